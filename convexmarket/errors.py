@@ -10,7 +10,6 @@ from __future__ import annotations
 __all__ = [
     "AllocationError",
     "BudgetExceededError",
-    "ConfusableIdsWarning",
     "ConvexMarketError",
     "CurvatureError",
     "DataError",
@@ -123,10 +122,6 @@ class UnattainedOptimumError(AllocationError):
 
 class SolverError(AllocationError):
     """A numerical solver failed; the message carries its name and its status."""
-
-
-class ConfusableIdsWarning(UserWarning):
-    """Two ids of a list look alike, and count as two sellers."""
 
 
 class LooseCertificateWarning(UserWarning):

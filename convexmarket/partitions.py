@@ -13,8 +13,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.data.files import open_parquet
 from convexmarket.errors import (
     AllocationError,
     DataError,
@@ -123,7 +123,7 @@ def sellers(sensitivities: Any, prior: Prior, ids: Any = None) -> Sellers:
         The distribution of all sensitivities.
     ids : Dask Series, optional
         In the same partitions. They are compared by hashes, in a pass for each 16 million of them,
-        and 8 bytes of each are sent to this process. Similar looking ids are not reported.
+        and 8 bytes of each are sent to this process.
 
     Raises
     ------
@@ -272,8 +272,7 @@ def _checked(low: float, high: float, reports: Floats) -> tuple[int, int]:
 
 def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
     forms = forms_of(part.tolist())
-    texts = np.array([str(form) for form in forms], dtype=object)
-    return forms, pd.util.hash_array(texts, categorize=False)
+    return forms, pd.util.hash_array(np.array(forms, dtype=object), categorize=False)
 
 
 def _hashes(window: int, windows: int, part: Any) -> tuple[NDArray[np.uint64], int, str]:
@@ -360,31 +359,13 @@ class _Piece:
     def read(self, *names: str) -> pd.DataFrame:
         """Return the columns "id" and "sensitivity", or one of them."""
         own = [self.columns[_COLUMNS.index(name)] for name in names]
-        with _opened(self.path) as file:
+        with open_parquet(self.path) as file:
             table = file.read_row_groups(list(self.groups), columns=own)
             return table.select(own).to_pandas().set_axis(list(names), axis=1)
 
 
 def _read(name: str, piece: _Piece) -> pd.Series[Any]:
     return piece.read(name)[name]
-
-
-@contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
-    """Open a Parquet file; errors name it, and quote nothing that it holds."""
-    import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        if not Path(path).is_file():  # a pipe would block
-            raise DataError(f"{path} cannot be read as Parquet: it is not a file")
-        with open(path, "rb") as file:
-            yield ParquetFile(file)
-    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
-        if isinstance(error, DataError):
-            raise
-        why = getattr(error, "strerror", None) or "it is damaged, or has another format"
-        raise DataError(f"{path} cannot be read as Parquet: {why}") from None
 
 
 class _List(_Column):
@@ -426,7 +407,7 @@ def listed(
             raise DataError(f"{path} is a folder without Parquet files; give one with *.parquet")
     pieces = []
     for one in files:
-        with _opened(one) as file:
+        with open_parquet(one) as file:
             names = columns(file.schema_arrow.names)
             kind = file.schema_arrow.field(names[1]).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):

@@ -91,8 +91,8 @@ class Sellers(Shown):
     DataError
         If columns have different labels, or cannot be matched for certain.
     SellersError
-        If there is no seller, lengths differ, ids repeat or hold invisible characters, a value is
-        not a finite number >= 0, or a seller has no prior.
+        If there is no seller, lengths differ, ids repeat, a value cannot be an id, a number is
+        not finite and >= 0, or a seller has no prior.
     PriorError
         If a sensitivity lies outside the support of its prior.
 

@@ -286,7 +286,7 @@ def price(
     from convexmarket.lab.lists.offers import certificate_of, price_offers
     from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
-    from convexmarket.writing import CSV, JSON, PARQUET, check_place
+    from convexmarket.writing import check_place
 
     with errors_in_one_line(), err.status("") as status:
         if (gamma is None) == (budget is None):
@@ -329,9 +329,8 @@ def price(
             out.print(*certificate_summary(certificate), sep="\n")
             out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
             return
-        kind = PARQUET if offers_file.suffix == ".parquet" else CSV
-        check_place(offers_file, kind=kind, force=force)
-        check_place(certificate_of(offers_file), kind=JSON, force=force)
+        check_place(offers_file, force=force)
+        check_place(certificate_of(offers_file), force=force)
         offers = price_offers(
             file,
             parse_prior(prior),
@@ -376,13 +375,13 @@ def schema(
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.lab.problem.loading import json_schema
     from convexmarket.lab.report.results import results_schema
-    from convexmarket.writing import JSON, check_place, write_together
+    from convexmarket.writing import check_place, write_together
 
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
     if file is None:
         sys.stdout.write(text)
         return
     with errors_in_one_line():
-        check_place(file, kind=JSON, force=force)
+        check_place(file, force=force)
         write_together({file: text.encode("utf-8")}, force=force)
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)

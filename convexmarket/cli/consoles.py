@@ -13,9 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
-from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
+from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
 from convexmarket.errors import ConvexMarketError
-from convexmarket.starting import interrupts_as_usual
 
 __all__ = [
     "REPORTS_TELL",
@@ -62,7 +61,7 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Write over a file of another kind, and in a market's folder.",
+        help="Replace an existing file.",
     ),
 ]
 
@@ -93,10 +92,7 @@ def print_json(found: Any) -> None:
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn our own errors into a message and exit code 2; others are bugs and pass.
-
-    A command enters it once what it needs is loaded, and can be interrupted as usual from then on.
-    """
+    """Turn our own errors into a message and exit code 2; others are bugs and pass."""
     interrupts_as_usual()
     try:
         yield

@@ -215,13 +215,13 @@ def export(
 ) -> None:
     """Write a table of the ledger, at once or not at all."""
     from convexmarket.ledger import Ledger
-    from convexmarket.writing import CSV, JSON, check_place, write_together
+    from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
         if file.suffix.lower() not in (".csv", ".json"):
             raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
         is_csv = file.suffix.lower() == ".csv"
-        check_place(file, kind=CSV if is_csv else JSON, force=force)
+        check_place(file, force=force)
         with Ledger(path) as ledger:
             if file.exists() and file.samefile(ledger.path):
                 raise ParameterError(f"--out {file} is the ledger itself; name another file")
@@ -235,15 +235,16 @@ def export(
 def backup(
     path: Place,
     file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+    force: Force = False,
 ) -> None:
     """Copy the ledger, while it is in use."""
     from convexmarket.ledger import Ledger
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file, force=True)  # what gives way to a backup, the backup knows
+        check_place(file, force=force)
         with Ledger(path) as ledger:
-            ledger.backup(file)
+            ledger.backup(file, force=force)
     _say(f"Wrote {file}")
 
 

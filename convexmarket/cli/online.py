@@ -240,13 +240,13 @@ def _quote_list(
     from convexmarket.lab.kinds.online_market.stream import quote_list, write_offers
     from convexmarket.lab.kinds.online_market.terminal import list_words
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.writing import CSV, check_place
+    from convexmarket.writing import check_place
 
     clash = offers_file is not None and offers_file.exists() and file.exists()
     if offers_file is not None and clash and offers_file.samefile(file):
         raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
     if offers_file is not None:
-        check_place(offers_file, kind=CSV, force=force)
+        check_place(offers_file, force=force)
     with OnlineMarket(folder) as market, progress_bars() as advance:
         quoted = quote_list(market, file, id_column, sensitivity_column, advance)
         expected = market.policy.expected_sellers
@@ -325,15 +325,16 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 def backup(
     folder: Folder,
     file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+    force: Force = False,
 ) -> None:
     """Copy the market's database, while it is in use."""
     from convexmarket.online.market import OnlineMarket
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file, force=True)  # what gives way to a backup, the backup knows
+        check_place(file, force=force)
         with OnlineMarket(folder) as market:
-            market.backup(file)
+            market.backup(file, force=force)
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -383,8 +384,7 @@ def close(
         return
     with errors_in_one_line():
         check_replaceable(target.resolve())  # before the market closes for good
-        own = target.resolve().parent == folder.resolve()
-        check_place(target, folder=True, force=own)
+        check_place(target, folder=True)
         with OnlineMarket(folder) as market, progress_bars() as advance:
             closed = close_market(
                 market,

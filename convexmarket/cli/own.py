@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convexmarket.cli.consoles import err, errors_in_one_line, out
+from convexmarket.cli.consoles import Force, err, errors_in_one_line, out
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ def init_command(
     learns: Annotated[
         Learns | None, typer.Option(help="What is predicted.", show_default="as the label is")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    force: Force = False,
 ) -> None:
     """Write a problem file for a table of your own, to be completed by you."""
     from convexmarket.lab.lists.drafts import draft_problem
@@ -129,8 +127,6 @@ def init_command(
     from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
-        if target.exists() and not force:
-            raise ParameterError(f"--out {target} is there already; name another, or give --force")
         check_place(target, force=force)
         wanted: Learnt | None = None if learns is None else learns.value
         draft = draft_problem(file, target.absolute().parent, wanted)
@@ -165,9 +161,7 @@ def buy_command(
     again: Annotated[
         bool, typer.Option("--again", help="Record a table that was recorded before.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over what was bought before.")
-    ] = False,
+    force: Force = False,
 ) -> None:
     """Buy from the people of a table: offers, a model and what proves them, in a folder."""
     from contextlib import nullcontext
@@ -180,12 +174,8 @@ def buy_command(
     with errors_in_one_line(), err.status("buying ...") as status:
         if again and books is None:
             raise ParameterError("--again goes with --ledger; leave it out")
-        page = target / "deal.md"
-        if page.exists() and not force:
-            raise ParameterError(
-                f"--out {target} holds what was bought before; name another folder, or give --force"
-            )
-        check_place(page)
+        for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
+            check_place(target / name, force=force)
         problem = load_problem(file, settings or [])
         with nullcontext() if books is None else Ledger(books) as ledger:
             sale = buy_from(
@@ -208,7 +198,7 @@ def buy_command(
     )
     if recorded is not None:
         _say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
-    _say(f"Wrote {page}")
+    _say(f"Wrote {target / 'deal.md'}")
 
 
 def _say(text: str) -> None:

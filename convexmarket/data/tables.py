@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from io import BufferedReader, TextIOWrapper
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from convexmarket.data.csv_format import encoding_of, numbers_in, separator_of
+from convexmarket.data.files import open_parquet, open_regular
 from convexmarket.errors import DataError
 
 __all__ = ["as_frame", "read_table"]
@@ -62,21 +65,30 @@ def read_table(table: Any) -> pd.DataFrame:
     path = Path(table)
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        return _csv(path)
-    except UnicodeError as error:
-        raise DataError(f"{path} cannot be read as text: {error}; save it as UTF-8") from error
-    except (OSError, ValueError, ImportError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from error
+            with open_parquet(path) as stored:
+                return stored.read().to_pandas()
+        with open_regular(path) as file:
+            return _csv(file)
+    except DataError:
+        raise
+    except UnicodeError:
+        raise DataError(f"{path} cannot be read as text; save it as UTF-8") from None
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; give a CSV or Parquet file") from None
+    except ValueError as error:
+        at = re.search(r"line \d+", str(error))  # the rest may quote cells
+        place = f"{path}: {at[0]}" if at else f"{path}"
+        raise DataError(f"{place} cannot be read as CSV; give a header and one row each") from None
 
 
-def _csv(path: Path) -> pd.DataFrame:
+def _csv(file: BufferedReader) -> pd.DataFrame:
     """Return the table of a CSV file; a column in which each filled cell is a number is numbers."""
-    with path.open("rb") as file:
-        encoding = encoding_of(file.read(4))
-    with path.open(encoding=encoding, newline="") as text:
-        separator = separator_of(text)
-    table = pd.read_csv(path, sep=separator, encoding=encoding)
+    encoding = encoding_of(file.read(4))
+    file.seek(0)
+    text = TextIOWrapper(file, encoding=encoding, newline="")
+    separator = separator_of(text)
+    text.seek(0)
+    table = pd.read_csv(text, sep=separator)
     for name in table.select_dtypes(exclude=["number", "bool"]):
         filled = table[name].dropna()
         numbers = numbers_in(filled)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
 from convexmarket.data.csv_cells import unguarded
 from convexmarket.data.csv_format import FIRST_LINES, encoding_of, separator_of
+from convexmarket.data.files import open_regular
 from convexmarket.errors import DataError
-from convexmarket.lab.problem.files import open_regular
 
 __all__ = ["csv_rows"]
 
@@ -47,8 +46,10 @@ def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
             yield from _fitting(_records(_lines(text, place), place), place)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a CSV file") from None
-    except UnicodeError as error:
-        raise DataError(f"{path}: {error}; save the file as UTF-8 (CSV UTF-8 in Excel)") from None
+    except UnicodeError:
+        raise DataError(
+            f"{path}: it is not UTF-8 text; save the file as UTF-8 (CSV UTF-8 in Excel)"
+        ) from None
 
 
 def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:
@@ -94,9 +95,12 @@ def _fitting(
         return
     begin, row, _ = first
     header = [unicodedata.normalize("NFC", unguarded(name)).strip() for name in row]
-    twice = [name for name, count in Counter(header).items() if name and count > 1]
-    if twice:
-        raise DataError(f"{place} {begin}: two columns are called {twice[0]!r}; rename one of them")
+    for column, name in enumerate(header):
+        if name and name in header[:column]:
+            raise DataError(
+                f"{place} {begin}: columns {header.index(name) + 1} and {column + 1} have the same "
+                "name; rename one of them"
+            )
     yield begin, header
     width = len(header)
     for begin, row, separator in records:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from convexmarket.data.csv_cells import may_be_guarded
 from convexmarket.data.csv_format import separator_of
+from convexmarket.data.files import open_regular
 from convexmarket.errors import ParameterError
-from convexmarket.ids import LONGEST, forms_of, warn_of_lookalikes
-from convexmarket.lab.problem.files import open_regular
+from convexmarket.ids import LONGEST, forms_of
 from convexmarket.priors import Prior
 
 __all__ = ["plain_columns", "plain_csv"]
@@ -141,9 +141,6 @@ def _are_plain(ids: Any) -> bool:
         return bool(lengths.max() <= LONGEST and not any(np.any(end == ord(" ")) for end in ends))
     texts = text.to_numpy(zero_copy_only=False).tolist()
     try:
-        if forms_of(texts) is not texts:
-            return False
+        return forms_of(texts) == texts
     except ParameterError:
         return False
-    warn_of_lookalikes(texts, lambda k: f"line {k + 2}: id")
-    return True

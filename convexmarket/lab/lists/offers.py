@@ -71,8 +71,7 @@ class Offers:
         path : path
             CSV is written, or Parquet where it ends in .parquet.
         force : bool, default False
-            Whether files of another kind may be replaced, and the files written in the folder of
-            an online market.
+            Whether existing files may be replaced.
 
         Returns
         -------
@@ -82,7 +81,7 @@ class Offers:
         Raises
         ------
         ParameterError
-            If a file of another kind is there, or a market's.
+            If a file exists and may not be replaced.
         DataError
             If a file cannot be written; then whatever was there before still is.
         """

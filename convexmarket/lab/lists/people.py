@@ -6,6 +6,7 @@ ever said.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,8 @@ from numpy.typing import NDArray
 from convexmarket.data.csv_format import numbers_in
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import OTHER, PublicFeatures
+from convexmarket.data.files import open_parquet
 from convexmarket.errors import DataError
-from convexmarket.ids import warn_of_lookalikes
 from convexmarket.lab.lists.reading import (
     MOST_CELLS,
     blame,
@@ -32,7 +33,6 @@ from convexmarket.lab.lists.reading import (
     report_faults,
 )
 from convexmarket.lab.problem.base import RunTable
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER, check_memory
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.priors import Prior
@@ -42,6 +42,7 @@ __all__ = [
     "SOLD",
     "People",
     "ProblemWithTable",
+    "check_file",
     "read_columns",
     "read_people",
     "read_public",
@@ -179,6 +180,19 @@ def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
     )
 
 
+def check_file(problem: ProblemWithTable) -> None:
+    """Check that the file of rows, if it exists, is a table with the columns that are declared.
+
+    Raises
+    ------
+    DataError
+        If it is anything else.
+    """
+    path = problem.file(problem.data.file)
+    if os.path.lexists(path):
+        _Table.read(problem.data, path, problem.data.id, problem.data.report)
+
+
 def read_public(problem: ProblemWithTable) -> dict[str, pd.DataFrame]:
     """Read the public rows that stand in files of their own, by what they are for.
 
@@ -255,9 +269,7 @@ class _Table:
             return [f"{unit}-{line}" for line in self.frame.index]
         texts = _texts(self.frame[column])
         self._refuse(blank(texts), f"the id (column {column!r})", "is missing", None)
-        ids = checked_ids(texts, self.place).tolist()
-        warn_of_lookalikes(ids, lambda k: f"{self.place} {self.frame.index[k]}: id")
-        return ids
+        return checked_ids(texts, self.place).tolist()
 
     def reports(self, column: str, prior: Prior, ids: Sequence[str]) -> Floats:
         """Return what the sellers report."""
@@ -371,23 +383,13 @@ def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFram
         table = read_reports(path)
         _check_columns(path, [str(name) for name in table.columns], keys)
         return table[list(keys)]
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with open_regular(path) as file:
-            stored = ParquetFile(file)
-            _check_columns(path, stored.schema_arrow.names, keys)
-            if stored.metadata.num_rows * len(keys) > MOST_CELLS:
-                raise DataError(
-                    f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells"
-                )
-            frame = stored.read(columns=list(keys)).to_pandas(ignore_metadata=True)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}; give a Parquet file") from None
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    with open_parquet(path) as stored:
+        _check_columns(path, stored.schema_arrow.names, keys)
+        if stored.metadata.num_rows * len(keys) > MOST_CELLS:
+            raise DataError(
+                f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells"
+            )
+        frame = stored.read(columns=list(keys)).to_pandas(ignore_metadata=True)
     return frame.set_axis(np.arange(1, len(frame) + 1))
 
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.csv_format import SEPARATORS, Numbers, numbers_in
+from convexmarket.data.files import open_parquet, open_regular
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.ids import checked_id, forms_of, warn_of_lookalikes
+from convexmarket.ids import checked_id, forms_of
 from convexmarket.lab.lists.csv_rows import csv_rows
 from convexmarket.lab.lists.fast_lists import plain_columns, plain_csv
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.priors import Prior
 
 __all__ = [
@@ -152,7 +152,6 @@ def read_list(
         columns["group"] = pd.Series(groups, dtype=object)
     listed = pd.DataFrame(columns).set_axis(np.frombuffer(lines, dtype=np.int64))
     _check(listed, prior, place, lambda line: _field(path, line, id_at))
-    warn_of_lookalikes(ids, lambda k: f"{place} {lines[k]}: id")
     return listed
 
 
@@ -160,30 +159,22 @@ def _parquet_list(
     path: str | Path, prior: Prior, named: tuple[str | None, str | None, str | None]
 ) -> pd.DataFrame:
     """Read ids, sensitivities and groups from a Parquet file."""
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with open_regular(path) as file:
-            parquet = ParquetFile(file)
-            frame = pd.DataFrame(columns=parquet.schema_arrow.names, dtype=object)
-            common = (ID_NAMES, REPORT_NAMES, ())
-            options = ("--id-column", "--sensitivity-column", "--group-column")
-            wanted = [
-                column_named(frame, name, usual, option)
-                for name, usual, option in zip(named, common, options, strict=True)
-                if usual or name is not None
-            ]
-            table = parquet.read(columns=wanted)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}; give a Parquet file") from None
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
-    plain = plain_columns(*(table[name] for name in wanted), prior=prior)
+    with open_parquet(path) as parquet:
+        frame = pd.DataFrame(columns=parquet.schema_arrow.names, dtype=object)
+        common = (ID_NAMES, REPORT_NAMES, ())
+        options = ("--id-column", "--sensitivity-column", "--group-column")
+        wanted = [
+            column_named(frame, name, usual, option)
+            for name, usual, option in zip(named, common, options, strict=True)
+            if usual or name is not None
+        ]
+        table = parquet.read(columns=wanted)
+        plain = plain_columns(*(table[name] for name in wanted), prior=prior)
+        rows = table.to_pandas() if plain is None else plain
     if plain is not None:
         return plain.set_axis(pd.RangeIndex(1, len(plain) + 1))
     id_column, report_column, *rest = wanted
     group_column = rest[0] if rest else None
-    rows = table.to_pandas()
     return checked_reports(rows, id_column, report_column, prior, f"{path}: row", 1, group_column)
 
 
@@ -246,7 +237,6 @@ def checked_reports(
         groups = table[column_named(table, group_column, (), "--group-column")]
         listed["group"] = groups[~empty].to_numpy()
     _check(listed, prior, place, ids.__getitem__)
-    warn_of_lookalikes(forms, named)
     return listed.assign(id=ids)
 
 
@@ -345,14 +335,17 @@ def column_named(table: pd.DataFrame, given: str | None, common: Sequence[str], 
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Return the names of columns for a message, and what to do where a line was not split."""
+    """Describe the header of a file for a message.
+
+    Names are not quoted: without a header, the first line is the row of a person.
+    """
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
-            f"the only column is {names[0]!r}: the program that saved the file put each line into"
-            " one cell; in a spreadsheet, import it as text that commas separate, and save it again"
+            "each line of the file is one quoted cell; in a spreadsheet, import it as text that "
+            "commas separate, and save it again"
         )
-    return f"the columns are {', '.join(map(repr, names))}"
+    return f"the first line has {len(names)} columns of other names"
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:

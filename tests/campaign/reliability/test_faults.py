@@ -144,7 +144,7 @@ def prepared(tmp_path_factory):
 
 
 #: What a database keeps for itself, beside what is stored.
-BESIDE = ("-journal", ".turns", ".closing")
+BESIDE = ("-journal", ".closing")
 
 
 def state(folder):

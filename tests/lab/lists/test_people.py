@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.errors import ConfusableIdsWarning, DataError
+from convexmarket.errors import DataError
 from convexmarket.lab.lists import people as module
 from convexmarket.lab.lists.people import read_people
 from convexmarket.lab.problem.loading import load_problem
@@ -242,11 +242,6 @@ def test_empty_cells_are_refused_unless_something_stands_for_them(tmp_path):
 def test_a_bad_table_is_refused(change, words):
     with tempfile.TemporaryDirectory() as folder:
         assert words in refusal(Path(folder), change(patients(120)))
-
-
-def test_ids_that_look_alike_are_warned_of(tmp_path):
-    with pytest.warns(ConfusableIdsWarning):
-        read(tmp_path, table=patients(120).rename({"P0001": "A", "P0002": "А"}))
 
 
 def test_what_cannot_be_read(tmp_path):

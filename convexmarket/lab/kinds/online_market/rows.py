@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
-from convexmarket.lab.lists.people import SOLD, read_people, read_public
+from convexmarket.lab.lists.people import SOLD, check_file, read_people, read_public
 from convexmarket.lab.problem.classification import InlineData
 from convexmarket.lab.problem.rows import load_rows
 
@@ -123,12 +123,13 @@ def owned_rows(problem: OnlineMarketProblem) -> MarketRows:
 
 
 def check_public(problem: OnlineMarketProblem) -> None:
-    """Check what a market needs before anybody sells: its public rows. Private ones come later.
+    """Check the public rows of a market, and the file of private rows if it exists already.
 
     Raises
     ------
     DataError
-        If the public rows cannot be read, or are not as declared.
+        If a file cannot be read, or is not as declared.
     """
     if isinstance(problem.data, OwnSellers):
         read_public(problem)
+        check_file(problem)

@@ -182,12 +182,12 @@ def write_offers(offers: pd.DataFrame, path: Path, *, force: bool = False) -> No
         Of a :class:`QuotedList`.
     path : pathlib.Path
     force : bool, default False
-        Whether a file of another kind may be replaced, and the file written in the market's folder.
+        Whether an existing file may be replaced.
 
     Raises
     ------
     ParameterError
-        If a file of another kind is there, or a market's.
+        If the file exists and may not be replaced.
     DataError
         If the file cannot be written; then whatever was there before still is.
     """
