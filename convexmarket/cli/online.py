@@ -118,7 +118,7 @@ CLOSE_EXAMPLES = """
 
   convexmarket online close market
 
-  convexmarket online close market --lapse --out reports/clinic --open
+  convexmarket online close market --lapse --out out/clinic --open
 
 The model is trained once, on the rows of those who accepted, and kept in the market. Closing \
 again writes the report again, with the same model: a second one would spend the guarantees twice.

@@ -585,7 +585,7 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "In this simulated market," in said(done.stdout)
     assert "30 of 341 expected" in said(done.stdout)
-    assert (tmp_path / "reports/online-wdbc/model.json").is_file()
+    assert (tmp_path / "out/online-wdbc/model.json").is_file()
 
 
 @pytest.mark.parametrize(

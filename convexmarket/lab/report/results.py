@@ -28,6 +28,7 @@ __all__ = [
     "FORMAT",
     "FORMER",
     "RESULTS",
+    "is_ours",
     "is_text",
     "plain",
     "read_json",
@@ -39,6 +40,8 @@ __all__ = [
 FORMAT = "convexmarket-results/2"
 #: Of which tables and numbers stood beside all else.
 FORMER = "convexmarket-results/1"
+#: Of reports whose results are plain values, unless they name a format.
+VALUES = "convexmarket-values/1"
 RESULTS = "results.json"
 
 
@@ -56,7 +59,7 @@ def write_results(results: Any, folder: Path) -> None:
         With a folder ``tables``, for the frames.
     """
     if isinstance(results, Mapping):
-        content = plain(results)
+        content = {"format": VALUES, **plain(results)}
     else:
         content = {
             "format": FORMAT,
@@ -64,6 +67,15 @@ def write_results(results: Any, folder: Path) -> None:
             **result_to_json(results, folder),
         }
     (folder / RESULTS).write_text("".join(layout(content)) + "\n", encoding="utf-8", newline="\n")
+
+
+def is_ours(folder: Path) -> bool:
+    """Check whether a folder holds the ``results.json`` of a report, damaged or not."""
+    file = folder / RESULTS
+    if not file.is_file():
+        return False
+    with open(file, "rb") as content:
+        return b'"format": "convexmarket-' in content.read(100)
 
 
 def plain(value: Any) -> Any:
@@ -139,7 +151,7 @@ def read_results(path: str | Path) -> Any:
 
     Examples
     --------
-    >>> result = read_results("reports/wdbc")  # doctest: +SKIP
+    >>> result = read_results("out/wdbc")  # doctest: +SKIP
     >>> result.tables["curve"].groupby("model").payments.sum()  # doctest: +SKIP
     """
     file = Path(path)

@@ -172,7 +172,8 @@ def test_a_row_stands_in_one_line(folder: Path) -> None:
 
 def test_plain_values_are_written_as_they_are(tmp_path: Path) -> None:
     write_results({"kind": "diff", "x": [1.0, np.nan], "none": {}}, tmp_path)
-    assert content(tmp_path) == {"kind": "diff", "x": [1.0, None], "none": {}}
+    values = {"kind": "diff", "x": [1.0, None], "none": {}}
+    assert content(tmp_path) == {"format": "convexmarket-values/1", **values}
 
 
 # --------------------------------------------------------------------------------- damage
