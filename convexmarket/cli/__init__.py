@@ -281,7 +281,7 @@ def price(
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a list."""
-    from convexmarket.lab.lists.offers import certificate_of, price_offers
+    from convexmarket.deal import certificate_of, price_offers
     from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
     from convexmarket.writing import CSV, JSON, PARQUET, check_place

@@ -30,7 +30,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import convexmarket as cm
-from convexmarket.lab.lists.offers import price_offers
+from convexmarket.deal import price_offers
 from convexmarket.lab.lists.parted_offers import price_parts
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
 from convexmarket.privacy import Simulation

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 import convexmarket as cm
+from convexmarket.deal import price_offers
 from convexmarket.errors import ParameterError
-from convexmarket.lab.lists.offers import price_offers
 from convexmarket.writing import JSON, check_place, kind_of, write_together
 from tests import PROBLEMS
 from tests.cli.builders import invoke

@@ -28,5 +28,5 @@ def test_a_comma_that_may_separate_thousands_stays_text(tmp_path):
 def test_a_file_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path):
     path = tmp_path / "patienten.csv"
     path.write_bytes(GERMAN.encode("cp1252"))
-    with pytest.raises(DataError, match=r"patienten.csv cannot be read as text.*UTF-8"):
+    with pytest.raises(DataError, match=r"patienten.csv: .*save the file as UTF-8"):
         read_table(path)

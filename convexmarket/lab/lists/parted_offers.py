@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.files import open_regular
+from convexmarket.data.lists import column_named
+from convexmarket.deal import Clock, audit_summary, statements, versions
 from convexmarket.errors import AllocationError, DataError, ParameterError
 from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.parted import part_payments
 from convexmarket.incentives.rules import payments
-from convexmarket.lab.lists.offers import Clock, audit_summary, statements
-from convexmarket.lab.lists.reading import column_named
-from convexmarket.lab.problem.files import open_regular
-from convexmarket.lab.provenance import versions
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import PartedSellers
@@ -125,7 +124,7 @@ def price_parts(
         The folder of offers, which all workers can write to; it appears all at once, with a file
         for each partition and the certificate, or not at all.
     prior, mu, sigma, gamma, cap, eta_range, id_column, sensitivity_column, progress
-        As for :func:`~convexmarket.lab.lists.offers.price_offers`.
+        As for :func:`~convexmarket.deal.price_offers`.
 
     Returns
     -------

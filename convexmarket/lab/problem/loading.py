@@ -18,10 +18,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from convexmarket.data.files import open_regular, read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.base import ProblemModel, ProblemSource, TableModel
-from convexmarket.lab.problem.files import open_regular, read_limited
 from convexmarket.lab.problem.limits import check_memory, check_text, check_values
 
 __all__ = [

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from convexmarket.lab.kinds.online_market import stream
-from convexmarket.lab.kinds.online_market.stream import quote_list
+from convexmarket.online.lists import quote_list
 from convexmarket.online.market import OnlineMarket
 from tests.process.builders import Child, needs_fork
 from tests.process.online.builders import fixed

@@ -18,11 +18,10 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES, roles_of
-from convexmarket.data.csv_format import numbers_in
+from convexmarket.data.csv_rows import csv_rows, numbers_in
+from convexmarket.data.lists import blank
+from convexmarket.data.tables import parquet_file
 from convexmarket.errors import DataError
-from convexmarket.lab.lists.csv_rows import csv_rows
-from convexmarket.lab.lists.reading import blank
-from convexmarket.lab.problem.files import open_regular
 from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_KEYS
 from convexmarket.lab.problem.loading import UNDECLARED
 
@@ -119,20 +118,14 @@ def _held(cells: pd.Series[str]) -> Holds:
 
 def _parquet_columns(path: Path) -> dict[str, Holds]:
     from pyarrow import types
-    from pyarrow.parquet import read_schema
 
     def held(kind: object) -> Holds:
         if types.is_integer(kind):
             return "whole"
         return "number" if types.is_floating(kind) or types.is_decimal(kind) else "word"
 
-    try:
-        with open_regular(path) as file:
-            return {field.name: held(field.type) for field in read_schema(file)}
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}; give a Parquet file") from None
-    except ValueError as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from None
+    with parquet_file(path) as stored:
+        return {field.name: held(field.type) for field in stored.schema_arrow}
 
 
 def _roles(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
