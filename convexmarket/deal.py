@@ -554,7 +554,7 @@ def certificate_of(offers: Path) -> Path:
 
 
 def _json(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def price_offers(

@@ -211,8 +211,7 @@ def close_market(
     learner = problem.classifier(regularization)
     if not market.is_closed:  # what can go wrong shall go wrong before quoting ends
         rows = partial(owned_rows, problem)
-        WITHOUT_MODEL,
-    check_closing(market, learner, rows, lapse=lapse, leave_out=leave_out)
+        check_closing(market, learner, rows, lapse=lapse, leave_out=leave_out)
 
     def train(accepted: pd.DataFrame) -> str:
         return release_model(learner, owned_rows(problem), accepted, leave_out)
