@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
@@ -117,6 +118,7 @@ def read_list(
     if is_csv and group_column is not None:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     _check(listed, prior, place, table["id"])
+    pa.default_memory_pool().release_unused()  # the search for equal ids takes most
     return listed if is_csv else listed.assign(id=table["id"])
 
 
@@ -160,7 +162,9 @@ def _check(listed: pd.DataFrame, prior: Supported, place: str, written: pd.Serie
         raise DataError("the list has a header and no sellers; give one row per seller")
     twice = "is the id of an earlier seller; ids must be distinct"
     checks = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
-    checks += [("", blank(listed["id"]), "is no id"), ("", listed["id"].duplicated(), twice)]
+    checks.append(("", blank(listed["id"]), "is no id"))
+    if not listed["id"].is_unique:
+        checks.append(("", listed["id"].duplicated(), twice))
     if "group" in listed:
         checks.append(("the group", blank(listed["group"]), "is missing"))
     rows = listed.index.to_numpy()

@@ -59,7 +59,7 @@ def read_table(table: Any) -> pd.DataFrame:
     table : path, or what :func:`as_frame` takes
         A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose
         separator and decimal commas are recognised. A CSV column in which each filled cell is a
-        number is numbers.
+        number is numbers; a column without a name is left out.
 
     Raises
     ------
