@@ -14,7 +14,6 @@ import mmap
 import re
 import unicodedata
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -203,8 +202,10 @@ def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
             yield from _fitting(_records(_lines(text, place), place), place)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a CSV file") from None
-    except UnicodeError as error:
-        raise DataError(f"{path}: {error}; save the file as UTF-8 (CSV UTF-8 in Excel)") from None
+    except UnicodeError:
+        raise DataError(
+            f"{path}: it is not UTF-8 text; save the file as UTF-8 (CSV UTF-8 in Excel)"
+        ) from None
 
 
 def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:
@@ -250,9 +251,12 @@ def _fitting(
         return
     begin, row, _ = first
     header = [unicodedata.normalize("NFC", unguarded(name)).strip() for name in row]
-    twice = [name for name, count in Counter(header).items() if name and count > 1]
-    if twice:
-        raise DataError(f"{place} {begin}: two columns are called {twice[0]!r}; rename one of them")
+    for column, name in enumerate(header):
+        if name and name in header[:column]:
+            raise DataError(
+                f"{place} {begin}: columns {header.index(name) + 1} and {column + 1} have the same "
+                "name; rename one of them"
+            )
     yield begin, header
     width = len(header)
     for begin, row, separator in records:

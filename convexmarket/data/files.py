@@ -5,10 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["open_regular", "read_limited"]
+from convexmarket.errors import ConvexMarketError, DataError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+__all__ = ["open_parquet", "open_regular", "read_limited"]
 
 #: A pipe without a writer would be waited for when it is opened; where the system knows that.
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)
@@ -42,3 +50,29 @@ def read_limited(path: str | Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"holds more than {most} bytes, the most allowed", str(path))
     return content
+
+
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
+    """Open a Parquet file; read its tables, and convert them, within the ``with`` block.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be opened, or anything fails in the block, such as any error of pyarrow.
+        The message quotes nothing of the file.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with open_regular(path) as file:
+            yield ParquetFile(file)
+    except ConvexMarketError:
+        raise
+    except Exception as error:  # pyarrow raises errors of a dozen types, which may quote cells
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"{path}: {error.strerror}; give a Parquet file") from None
+        raise DataError(
+            f"{path} cannot be read as Parquet ({type(error).__name__}); give a Parquet file that "
+            "is whole"
+        ) from None

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-from pyarrow.parquet import ParquetFile
 
 from convexmarket.data.csv_rows import MOST_CELLS, numbers_in, read_texts
-from convexmarket.data.files import open_regular
+from convexmarket.data.files import open_parquet
 from convexmarket.errors import DataError
 
-__all__ = ["as_frame", "parquet_file", "read_parquet", "read_table"]
-
-#: What a damaged file makes pyarrow raise, besides errors of its own.
-_DAMAGED = (ArithmeticError, LookupError, TypeError, ValueError)
+__all__ = ["as_frame", "read_parquet", "read_table"]
 
 
 def as_frame(table: Any) -> pd.DataFrame:
@@ -70,7 +64,7 @@ def read_table(table: Any) -> pd.DataFrame:
         return as_frame(table)
     path = Path(table)
     if path.suffix == ".parquet":
-        with parquet_file(path) as stored:
+        with open_parquet(path) as stored:
             return stored.read().to_pandas()
     texts = read_texts(path)
     columns = {name: _typed(texts[name]) for name in texts if name}
@@ -102,7 +96,7 @@ def read_parquet(path: str | Path, choose: Callable[[list[str]], Sequence[str]])
     DataError
         If the file cannot be read, or is too large to be held in memory.
     """
-    with parquet_file(path) as stored:
+    with open_parquet(path) as stored:
         names = list(choose(stored.schema_arrow.names))
         if stored.metadata.num_rows * len(names) > MOST_CELLS:
             raise DataError(
@@ -110,19 +104,3 @@ def read_parquet(path: str | Path, choose: Callable[[list[str]], Sequence[str]])
             )
         frame = stored.read(columns=names).to_pandas(ignore_metadata=True)[names]
     return frame.set_axis(pd.RangeIndex(1, len(frame) + 1))
-
-
-@contextmanager
-def parquet_file(path: str | Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file; any error while it is read is a DataError that quotes nothing of it."""
-    try:
-        with open_regular(path) as file:
-            yield ParquetFile(file)
-    except DataError:
-        raise
-    except (OSError, pa.ArrowException, *_DAMAGED) as error:
-        if isinstance(error, OSError) and error.strerror:
-            raise DataError(f"{path}: {error.strerror}; give a Parquet file") from None
-        raise DataError(
-            f"{path} cannot be read as Parquet ({type(error).__name__}); give a file that is whole"
-        ) from None

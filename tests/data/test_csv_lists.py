@@ -73,7 +73,7 @@ def test_what_is_certain_is_read(tmp_path, content, encoding):
         ("id,c\n", "no sellers"),
         ("", "the file is empty"),
         ("\n \n", "the file is empty"),
-        ("id,c,c\na,1,2\n", "line 1: two columns are called 'c'"),
+        ("id,c,c\na,1,2\n", "line 1: columns 2 and 3 have the same name"),
         ("id,ID,c\na,b,1\n", "'id' and 'ID' are both called 'id'"),
         ("id,c\na,1\nb\n", "line 3: it has 1 fields, and the header has 2"),
         ("id,c\na,1\nb,2,3\n", "line 3: it has 3 fields, and the header has 2"),

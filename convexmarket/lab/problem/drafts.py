@@ -19,8 +19,8 @@ import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES, roles_of
 from convexmarket.data.csv_rows import csv_rows, numbers_in
+from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import blank
-from convexmarket.data.tables import parquet_file
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_KEYS
 from convexmarket.lab.problem.loading import UNDECLARED
@@ -124,7 +124,7 @@ def _parquet_columns(path: Path) -> dict[str, Holds]:
             return "whole"
         return "number" if types.is_floating(kind) or types.is_decimal(kind) else "word"
 
-    with parquet_file(path) as stored:
+    with open_parquet(path) as stored:
         return {field.name: held(field.type) for field in stored.schema_arrow}
 
 

@@ -134,7 +134,7 @@ def test_a_file_elsewhere_is_named_from_where_the_problem_lies(tmp_path):
         ("a,b\n", "there is no row under a header"),
         (",".join(f"x{k}" for k in range(1_001)) + "\n" + "1," * 1_000 + "1\n", "1001 columns"),
         (f"{'x' * 201},y\n1,2\n", "a name of 201 characters"),
-        ("a,a\n1,2\n", "two columns are called 'a'"),
+        ("a,a\n1,2\n", "columns 1 and 2 have the same name"),
     ],
 )
 def test_what_cannot_be_drafted(tmp_path, content, words):
