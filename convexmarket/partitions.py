@@ -23,8 +23,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.allocation import allocate
 from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
+from convexmarket.data.lists import column_named
+from convexmarket.deal import Clock, audit_summary, statements, versions
 from convexmarket.errors import (
     AllocationError,
     DataError,
@@ -33,7 +37,9 @@ from convexmarket.errors import (
     SellersError,
 )
 from convexmarket.ids import forms_of
+from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
+from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import sync_folder
@@ -46,7 +52,7 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
-__all__ = ["listed", "rows", "sellers", "workers", "write_offers"]
+__all__ = ["listed", "price_parts", "rows", "sellers", "workers", "write_offers"]
 
 Floats = NDArray[np.float64]
 
@@ -505,3 +511,63 @@ def _totals(parts: Sequence[Floats]) -> dict[str, Any]:
         "largest_epsilon": float(max(part[7] for part in parts)),
         "sellers_bought_from": int(sums[6]),
     }
+
+
+def price_parts(
+    reports: str | Path,
+    prior: Prior,
+    out: str | Path,
+    *,
+    gamma: float,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    progress: Callable[[str], None] | None = None,
+    **wanted: Any,
+) -> dict[str, Any]:
+    """Make every seller of a long list an offer, with the workers of the present Dask client.
+
+    Parameters are those of :func:`~convexmarket.deal.price_offers`; ``reports`` is a
+    Parquet file or a folder of them, and ``out`` a new folder. Returns the certificate.
+
+    Raises
+    ------
+    ParameterError
+        If ``out`` exists, or the market cannot be declared.
+    """
+    clock = Clock(progress)
+    if os.path.lexists(out):
+        raise ParameterError(f"--out {out} is there already; name a new folder for the offers")
+
+    def columns(names: Sequence[str]) -> tuple[str, str]:
+        table = pd.DataFrame(columns=list(names), dtype=object)
+        return (
+            column_named(table, id_column, ID_NAMES, "--id-column"),
+            column_named(table, sensitivity_column, REPORT_NAMES, "--sensitivity-column"),
+        )
+
+    clock.start("reading")
+    sellers = listed(reports, prior, columns)
+    wanted = {"cap": None, "eta_range": None} | wanted
+    market = Market.standard(sellers, gamma=gamma, **wanted)
+    clock.start("allocating")
+    allocation: Any = allocate(market)
+    assert sellers.parts is not None
+    clock.start("auditing")  # refuses what cannot be paid before anything is written
+    audit = audit_summary(audit_parts(sellers.parts, market, allocation))
+    clock.start("paying")
+
+    def certificate(totals: dict[str, Any]) -> dict[str, Any]:
+        clock.stop()
+        return {
+            "statements": statements(prior, wanted, None, {}, "exact"),
+            "optimality": allocation.certificate(),
+            "totals": totals,
+            "audit": audit,
+            "objective": wanted | {"gamma": gamma},
+            "prior": prior.to_dict(),
+            "input": {"file": str(reports)},
+            "versions": versions(),
+            "seconds": clock.seconds,
+        }
+
+    return write_offers(sellers, allocation, out, certificate)

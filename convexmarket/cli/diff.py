@@ -15,11 +15,11 @@ __all__ = ["DIFF_EXAMPLES", "diff_command"]
 DIFF_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket diff reports/wdbc reports/capped
+  convexmarket diff out/wdbc out/capped
 
-  convexmarket diff old/results.json new/results.json --out reports/what-changed
+  convexmarket diff old/results.json new/results.json --out out/what-changed
 
-  convexmarket diff reports/wdbc again --tolerance 1e-6 --exit-code
+  convexmarket diff out/wdbc again --tolerance 1e-6 --exit-code
 
 Timings and memory are never a difference: they are compared by ratios.
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convexmarket.cli.consoles import AsJson, Force, errors_in_one_line, out, print_json
-from convexmarket.errors import ParameterError
+from convexmarket.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,20 +167,20 @@ def record(
     ] = None,
 ) -> None:
     """Write down what the sellers of a list sold: all of it, or nothing."""
-    from convexmarket.lab.lists.ledger_list import record_list
+    from convexmarket.data.lists import digest, read_sales
     from convexmarket.ledger import Ledger
 
     with errors_in_one_line(), Ledger(path) as ledger:
-        sales, rows = record_list(
-            ledger,
-            file,
-            release,
-            again=again,
-            id_column=id_column,
-            epsilon_column=epsilon_column,
-            price_column=price_column,
-        )
-    _say(f"Recorded {sales:,} sales of {rows:,} sellers listed")
+        if ledger.of_market:
+            raise DataError(
+                f"{path} is an online market's, which writes a sale when an offer is accepted:"
+                " record lists in a ledger of their own"
+            )
+        table = read_sales(file, id_column, epsilon_column, price_column)
+        source = None if again else f"sha256:{digest(file)}"
+        columns = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
+        sales = ledger.sell(*columns, release=release, source=source)
+    _say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
 
 
 @ledger_app.command(epilog=SHOW_EXAMPLES)
@@ -190,7 +190,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Say what was sold, what is spent, by which releases, and who has the least left."""
-    from convexmarket.lab.report.ledger_terminal import (
+    from convexmarket.cli.ledger_terminal import (
         ledger_state,
         ledger_tables,
         seller_state,

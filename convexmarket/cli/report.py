@@ -25,9 +25,9 @@ __all__ = ["REPORT_EXAMPLES", "report_command"]
 REPORT_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket report reports/wdbc
+  convexmarket report out/wdbc
 
-  convexmarket report reports/wdbc --formats csv,pdf --out somewhere/else
+  convexmarket report out/wdbc --formats csv,pdf --out somewhere/else
 
   convexmarket report --index reports --force
 

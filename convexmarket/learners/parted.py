@@ -134,9 +134,10 @@ def _on_rows(
     (mask,) = used
     rows = np.asarray(part)[mask]
     if rows.dtype != np.float32:
-        rows = numbers_of(rows)
-        if rows is None:
+        numbers = numbers_of(rows)
+        if numbers is None:
             return None, "a row holds a cell that is not a real number; give numbers"
+        rows = numbers
     if not np.isfinite(rows).all():
         return None, "a row holds NaN or infinity; give finite numbers"
     try:

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from convexmarket.lab.kinds.online_market import market as online_market
-from convexmarket.lab.kinds.online_market.stream import quote_list
 from convexmarket.lab.report import render
 from convexmarket.lab.report.words import format_number
+from convexmarket.online.lists import quote_list
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import objective_perturbation_guarantee
 from tests import PROBLEMS
@@ -448,7 +448,7 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
         raise AssertionError("trained again")
 
     monkeypatch.setattr(online_market, "release_model", never)
-    monkeypatch.setattr(online_market, "prepare", never)
+    monkeypatch.setattr(online_market, "owned_rows", never)
     (opened / "rows.csv").unlink()  # the rows are not needed any more
     for _ in range(2):
         done = invoke("close", "m", "--out", "two")
@@ -587,7 +587,7 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "In this simulated market," in said(done.stdout)
     assert "30 of 341 expected" in said(done.stdout)
-    assert (tmp_path / "reports/online-wdbc/model.json").is_file()
+    assert (tmp_path / "out/online-wdbc/model.json").is_file()
 
 
 @pytest.mark.parametrize(

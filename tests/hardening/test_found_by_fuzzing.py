@@ -13,9 +13,9 @@ import pytest
 from scipy.integrate import quad
 
 import convexmarket as cm
+from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.lab import run_problem, write_report
-from convexmarket.lab.lists.offers import price_offers
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.lab.report import render
 from convexmarket.priors.parsing import prior_from_dict

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
 from convexmarket.errors import ConvexMarketError, DataError
-from convexmarket.lab.lists.drafts import draft_problem
-from convexmarket.lab.lists.parted_offers import price_parts
-from convexmarket.lab.lists.people import read_columns
-from convexmarket.lab.lists.reading import read_list
+from convexmarket.lab.problem.drafts import draft_problem
+from convexmarket.lab.problem.people import read_columns
+from convexmarket.partitions import price_parts
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
 

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.deal import price_offers
 from convexmarket.lab import write_report
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import read_reports
 from convexmarket.lab.report import workshop
 from convexmarket.lab.report.model import Report, Section, Table
 from tests.cli.builders import invoke
@@ -127,7 +127,7 @@ def test_ids_in_offers(here, attack):
     table = pd.DataFrame({"id": ids, "sensitivity": np.linspace(1.1, 4.9, len(ids))})
     offers = price_offers(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001)
     path, _ = offers.write(here / "offers.csv")
-    text, back = path.read_text(encoding="utf-8"), read_reports(path)["id"].tolist()
+    text, back = path.read_text(encoding="utf-8"), read_texts(path)["id"].tolist()
     bad = {
         separator: list(filter(is_formula, cells_in(text, separator))) for separator in SEPARATORS
     }

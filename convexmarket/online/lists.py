@@ -6,32 +6,32 @@ was done already when a list is given again stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES
-from convexmarket.data.csv_cells import write_csv
-from convexmarket.errors import DataError, MarketClosedError
-from convexmarket.lab.lists.reading import (
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.data.lists import (
     blame,
     blank,
     checked_ids,
     clipped,
     column_named,
     read_list,
-    read_reports,
 )
-from convexmarket.lab.stages import Progress
+from convexmarket.errors import DataError, MarketClosedError
 from convexmarket.online.market import OnlineMarket
-from convexmarket.writing import write_together
 
-__all__ = ["QuotedList", "answer_list", "quote_list", "write_offers"]
+__all__ = ["QuotedList", "answer_list", "quote_list"]
 
 Answer = Literal["accepted", "declined"]
+#: Called with the stage, the steps done and the steps in all.
+Progress: TypeAlias = Callable[[str, int, int], None]
 #: The status of a seller who was offered nothing.
 NOTHING = "nothing bought"
 
@@ -141,7 +141,7 @@ def answer_list(
         If the list cannot be read, or a seller of it cannot give this answer; the message names the
         lines. No answer was recorded then.
     """
-    table = read_reports(path)
+    table = read_texts(path)
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
     ids = ids[~blank(ids)]
     if ids.empty:
@@ -171,31 +171,6 @@ def answer_list(
         if progress is not None:
             progress("answer", start + len(together), len(ids))
     return len(ids)
-
-
-def write_offers(offers: pd.DataFrame, path: Path, *, force: bool = False) -> None:
-    """Write offers as CSV, at once or not at all; only its owner may read a new file.
-
-    Parameters
-    ----------
-    offers : DataFrame
-        Of a :class:`QuotedList`.
-    path : pathlib.Path
-    force : bool, default False
-        Whether an existing file may be replaced.
-
-    Raises
-    ------
-    ParameterError
-        If the file exists and may not be replaced.
-    DataError
-        If the file cannot be written; then whatever was there before still is.
-    """
-    write_together(
-        {path: lambda file: write_csv(offers, file)},
-        private=True,
-        force=force,
-    )
 
 
 def _known(market: OnlineMarket) -> pd.DataFrame:

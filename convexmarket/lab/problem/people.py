@@ -16,22 +16,20 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.data.csv_format import numbers_in
+from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import OTHER, PublicFeatures
-from convexmarket.data.files import open_parquet
-from convexmarket.errors import DataError
-from convexmarket.lab.lists.reading import (
-    MOST_CELLS,
+from convexmarket.data.lists import (
     blame,
     blank,
     checked_ids,
     clipped,
     columns_listed,
     is_class,
-    read_reports,
     report_faults,
 )
+from convexmarket.data.tables import read_parquet
+from convexmarket.errors import DataError
 from convexmarket.lab.problem.base import RunTable
 from convexmarket.lab.problem.limits import COPIES, PER_SELLER, check_memory
 from convexmarket.lab.problem.own import OwnTable
@@ -73,6 +71,8 @@ class People:
 
     Attributes
     ----------
+    path : pathlib.Path
+        Of the file.
     parts : dict of str to DataFrame
         "sold", and "validation" and "test" where there are such rows: the columns of features and
         of the label. The index of "sold" holds the sellers' ids.
@@ -87,6 +87,7 @@ class People:
     description : str
     """
 
+    path: Path
     parts: dict[str, pd.DataFrame]
     label: str
     classes: tuple[Any, Any] | None
@@ -167,6 +168,7 @@ def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
     parts = _drawn(people, data.public_shares, problem.run.seed, path) | read_public(problem)
     sold = people.index.isin(parts[SOLD].index)
     return People(
+        path=path,
         parts=parts,
         label=data.label,
         classes=getattr(data, "classes", None),
@@ -379,24 +381,14 @@ def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFram
     DataError
         If the file cannot be read, is too large to be held in memory, or has no such column.
     """
-    if not parquet:
-        table = read_reports(path)
-        _check_columns(path, [str(name) for name in table.columns], keys)
-        return table[list(keys)]
-    with open_parquet(path) as stored:
-        _check_columns(path, stored.schema_arrow.names, keys)
-        if stored.metadata.num_rows * len(keys) > MOST_CELLS:
-            raise DataError(
-                f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells"
-            )
-        frame = stored.read(columns=list(keys)).to_pandas(ignore_metadata=True)
-    return frame.set_axis(np.arange(1, len(frame) + 1))
 
+    def choose(columns: list[str]) -> list[str]:
+        for column, key in keys.items():
+            if column not in columns:
+                raise DataError(
+                    f"{path}: no column is called {column!r}; {columns_listed(columns)}. Say "
+                    f"which one it is ({key})"
+                )
+        return list(keys)
 
-def _check_columns(path: Path, columns: Sequence[str], keys: dict[str, str]) -> None:
-    for column, key in keys.items():
-        if column not in columns:
-            raise DataError(
-                f"{path}: no column is called {column!r}; {columns_listed(columns)}. Say "
-                f"which one it is ({key})"
-            )
+    return read_parquet(path, choose) if parquet else read_texts(path, choose)

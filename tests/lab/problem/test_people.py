@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.data import tables
 from convexmarket.errors import DataError
-from convexmarket.lab.lists import people as module
-from convexmarket.lab.lists.people import read_people
+from convexmarket.lab.problem import people as module
 from convexmarket.lab.problem.loading import load_problem
+from convexmarket.lab.problem.people import read_people
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
 from tests.lab.problem.builders import for_each
 
@@ -261,7 +262,7 @@ def test_a_table_too_large_for_the_memory_is_refused(tmp_path, monkeypatch):
     problem = load_problem(written(tmp_path))
     with pytest.raises(DataError, match=r"data\.file: a run would hold about"):
         read_people(problem)
-    monkeypatch.setattr(module, "MOST_CELLS", 100)
+    monkeypatch.setattr(tables, "MOST_CELLS", 100)
     patients(120).to_parquet(tmp_path / "patients.parquet")
     with pytest.raises(DataError, match="at most 100 cells"):
         read(tmp_path, settings=['data.source="parquet"', 'data.file="patients.parquet"'])

@@ -6,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.lab.lists.purchases import buy_from
+from convexmarket.lab.problem.buying import buy_from
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.privacy import Simulation
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
@@ -29,8 +29,9 @@ def sale(place):
 
 def test_it_is_the_deal_that_the_library_makes(sale):
     """The same by hand, from the table and what the file says."""
-    sold = TABLE.loc[sale.people.ids]
-    deal = cm.buy(
+    deal, people = sale
+    sold = TABLE.loc[people.ids]
+    by_hand = cm.buy(
         sold,
         ask="ask",
         target="ill",
@@ -47,36 +48,40 @@ def test_it_is_the_deal_that_the_library_makes(sale):
         random_state=Simulation(0),
     )
     pd.testing.assert_frame_equal(
-        sale.deal.offers, deal.offers, check_names=False, check_index_type=False
+        deal.offers, by_hand.offers, check_names=False, check_index_type=False
     )
-    np.testing.assert_array_equal(sale.deal.model.coef_, deal.model.coef_)
-    assert str(sale.deal) == str(deal)
+    np.testing.assert_array_equal(deal.model.coef_, by_hand.model.coef_)
+    assert str(deal) == str(by_hand)
 
 
 def test_public_rows_are_not_sold_and_measure_the_model(sale):
-    test = sale.people.parts["test"]
-    assert len(sale.deal.offers) == 150
-    assert not set(sale.deal.offers.index) & set(test.index)
-    predicted = sale.deal.model.predict(TABLE.loc[test.index])
-    assert sale.public_score == np.mean(predicted == TABLE.loc[test.index, "ill"])
+    deal, people = sale
+    test = people.parts["test"]
+    assert len(deal.offers) == 150
+    assert not set(deal.offers.index) & set(test.index)
+    predicted = deal.model.predict(TABLE.loc[test.index])
+    assert deal.model.score(test, test[people.label]) == np.mean(
+        predicted == TABLE.loc[test.index, "ill"]
+    )
 
 
 def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
     problem = load_problem(written(tmp_path, REGRESSION, TABLE))
-    sale = buy_from(problem, random_state=Simulation(0))
+    deal, people = buy_from(problem, random_state=Simulation(0))
     learner = cm.PersonalizedRidge(0.3)
-    width = len(sale.people.features.get_feature_names_out())
+    width = len(people.features.get_feature_names_out())
     mu, sigma = learner.risk(width, label_noise=0.2, failure_probability=0.05)
-    standard = sale.deal.market.standard_form
+    standard = deal.market.standard_form
     assert (standard.mu, standard.sigma, standard.gamma) == (mu, sigma, 0.01)
-    assert sale.deal.model.target_range == (-60_000, 60_000)
-    assert np.isfinite(sale.public_score)
+    assert deal.model.target_range == (-60_000, 60_000)
+    test = people.parts["test"]
+    assert np.isfinite(deal.model.score(test, test[people.label]))
 
 
 def test_gamma_or_budget_take_the_place_of_the_file_s(place):
     problem = load_problem(written(place, TRADEOFF, TABLE))
-    assert buy_from(problem, gamma=0.01).deal.market.standard_form.gamma == 0.01
-    deal = buy_from(problem, budget=5.0).deal
+    assert buy_from(problem, gamma=0.01)[0].market.standard_form.gamma == 0.01
+    deal, _ = buy_from(problem, budget=5.0)
     assert str(deal.incentives) == "by construction"
     assert 3.0 < deal.offers["payment"].sum() < 7.0
     with pytest.raises(ParameterError, match="gamma or budget, not both"):
@@ -86,11 +91,11 @@ def test_gamma_or_budget_take_the_place_of_the_file_s(place):
 @pytest.mark.campaign  # a market is solved again for each seller
 def test_groups_carry_their_share(place):
     problem = load_problem(written(place, TRADEOFF, TABLE))
-    sale = buy_from(problem, group="region", at_least={"north": 0.7})
-    weights = sale.deal.offers["weight"]
+    deal, _ = buy_from(problem, group="region", at_least={"north": 0.7})
+    weights = deal.offers["weight"]
     north = TABLE.loc[weights.index, "region"] == "north"
     assert weights[north].sum() >= 0.7 - 1e-6
-    free = buy_from(problem, group="region").deal.offers["weight"]
+    free = buy_from(problem, group="region")[0].offers["weight"]
     assert free[north].sum() < 0.69
     with pytest.raises(ParameterError, match="--group-column"):
         buy_from(problem, at_least={"north": 0.7})
@@ -99,19 +104,20 @@ def test_groups_carry_their_share(place):
 
 
 def test_a_sale_is_recorded_once_and_the_model_charged_to_it(sale, tmp_path):
+    deal, _ = sale
     ledger = cm.Ledger.create(tmp_path / "books.sqlite")
-    offers = sale.deal.offers
+    offers = deal.offers
     sold = offers[offers["epsilon"] > 0]
-    assert sale.record(ledger) == len(sold) > 0
+    assert deal.record(ledger, "one table") == len(sold) > 0
     sales = ledger.sales().set_index("id")
     np.testing.assert_array_equal(sales.loc[sold.index, "epsilon"], sold["epsilon"])
     np.testing.assert_array_equal(sales.loc[sold.index, "price"], sold["payment"])
     account = ledger.account(list(offers.index))
-    np.testing.assert_array_equal(account.spent, sale.deal.model.epsilon_)
+    np.testing.assert_array_equal(account.spent, deal.model.epsilon_)
     with pytest.raises(DataError, match="recorded again they would count twice"):
-        sale.record(ledger)
+        deal.record(ledger, "one table")
     np.testing.assert_array_equal(account.budget, offers["epsilon"])
-    sale.record(ledger, again=True)
+    deal.record(ledger)
     np.testing.assert_allclose(account.budget, 2 * offers["epsilon"])
     ledger.disconnect()
 

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError, PriorError, UnattainedOptimumError
-from convexmarket.lab.lists.offers import price_offers, read_reports
 from convexmarket.priors import Exponential, Uniform
 
 PRIOR = Uniform(0.02, 0.10)
@@ -153,7 +154,7 @@ def test_a_missing_file():
     with pytest.raises(DataError, match=r"nowhere\.csv: No such file"):
         priced("nowhere.csv")
     with pytest.raises(DataError, match=r"nowhere\.csv: No such file"):
-        read_reports("nowhere.csv")
+        read_texts("nowhere.csv")
 
 
 def test_text_in_another_encoding(tmp_path):

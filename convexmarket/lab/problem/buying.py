@@ -1,83 +1,20 @@
-"""From a problem file about people of a table to what is sold, and to the books."""
+"""Buy from the people of a problem file's table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from convexmarket.deal import Deal, buy
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.lab.lists.people import SOLD, People, ProblemWithTable, read_people
-from convexmarket.lab.lists.reading import digest
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.problem.own import OwnTable
+from convexmarket.lab.problem.people import SOLD, People, ProblemWithTable, read_people
 from convexmarket.lab.problem.purchase import the_one
-from convexmarket.ledger import Ledger
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.terms import GroupShare
 
-__all__ = ["Sale", "buy_from"]
-
-
-@dataclass(frozen=True, eq=False)
-class Sale:
-    """What was bought from the people of a problem file.
-
-    Attributes
-    ----------
-    deal : Deal
-    people : People
-    table : path
-        The file that they stand in.
-    """
-
-    deal: Deal
-    people: People
-    table: Path
-
-    @property
-    def public_score(self) -> float:
-        """Accuracy, or R², of the model on the public rows of the test."""
-        test = self.people.parts["test"]
-        return float(self.deal.model.score(test, test[self.people.label]))
-
-    @property
-    def common_score(self) -> float:
-        """What an answer that is always the same has at best there."""
-        labels = self.people.parts["test"][self.people.label]
-        return 0.0 if self.people.classes is None else labels.value_counts(normalize=True).max()
-
-    def record(self, ledger: Ledger, *, again: bool = False) -> int:
-        """Write down who sold what, and charge the model to it.
-
-        Parameters
-        ----------
-        ledger : Ledger
-        again : bool, default False
-            Whether the very same table may have been bought from before.
-
-        Returns
-        -------
-        int
-            How many sold.
-
-        Raises
-        ------
-        DataError
-            If it is a market's ledger, or the table was recorded before.
-        """
-        if ledger.of_market:
-            raise DataError(
-                f"{ledger.path} is an online market's, which writes its own sales; give another"
-            )
-        offers = self.deal.offers
-        ids = [str(seller) for seller in offers.index]
-        source = None if again else f"sha256:{digest(self.table)}"
-        sold = ledger.sell(ids, offers["epsilon"], offers["payment"].to_numpy(), source=source)
-        ledger.account(ids).charge(self.deal.model.guarantee_)
-        return sold
+__all__ = ["buy_from"]
 
 
 def buy_from(
@@ -88,7 +25,7 @@ def buy_from(
     group: str | None = None,
     at_least: Mapping[str, float] | None = None,
     random_state: RandomSource = None,
-) -> Sale:
+) -> tuple[Deal, People]:
     """Buy from the people of a problem file, and train the model that it describes.
 
     Parameters
@@ -107,7 +44,9 @@ def buy_from(
 
     Returns
     -------
-    Sale
+    deal : Deal
+    people : People
+        Of the file, the public rows among them.
 
     Raises
     ------
@@ -155,4 +94,4 @@ def buy_from(
         group=group,
         **told,
     )
-    return Sale(deal, people, problem.file(data.file))
+    return deal, people

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from convexmarket.errors import ParameterError
 from convexmarket.ids import checked_id
+from convexmarket.lab.report.terminal import pairs_table
 from convexmarket.lab.report.words import format_value
 from convexmarket.ledger import Ledger
 
@@ -62,7 +63,7 @@ def ledger_tables(state: dict[str, Any]) -> list[Table | Text]:
             f"{format_value(state['paid'])}; {format_value(state['spent'])} is spent, "
             f"{format_value(state['left'])} is left."
         ),
-        _pairs("Ledger", {name: state[name] for name in ("composition", "delta")}),
+        _pairs("Ledger", state, ("composition", "delta")),
         *_listed(
             "Releases",
             state["releases"],
@@ -78,21 +79,15 @@ def ledger_tables(state: dict[str, Any]) -> list[Table | Text]:
 
 def seller_tables(state: dict[str, Any]) -> list[Table]:
     """Return what :func:`seller_state` found, as tables."""
-    names = ("sold", "spent", "left", "paid")
     return [
-        _pairs(f"Seller {state['id']}", {name: state[name] for name in names}),
+        _pairs(f"Seller {state['id']}", state, ("sold", "spent", "left", "paid")),
         *_listed("Sales", state["sales"], ("epsilon", "price", "release", "time")),
         *_listed("Releases", state["charges"], ("release", "epsilon")),
     ]
 
 
-def _pairs(title: str, values: dict[str, Any]) -> Table:
-    table = Table(title=Text(title), title_justify="left", show_header=False, box=SIMPLE_HEAD)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in values.items():
-        table.add_row(name, _text(value))
-    return table
+def _pairs(title: str, state: dict[str, Any], names: tuple[str, ...]) -> Table:
+    return pairs_table(title, ((name, format_value(state[name])) for name in names))
 
 
 def _listed(title: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[Table]:

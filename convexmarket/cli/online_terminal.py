@@ -10,24 +10,16 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from convexmarket.lab.kinds.online_market.record import highest_sensitivity, planned, start_of
-from convexmarket.lab.kinds.online_market.stream import QuotedList
+from convexmarket.lab.report.terminal import pairs_table
 from convexmarket.lab.report.words import count, format_number
+from convexmarket.online.lists import QuotedList
 from convexmarket.online.market import Offer, OnlineMarket
+from convexmarket.online.record import highest_sensitivity, planned, start_of
 
 __all__ = ["list_words", "market_state", "offer_words", "status_tables", "terms_table"]
 
 #: New plans that are listed one by one; the latest of more.
 MOST_PLANS = 12
-
-
-def _pairs(title: str, rows: list[tuple[str, str]]) -> Table:
-    table = Table(title=title or None, title_justify="left", show_header=False, box=SIMPLE_HEAD)
-    table.add_column()
-    table.add_column(justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def terms_table(market: OnlineMarket) -> Table:
@@ -52,7 +44,7 @@ def terms_table(market: OnlineMarket) -> Table:
     ]
     if policy.opening.plan.eta == 0:
         rows.append(("nothing is bought before seller", f"{policy.stages[0] + 1:,}"))
-    return _pairs("Terms", rows)
+    return pairs_table("Terms", rows)
 
 
 def offer_words(offer: Offer) -> str:
@@ -80,7 +72,7 @@ def list_words(quoted: QuotedList) -> Table:
         ("payments offered to them", format_number(float(quoted.offers["payment"].sum()), 4)),
         ("turned away", f"{quoted.turned_away:,}"),
     ]
-    return _pairs("Offers", rows)
+    return pairs_table("Offers", rows)
 
 
 def market_state(market: OnlineMarket) -> dict[str, Any]:
@@ -141,7 +133,7 @@ def status_tables(state: Mapping[str, Any]) -> list[Table | str]:
     shown: list[Table | str] = [
         f"{state['market']}: the market is {state['state']}; quoted {sellers['quoted']:,} of "
         f"{sellers['expected']:,} expected ({share:.1%}).",
-        _pairs("", rows),
+        pairs_table("", rows),
     ]
     table = Table(title="Plans", title_justify="left", box=SIMPLE_HEAD)
     for name in plans[0]:

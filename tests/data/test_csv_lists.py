@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convexmarket.data.csv_format import numbers_in
+from convexmarket.data import csv_rows as reading
+from convexmarket.data import lists
+from convexmarket.data.csv_rows import LONGEST_LINE, csv_rows, numbers_in, read_texts
+from convexmarket.data.lists import read_list
+from convexmarket.deal import price_offers
 from convexmarket.errors import DataError
-from convexmarket.lab.lists import reading as lists
-from convexmarket.lab.lists.csv_rows import LONGEST_LINE, csv_rows
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import read_list, read_reports, trimmed_id
 from convexmarket.priors import Uniform
 
 PRIOR = Uniform(0.0, 10.0)
@@ -28,7 +28,7 @@ def file_with(folder, content, encoding="utf-8"):
 
 
 def listed(folder, content, encoding="utf-8"):
-    return read_list(file_with(folder, content, encoding), PRIOR, form_of=trimmed_id)
+    return read_list(file_with(folder, content, encoding), PRIOR, trim=True)
 
 
 def refusal(folder, content, encoding="utf-8"):
@@ -124,17 +124,17 @@ def test_a_line_without_end(tmp_path):
 def test_pipes_devices_and_folders_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     for path in (tmp_path / "pipe.csv", "/dev/zero"):
-        for read in (read_reports, lists.digest):
+        for read in (read_texts, lists.digest):
             with pytest.raises(DataError, match="is a pipe or a device"):
                 read(path)
     with pytest.raises(DataError, match=r"[Dd]irectory|device"):
-        read_reports(tmp_path)
+        read_texts(tmp_path)
 
 
 def test_a_table_in_memory_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(lists, "MOST_CELLS", 5)
-    with pytest.raises(DataError, match="line 4: a table that is held in memory has at most 5"):
-        read_reports(file_with(tmp_path, "id,c\na,1\nb,2\nc,3\n"))
+    monkeypatch.setattr(reading, "MOST_CELLS", 5)
+    with pytest.raises(DataError, match="a table that is held in memory has at most 5"):
+        read_texts(file_with(tmp_path, "id,c\na,1\nb,2\nc,3\n"))
 
 
 FIELD = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\r ,;\t|\"'"))
@@ -165,11 +165,11 @@ def test_pieces_do_not_show(tmp_path_factory, values, piece, sign):
     path = tmp_path_factory.getbasetemp() / "pieces.csv"
     path.write_text("id;c\n" + "\n;\n".join(rows), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "PIECE", piece)
+        patch.setattr(reading, "PIECE", piece)
         found = read_list(path, PRIOR)
     assert found["sensitivity"].tolist() == values
     assert found.index.tolist() == list(range(2, 2 + 2 * len(values), 2))
-    again = numbers_in(read_reports(path)["c"].loc[found.index])
+    again = numbers_in(read_texts(path)["c"].loc[found.index])
     assert again.tolist() == values
 
 

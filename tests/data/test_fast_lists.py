@@ -4,18 +4,15 @@ import io
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convexmarket.data import csv_cells
+from convexmarket.data import csv_cells, csv_rows
 from convexmarket.data.csv_cells import write_csv
+from convexmarket.data.lists import read_list
+from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.lab.lists import fast_lists
-from convexmarket.lab.lists.fast_lists import plain_columns
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import read_list, trimmed_id
 from convexmarket.priors import Uniform
 from convexmarket.writing import check_place
 
@@ -35,9 +32,9 @@ def both(path, worth_it, **options):
     found = []
     for least in (10**9, worth_it):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fast_lists, "WORTH_IT", least)
+            patch.setattr(csv_rows, "WORTH_IT", least)
             try:
-                found.append(read_list(path, PRIOR, form_of=trimmed_id, **options))
+                found.append(read_list(path, PRIOR, trim=True, **options))
             except DataError as error:
                 found.append(str(error))
     return found
@@ -70,35 +67,11 @@ def test_plain_lists_are_read_as_columns(tmp_path, monkeypatch, names):
     with path.open("w", encoding="utf-8", newline="") as file:
         write_csv(frame, file)
     careful, _ = both(path, 1, group_column="g")
-    monkeypatch.setattr(fast_lists, "WORTH_IT", 1)
-    monkeypatch.setattr(fast_lists, "_BLOCK", 7)  # fields and characters across the ends of blocks
-    monkeypatch.setattr("convexmarket.lab.lists.reading.Numbers", None)  # rows are not read
+    monkeypatch.setattr(csv_rows, "WORTH_IT", 1)
+    monkeypatch.setattr(csv_rows, "_BLOCK", 7)  # fields and characters across the ends of blocks
+    monkeypatch.setattr(csv_rows, "_by_rows", None)  # rows are not read
     found = read_list(path, PRIOR, group_column="g")
     pd.testing.assert_frame_equal(found, careful, check_index_type=False)
-
-
-@pytest.mark.parametrize(
-    ("ids", "reports"),
-    [
-        (["a", "a"], [1.0, 2.0]),
-        (["a", ""], [1.0, 2.0]),
-        (["a", None], [1.0, 2.0]),
-        (["a", "b "], [1.0, 2.0]),
-        (["a", "\u200b"], [1.0, 2.0]),
-        (["a", "b" * 201], [1.0, 2.0]),
-        (["a", "b"], [1.0, None]),
-        (["a", "b"], [1.0, np.nan]),
-        (["a", "b"], [1.0, 10.5]),
-        (["a", "b"], [-1.0, 1.0]),
-        ([], []),
-    ],
-)
-def test_columns_in_doubt_are_not_taken(ids, reports):
-    columns = (
-        pa.chunked_array([pa.array(ids, pa.string())]),
-        pa.chunked_array([pa.array(reports, pa.float64())]),
-    )
-    assert plain_columns(*columns, prior=PRIOR) is None
 
 
 TEXTS = ["=1", "a\tb", 'q"', "x; =1", "'=1", "a-b", "＝1", "O'Neil", "", "\u00a0=1", "y,\x1c'@z"]

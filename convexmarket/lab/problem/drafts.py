@@ -18,11 +18,10 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES, roles_of
-from convexmarket.data.csv_format import numbers_in
+from convexmarket.data.csv_rows import csv_rows, numbers_in
 from convexmarket.data.files import open_parquet
+from convexmarket.data.lists import blank
 from convexmarket.errors import DataError
-from convexmarket.lab.lists.csv_rows import csv_rows
-from convexmarket.lab.lists.reading import blank
 from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_KEYS
 from convexmarket.lab.problem.loading import UNDECLARED
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from convexmarket.data.lists import read_list
 from convexmarket.errors import DataError
-from convexmarket.lab.lists.reading import read_list
 from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.problem.declared import MarketTable, ReportsTable
 from convexmarket.lab.problem.limits import PER_SELLER, check_memory
@@ -54,7 +54,7 @@ def read_lists(problem: ProblemModel, tables: Iterable[MarketTable]) -> Lists:
 
 def _read(path: Path, named: ReportsTable, prior: Prior) -> pd.DataFrame:
     try:
-        return read_list(path, prior, named.id, named.report, group_column=named.group)
+        return read_list(path, prior, named.id, named.report, named.group)
     except DataError as error:
         words = str(error)
         for option, key in _KEYS.items():

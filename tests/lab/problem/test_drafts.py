@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.lab import run_problem
-from convexmarket.lab.lists import drafts
-from convexmarket.lab.lists.drafts import draft_problem
+from convexmarket.lab.problem import drafts
+from convexmarket.lab.problem.drafts import draft_problem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from tests.lab.builders import declared, patients
 

@@ -8,10 +8,9 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.deal import price_offers
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.parted_offers import price_parts
-from convexmarket.partitions import CERTIFICATE
+from convexmarket.partitions import CERTIFICATE, price_parts
 from tests import one_in
 
 dd = pytest.importorskip("dask.dataframe")
