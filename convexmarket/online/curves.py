@@ -25,8 +25,11 @@ Floats = NDArray[np.float64]
 #: Even nodes up to the last sale, and how often cells halve towards it.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
+#: A cell whose halves differ from it by this share of the largest rent is halved, unless so many
+#: are that it must be rounding.
+_ACCURACY, _MANY = 1e-15, 5000
 #: Places of a Gauss rule on [0, 1], and from values there to coefficients of powers.
-_PLACES = 0.5 * (1.0 + np.polynomial.legendre.leggauss(5)[0])
+_PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
 _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
 
@@ -143,9 +146,31 @@ class SmoothCurve:
         even = np.linspace(self._low, self._end, _EVEN)
         nodes = np.concatenate((cells_of(prior).edges, prior.breakpoints, near, even, flat))
         nodes = np.unique(nodes[(nodes >= self._low) & (nodes <= self._end)])
-        halved = np.union1d(nodes, 0.5 * (nodes[1:] + nodes[:-1]))
-        self._rent, rough = self._integral(halved), self._integral(nodes)
-        self.error = float(np.abs(self._rent(halved) - rough(halved)).max())
+        self.error, nodes = self._settled(nodes)
+        self._rent = self._integral(nodes)
+
+    def _settled(self, nodes: Floats) -> tuple[float, Floats]:
+        """Return what is still off in all, and nodes among them where halves agree with wholes."""
+        left, right, off = nodes[:-1], nodes[1:], 0.0
+        largest = float(self._sold(nodes[:1])[0]) * (self._end - self._low)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (left + right)
+            whole, lower, upper = (
+                (after - before) * (_WEIGHTS @ self._sold(_places(before, after)))
+                for before, after in ((left, right), (left, middle), (middle, right))
+            )
+            apart = np.abs(whole - lower - upper)
+            bad = apart > _ACCURACY * largest
+            bad &= (left < middle) & (middle < right)
+            off += float(apart[~bad].sum())
+            if not 0 < np.count_nonzero(bad) < _MANY:
+                break
+            nodes = np.union1d(nodes, middle[bad])
+            left, right = (
+                np.append(left[bad], middle[bad]),
+                np.append(middle[bad], right[bad]),
+            )
+        return off, nodes
 
     def _sold(self, reports: Floats) -> Floats:
         return self._terms.epsilon(np.asarray(self._prior.ironed_virtual_cost(reports)))
@@ -153,8 +178,7 @@ class SmoothCurve:
     def _integral(self, nodes: Floats) -> PPoly:
         """Return what is sold, integrated from the bottom on, as a polynomial on each cell."""
         left, width = nodes[:-1], np.diff(nodes)
-        inside = np.clip(left + width * _PLACES[:, None], left, nodes[1:])
-        series = _TO_POWERS @ self._sold(inside)
+        series = _TO_POWERS @ self._sold(_places(left, nodes[1:]))
         powers = np.arange(_PLACES.size - 1.0, -1.0, -1.0)[:, None]
         return PPoly(series / width**powers, nodes).antiderivative()
 
@@ -165,6 +189,11 @@ class SmoothCurve:
             return sold, np.zeros_like(sold)
         rent = self._rent(self._end) - self._rent(np.minimum(reports, self._end))
         return sold, np.where(sold > 0, np.maximum(rent, 0.0), 0.0)
+
+
+def _places(left: Floats, right: Floats) -> Floats:
+    """Return the places of the Gauss rule in intervals, one in each row."""
+    return np.clip(left + (right - left) * _PLACES[:, None], left, right)
 
 
 def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:

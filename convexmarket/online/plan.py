@@ -29,7 +29,7 @@ from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOp
 from convexmarket.online.atoms import Atoms, atoms_of, cells_of
 from convexmarket.priors import EmpiricalPrior, Prior
 
-__all__ = ["Buyer", "Plan", "Terms", "algorithm_3", "plan"]
+__all__ = ["Buyer", "Plan", "Terms", "algorithm_3", "plan", "plan_atoms"]
 
 Floats = NDArray[np.float64]
 
@@ -345,10 +345,7 @@ def plan(
             "give a cap > 1"
         )
     if isinstance(prior, EmpiricalPrior):
-        market = _Market(atoms_of(prior), buyer, n, total, squares)
-        best = market.walk()[0]
-        _check(market, best)
-        return best
+        return plan_atoms(atoms_of(prior), buyer, n, total, squares)
     cells = cells_of(prior)
     price = _Market(cells.inner, buyer, n, total, squares).walk()[1]
     size = int(gap**-0.5)
@@ -362,6 +359,14 @@ def plan(
         if best.gap <= gap:
             break
         price, size = max(price, other), 4 * size
+    _check(market, best)
+    return best
+
+
+def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float) -> Plan:
+    """Return the plan where costs are these atoms; arguments and errors as for :func:`plan`."""
+    market = _Market(atoms, buyer, n, total, squares)
+    best = market.walk()[0]
     _check(market, best)
     return best
 
