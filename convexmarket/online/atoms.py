@@ -177,4 +177,4 @@ def cells_of(prior: Prior) -> Cells:
 def atoms_of(prior: EmpiricalPrior) -> Atoms:
     """Return the atoms of a sample."""
     costs, place = np.unique(prior.ironed_virtual_cost(prior.values), return_inverse=True)
-    return Atoms(costs, np.bincount(place, prior.masses))
+    return Atoms(costs, np.bincount(place, prior.masses).astype(float))

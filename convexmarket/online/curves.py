@@ -146,6 +146,8 @@ class SmoothCurve:
         even = np.linspace(self._low, self._end, _EVEN)
         nodes = np.concatenate((cells_of(prior).edges, prior.breakpoints, near, even, flat))
         nodes = np.unique(nodes[(nodes >= self._low) & (nodes <= self._end)])
+        nodes = nodes[np.append(np.diff(nodes) > 1e-16 * (self._end - self._low), True)]
+        nodes[0] = self._low
         self.error, nodes = self._settled(nodes)
         self._rent = self._integral(nodes)
 
@@ -161,7 +163,7 @@ class SmoothCurve:
             )
             apart = np.abs(whole - lower - upper)
             bad = apart > _ACCURACY * largest
-            bad &= (left < middle) & (middle < right)
+            bad &= right - left > 1e-15 * (self._end - self._low)
             off += float(apart[~bad].sum())
             if not 0 < np.count_nonzero(bad) < _MANY:
                 break

@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 #: Relative distance of the best point of a walk to what is proven, and of the best plan.
 _WALK, _GAP = 1e-10, 1e-9
 #: How often the cells of a prior are refined until they prove it.
-_REFINEMENTS = 3
+_REFINEMENTS = 2
 #: Powers of 4 that a walk covers, parts that its cells are divided into, how often, and how many
 #: at a time at most, as there are more only where rounding decides.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
@@ -156,6 +156,8 @@ class _Market:
     def walk(self) -> tuple[Plan, float]:
         """Return the best plan for the atoms, and its price above the lowest cost."""
         buyer, points = self.buyer, self._start()
+        if not points.new.size:
+            raise _too_far_apart(self)
         for _ in range(_ROUNDS):
             proven, bound = self._bounds(points)
             bad = np.flatnonzero(proven < points.value.min() * (1.0 - _WALK))
@@ -229,7 +231,7 @@ class _Market:
             error = buyer.mu * norm / total * price * shape.first / shape.second * lost
             error = _ROUNDING * (value * (1.0 + lost) + error)
         points = _Points(new, norm, price, total, value, slope, error)
-        known = (error < 1e-6 * value) & np.isfinite(value) & np.isfinite(total)
+        known = (error < 1e-5 * value) & np.isfinite(value) & np.isfinite(total)
         return _Points(*(part[known] for part in points))
 
     def _price(self, new: Floats, norm: Floats, width: Floats, guess: Floats) -> Floats:
@@ -286,16 +288,16 @@ class _Market:
     def _polished(self, points: _Points) -> tuple[_Points, int]:
         """Return points with the one next to the best where the loss is stationary; its place."""
 
-        def slope(new: Any) -> Any:
-            at = self._at(np.atleast_1d(new), points)
-            return at.slope * at.total * at.total - self.buyer.mu * at.norm - self.buyer.sigma
+        def slope(new: float) -> float:
+            at = self._at(np.array([new]), points)
+            if not at.new.size:
+                raise _too_far_apart(self)
+            return float((at.slope * at.total**2 - self.buyer.mu * at.norm - self.buyer.sigma)[0])
 
         best = int(np.argmin(points.value))
-        ends = points.new[max(best - 1, 0)], points.new[min(best + 1, points.new.size - 1)]
-        with np.errstate(all="ignore"):
-            sides = [slope(end) for end in ends]
-        if ends[0] > 0 and all(side.size for side in sides) and sides[0] < 0 < sides[1]:
-            new = brentq(lambda new: float(slope(new)[0]), *ends, xtol=1e-300, rtol=1e-15)
+        low, high = points.new[max(best - 1, 0)], points.new[min(best + 1, points.new.size - 1)]
+        if 0 < low < high and slope(low) < 0 < slope(high):
+            new = brentq(slope, low, high, xtol=1e-300, rtol=1e-15)
             points = _merged(points, self._at(np.array([new]), points))
             best = int(np.searchsorted(points.new, new))
         return points, best
@@ -384,11 +386,16 @@ def _check(market: _Market, best: Plan) -> None:
     largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)
     lost = np.spacing(terms.price) * terms.scale
     if not (np.isfinite(best.objective) and np.isfinite(terms.scale) and lost <= _DIGITS * largest):
-        raise SolverError(
-            f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g}, mu = "
-            f"{buyer.mu:g}, sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart "
-            "than double precision can weigh; bring them closer"
-        )
+        raise _too_far_apart(market)
+
+
+def _too_far_apart(market: _Market) -> SolverError:
+    atoms, buyer = market.atoms, market.buyer
+    return SolverError(
+        f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g}, mu = "
+        f"{buyer.mu:g}, sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than "
+        "double precision can weigh; bring them closer"
+    )
 
 
 def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
