@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, FailFast, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, FailFast, Field, ValidationError, WithJsonSchema
 
 from convexmarket.arguments import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
@@ -58,7 +58,8 @@ Text = Annotated[str, AfterValidator(_public)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Number = Annotated[float, Field(ge=-1e150, le=1e150)]
 Numbers = Annotated[list[Number], FailFast()]
-Epsilon = Annotated[float, Field(ge=0, strict=False)]  # infinity is a text in JSON
+_EPSILON = {"anyOf": [{"type": "number", "minimum": 0}, {"const": "Infinity"}]}
+Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema(_EPSILON)]
 
 
 class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
