@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, FailFast, Field, ValidationError
 
 from convexmarket.arguments import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError, ParameterError
+from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.logistic import PrivateLogisticRegression
 from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
@@ -36,30 +35,28 @@ _RIDGE = (PersonalizedRidge, NonPersonalizedRidge, SampledRidge, StatisticsRidge
 KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, *_RIDGE, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
+FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
+Detail = Literal["summary", "rows"]
 NOT_KEPT = "epsilon is the largest of all rows: those of single rows were not saved"
 _WRONG = (ConvexMarketError, ArithmeticError, OSError, RecursionError, TypeError, ValueError)
 
-Detail = Literal["summary", "rows"]
 
-
-def _public(value: Any, depth: int = 0) -> Any:
-    """Return a finite number, printable text, bool, None, or lists of such to a depth."""
-    if isinstance(value, list) and depth:
-        return [_public(one, depth - 1) for one in value]
+def _public(value: Any) -> Any:
+    """Return a finite number, printable text, bool, None, or a list of such values."""
+    if isinstance(value, list):
+        return [_public(one) for one in value]
     number = isinstance(value, int | float) and abs(value) <= 1e150
     if not (value is None or number or (isinstance(value, str) and value.isprintable())):
         raise ValueError("no value that JSON holds, or a terminal would obey it")
     return value
 
 
-Scalar = Annotated[Any, AfterValidator(_public)]
-Parameter = Annotated[Any, AfterValidator(partial(_public, depth=2))]
+Public = Annotated[Any, AfterValidator(_public)]
 Text = Annotated[str, AfterValidator(_public)]
-Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Texts = Annotated[list[Text] | None, FailFast()]
 Number = Annotated[float, Field(ge=-1e150, le=1e150)]
 Numbers = Annotated[list[Number], FailFast()]
-_EPSILON = {"anyOf": [{"type": "number", "minimum": 0}, {"const": "Infinity"}]}
-Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema(_EPSILON)]
+Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema({"minimum": 0})]
 
 
 class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
@@ -69,17 +66,19 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     version: Literal[1] = 1
     convexmarket: Text
     kind: Literal[*KINDS]  # type: ignore[valid-type]
-    parameters: dict[Text, Parameter]
-    columns: dict[Text, Annotated[list[Scalar], FailFast()]] | None
-    features: dict[Text, Scalar]
-    n_features_in_: Count
-    feature_names_in_: Annotated[list[Text] | None, FailFast()] = None
-    classes_: Annotated[list[Scalar], Field(min_length=2, max_length=2)] | None = None
+    parameters: dict[Text, Public]
+    columns: dict[Text, Annotated[list[Public], FailFast()]] | None = None
+    features: dict[Text, Public] = {}
+    n_features_in_: Annotated[int, Field(ge=1, le=10_000_000)]
+    feature_names_in_: Texts = None
+    classes_: (
+        Annotated[list[bool | int | float | Text], Field(min_length=2, max_length=2)] | None
+    ) = None
     dtype: Annotated[str, Field(pattern=r"^([<>|][biuf][1248]|[|]O|[<>]U\d{1,5})$")] | None
     points: Annotated[list[Numbers] | None, FailFast()] = None
     coef_: Numbers
     intercept_: Number = 0.0
-    rows: Count
+    rows: Annotated[int, Field(ge=1, le=10_000_000)]
     epsilon: Annotated[list[Epsilon], FailFast()]
     delta: Annotated[float, Field(ge=0, le=1)]
     mechanism: Text
@@ -96,7 +95,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     model : private linear or ridge estimator, or PublicPredictor
         Fitted. For a release of predictions, its ``predictor``.
     path : path
-        With suffix ``.json``. An existing file is replaced at once or not at all.
+        An existing file is replaced at once or not at all.
     guarantee : {"summary", "rows"}, default "summary"
         ``"rows"`` writes the epsilon of each row, and weights that were given row by row, instead
         of the largest epsilon. They tell what sellers asked for, which no guarantee covers.
@@ -121,9 +120,9 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     >>> path = save_model(model, "model.json")  # doctest: +SKIP
     """
     check_choice("guarantee", guarantee, Detail)
-    target = _checked_path(path)
-    write_together({target: saved_model(model, guarantee)})
-    return target
+    check_instance("path", path, (str, Path), "the path of a file")
+    write_together({Path(path): saved_model(model, guarantee)})
+    return Path(path)
 
 
 def load_model(path: str | Path) -> Any:
@@ -134,7 +133,7 @@ def load_model(path: str | Path) -> Any:
     Parameters
     ----------
     path : path
-        A ``.json`` file, from any source.
+        From any source.
 
     Returns
     -------
@@ -145,23 +144,20 @@ def load_model(path: str | Path) -> Any:
     ------
     DataError
         If the file is missing, too large, damaged, inconsistent or of another version.
-    ParameterError
-        If the suffix is not ``.json``.
 
     Examples
     --------
     >>> load_model("model.json").predict([[0.5]])  # doctest: +SKIP
     """
-    file = _checked_path(path)
+    check_instance("path", path, (str, Path), "the path of a file")
     try:
-        if not file.is_file():
+        if not Path(path).is_file():
             raise ValueError("it is no file")
-        with open(file, "rb") as opened:
+        with open(path, "rb") as opened:
             return _loaded(opened.read(LARGEST + 1))
     except _WRONG as error:
-        raise DataError(
-            f"{file} cannot be loaded: {_reason(error)}; give the file as save_model wrote it"
-        ) from None
+        remedy = "give a file of save_model, and install the convexmarket that wrote it"
+        raise _refusal(f"{path} cannot be loaded", error, remedy) from None
 
 
 def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
@@ -173,39 +169,34 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
             f"predictor of a release, or one of {', '.join(sorted(KINDS))}"
         )
     try:
-        plain = json.dumps(_content(model, guarantee), default=lambda one: np.asarray(one).tolist())
+        content = _content(model, guarantee)
+        plain = json.dumps(content, default=lambda one: getattr(one, "tolist", dict)())
         content = json.loads(Document.model_validate(json.loads(plain)).model_dump_json())
         content["sha256"] = _digest(content)
         text = json.dumps(content, indent=1, ensure_ascii=False).encode()
         _loaded(text)
+        return text
     except _WRONG as error:
-        raise DataError(
-            f"the {name} cannot be saved: {_reason(error)}; fit it with finite numbers and "
-            "printable texts, or save fewer with guarantee='summary'"
-        ) from None
-    return text
+        remedy = "use finite numbers and printable texts, or fewer with guarantee='summary'"
+        raise _refusal(f"the {name} cannot be saved", error, remedy) from None
 
 
 def _content(model: Any, detail: Detail) -> dict[str, Any]:
-    content: Any = {}
-    options: Any = {}
     if isinstance(model, PublicPredictor):
         parameters, promised = vars(model.kernel), model.guarantee
+        names, width = model.feature_names, model.points.shape[1]
+        content: Any = {"feature_names_in_": names, "n_features_in_": width}
         content |= {"points": model.points, "coef_": model.coefficients, "classes_": model.classes}
-        content |= {
-            "feature_names_in_": model.feature_names,
-            "n_features_in_": model.points.shape[1],
-        }
     elif hasattr(model, "guarantee_"):
         parameters, promised = model.get_params(deep=False), model.guarantee_
         parameters.pop("epsilon", None)  # what single sellers granted
+        content = {key: value for key, value in vars(model).items() if key in FITTED}
         if (features := parameters.pop("features", None)) is not None:
-            options = features.get_params()
-        kept = {key for key in Document.model_fields if key.endswith("_")}
-        content = {key: value for key, value in vars(model).items() if key in kept}
+            content["features"] = features.get_params()
+            content["columns"] = content["features"].pop("columns")
     else:
         raise ValueError("it is not fitted: call fit first")
-    said = vars(promised) | {"rows": promised.epsilon.size, "features": options}
+    said = vars(promised) | {"rows": promised.epsilon.size}
     if detail == "summary":
         said["epsilon"] = promised.epsilon.max(keepdims=True)
         said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
@@ -213,7 +204,7 @@ def _content(model: Any, detail: Detail) -> dict[str, Any]:
             parameters["weights"] = "withheld"
     said |= {"kind": type(model).__name__, "convexmarket": version("convexmarket")}
     said["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
-    return content | said | {"parameters": parameters, "columns": options.pop("columns", None)}
+    return content | said | {"parameters": parameters}
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -250,10 +241,8 @@ def _loaded(content: bytes) -> Any:
         lists: Any = [None if one is None else tuple(one) for one in (said.classes_, names)]
         return PublicPredictor(kernel, points, coef, guarantee, *lists)
     if said.columns is not None:
-        columns: Any = {
-            name: tuple(cells) if [*map(is_number, cells)] == [True, True] else cells  # a range
-            for name, cells in said.columns.items()
-        }
+        pairs, both = said.columns.items(), [True, True]  # two numbers are a range
+        columns: Any = {k: tuple(v) if [*map(is_number, v)] == both else v for k, v in pairs}
         options["features"] = PublicFeatures(columns, **said.features).fit()
     model = KINDS[said.kind](**options)
     model._check_parameters()
@@ -271,15 +260,10 @@ def _loaded(content: bytes) -> Any:
     return model
 
 
-def _checked_path(path: str | Path) -> Path:
-    check_instance("path", path, (str, Path), "the path of a file")
-    if Path(path).suffix.lower() != ".json":
-        raise ParameterError(f"path must have the suffix .json, got {str(path)!r}")
-    return Path(path)
-
-
-def _reason(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return shown(error, str)
-    keys = error.errors(include_url=False, include_input=False)[0]["loc"][:2]
-    return shown(f"{'.'.join(map(str, keys))} holds no value that is allowed there", str)
+def _refusal(what: str, error: Exception, remedy: str) -> DataError:
+    """Return an error that names the first wrong key, and not what it holds."""
+    reason = str(error)
+    if isinstance(error, ValidationError):
+        keys = error.errors(include_url=False, include_input=False)[0]["loc"][:2]
+        reason = f"{'.'.join(map(str, keys))} holds no value that is allowed there"
+    return DataError(f"{what}: {shown(reason, str)}; {remedy}")

@@ -228,20 +228,18 @@ def test_what_carries_no_guarantee_is_refused(tmp_path):
     own = PublicPredictor(
         Kernel(lambda X, Y: X @ Y.T, stated_bound=1.0), np.ones((1, 2)), np.ones(1), GUARANTEE
     )
-    with pytest.raises(DataError, match="PublicPredictor cannot be saved: "):
+    with pytest.raises(DataError, match=r"saved: parameters\.name holds no value"):
         cm.save_model(own, tmp_path / "m.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_arguments_are_checked(tmp_path):
-    with pytest.raises(ParameterError, match=r"path must have the suffix \.json, got"):
-        cm.save_model(ridge(), tmp_path / "m.pickle")
     with pytest.raises(ParameterError, match="must be one of 'summary', 'rows'"):
         cm.save_model(ridge(), tmp_path / "m.json", guarantee="all")
-    (tmp_path / "m.pickle").write_bytes(b"")
-    with pytest.raises(ParameterError, match=r"path must have the suffix \.json, got"):
-        cm.load_model(tmp_path / "m.pickle")
-    with pytest.raises(DataError, match=r"PersonalizedRidge cannot be saved: "):
+    for wrong in (lambda: cm.save_model(ridge(), 3), lambda: cm.load_model(3)):
+        with pytest.raises(ParameterError, match="path must be the path of a file, got 3"):
+            wrong()
+    with pytest.raises(DataError, match=r"saved: parameters\.weights holds no value"):
         cm.save_model(ridge().set_params(weights=object()), tmp_path / "m.json", guarantee="rows")
     with pytest.raises(DataError, match=r"parameters\.regularization holds no value"):
         cm.save_model(ridge().set_params(regularization=np.inf), tmp_path / "m.json")
@@ -556,7 +554,7 @@ def test_hostile_text_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
 )
 def test_what_is_no_file_is_refused(name, tmp_path):
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(DataError, match="give the file as save_model wrote it"):
+    with pytest.raises(DataError, match="give a file of save_model"):
         cm.load_model(tmp_path / name)
 
 
