@@ -1,8 +1,4 @@
-"""Save released models as JSON that may be published, and load them without running code.
-
-A :class:`Document` holds what the guarantee covers and what is public: no noise, no seed, no
-diagnostics of the fit and no rows. ``docs/model.schema.json`` is its schema.
-"""
+"""Save released models as JSON documents, and load them without running code."""
 
 from __future__ import annotations
 
@@ -42,7 +38,6 @@ _WRONG = (ConvexMarketError, ArithmeticError, OSError, RecursionError, TypeError
 
 
 def _public(value: Any) -> Any:
-    """Return a finite number, printable text, bool, None, or a list of such values."""
     if isinstance(value, list):
         return [_public(one) for one in value]
     number = isinstance(value, int | float) and abs(value) <= 1e150
@@ -53,14 +48,14 @@ def _public(value: Any) -> Any:
 
 Public = Annotated[Any, AfterValidator(_public)]
 Text = Annotated[str, AfterValidator(_public)]
-Texts = Annotated[list[Text] | None, FailFast()]
+Labels = Annotated[list[bool | int | float | Text], Field(min_length=2, max_length=2)]
 Number = Annotated[float, Field(ge=-1e150, le=1e150)]
 Numbers = Annotated[list[Number], FailFast()]
 Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema({"minimum": 0})]
 
 
 class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
-    """A released model. A single epsilon is the largest; ``sha256`` is that of all other keys."""
+    """A released model, without noise, seed and rows; ``docs/model.schema.json`` is its schema."""
 
     format: Literal["convexmarket-model"] = "convexmarket-model"
     version: Literal[1] = 1
@@ -70,21 +65,19 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     columns: dict[Text, Annotated[list[Public], FailFast()]] | None = None
     features: dict[Text, Public] = {}
     n_features_in_: Annotated[int, Field(ge=1, le=10_000_000)]
-    feature_names_in_: Texts = None
-    classes_: (
-        Annotated[list[bool | int | float | Text], Field(min_length=2, max_length=2)] | None
-    ) = None
+    feature_names_in_: Annotated[list[Text] | None, FailFast()] = None
+    classes_: Labels | None = None
     dtype: Annotated[str, Field(pattern=r"^([<>|][biuf][1248]|[|]O|[<>]U\d{1,5})$")] | None
     points: Annotated[list[Numbers] | None, FailFast()] = None
     coef_: Numbers
     intercept_: Number = 0.0
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
-    epsilon: Annotated[list[Epsilon], FailFast()]
+    epsilon: Annotated[list[Epsilon], FailFast()]  # one number is the largest of all rows
     delta: Annotated[float, Field(ge=0, le=1)]
     mechanism: Text
     accounting: Text
     assumptions: Annotated[list[Text], FailFast()]
-    sha256: str = ""
+    sha256: str = ""  # of all other keys, as json.dumps writes them
 
 
 def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -> Path:
@@ -97,8 +90,8 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     path : path
         An existing file is replaced at once or not at all.
     guarantee : {"summary", "rows"}, default "summary"
-        ``"rows"`` writes the epsilon of each row, and weights that were given row by row, instead
-        of the largest epsilon. They tell what sellers asked for, which no guarantee covers.
+        ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
+        row. They tell what sellers asked for, which no guarantee covers.
 
     Returns
     -------
@@ -115,8 +108,6 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
     Examples
     --------
-    >>> from convexmarket.learners import PersonalizedRidge
-    >>> model = PersonalizedRidge().fit([[0.1], [0.9]], [0.0, 0.5], epsilon=[1.0, 2.0])
     >>> path = save_model(model, "model.json")  # doctest: +SKIP
     """
     check_choice("guarantee", guarantee, Detail)
@@ -151,10 +142,9 @@ def load_model(path: str | Path) -> Any:
     """
     check_instance("path", path, (str, Path), "the path of a file")
     try:
-        if not Path(path).is_file():
-            raise ValueError("it is no file")
-        with open(path, "rb") as opened:
-            return _loaded(opened.read(LARGEST + 1))
+        if not Path(path).is_file() or Path(path).stat().st_size > LARGEST:
+            raise ValueError(f"it is no file of at most {LARGEST:,} bytes")
+        return _loaded(Path(path).read_bytes())
     except _WRONG as error:
         remedy = "give a file of save_model, and install the convexmarket that wrote it"
         raise _refusal(f"{path} cannot be loaded", error, remedy) from None
@@ -164,13 +154,32 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
     """Return what :func:`save_model` writes, with the same errors."""
     name = type(model).__name__
     if KINDS.get(name) is not type(model):
-        raise NotSupportedError(
-            f"model is a {name}, which carries no guarantee that covers publishing it; give the "
-            f"predictor of a release, or one of {', '.join(sorted(KINDS))}"
-        )
+        what = f"model is a {name}, which carries no guarantee that covers publishing it"
+        raise NotSupportedError(f"{what}; give one of {', '.join(sorted(KINDS))}")
     try:
-        content = _content(model, guarantee)
-        plain = json.dumps(content, default=lambda one: getattr(one, "tolist", dict)())
+        if isinstance(model, PublicPredictor):
+            parameters, promised = vars(model.kernel), model.guarantee
+            content: Any = {"feature_names_in_": model.feature_names, "points": model.points}
+            content |= {"coef_": model.coefficients, "classes_": model.classes}
+            content["n_features_in_"] = model.points.shape[1]
+        elif hasattr(model, "guarantee_"):
+            parameters, promised = model.get_params(deep=False), model.guarantee_
+            parameters.pop("epsilon", None)  # what single sellers granted
+            content = {key: value for key, value in vars(model).items() if key in FITTED}
+            if (features := parameters.pop("features", None)) is not None:
+                content["features"] = features.get_params()
+                content["columns"] = content["features"].pop("columns")
+        else:
+            raise ValueError("it is not fitted: call fit first")
+        said = vars(promised) | {"rows": promised.epsilon.size}
+        if guarantee == "summary":
+            said["epsilon"] = promised.epsilon.max(keepdims=True)
+            said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
+            if not isinstance(parameters.get("weights", ""), str):
+                parameters["weights"] = "withheld"
+        said["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
+        said |= {"kind": name, "convexmarket": version("convexmarket"), "parameters": parameters}
+        plain = json.dumps(content | said, default=lambda one: getattr(one, "tolist", dict)())
         content = json.loads(Document.model_validate(json.loads(plain)).model_dump_json())
         content["sha256"] = _digest(content)
         text = json.dumps(content, indent=1, ensure_ascii=False).encode()
@@ -181,39 +190,12 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
         raise _refusal(f"the {name} cannot be saved", error, remedy) from None
 
 
-def _content(model: Any, detail: Detail) -> dict[str, Any]:
-    if isinstance(model, PublicPredictor):
-        parameters, promised = vars(model.kernel), model.guarantee
-        names, width = model.feature_names, model.points.shape[1]
-        content: Any = {"feature_names_in_": names, "n_features_in_": width}
-        content |= {"points": model.points, "coef_": model.coefficients, "classes_": model.classes}
-    elif hasattr(model, "guarantee_"):
-        parameters, promised = model.get_params(deep=False), model.guarantee_
-        parameters.pop("epsilon", None)  # what single sellers granted
-        content = {key: value for key, value in vars(model).items() if key in FITTED}
-        if (features := parameters.pop("features", None)) is not None:
-            content["features"] = features.get_params()
-            content["columns"] = content["features"].pop("columns")
-    else:
-        raise ValueError("it is not fitted: call fit first")
-    said = vars(promised) | {"rows": promised.epsilon.size}
-    if detail == "summary":
-        said["epsilon"] = promised.epsilon.max(keepdims=True)
-        said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
-        if not isinstance(parameters.get("weights", ""), str):
-            parameters["weights"] = "withheld"
-    said |= {"kind": type(model).__name__, "convexmarket": version("convexmarket")}
-    said["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
-    return content | said | {"parameters": parameters}
-
-
 def _digest(content: dict[str, Any]) -> str:
     text = json.dumps({key: value for key, value in content.items() if key != "sha256"})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _loaded(content: bytes) -> Any:
-    """Return the model that a file holds."""
     if len(content) > LARGEST or any(content.count(one) > most for one, most in MOST.items()):
         raise ValueError("it has too many bytes, lists or numbers")
     found = json.loads(content.decode())
@@ -223,12 +205,10 @@ def _loaded(content: bytes) -> Any:
     names, coef, n_features = said.feature_names_in_, np.array(said.coef_), said.n_features_in_
     predicts = said.kind == "PublicPredictor"
     rows = (said.points or []) if predicts else [said.coef_]
-    if [*map(len, rows)] != [n_features] * (coef.size if predicts else 1):
-        raise ValueError("coef_ and points must fit each other and n_features_in_")
-    if names is not None and not len(set(names)) == len(names) == n_features:
-        raise ValueError("feature_names_in_ must be different, and as many as n_features_in_")
-    if len(said.epsilon) not in (1, said.rows):
-        raise ValueError("epsilon must be one number, or as many as rows")
+    fits = [*map(len, rows)] == [n_features] * (coef.size if predicts else 1)
+    fits &= names is None or len(set(names)) == len(names) == n_features
+    if not fits or len(said.epsilon) not in (1, said.rows):
+        raise ValueError("coef_, points or names do not fit n_features_in_, or epsilon not rows")
     about = said.mechanism, said.accounting, tuple(said.assumptions)
     guarantee = Guarantee(np.full(said.rows, np.array(said.epsilon)), said.delta, *about)
     options: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in said.parameters.items()}
@@ -261,7 +241,6 @@ def _loaded(content: bytes) -> Any:
 
 
 def _refusal(what: str, error: Exception, remedy: str) -> DataError:
-    """Return an error that names the first wrong key, and not what it holds."""
     reason = str(error)
     if isinstance(error, ValidationError):
         keys = error.errors(include_url=False, include_input=False)[0]["loc"][:2]

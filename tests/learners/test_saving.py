@@ -324,7 +324,7 @@ def signed(found):
     ("tables", "match"),
     [
         ({"kind": "os.system"}, "kind holds no value that is allowed"),
-        ({"kind": "PublicPredictor"}, "coef_ and points"),
+        ({"kind": "PublicPredictor"}, "coef_, points or names do not fit"),
         ({"kind": "PrivateLogisticRegression"}, "unexpected keyword argument"),
         ({"kind": "NonPrivateRidge"}, "kind holds"),
         ({"format": "pickle"}, "format holds"),
@@ -332,17 +332,17 @@ def signed(found):
         ({"version": 0}, "version holds"),
         ({"version": "1"}, "version holds"),
         ({"version": None}, "version holds"),
-        ({"feature_names_in_": ["age", "age", "weight"]}, "feature_names_in_ must be different"),
+        ({"feature_names_in_": ["age", "age", "weight"]}, "names do not fit n_features_in_"),
         ({"feature_names_in_": [1, 2, 3]}, "feature_names_in_"),
         ({"parameters": {"regularization": {"a": 1}}}, "parameters.regularization"),
-        ({"parameters": {"regularization": [[[1]]]}}, "parameters.regularization"),
+        ({"parameters": {"regularization": [[[1]]]}}, "regularization must be a number"),
         ({"parameters": {"regularization": "1\x1b"}}, "parameters.regularization"),
         ({"parameters": {"regularization": 10**400}}, "parameters.regularization"),
         ({"parameters": {"regularisation": 1.0}}, "'regularisation'"),
         ({"parameters": {"__class__": "x"}}, "'__class__'"),
         ({"parameters": []}, "parameters"),
-        ({"features": {"missing": []}}, "features.missing"),
-        ({"n_features_in_": 2}, "coef_ and points must fit each other and n_features_in_"),
+        ({"features": {"missing": {}}}, "features.missing"),
+        ({"n_features_in_": 2}, "coef_, points or names do not fit n_features_in_"),
         ({"n_features_in_": 10**18}, "n_features_in_"),
         ({"n_features_in_": True}, "n_features_in_"),
         ({"n_features_in_": 3.0}, "n_features_in_"),
@@ -360,8 +360,8 @@ def signed(found):
         ({"intercept_": "Infinity"}, "intercept_"),
         ({"rows": 10**12, "epsilon": [1.0]}, "rows"),
         ({"rows": 0}, "rows"),
-        ({"rows": 11}, "epsilon must be one number, or as many as rows"),
-        ({"epsilon": [1.0, 2.0]}, "epsilon must be one number, or as many as rows"),
+        ({"rows": 11}, "or epsilon not rows"),
+        ({"epsilon": [1.0, 2.0]}, "or epsilon not rows"),
         ({"epsilon": [-1.0] * 12}, "epsilon.0"),
         ({"epsilon": ["NaN"] * 12}, "epsilon.0"),
         ({"delta": 2.0}, "delta"),
@@ -447,7 +447,7 @@ def test_a_bound_on_the_rows_is_a_positive_number(bound, tmp_path):
 def test_names_that_could_not_be_loaded_are_not_saved(tmp_path):
     model = logistic(TABLE)
     model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
-    with pytest.raises(DataError, match="feature_names_in_ must be different"):
+    with pytest.raises(DataError, match="names do not fit n_features_in_"):
         cm.save_model(model, tmp_path / "m.json")
 
 
@@ -499,7 +499,7 @@ def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
         (b'{"a": ' + b"9" * 100_000 + b"}", "limit"),
         (b"[" + b"[]," * 7_000_000 + b"[]]", "too many bytes, lists or numbers"),
         (b'{"a": [' + b"1," * 4_000_000 + b"1]}", "too many bytes, lists or numbers"),
-        (b'{"a": "' + b"a" * 50_000_000 + b'"}', "too many bytes, lists or numbers"),
+        (b'{"a": "' + b"a" * 50_000_000 + b'"}', "no file of at most 50,000,000 bytes"),
         (pickle.dumps({"format": "convexmarket-model"}), "can't decode"),
     ],
     ids=lambda value: repr(value)[:30],
@@ -534,7 +534,7 @@ def test_sizes_are_bounded_where_a_file_is_written_and_read(
     bound, value, saved, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(saving, bound, value)
-    refused(tmp_path / "m.json", saved["json"], "too many bytes, lists or numbers")
+    refused(tmp_path / "m.json", saved["json"], "too many bytes|no file of at most 300 bytes")
     with pytest.raises(DataError, match=r"too many bytes.*guarantee='summary'"):
         cm.save_model(ridge(X=TABLE), tmp_path / "n.json")
     assert not (tmp_path / "n.json").exists()
