@@ -194,7 +194,7 @@ class Deal(Shown):
         }
         if self.model is not None:
             try:
-                contents[place / "model.json"] = saved_model(self.model, place / "model.json")
+                contents[place / "model.json"] = saved_model(self.model)
             except NotSupportedError as error:  # of a user's own, which knows how it is kept
                 said.append(f"The model is not written here: {error}")
         contents[page] = ("\n\n".join(said) + "\n").encode()

@@ -37,7 +37,7 @@ from convexmarket.learners.ridge_math import (
     ridge_risk_constants,
 )
 from convexmarket.learners.ridge_statistics import StatisticsRidge
-from convexmarket.learners.saved import load_model, model_schema, save_model
+from convexmarket.learners.saved import load_model, save_model
 from convexmarket.learners.search import PrivateSearch
 from convexmarket.learners.separable import (
     SeparableLimit,
@@ -79,7 +79,6 @@ __all__ = [
     "logistic_error_bound",
     "logistic_norm_bound",
     "logistic_risk_constants",
-    "model_schema",
     "noisy_loss",
     "objective_perturbation_log_density",
     "ridge_error_bound",

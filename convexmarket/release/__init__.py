@@ -1,5 +1,6 @@
 """Releases of predictions instead of a model: private learning with kernels (K)."""
 
+from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.release.bounds import (
     SemiInteractiveBound,
     function_error_bound,
@@ -15,7 +16,6 @@ from convexmarket.release.function import FunctionRelease
 from convexmarket.release.interactive import InteractiveRelease, Remaining, Spent
 from convexmarket.release.net import ball_net, net_size
 from convexmarket.release.non_interactive import PublicRelease
-from convexmarket.release.predictor import PublicPredictor
 from convexmarket.release.semi_interactive import TestSetRelease
 
 __all__ = [

@@ -19,6 +19,7 @@ from convexmarket.errors import (
     ParameterError,
 )
 from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.notebook import Shown
 from convexmarket.privacy import (
     Account,
@@ -34,7 +35,6 @@ from convexmarket.privacy import (
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.noise import ARITHMETIC
-from convexmarket.release.predictor import PublicPredictor
 
 __all__ = [
     "Release",

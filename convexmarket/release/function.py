@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.learners.predictor import PublicPredictor, check_rows
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.release.base import (
     SingleCopy,
@@ -27,7 +28,6 @@ from convexmarket.release.base import (
 )
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.noise import MOST_POINTS, Process, process_noise
-from convexmarket.release.predictor import PublicPredictor, check_rows
 
 __all__ = ["FunctionRelease"]
 

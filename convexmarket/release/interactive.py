@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import check_count, check_positives, check_share
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.learners.predictor import check_rows
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
@@ -28,7 +29,6 @@ from convexmarket.release.base import (
     fitted_copy,
 )
 from convexmarket.release.noise import Rounding, laplace_noise
-from convexmarket.release.predictor import check_rows
 from convexmarket.release.scales import interactive_epsilon
 
 __all__ = ["InteractiveRelease", "Remaining", "Spent"]

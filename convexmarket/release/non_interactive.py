@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import check_count, check_scales, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.discrete import accept_exponential
@@ -32,7 +33,6 @@ from convexmarket.release.base import (
 from convexmarket.release.bounds import non_interactive_error
 from convexmarket.release.net import ball_net, net_size
 from convexmarket.release.noise import LaplaceNoise, laplace_noise
-from convexmarket.release.predictor import PublicPredictor
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import check_choice, check_scales
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
+from convexmarket.learners.predictor import PublicPredictor, check_rows
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import (
@@ -35,7 +36,6 @@ from convexmarket.release.noise import (
     laplace_noise,
     process_noise,
 )
-from convexmarket.release.predictor import PublicPredictor, check_rows
 from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon
 
 __all__ = ["TestSetRelease"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -224,20 +227,26 @@ def test_a_saved_model_takes_the_same_tables(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "features",
+    "changed",
     [
-        3,
-        "age",
-        [["range", "age", 3, 1]],
-        [["range"]],
-        [["colour", 1]],
-        [["categories", [], "a"]],
-        [],
+        {"columns": 3},
+        {"columns": {"age": [3, 1]}},
+        {"columns": {"age": []}},
+        {"columns": {"age": [[1, 2]]}},
+        {"columns": {}},
+        {"features": {"missing": "maybe"}},
+        {"features": {"colour": 1}},
     ],
     ids=str,
 )
-def test_a_saved_model_with_damaged_features_is_refused(tmp_path, features):
-    from convexmarket.learners.saved.kinds import _declared
-
-    with pytest.raises(DataError, match="features are no public features"):
-        _declared(features)
+def test_a_saved_model_with_damaged_features_is_refused(tmp_path, changed):
+    table = pd.concat([PATIENTS] * 20, ignore_index=True)
+    model = cm.PersonalizedRidge(features=cm.PublicFeatures(COLUMNS, missing="middle"))
+    model.fit(table, np.zeros(len(table)), epsilon=9.0, random_state=Simulation(0))
+    path = cm.save_model(model, tmp_path / "model.json")
+    found = {**json.loads(path.read_text()), **changed}
+    del found["sha256"]
+    checksum = hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    path.write_text(json.dumps({**found, "sha256": checksum}))
+    with pytest.raises(DataError, match=r"columns|features|missing|colour|range"):
+        cm.load_model(path)

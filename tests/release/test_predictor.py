@@ -184,5 +184,5 @@ def test_what_a_release_publishes_makes_the_round_trip(kind, tmp_path):
     assert there.classes == (-1, 1)
     assert there.guarantee.statement() == release.guarantee.statement()
     # none of the private rows is among what is written down
-    points = json.loads(path.read_text())["model"]["points"]
+    points = json.loads(path.read_text())["points"]
     assert not any(row.tolist() in points for row in erm.pivots_)

@@ -11,23 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.arguments import checked_numbers
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.saved.document import (
-    Document,
-    Features,
-    KernelModel,
-    SavedKernel,
-)
-from convexmarket.learners.saved.kinds import (
-    Detail,
-    Kind,
-    labels_of,
-    read_guarantee,
-    read_labels,
-    register,
-    versions,
-    written_guarantee,
-)
-from convexmarket.privacy import Guarantee
+from convexmarket.privacy.guarantee import Guarantee
 
 __all__ = ["PublicPredictor", "check_rows"]
 
@@ -139,55 +123,6 @@ class PublicPredictor:
 
     def _with(self, points: Floats, coefficients: Floats) -> Self:
         return replace(self, points=points, coefficients=coefficients)
-
-
-def _describe(predictor: PublicPredictor, detail: Detail) -> Document:
-    kernel = predictor.kernel
-    if callable(kernel.name):
-        raise DataError("a kernel that is a function cannot be saved; use a named one")
-    names = predictor.feature_names
-    return Document(
-        kind=PublicPredictor.__name__,
-        parameters={},
-        features=Features(
-            count=predictor.points.shape[1],
-            names=None if names is None else [*map(str, names)],
-        ),
-        labels=labels_of(predictor.classes),
-        model=KernelModel(
-            kernel=SavedKernel(
-                **{name: getattr(kernel, name) for name in SavedKernel.model_fields}
-            ),
-            points=predictor.points,
-            coefficients=predictor.coefficients,
-        ),
-        guarantee=written_guarantee(predictor.guarantee, detail),
-        versions=versions(),
-    )
-
-
-def _build(document: Document) -> PublicPredictor:
-    model = document.model
-    if not isinstance(model, KernelModel) or document.parameters:
-        raise DataError("a PublicPredictor has a kernel and points, and no parameters")
-    names = document.features.names
-    labels = read_labels(document.labels)
-    kernel = Kernel(**model.kernel.model_dump())
-    kernel.check_domain(model.points, "points")
-    largest = kernel.feature_bound * kernel.feature_bound  # of the kernel
-    if not np.isfinite(largest * np.abs(model.coefficients).sum()):
-        raise DataError("the coefficients are so large that predictions would overflow")
-    return PublicPredictor(
-        kernel,
-        model.points.reshape(model.coefficients.size, document.features.count),
-        model.coefficients,
-        read_guarantee(document.guarantee),
-        None if labels is None else tuple(labels),
-        None if names is None else tuple(names),
-    )
-
-
-register(PublicPredictor, Kind(_describe, _build))
 
 
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:

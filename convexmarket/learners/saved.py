@@ -1,0 +1,248 @@
+"""Save released models as JSON documents, and load them without running code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import AfterValidator, BaseModel, FailFast, Field, ValidationError, WithJsonSchema
+
+from convexmarket.arguments import check_choice, check_instance, is_number, shown
+from convexmarket.data.features import PublicFeatures
+from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
+from convexmarket.learners.kernels import Kernel
+from convexmarket.learners.logistic import PrivateLogisticRegression
+from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
+from convexmarket.learners.predictor import PublicPredictor
+from convexmarket.learners.ridge import PersonalizedRidge
+from convexmarket.learners.ridge_baselines import NonPersonalizedRidge, SampledRidge
+from convexmarket.learners.ridge_statistics import StatisticsRidge
+from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.writing import write_together
+
+__all__ = ["Document", "load_model", "save_model", "saved_model"]
+
+_LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor)
+_RIDGE = (PersonalizedRidge, NonPersonalizedRidge, SampledRidge, StatisticsRidge)
+KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, *_RIDGE, PublicPredictor)}
+#: Most bytes of a file, and of some characters in it: parsing takes far more memory.
+LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
+FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
+Detail = Literal["summary", "rows"]
+NOT_KEPT = "epsilon is the largest of all rows: those of single rows were not saved"
+_WRONG = (ConvexMarketError, ArithmeticError, OSError, RecursionError, TypeError, ValueError)
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_public(one) for one in value]
+    number = isinstance(value, int | float) and abs(value) <= 1e150
+    if not (value is None or number or (isinstance(value, str) and value.isprintable())):
+        raise ValueError("no value that JSON holds, or a terminal would obey it")
+    return value
+
+
+Public = Annotated[Any, AfterValidator(_public)]
+Text = Annotated[str, AfterValidator(_public)]
+Labels = Annotated[list[bool | int | float | Text], Field(min_length=2, max_length=2)]
+Number = Annotated[float, Field(ge=-1e150, le=1e150)]
+Numbers = Annotated[list[Number], FailFast()]
+Epsilon = Annotated[float, Field(ge=0, strict=False), WithJsonSchema({"minimum": 0})]
+
+
+class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings"):
+    """A released model, without noise, seed and rows; ``docs/model.schema.json`` is its schema."""
+
+    format: Literal["convexmarket-model"] = "convexmarket-model"
+    version: Literal[1] = 1
+    convexmarket: Text
+    kind: Literal[*KINDS]  # type: ignore[valid-type]
+    parameters: dict[Text, Public]
+    columns: dict[Text, Annotated[list[Public], FailFast()]] | None = None
+    features: dict[Text, Public] = {}
+    n_features_in_: Annotated[int, Field(ge=1, le=10_000_000)]
+    feature_names_in_: Annotated[list[Text] | None, FailFast()] = None
+    classes_: Labels | None = None
+    dtype: Annotated[str, Field(pattern=r"^([<>|][biuf][1248]|[|]O|[<>]U\d{1,5})$")] | None
+    points: Annotated[list[Numbers] | None, FailFast()] = None
+    coef_: Numbers
+    intercept_: Number = 0.0
+    rows: Annotated[int, Field(ge=1, le=10_000_000)]
+    epsilon: Annotated[list[Epsilon], FailFast()]  # one number is the largest of all rows
+    delta: Annotated[float, Field(ge=0, le=1)]
+    mechanism: Text
+    accounting: Text
+    assumptions: Annotated[list[Text], FailFast()]
+    sha256: str = ""  # of all other keys, as json.dumps writes them
+
+
+def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -> Path:
+    """Write a released model to a file that may be published.
+
+    Parameters
+    ----------
+    model : private linear or ridge estimator, or PublicPredictor
+        Fitted. For a release of predictions, its ``predictor``.
+    path : path
+        An existing file is replaced at once or not at all.
+    guarantee : {"summary", "rows"}, default "summary"
+        ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
+        row. They tell what sellers asked for, which no guarantee covers.
+
+    Returns
+    -------
+    pathlib.Path
+
+    Raises
+    ------
+    NotSupportedError
+        If the model carries no guarantee, such as :class:`NonPrivateRidge`.
+    ParameterError
+        If ``path`` or ``guarantee`` is out of its range.
+    DataError
+        If the model is not fitted or has no form in JSON, or if the file cannot be written.
+
+    Examples
+    --------
+    >>> path = save_model(model, "model.json")  # doctest: +SKIP
+    """
+    check_choice("guarantee", guarantee, Detail)
+    check_instance("path", path, (str, Path), "the path of a file")
+    write_together({Path(path): saved_model(model, guarantee)})
+    return Path(path)
+
+
+def load_model(path: str | Path) -> Any:
+    """Return the model that :func:`save_model` wrote, which predicts the same to the last bit.
+
+    Nothing in the file is run. Its checksum finds accidents, and is no signature.
+
+    Parameters
+    ----------
+    path : path
+        From any source.
+
+    Returns
+    -------
+    object
+        Of the class that was saved. Without the epsilon of single rows, each row has the largest.
+
+    Raises
+    ------
+    DataError
+        If the file is missing, too large, damaged, inconsistent or of another version.
+
+    Examples
+    --------
+    >>> load_model("model.json").predict([[0.5]])  # doctest: +SKIP
+    """
+    check_instance("path", path, (str, Path), "the path of a file")
+    try:
+        if not Path(path).is_file() or Path(path).stat().st_size > LARGEST:
+            raise ValueError(f"it is no file of at most {LARGEST:,} bytes")
+        return _loaded(Path(path).read_bytes())
+    except _WRONG as error:
+        remedy = "give a file of save_model, and install the convexmarket that wrote it"
+        raise _refusal(f"{path} cannot be loaded", error, remedy) from None
+
+
+def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
+    """Return what :func:`save_model` writes, with the same errors."""
+    name = type(model).__name__
+    if KINDS.get(name) is not type(model):
+        what = f"model is a {name}, which carries no guarantee that covers publishing it"
+        raise NotSupportedError(f"{what}; give one of {', '.join(sorted(KINDS))}")
+    try:
+        if isinstance(model, PublicPredictor):
+            parameters, promised = vars(model.kernel), model.guarantee
+            content: Any = {"feature_names_in_": model.feature_names, "points": model.points}
+            content |= {"coef_": model.coefficients, "classes_": model.classes}
+            content["n_features_in_"] = model.points.shape[1]
+        elif hasattr(model, "guarantee_"):
+            parameters, promised = model.get_params(deep=False), model.guarantee_
+            parameters.pop("epsilon", None)  # what single sellers granted
+            content = {key: value for key, value in vars(model).items() if key in FITTED}
+            if (features := parameters.pop("features", None)) is not None:
+                content["features"] = features.get_params()
+                content["columns"] = content["features"].pop("columns")
+        else:
+            raise ValueError("it is not fitted: call fit first")
+        said = vars(promised) | {"rows": promised.epsilon.size}
+        if guarantee == "summary":
+            said["epsilon"] = promised.epsilon.max(keepdims=True)
+            said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
+            if not isinstance(parameters.get("weights", ""), str):
+                parameters["weights"] = "withheld"
+        said["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
+        said |= {"kind": name, "convexmarket": version("convexmarket"), "parameters": parameters}
+        plain = json.dumps(content | said, default=lambda one: getattr(one, "tolist", dict)())
+        content = json.loads(Document.model_validate(json.loads(plain)).model_dump_json())
+        content["sha256"] = _digest(content)
+        text = json.dumps(content, indent=1, ensure_ascii=False).encode()
+        _loaded(text)
+        return text
+    except _WRONG as error:
+        remedy = "use finite numbers and printable texts, or fewer with guarantee='summary'"
+        raise _refusal(f"the {name} cannot be saved", error, remedy) from None
+
+
+def _digest(content: dict[str, Any]) -> str:
+    text = json.dumps({key: value for key, value in content.items() if key != "sha256"})
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _loaded(content: bytes) -> Any:
+    if len(content) > LARGEST or any(content.count(one) > most for one, most in MOST.items()):
+        raise ValueError("it has too many bytes, lists or numbers")
+    found = json.loads(content.decode())
+    said = Document.model_validate(found)
+    if said.sha256 != _digest(found):
+        raise ValueError("it was changed after it was saved, so sha256 does not fit")
+    names, coef, n_features = said.feature_names_in_, np.array(said.coef_), said.n_features_in_
+    predicts = said.kind == "PublicPredictor"
+    rows = (said.points or []) if predicts else [said.coef_]
+    fits = [*map(len, rows)] == [n_features] * (coef.size if predicts else 1)
+    fits &= names is None or len(set(names)) == len(names) == n_features
+    if not fits or len(said.epsilon) not in (1, said.rows):
+        raise ValueError("coef_, points or names do not fit n_features_in_, or epsilon not rows")
+    about = said.mechanism, said.accounting, tuple(said.assumptions)
+    guarantee = Guarantee(np.full(said.rows, np.array(said.epsilon)), said.delta, *about)
+    options: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in said.parameters.items()}
+    if predicts:
+        kernel = Kernel(**options)
+        points = np.array(rows).reshape(coef.size, n_features)
+        kernel.check_domain(points, "points")
+        if not np.isfinite(kernel.feature_bound**2 * np.abs(coef).sum()):
+            raise ValueError("coef_ is so large that predictions would overflow")
+        lists: Any = [None if one is None else tuple(one) for one in (said.classes_, names)]
+        return PublicPredictor(kernel, points, coef, guarantee, *lists)
+    if said.columns is not None:
+        pairs, both = said.columns.items(), [True, True]  # two numbers are a range
+        columns: Any = {k: tuple(v) if [*map(is_number, v)] == both else v for k, v in pairs}
+        options["features"] = PublicFeatures(columns, **said.features).fit()
+    model = KINDS[said.kind](**options)
+    model._check_parameters()
+    if hasattr(model, "classes"):
+        with np.errstate(over="ignore"):
+            model.classes_ = np.array(said.classes_ or [], dtype=said.dtype)
+        if said.classes_ is None or repr(model.classes_.tolist()) != repr(said.classes_):
+            raise ValueError("dtype cannot hold classes_ exactly")
+    model.coef_, model.intercept_, model.n_features_in_ = coef, said.intercept_, n_features
+    model.guarantee_, model.epsilon_ = guarantee, guarantee.epsilon
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
+    if getattr(model, "data_norm", None) is not None:
+        model.data_norm_ = float(model.data_norm)
+    return model
+
+
+def _refusal(what: str, error: Exception, remedy: str) -> DataError:
+    reason = str(error)
+    if isinstance(error, ValidationError):
+        keys = error.errors(include_url=False, include_input=False)[0]["loc"][:2]
+        reason = f"{'.'.join(map(str, keys))} holds no value that is allowed there"
+    return DataError(f"{what}: {shown(reason, str)}; {remedy}")
