@@ -11,7 +11,7 @@ import pandas as pd
 from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.notebook import Shown
-from convexmarket.sellers import PartedSellers, Sellers
+from convexmarket.sellers import Sellers
 from convexmarket.terms import (
     Cap,
     Constraint,
@@ -156,7 +156,7 @@ class Market(Shown):
                     "would want infinitely much; give gamma > 0"
                 )
         costs = sellers.cost_parameter
-        if not isinstance(sellers, PartedSellers):  # whose markets have no pieces of a user's own
+        if sellers.parts is None:  # in parts, only pieces of this package are supported
             check_convex(objective, constraints, sellers.virtual_costs if costs is None else costs)
         object.__setattr__(self, "sellers", sellers)
         object.__setattr__(self, "objective", objective)

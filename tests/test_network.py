@@ -20,13 +20,11 @@ NETWORK = {
 #: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler, and
 #: sellers and rows may be in a Dask collection.
 ASKED_FOR = {
-    ("sellers.py", "dask"),
     ("cli/__init__.py", "webbrowser"),
     ("cli/compare.py", "webbrowser"),
     ("cli/online.py", "webbrowser"),
-    ("lab/dask_workers.py", "distributed"),
-    ("lab/lists/parted_offers.py", "dask"),
-    ("learners/parted.py", "dask"),
+    ("partitions.py", "dask"),
+    ("partitions.py", "distributed"),
 }
 
 

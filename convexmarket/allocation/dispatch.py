@@ -32,7 +32,6 @@ from convexmarket.arguments import (
 )
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
-from convexmarket.sellers import PartedSellers
 
 __all__ = ["allocate", "standard_form_of"]
 
@@ -157,8 +156,8 @@ def allocate(
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     if max_solves is not None:
         check_count("max_solves", max_solves)
-    if isinstance(market.sellers, PartedSellers) and method in ("auto", "exact"):
-        return allocate_parts(market)  # type: ignore[return-value]
+    if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
+        return allocate_parts(parts, market)  # type: ignore[return-value]
     advice = recommend(market, method, formulation=formulation, solver=solver)
     method = cast(Method, advice.method)
     options: dict[str, Any] = {

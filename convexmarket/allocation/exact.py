@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
 from convexmarket.allocation.costs import GroupedCosts, SortedCosts
-from convexmarket.allocation.passes import InMemory, survey
+from convexmarket.allocation.passes import blocks_of, survey
 from convexmarket.allocation.path import (
     beta_at,
     cheapest,
@@ -203,7 +203,7 @@ def _costs_that_matter(form: StandardForm) -> SortedCosts:
     psi = form.virtual_costs
     if psi.size >= _WORTH_PASSES:
         ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
-        return survey(InMemory(psi), form, ceiling)
+        return survey(lambda work: [work(blocks_of(psi))], form, ceiling, psi.size // 8)
     ordered = np.sort(psi)
     return SortedCosts(ordered, highest_cost_bought(form, ordered))
 

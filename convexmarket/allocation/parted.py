@@ -1,8 +1,8 @@
-"""Exact allocations of sellers who do not fit in one memory, or on one machine.
+"""Exact allocations of sellers whose reports are in parts, on one machine or several.
 
-Passes over partitions (:mod:`convexmarket.allocation.passes`) leave the few sellers who matter;
-they are solved here, exactly. What the optimum buys from anybody then follows from the own virtual
-cost and a few numbers (:meth:`PartedAllocation.weights_of`), wherever that seller is kept.
+Passes over the parts (:mod:`convexmarket.allocation.passes`) leave few sellers, whose market is
+solved here, exactly. The weight of any seller then follows from its virtual cost and a few numbers
+(:meth:`PartedAllocation.weights_of`), so it is computed where the report is stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from convexmarket.allocation.passes import Pass, blocks_of, survey
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market, StandardForm
 from convexmarket.priors import Prior
-from convexmarket.sellers import PartedSellers, Sellers
+from convexmarket.sellers import SellerParts, Sellers
 from convexmarket.terms import Form
 
 __all__ = ["PartedAllocation", "allocate_parts"]
@@ -45,32 +45,16 @@ Floats = NDArray[np.float64]
 _MOST = 100_000
 
 
-class _Costs:
-    """The virtual costs of sellers in partitions, over which passes are made."""
-
-    def __init__(self, sellers: PartedSellers) -> None:
-        self.size = len(sellers)
-        self._sellers = sellers
-
-    def each(self, work: Pass) -> Sequence[Any]:
-        """Return what the work gives for the virtual costs of each partition."""
-        return self._sellers.each_part(partial(_on_costs, work, self._sellers.priors[0]))
-
-
-def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
-    return work(prior.ironed_virtual_cost(block) for block in blocks_of(reports))
-
-
 @dataclass(frozen=True, eq=False)
 class PartedAllocation:
-    """How much privacy to buy, from sellers in partitions.
+    """How much privacy to buy from sellers in partitions.
 
     Attributes
     ----------
     eta, objective, lower_bound, multiplier, binding
         As in :class:`~convexmarket.allocation.Allocation`.
     expected_payment : float
-        Sum of psi(c_i)*eps_i, what payments come to in expectation over the prior (A, Eq. 9).
+        Sum of psi(c_i)*eps_i, the expectation of all payments over the prior (A, Eq. 9).
     n_sellers, n_bought : int
     n_passes : int
         Passes over the partitions.
@@ -88,14 +72,14 @@ class PartedAllocation:
     n_passes: int
     seconds: float
     prior: Prior
-    _sellers: PartedSellers = field(repr=False)
+    _parts: SellerParts = field(repr=False)
     _form: StandardForm = field(repr=False)
     _place: Place = field(repr=False)
     _costs: GroupedCosts = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the sellers behind where it is sent to their partitions."""
-        return vars(self) | {"_sellers": None}
+        """Drop the parts, to which copies are sent."""
+        return vars(self) | {"_parts": None}
 
     @property
     def gap(self) -> float:
@@ -105,22 +89,21 @@ class PartedAllocation:
     @property
     def weights(self) -> Any:
         """The weights a_i, a Dask Series in the sellers' partitions."""
-        return self._sellers.each_row(self.weights_of, "weight")
+        return self._parts.column(self.weights_of, "weight")
 
     @property
     def epsilon(self) -> Any:
         """The guarantees eps_i = eta*a_i, a Dask Series in the sellers' partitions."""
-        return self._sellers.each_row(self.epsilon_of, "epsilon")
+        return self._parts.column(self.epsilon_of, "epsilon")
 
     def is_of(self, sellers: Sellers) -> bool:
-        """Whether these sellers were bought from."""
-        return self._sellers is sellers
+        """Whether the allocation is of these sellers."""
+        return self._parts is sellers.parts
 
     def certificate(self) -> dict[str, Any]:
-        """Return what proves the answer, as plain values for JSON."""
-        said = ("objective", "lower_bound", "gap", "eta", "multiplier", "n_sellers", "n_bought")
-        more = ("n_passes", "seconds")
-        values = {name: getattr(self, name) for name in (*said, *more)}
+        """Return everything that proves the answer, as plain values for JSON."""
+        names = ["objective", "lower_bound", "gap", "eta", "multiplier", "n_sellers", "n_bought"]
+        values = {name: getattr(self, name) for name in [*names, "n_passes", "seconds"]}
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
@@ -135,7 +118,7 @@ class PartedAllocation:
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> PartCurve:
-        """Return what sellers of this market would get at dearer reports.
+        """Return the guarantees of sellers of this market as functions of their reports.
 
         Raises
         ------
@@ -152,7 +135,7 @@ class PartedAllocation:
 
 
 class PartCurve(OwnReportCurve):
-    """The exact answers of a market as the virtual cost of one of some sellers rises."""
+    """The exact answers of a market as the virtual cost of one of some sellers varies."""
 
     _common = None
 
@@ -180,8 +163,12 @@ def _can_do_without_one(m: int, form: StandardForm) -> bool:
     return (m - 1) * form.max_weight >= 1
 
 
-def allocate_parts(market: Market) -> PartedAllocation:
-    """Solve the papers' problem (A, Eq. 11) exactly, for sellers in the partitions of Dask.
+def _on_costs(work: Pass, prior: Prior, reports: Floats) -> Any:
+    return work(prior.ironed_virtual_cost(block) for block in blocks_of(reports))
+
+
+def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
+    """Solve the papers' problem (A, Eq. 11) exactly, for sellers in parts.
 
     Raises
     ------
@@ -190,10 +177,9 @@ def allocate_parts(market: Market) -> PartedAllocation:
     NotSupportedError
         If the market has another piece, or mu is 0.
     """
-    start, sellers = time.perf_counter(), market.sellers
-    assert isinstance(sellers, PartedSellers)
-    before, m = sellers.n_passes, len(sellers)
-    # No term of the papers' problem looks at the costs.
+    start, m, n_passes = time.perf_counter(), len(parts), 0
+    (prior,) = market.sellers.priors
+    # No term of the papers' problem reads the costs.
     form = Form(np.broadcast_to(0.0, m)).plus(market.objective.parts, market.constraints).standard
     if form is None or not form.mu > 0:
         raise NotSupportedError(
@@ -204,18 +190,23 @@ def allocate_parts(market: Market) -> PartedAllocation:
     check_range(form)
     check_noise(form)
 
+    def each(work: Pass) -> Sequence[Any]:
+        nonlocal n_passes
+        n_passes += 1
+        return parts.map_parts(partial(_on_costs, work, prior))
+
     def ceiling(g: float) -> float:
         return highest_cost_bought(form, np.broadcast_to(g, m))
 
     def check(available: int) -> None:
         check_enough(form, available, m)
 
-    prior, instead = sellers.priors[0], None
+    instead = None
     if _can_do_without_one(m, form):
         low, top = prior.support
         dearest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), dearest
-    costs = survey(_Costs(sellers), form, ceiling, _MOST, check, instead)
+    costs = survey(each, form, ceiling, _MOST, check, instead)
     place = best_place(form, costs)
     total, norm, cost, n_bought = sums_of_weights(costs, place, form.max_weight)
     check_sum(total)
@@ -229,10 +220,10 @@ def allocate_parts(market: Market) -> PartedAllocation:
         expected_payment=bought.eta * cost,
         n_sellers=m,
         n_bought=n_bought,
-        n_passes=sellers.n_passes - before,
+        n_passes=n_passes,
         seconds=time.perf_counter() - start,
         prior=prior,
-        _sellers=sellers,
+        _parts=parts,
         _form=form,
         _place=place,
         _costs=costs,

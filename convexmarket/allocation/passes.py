@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from convexmarket.allocation.costs import GroupedCosts
 from convexmarket.allocation.path import bounds_at_edges, may_hit
 from convexmarket.market import StandardForm
 
-__all__ = ["InMemory", "Parts", "survey"]
+__all__ = ["Each", "Pass", "blocks_of", "survey"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,27 +44,8 @@ _COUNTS = 3
 _INFINITY = int(np.array(np.inf).view(np.int64))
 #: What a pass does with a part of the costs.
 Pass = Callable[[Iterable[Floats]], Any]
-
-
-class Parts(Protocol):
-    """Costs in parts, over which passes are made."""
-
-    size: int
-
-    def each(self, work: Pass) -> Sequence[Any]:
-        """Return what the work gives for the blocks of each part."""
-
-
-class InMemory:
-    """Costs in one array."""
-
-    def __init__(self, psi: Floats) -> None:
-        self.size = psi.size
-        self._psi = psi
-
-    def each(self, work: Pass) -> Sequence[Any]:
-        """Return what the work gives for the one part that there is."""
-        return [work(blocks_of(self._psi))]
+#: Maps such a function over all parts of the costs; one pass.
+Each = Callable[[Pass], Sequence[Any]]
 
 
 def blocks_of(psi: Floats) -> Iterator[Floats]:
@@ -82,10 +63,10 @@ class _Cells:
 
 
 def survey(
-    parts: Parts,
+    each: Each,
     form: StandardForm,
     ceiling: Callable[[float], float],
-    most: int | None = None,
+    most: int,
     check: Callable[[int], None] | None = None,
     instead: tuple[float, float] | None = None,
 ) -> GroupedCosts:
@@ -93,22 +74,22 @@ def survey(
 
     Parameters
     ----------
-    parts : Parts
-        The virtual costs >= 0; at infinite ones nothing is bought.
+    each : callable
+        Maps a function over the parts of the virtual costs >= 0, each an iterable of blocks;
+        nothing is bought at infinite costs.
     form : StandardForm
         Whose virtual costs are not looked at.
     ceiling : callable
         Given a cost at which enough sellers can be had to fill the cap, returns one above which
         nobody is bought from.
-    most : int, optional
-        How many sellers are fetched, unless more matter; an eighth where left out.
+    most : int
+        Number of sellers to fetch, unless more matter.
     check : callable, optional
         Called with the number of sellers at finite costs, before they are looked at further.
     instead : (float, float), optional
         Let one seller leave, or cost anything from the one to the other instead.
     """
-    most = parts.size // 8 if most is None else most
-    cells = _counted(parts, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
+    cells = _counted(each, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
     if check is not None:
         check(int(cells.number.sum()))
     filling = int(np.ceil(1.0 / form.max_weight * (1 - 1e-15)))
@@ -140,7 +121,7 @@ def survey(
         if cells.number[matters].sum() <= most or not split or counts == _COUNTS:
             break
         windows = [(*span, shift) for span, shift in zip(spans, shifts, strict=True)]
-        found = _counted(parts, windows)
+        found = _counted(each, windows)
         kept = ~matters
         joined = [
             np.concatenate((old[kept], new))
@@ -150,7 +131,7 @@ def survey(
         cells = _Cells(*(part[order] for part in joined))
     wanted = [bool(stationary[a:b].any()) for a, b in runs]
     ends = int(cells.low[0]), int(cells.high[-1])
-    return _fetched(parts, spans, wanted, ends, endless, limit, cheaper=instead is not None)
+    return _fetched(each, spans, wanted, ends, endless, limit, cheaper=instead is not None)
 
 
 def _value(key: Any) -> Any:
@@ -184,14 +165,12 @@ def _count(windows: Sequence[tuple[int, int, int]], blocks: Iterable[Floats]) ->
     return [(np.flatnonzero(count), count[count > 0]) for count in counts]
 
 
-def _counted(
-    parts: Parts, windows: Sequence[tuple[int, int, int]], trimmed: bool = False
-) -> _Cells:
+def _counted(each: Each, windows: Sequence[tuple[int, int, int]], trimmed: bool = False) -> _Cells:
     """Count the sellers in the cells of windows; the space between those with sellers is one.
 
     ``trimmed`` leaves out what lies before the first and after the last seller.
     """
-    found = parts.each(partial(_count, windows))
+    found = each(partial(_count, windows))
     lows, highs, numbers = [], [], []
     for place, (low, high, shift) in enumerate(windows):
         at, number = _added([part[place] for part in found])
@@ -283,7 +262,7 @@ def _merged(one: Any, other: Any) -> tuple[float, float, float]:
 
 
 def _fetched(
-    parts: Parts,
+    each: Each,
     spans: Sequence[tuple[int, int]],
     wanted: Sequence[bool],
     ends: tuple[int, int],
@@ -296,7 +275,7 @@ def _fetched(
     ``cheaper`` says whether one of them may cost less than the cheapest instead.
     """
     first, end = ends
-    found = parts.each(partial(_fetch, spans, end if endless else spans[-1][1]))
+    found = each(partial(_fetch, spans, end if endless else spans[-1][1]))
     sums = found[0][2]
     for _, _, more in found[1:]:
         sums = np.array([_merged(*pair) for pair in zip(sums, more, strict=True)])

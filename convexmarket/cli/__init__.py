@@ -32,6 +32,7 @@ from convexmarket.cli.own import (
     AtLeast,
     Budget,
     GroupColumn,
+    TrustScheduler,
     buy_command,
     init_command,
     shares_of,
@@ -275,9 +276,10 @@ def price(
         str | None,
         typer.Option(
             help="Where Parquet and offers stay in partitions, --out a folder: local, or a Dask "
-            "scheduler such as tcp://10.0.0.1:8786."
+            "scheduler such as tls://10.0.0.1:8786."
         ),
     ] = None,
+    trust_scheduler: TrustScheduler = False,
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a list."""
@@ -306,11 +308,11 @@ def price(
                 raise ParameterError(
                     "--dask takes --gamma, and no groups; the rest is for lists in one memory"
                 )
-            from convexmarket.lab.dask_workers import client_of
             from convexmarket.lab.lists.parted_offers import price_parts
+            from convexmarket.partitions import workers
 
             check_place(offers_file, folder=True)
-            with client_of(dask):
+            with workers(dask, trust_scheduler=trust_scheduler):
                 certificate = price_parts(
                     file,
                     parse_prior(prior),

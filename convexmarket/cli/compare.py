@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.own import TrustScheduler
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -99,8 +101,9 @@ def compare(
     seed: Annotated[int, typer.Option(help="Of the instances and of the order of runs.")] = 0,
     title: Annotated[str, typer.Option(help="Title of the report.")] = "Solvers compared",
     dask: Annotated[
-        str | None, typer.Option(help="A Dask scheduler's address, tcp://HOST:PORT.")
+        str | None, typer.Option(help="local, or a Dask scheduler, tls://HOST:PORT.")
     ] = None,
+    trust_scheduler: TrustScheduler = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
@@ -146,9 +149,15 @@ def compare(
             table = export_instances(problem, export)
             out.print(f"{len(table):,} instances in {export}", highlight=False, markup=False)
             return
-        page = run_study(
-            problem, folder, dask=dask, plugins=plugins, fresh=fresh, imported=imported
-        )
+        with contextlib.ExitStack() as stack:
+            client = None
+            if dask is not None:
+                from convexmarket.partitions import workers
+
+                client = stack.enter_context(workers(dask, trust_scheduler=trust_scheduler))
+            page = run_study(
+                problem, folder, dask=client, plugins=plugins, fresh=fresh, imported=imported
+            )
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -157,7 +166,7 @@ def run_study(
     problem: SolverStudyProblem,
     folder: Path,
     *,
-    dask: str | None = None,
+    dask: Any = None,
     plugins: dict[str, str] | None = None,
     fresh: bool = False,
     imported: Path | None = None,

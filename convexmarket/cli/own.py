@@ -20,6 +20,7 @@ __all__ = [
     "AtLeast",
     "Budget",
     "GroupColumn",
+    "TrustScheduler",
     "buy_command",
     "init_command",
     "shares_of",
@@ -68,6 +69,13 @@ Budget = Annotated[
 ]
 GroupColumn = Annotated[
     str | None, typer.Option("--group-column", help="Column of the sellers' groups.")
+]
+TrustScheduler = Annotated[
+    bool,
+    typer.Option(
+        "--trust-scheduler",
+        help="Use a Dask scheduler without TLS: all who can connect to it run code as you.",
+    ),
 ]
 AtLeast = Annotated[
     list[str] | None,

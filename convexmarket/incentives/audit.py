@@ -52,7 +52,7 @@ from convexmarket.incentives.trials import (
 from convexmarket.market import Market
 from convexmarket.notebook import Shown, axes
 from convexmarket.priors import Prior
-from convexmarket.sellers import PartedSellers, PriorOrPriors, Sellers
+from convexmarket.sellers import PriorOrPriors, SellerParts, Sellers
 
 __all__ = [
     "Build",
@@ -278,13 +278,13 @@ def audit_incentives(
     """
     check_instance("market", market, Market)
     check_callable("build", build)
-    parted = isinstance(market.sellers, PartedSellers)
-    if parted and (build is not None or coalitions):
+    parts = market.sellers.parts
+    if parts is not None and (build is not None or coalitions):
         raise NotSupportedError(
             "build and coalitions are for sellers in memory: leave them out, or give "
             "Sellers(sensitivities.compute(), prior)"
         )
-    exact = parted or (market.standard_form is not None and build is None)
+    exact = parts is not None or (market.standard_form is not None and build is None)
     if misreports is None:
         misreports = 33 if exact else 6 if build is None else 12
     if max_sellers is None:
@@ -299,11 +299,10 @@ def audit_incentives(
     if coalitions and len(market.sellers) < 2:
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
-    if parted:
-        allocated = allocate(market)
-        return audit_parts(
-            market, allocated, rule, misreports=misreports, max_sellers=max_sellers, rng=rng
-        )
+    if parts is not None:
+        allocated: Any = allocate(market)
+        options: dict[str, Any] = {"misreports": misreports, "max_sellers": max_sellers}
+        return audit_parts(parts, market, allocated, rule, rng=rng, **options)
     who = _sample(reports_of(market).size, max_sellers, rng)
     allocation = allocate(market, gap=gap)
     if build is not None:
@@ -341,27 +340,26 @@ def audit_incentives(
 
 
 def audit_parts(
+    parts: SellerParts,
     market: Market,
-    allocation: Any,
+    allocation: PartedAllocation,
     rule: PaymentRule = truthful_payment,
     *,
     misreports: int = 33,
     max_sellers: int = 200,
     rng: np.random.Generator | int = 0,
 ) -> IncentiveAudit:
-    """Audit the papers' problem for a sample of sellers in partitions, who are fetched.
+    """Audit the papers' problem for a sample of sellers in parts, whose reports are fetched.
 
-    What the allocation fetched serves the markets in which one of them reports anything else.
+    The sellers that the allocation fetched suffice for all markets with one other report.
 
     Raises
     ------
     NotSupportedError
         If the cap leaves no seller out.
     """
-    assert isinstance(market.sellers, PartedSellers)
-    assert isinstance(allocation, PartedAllocation)
-    who = _sample(len(market.sellers), max_sellers, generator_of(rng))
-    reports, ids = market.sellers.chosen(who)
+    who = _sample(len(parts), max_sellers, generator_of(rng))
+    reports, ids = parts.take(who)
     curve, everyone = allocation.curve(reports), np.arange(who.size)
     found = _exact_trials(curve, [(allocation.prior, everyone)], reports, misreports)
     trials = [found[i] for i in everyone.tolist()]

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, standard_form_of
+from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import check_callable, check_instance, check_jobs, check_share
 from convexmarket.errors import (
@@ -38,12 +39,13 @@ from convexmarket.incentives.rents import (
     quadrature_rent,
 )
 from convexmarket.market import Incentives, Market
-from convexmarket.sellers import PartedSellers
+from convexmarket.sellers import SellerParts
 
 __all__ = [
     "PaymentEstimate",
     "estimate_payments",
     "method_of",
+    "part_payments",
     "payments",
     "positions_of",
     "reports_of",
@@ -146,10 +148,8 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     array([0.7974, 0.4813])
     """
     check_instance("market", market, Market)
-    if isinstance(market.sellers, PartedSellers):
-        from convexmarket.incentives.parted import parted_payments
-
-        return parted_payments(market.sellers, allocation)
+    if (parts := market.sellers.parts) is not None:
+        return _payments_in_parts(parts, market, allocation)
     estimate = estimate_payments(market, allocation)
     allowed = _LARGEST_ERROR * _scales(market, allocation)
     unknown = estimate.errors > allowed
@@ -337,6 +337,26 @@ def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> Paymen
     return PaymentEstimate(paid, 10 * ACCURACY * paid, who, "exact", market.incentives)
 
 
+def _payments_in_parts(parts: SellerParts, market: Market, allocation: Any) -> Any:
+    """Return the payments as a column of the parts, each computed in its part."""
+    if not (isinstance(allocation, PartedAllocation) and allocation.is_of(market.sellers)):
+        raise AllocationError(
+            "the allocation is not of this market's sellers; give what allocate(market) returned"
+        )
+    allocation.curve(np.empty(0))  # raises before anything is computed
+    return parts.column(partial(part_payments, allocation), "payment")
+
+
+def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
+    """Return the payments of some sellers of an allocation, by their reports."""
+    curve = allocation.curve(reports)
+    bought = np.flatnonzero(curve.truth > 0)
+    paid = np.zeros(reports.size)
+    rents = information_rents(curve, allocation.prior, bought, reports[bought])
+    paid[bought] = reports[bought] * curve.truth[bought] + rents
+    return paid
+
+
 def _constant_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
     """Pay for what reports do not change: the price of the dearest possible seller."""
     cost = np.asarray(market.privacy_cost(allocation.epsilon))
@@ -417,6 +437,7 @@ def positions_of(sellers: ArrayLike | None, m: int) -> Ints:
 def reports_of(market: Market) -> Floats:
     """Return what payments depend on, or say that it is missing."""
     check_instance("market", market, Market)
+    market.sellers.check_in_memory()
     reports = market.sellers.sensitivities
     if reports is None:
         raise SellersError(

@@ -13,7 +13,8 @@ from sklearn.utils.validation import _num_samples, validate_data
 
 from convexmarket.arguments import check_instance, where_no_number
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.learners.parted import in_parts
 
 __all__ = ["Granted", "dense_rows", "without_cells"]
 
@@ -146,6 +147,8 @@ class Granted:
 
 def _rows_of(X: Any) -> int:
     """Return the number of rows, which is public."""
+    if hasattr(X, "dask"):
+        raise DataError("X is a Dask collection; pass convexmarket.partitions.rows(X)")
     try:
         n_rows = int(_num_samples(X))
     except TypeError as error:
@@ -166,6 +169,10 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     DataError
         If they are malformed, or sparse.
     """
+    if in_parts(X):
+        raise NotSupportedError(
+            f"{type(estimator).__name__} needs its rows in memory; fit X.compute()"
+        )
     if issparse(X):
         raise DataError("X is sparse, which is not served; pass the dense matrix, X.toarray()")
     features = getattr(estimator, "features", None)

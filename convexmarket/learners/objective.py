@@ -40,9 +40,8 @@ from convexmarket.learners.minimiser import Matrix, Vector
 from convexmarket.learners.norms import bounded_rows
 from convexmarket.learners.parted import (
     PartedRows,
-    is_parted,
+    in_parts,
     labels_of,
-    whole_rows,
     within_norm,
 )
 from convexmarket.learners.perturbed import perturbed_minimum
@@ -132,8 +131,8 @@ class ObjectiveRelease(BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_sellers, n_features)
-            Rows of Euclidean norm at most ``data_norm``. Those of a Dask array stay in its
-            partitions, over which passes are made; 100,000 of them at most are fetched.
+            Rows of Euclidean norm at most ``data_norm``. Rows in partitions
+            (:func:`convexmarket.partitions.rows`) stay there; at most 100,000 are fetched.
         y : array_like of shape (n_sellers,)
             Labels from the public set or range.
         epsilon : array_like of shape (n_sellers,), or float
@@ -175,7 +174,6 @@ class ObjectiveRelease(BaseEstimator):
             If the gradient norm ``tol`` is not reached; nothing is released then.
         """
         default = self.epsilon if epsilon is None else epsilon
-        X = whole_rows(X) if is_parted(X) else X
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         self._check_parameters()
         granted = self._granted(X, epsilon)
@@ -238,7 +236,7 @@ class ObjectiveRelease(BaseEstimator):
         self, X: Any, y: Any, granted: Granted
     ) -> tuple[Matrix | PartedRows, float, NDArray[Any], Vector]:
         """Return the rows that are used, their bound, the public labels and their own."""
-        if not is_parted(X):
+        if not in_parts(X):
             rows = granted.rows(X, y)
             matrix, labels = dense_rows(self, *rows, dtype=(np.float64, np.float32), order="C")
             known = self._targets(labels)

@@ -1,14 +1,14 @@
-"""Rows in the partitions of a Dask array: learners ask them for sums, and they stay there.
+"""Rows that are stored in several parts: learners need only sums over them.
 
-Loss, gradient and Hessian are sums over rows, and so are the bounds on their roundings. Each pass
-checks the rows again, as it reads them again. Noise is none of the partitions' business.
+Loss, gradient, Hessian and the bounds on their rounding errors are sums over rows. Each pass reads
+the rows again, and checks them again. Noise does not depend on the parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,41 +17,36 @@ from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.learners.minimiser import Matrix, PerturbedObjective, Vector
 from convexmarket.learners.norms import bounded_rows
 
-__all__ = ["PartedObjective", "PartedRows", "is_parted", "labels_of", "whole_rows", "within_norm"]
+__all__ = ["PartedObjective", "PartedRows", "RowParts", "in_parts", "labels_of", "within_norm"]
 
-#: Rows that are fetched, for a start near the minimum.
+#: Largest number of rows to fetch for a start near the minimum.
 _SAMPLE = 100_000
 
 
-def is_parted(X: Any) -> bool:
-    """Say whether rows are in the partitions of Dask."""
-    return hasattr(X, "to_delayed")
+class RowParts(Protocol):
+    """A matrix whose rows are stored in several parts; functions are mapped over the parts."""
+
+    shape: tuple[int, int]
+
+    def send(self, *columns: NDArray[Any]) -> Any:
+        """Split columns of one entry per row as the rows are, and store them in the same places."""
+
+    def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
+        """Return the result of the function for the rows and the sent columns of each part."""
 
 
-def whole_rows(X: Any) -> Any:
-    """Return a Dask array of numbers whose partitions hold whole rows, of known number.
-
-    Raises
-    ------
-    DataError
-        If it is none.
-    """
-    if not hasattr(X, "rechunk"):
-        raise DataError("X is a Dask table; pass its numbers, X.to_dask_array(lengths=True)")
-    if np.isnan(X.shape).any():
-        raise DataError("X has partitions of unknown length; pass X.compute_chunk_sizes()")
-    if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "fiub":
-        raise DataError(f"X must be a matrix of numbers, got {X.dtype} of shape {X.shape}")
-    return X.rechunk({1: -1})
+def in_parts(X: Any) -> TypeGuard[RowParts]:
+    """Return whether rows are stored in several parts."""
+    return hasattr(X, "map_parts")
 
 
-def labels_of(X: Any, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in partitions, which are few enough for one memory.
+def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
+    """Return the labels of rows in parts, which fit in memory.
 
     Raises
     ------
     DataError
-        If there is not one for each row.
+        If there is not one label for each row.
     """
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
@@ -60,23 +55,22 @@ def labels_of(X: Any, y: Any) -> NDArray[Any]:
 
 
 class PartedRows:
-    """The rows that are used, of a Dask array; a matrix to nobody but who asks for sums of rows.
+    """The rows in parts that a fit uses.
 
     Parameters
     ----------
-    X : Dask array of shape (n_rows, n_features)
-        As :func:`whole_rows` returns it.
+    parts : RowParts
     used : ndarray of bool, shape (n_rows,)
-        The other rows are dropped before anything looks at what they hold.
+        The other rows are dropped before their content is looked at.
     checked : callable
-        Given the rows of a partition that are used, finite numbers, it returns them as the learner
-        wants them, or raises DataError. Every pass calls it.
+        Takes the used rows of a part, finite numbers, and returns them in the learner's units, or
+        raises DataError. Every pass calls it.
 
     Attributes
     ----------
     shape : (int, int)
     sampled : ndarray of int
-        Which of the rows that are used :meth:`fetched` keeps, spread evenly.
+        Positions, among the used rows, of those that :meth:`fetched` keeps, spread evenly.
     sample : ndarray of shape (n_sampled, n_features)
 
     Raises
@@ -88,93 +82,81 @@ class PartedRows:
     sample: Matrix
 
     def __init__(
-        self, X: Any, used: NDArray[np.bool_], checked: Callable[[Matrix], Matrix]
+        self, parts: RowParts, used: NDArray[np.bool_], checked: Callable[[Matrix], Matrix]
     ) -> None:
-        self.shape = (int(np.count_nonzero(used)), int(X.shape[1]))
+        self.shape = (int(np.count_nonzero(used)), parts.shape[1])
         if self.shape[0] < self.shape[1]:
             raise NotSupportedError(
                 f"X has {self.shape[0]} rows that are used and {self.shape[1]} features; fewer rows"
                 " than features are for memory: fit X.compute()"
             )
-        self._X, self._used, self._checked = X, used, checked
-        self._parts = list(X.to_delayed()[:, 0])
-        self._of_rows = np.cumsum(X.chunks[0])[:-1]
-        masks = np.split(used, self._of_rows)
-        self._of_used = np.cumsum([np.count_nonzero(mask) for mask in masks])[:-1]
-        self._masks = _kept_there([(mask,) for mask in masks])
+        self._parts, self._used, self._checked = parts, used, checked
+        self._sent = parts.send(used)
         self.sampled = np.arange(0, self.shape[0], max(4, -(-self.shape[0] // _SAMPLE)))
 
     def fetched(self) -> PartedRows:
         """Check all rows in a pass, and keep a sample, for a start near the minimum."""
-        cuts = np.searchsorted(self.sampled, self._of_used)
-        starts = [0, *self._of_used]
-        places = [
-            (some - start,)
-            for some, start in zip(np.split(self.sampled, cuts), starts, strict=True)
-        ]
-        self.sample = np.concatenate(self.each(_taken, places))
+        taken = np.zeros(self.shape[0], dtype=bool)
+        taken[self.sampled] = True
+        self.sample = np.concatenate(self.each(_taken, self.send(taken)))
         return self
 
-    def __getitem__(self, kept: NDArray[np.bool_]) -> PartedRows:
-        """Return some of the rows."""
+    def __getitem__(self, kept: Any) -> PartedRows:
+        """Return the rows that a mask keeps; a slice would be a matrix in memory."""
+        if isinstance(kept, slice):
+            raise NotSupportedError(
+                "regularization is too small for rows in partitions; use a larger one, or fit "
+                "X.compute()"
+            )
         used = self._used.copy()
         used[used] = kept
-        return PartedRows(self._X, used, self._checked).fetched()
+        return PartedRows(self._parts, used, self._checked).fetched()
 
-    def beside(self, *columns: Vector) -> list[Any]:
-        """Send columns of the rows that are used to where the rows are."""
-        return _kept_there(
-            list(zip(*(np.split(one, self._of_used) for one in columns), strict=True))
-        )
+    def send(self, *columns: NDArray[Any]) -> Any:
+        """Send columns of the used rows to the parts."""
+        spread = [np.zeros(self._used.size, dtype=column.dtype) for column in columns]
+        for whole, column in zip(spread, columns, strict=True):
+            whole[self._used] = column
+        return self._parts.send(*spread)
 
-    def each(self, work: Callable[..., Any], columns: list[Any]) -> list[Any]:
-        """Return what the work gives for the rows and columns of each partition; one pass.
+    def each(self, work: Callable[..., Any], sent: Any) -> list[Any]:
+        """Return the results of a function for the used rows and columns of each part; one pass.
 
         Raises
         ------
         DataError
-            If a row is not what the learner wants, or holds no finite number; the message names
-            the partition.
+            If the learner refuses a row, or it holds no finite numbers; the message names the part.
         """
-        import dask
-
-        read = dask.delayed(partial(_on_rows, work, self._checked), pure=False)
-        every = zip(self._parts, self._masks, columns, strict=True)
-        found = dask.compute(*(read(part, mask, own) for part, mask, own in every))
+        found = self._parts.map_parts(partial(_on_rows, work, self._checked), self._sent, sent)
         for number, (_, fault) in enumerate(found):
             if fault:
                 raise DataError(f"partition {number} of X: {fault}")
         return [one for one, _ in found]
 
 
-def _kept_there(columns: list[Any]) -> list[Any]:
-    """Return what Dask keeps beside each partition, so that no pass sends it again."""
-    import dask
-
-    return list(dask.persist(*(dask.delayed(one, pure=False, traverse=False) for one in columns)))
-
-
 def _on_rows(
     work: Callable[..., Any],
     checked: Callable[[Matrix], Matrix],
     part: Any,
-    mask: tuple[Any],
-    own: tuple[Any, ...],
+    used: tuple[NDArray[np.bool_]],
+    columns: tuple[NDArray[Any], ...],
 ) -> tuple[Any, str]:
-    """Return what the work gives, and what is wrong with the rows."""
-    rows = np.asarray(part)[mask[0]]
+    """Return the result of the function, or the fault of the rows."""
+    (mask,) = used
+    rows = np.asarray(part)[mask]
     if rows.dtype != np.float32:
         rows = np.asarray(rows, dtype=np.float64)
     if not np.isfinite(rows).all():
         return None, "a row holds NaN or infinity; give finite numbers"
     try:
-        return work(np.ascontiguousarray(checked(rows)), *own), ""
+        rows = np.ascontiguousarray(checked(rows))
     except DataError as error:
         return None, str(error)
+    return work(rows, *(column[mask] for column in columns)), ""
 
 
-def _taken(rows: Matrix, places: NDArray[np.intp]) -> Matrix:
-    return rows[places]
+def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
+    return rows[taken]
 
 
 def within_norm(data_norm: float, rows: Matrix) -> Matrix:
@@ -183,18 +165,18 @@ def within_norm(data_norm: float, rows: Matrix) -> Matrix:
 
 
 class PartedObjective(PerturbedObjective):
-    """The objective of rows in partitions; each value, Hessian and error bound is a pass."""
+    """The objective of rows in parts; each value, Hessian and error bound is a pass."""
 
-    # No matrix: every method that reads rows is one of this class.
+    # No matrix: all methods that read rows are overridden here.
     X: PartedRows  # type: ignore[assignment]
 
     def __init__(self, X: PartedRows, *rest: Any) -> None:
         super().__init__(X, *rest)  # type: ignore[arg-type]
-        self._columns = X.beside(self.targets, self.weights)
+        self._sent = X.send(self.targets, self.weights)
 
     def hessian(self, w: Vector) -> Matrix:
         """Return the Hessian at w, shape (n_features, n_features)."""
-        return self.regularization * np.eye(w.size) + self._sum(_hessian, w)
+        return self.regularization * np.eye(w.size) + self._sum(PerturbedObjective.hessian, w)
 
     def thinned(self, step: int) -> PerturbedObjective:
         """Return the objective on the rows that were fetched, with the same total weight."""
@@ -204,8 +186,8 @@ class PartedObjective(PerturbedObjective):
         return PerturbedObjective(*thin, self.regularization, self.loss)
 
     def _sum(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        each = self.X.each(partial(_on_part, work, arguments, self.loss), self._columns)
-        return np.sum(each, axis=0)
+        on_part = partial(_on_part, work, arguments, self.loss)
+        return np.sum(self.X.each(on_part, self._sent), axis=0)
 
     def _move_to(self, w: Vector) -> None:
         if self._point is not None and np.array_equal(self._point, w):
@@ -229,10 +211,6 @@ def _on_part(
 def _value_and_gradient(objective: PerturbedObjective, w: Vector) -> Vector:
     value, gradient = objective.value_and_gradient(w)
     return np.concatenate([[value], gradient])
-
-
-def _hessian(objective: PerturbedObjective, w: Vector) -> Matrix:
-    return objective.hessian(w)
 
 
 def _data_error(

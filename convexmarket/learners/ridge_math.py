@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from convexmarket.arguments import as_float, check_nonnegative, check_share, checked_numbers
-from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.errors import ParameterError
 from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
@@ -86,7 +86,7 @@ def row_sum(X: Rows | PartedRows, work: Callable[..., Matrix], *columns: Vector)
     """
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
-    sums = np.stack(X.each(partial(_sum_of_chunks, work), X.beside(*columns)))
+    sums = np.stack(X.each(partial(_sum_of_chunks, work), X.send(*columns)))
     return np.apply_along_axis(math.fsum, 0, sums)
 
 
@@ -141,18 +141,13 @@ def solve_ridge(X: Rows | PartedRows, y: Vector, weights: Vector, regularization
     """
     n_rows, n_features = X.shape
     root = np.sqrt(weights)
-    if n_rows < n_features and not isinstance(X, PartedRows):
+    if n_rows < n_features:
         weighted = X[:] * root[:, None]
         gram = weighted @ weighted.T
     else:
         equations = row_sum(X, _normal_equations, y, root)
         gram, moment = equations[:, :-1].copy(), equations[:, -1]
     if regularization <= WELL_CONDITIONED * np.trace(gram):
-        if isinstance(X, PartedRows):
-            raise NotSupportedError(
-                f"regularization = {regularization:g} is too small for rows in partitions; use a "
-                "larger one, or fit X.compute()"
-            )
         stacked = np.vstack([X[:] * root[:, None], np.sqrt(regularization) * np.eye(n_features)])
         target = np.concatenate([y * root, np.zeros(n_features)])
         return np.asarray(np.linalg.lstsq(stacked, target, rcond=None)[0])

@@ -20,7 +20,7 @@ from convexmarket.arguments import aligned, is_number, where_no_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
-from convexmarket.learners.parted import PartedRows, is_parted, labels_of, whole_rows
+from convexmarket.learners.parted import PartedRows, RowParts, in_parts, labels_of
 from convexmarket.learners.ridge_domain import (
     RANGE_SLACK,
     Domain,
@@ -168,8 +168,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features)
-            Rows within ``feature_range``. Those of a Dask array stay in its partitions, and are
-            read in two passes.
+            Rows within ``feature_range``. Rows in partitions
+            (:func:`convexmarket.partitions.rows`) stay there, and are read in two passes.
         y : array_like of shape (n_rows,)
             Labels within ``target_range``.
         epsilon : array_like of shape (n_rows,), or float
@@ -207,7 +207,6 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         SolverError
             If the solve is not as exact as rounding relies on.
         """
-        X = whole_rows(X) if is_parted(X) else X
         X, y, epsilon, rows = aligned(
             X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon, rows=rows
         )
@@ -230,7 +229,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         guarantee = self._guarantee(granted, plan, lattice, random_state)
         charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         unit: UnitRows | PartedRows
-        if is_parted(X):
+        if in_parts(X):
             unit, labels, domain = self._prepare_parts(X, y, granted, lattice is not None)
         else:
             X, labels, domain = self._prepare(*granted.rows(X, y))
@@ -348,7 +347,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         return X, labels, domain
 
     def _prepare_parts(
-        self, X: Any, y: ArrayLike, granted: Granted, boxed: bool
+        self, X: RowParts, y: ArrayLike, granted: Granted, boxed: bool
     ) -> tuple[PartedRows, Vector, Domain]:
         """Do the same for rows in partitions, which are checked in each pass over them."""
         if self.feature_range is None or self.features is not None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket import partitions
 from convexmarket.allocation import parted
 from convexmarket.errors import (
     ConvexMarketError,
@@ -32,7 +33,8 @@ def at_once():
 
 
 def bought(reports, prior=PRIOR, **wanted):
-    return cm.allocate(cm.Market.standard(cm.Sellers(reports, prior), **STANDARD | wanted))
+    make = cm.Sellers if isinstance(reports, np.ndarray) else partitions.sellers
+    return cm.allocate(cm.Market.standard(make(reports, prior), **STANDARD | wanted))
 
 
 def assert_same(reports, chunks, prior=PRIOR, **wanted):
@@ -82,7 +84,7 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
         table = pd.DataFrame({"c": reports[rows], "name": [f"s{row}" for row in rows]})
         table.to_parquet(tmp_path / f"{part}.parquet")
     table = dd.read_parquet(tmp_path)
-    sellers = cm.Sellers(table["c"], prior=PRIOR, ids=table["name"])
+    sellers = partitions.sellers(table["c"], PRIOR, table["name"])
     assert len(sellers) == 500
     market = cm.Market(sellers, cm.Spread() + 100 * cm.Noise() + 0.001 * cm.Payments(), [cm.Cap(3)])
     found, expected = cm.allocate(market), bought(reports, cap=3.0)
@@ -93,7 +95,7 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
     # Dask would read small files together; messages count those that there are.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")
     with pytest.raises(SellersError, match="row 1 of partition 3 holds"):
-        cm.Sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
+        partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
 
 
 def test_what_is_wrong_is_named_by_partition_and_row():
@@ -102,13 +104,13 @@ def test_what_is_wrong_is_named_by_partition_and_row():
         changed = reports.copy()
         changed[7] = bad
         with pytest.raises(SellersError, match="row 1 of partition 2 holds no number in"):
-            cm.Sellers(da.from_array(changed, chunks=3), PRIOR)
+            partitions.sellers(da.from_array(changed, chunks=3), PRIOR)
     with pytest.raises(SellersError, match="no sellers in any partition"):
-        cm.Sellers(dd.from_pandas(pd.Series([], dtype=float), npartitions=1), PRIOR)
+        partitions.sellers(dd.from_pandas(pd.Series([], dtype=float), npartitions=1), PRIOR)
     with pytest.raises(SellersError, match="column of numbers"):
-        cm.Sellers(da.from_array(np.full((2, 2), 0.05)), PRIOR)
+        partitions.sellers(da.from_array(np.full((2, 2), 0.05)), PRIOR)
     with pytest.raises(SellersError, match="one prior for all"):
-        cm.Sellers(da.from_array(reports), [PRIOR] * 9)
+        partitions.sellers(da.from_array(reports), [PRIOR] * 9)
 
 
 @pytest.mark.parametrize("at_a_time", [1 << 24, 2])
@@ -122,14 +124,14 @@ def test_what_is_wrong_is_named_by_partition_and_row():
     ],
 )
 def test_ids_in_partitions_are_distinct(changed, said, at_a_time, monkeypatch):
-    monkeypatch.setattr(cm.sellers, "_HASHES", at_a_time)
+    monkeypatch.setattr(partitions, "_HASHES", at_a_time)
     names = [changed.get(row, f"s{row}") for row in range(9)]
     table = dd.from_pandas(pd.DataFrame({"c": 0.05, "name": names}), chunksize=3)
     if said is None:
-        cm.Sellers(table["c"], PRIOR, table["name"])
+        partitions.sellers(table["c"], PRIOR, table["name"])
         return
     with pytest.raises(SellersError, match=said):
-        cm.Sellers(table["c"], PRIOR, table["name"])
+        partitions.sellers(table["c"], PRIOR, table["name"])
 
 
 @pytest.mark.parametrize("wanted", [{"mu": 0.0}, {"gamma": 0.0}])
@@ -139,7 +141,7 @@ def test_markets_without_a_path_are_for_memory(wanted):
 
 
 def test_what_needs_all_costs_in_one_memory_says_so():
-    sellers = cm.Sellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
+    sellers = partitions.sellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
     objective = cm.Spread() + cm.Noise() + cm.Payments()
     with pytest.raises(NotSupportedError, match="partitions are for markets of"):
         cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))

@@ -20,7 +20,7 @@ class InPieces:
     """Costs in parts of any length, in any order, some of them empty."""
 
     def __init__(self, psi, rng, n_parts):
-        self.size, self.n_passes = psi.size, 0
+        self.n_passes = 0
         place = rng.integers(n_parts, size=psi.size)
         self._parts = [rng.permutation(psi[place == part]) for part in range(n_parts)]
 
@@ -33,7 +33,7 @@ def found_by(form, parts, most):
     """Return the solution of what a survey leaves."""
     psi = form.virtual_costs
     ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
-    return solve_exact(form, survey(parts, form, ceiling, most))
+    return solve_exact(form, survey(parts.each, form, ceiling, most))
 
 
 def both(form, most=0, seed=0, n_parts=3):
@@ -98,7 +98,7 @@ def test_few_passes_leave_few_sellers():
         form = large_form(name, m)
         parts = InPieces(form.virtual_costs, np.random.default_rng(0), 4)
         ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, m))  # noqa: B023, E731
-        costs = survey(parts, form, ceiling, most=2_000)
+        costs = survey(parts.each, form, ceiling, most=2_000)
         assert parts.n_passes <= 3
         assert costs.psi.size <= 2_100
 

@@ -30,6 +30,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import convexmarket as cm
+from convexmarket import partitions
 from convexmarket.lab.lists.offers import price_offers
 from convexmarket.lab.lists.parted_offers import price_parts
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
@@ -101,7 +102,8 @@ def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None
             meter.tell("count, sum, squares")
     else:
         column = pd.read_parquet(folder / "sellers", columns=["sensitivity"])["sensitivity"]
-    market = cm.Market.standard(cm.Sellers(column, PRIOR), **WEIGHTS, cap=cap)
+    make = partitions.sellers if parted else cm.Sellers
+    market = cm.Market.standard(make(column, PRIOR), **WEIGHTS, cap=cap)
     meter.tell("check" if cap is None else "")
     allocation = cm.allocate(market)
     meter.tell("allocate")
@@ -136,7 +138,7 @@ def fits(meter: Meter, folder: Path, parted: bool, cap: None) -> None:
     """Fit private models to the rows of a Parquet file."""
     source = folder / "rows"
     if parted:
-        X = dd.read_parquet(source).to_dask_array(lengths=True)
+        X = partitions.rows(dd.read_parquet(source).to_dask_array(lengths=True))
     else:
         X = pd.read_parquet(source).to_numpy()
     labels = np.load(folder / "labels.npy")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket import partitions
 from convexmarket.allocation import parted
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
@@ -27,7 +28,8 @@ def at_once():
 
 
 def market_of(reports, prior=PRIOR, **wanted):
-    return cm.Market.standard(cm.Sellers(reports, prior), **STANDARD | wanted)
+    make = cm.Sellers if isinstance(reports, np.ndarray) else partitions.sellers
+    return cm.Market.standard(make(reports, prior), **STANDARD | wanted)
 
 
 def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
@@ -85,7 +87,8 @@ def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
     tried = {"max_sellers": 7, "misreports": 9, "rule": rule, "random_state": 1}
-    sellers = cm.Sellers(reports, prior, ids), cm.Sellers(frame["report"], prior, frame["id"])
+    parts = partitions.sellers(frame["report"], prior, frame["id"])
+    sellers = cm.Sellers(reports, prior, ids), parts
     in_memory, found = (
         cm.audit_incentives(cm.Market.standard(some, **STANDARD, cap=4.0), **tried)
         for some in sellers

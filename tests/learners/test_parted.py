@@ -17,6 +17,7 @@ from convexmarket.learners.losses import LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
 from convexmarket.learners.parted import PartedObjective, PartedRows, within_norm
 from convexmarket.learners.ridge_math import row_sum
+from convexmarket.partitions import rows
 from convexmarket.privacy import Simulation
 
 da = pytest.importorskip("dask.array")
@@ -27,6 +28,10 @@ def at_once():
     """Everything is computed in this thread."""
     with dask.config.set(scheduler="synchronous"):
         yield
+
+
+def in_parts(array, chunks):
+    return rows(da.from_array(array, chunks=chunks))
 
 
 def rows_of(n_rows, n_features=3, seed=0):
@@ -46,7 +51,7 @@ def test_any_partitions_give_the_model_to_the_gradient_norm(n_rows, chunks):
     X, y, epsilon = rows_of(n_rows)
     whole = fitted(X, y, epsilon)
     X[epsilon == 0] = np.nan  # nobody looks there
-    parts = fitted(da.from_array(X, chunks=chunks), da.from_array(y, chunks=n_rows), epsilon)
+    parts = fitted(in_parts(X, chunks), da.from_array(y, chunks=n_rows), epsilon)
     assert parts.gradient_norm_ <= parts.tol
     apart = np.linalg.norm(parts.coef_ - whole.coef_)
     assert apart <= (parts.gradient_norm_ + whole.gradient_norm_) / whole.regularization
@@ -63,7 +68,7 @@ def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
     w, shift = np.array([0.3, -2.0, 1.0]), np.array([0.1, 0.0, -0.2])
     rest = targets[used].astype(float), weights, shift, 0.1, LogisticLoss()
     whole = PerturbedObjective(X[used], *rest)
-    array = da.from_array(X, chunks=((*sizes, 3), (3,)))
+    array = in_parts(X, ((*sizes, 3), (3,)))
     parts = PartedObjective(PartedRows(array, used, partial(within_norm, 1.0)).fetched(), *rest)
     for one, other in ((whole, parts), (whole.regularized(2.0), parts.regularized(2.0))):
         assert other.value_and_gradient(w)[0] == pytest.approx(one.value_and_gradient(w)[0])
@@ -81,23 +86,27 @@ def test_what_is_wrong_is_refused_before_anything_is_charged():
         changed[14] = bad
         model = PrivateLogisticRegression(0.1)
         with pytest.raises(DataError, match=said):
-            model.fit(
-                da.from_array(changed, chunks=(6, 3)), y, epsilon=epsilon, accountant=accountant
-            )
+            model.fit(in_parts(changed, (6, 3)), y, epsilon=epsilon, accountant=accountant)
     assert not accountant.spent.any()
-    parts = da.from_array(X, chunks=(6, 3))
+    array = da.from_array(X, chunks=(6, 3))
+    for one in (array, array.to_dask_dataframe()):
+        with pytest.raises(DataError, match=r"pass convexmarket\.partitions\.rows\(X\)"):
+            fitted(one, y, epsilon)
+    with pytest.raises(DataError, match="unknown length"):
+        rows(array[array[:, 0] > 0])
+    with pytest.raises(DataError, match="to_dask_array"):
+        rows(array.to_dask_dataframe())
+    with pytest.raises(DataError, match="matrix of numbers"):
+        rows(array[:, 0])
+    parts = rows(array)
+    with pytest.raises(NotSupportedError, match="KernelERM needs its rows in memory"):
+        cm.KernelERM().fit(parts, y, epsilon=epsilon, random_state=Simulation(0))
     with pytest.raises(DataError, match="give one each"):
         fitted(parts, y[1:], epsilon)
-    with pytest.raises(DataError, match="unknown length"):
-        fitted(parts[parts[:, 0] > 0], y, epsilon)
-    with pytest.raises(DataError, match="to_dask_array"):
-        fitted(parts.to_dask_dataframe(), y, epsilon)
-    with pytest.raises(DataError, match="matrix of numbers"):
-        fitted(parts[:, 0], y, epsilon)
     with pytest.raises(ParameterError, match="public data_norm"):
         fitted(parts, y, epsilon, data_norm=None)
     with pytest.raises(NotSupportedError, match="for memory"):
-        fitted(parts[:2], y[:2], 10 * epsilon[:2])
+        fitted(rows(array[:2]), y[:2], 10 * epsilon[:2])
 
 
 # ------------------------------------------------------------------ ridge regressions
@@ -123,9 +132,7 @@ def test_any_partitions_give_the_ridge_of_one_memory(ridge, n_rows, chunks):
     options = {"epsilon": epsilon, "random_state": Simulation(7)}
     whole = clone(ridge).fit(X, y, **options)
     X[epsilon == 0] = np.nan  # nobody looks there
-    parts = clone(ridge).fit(
-        da.from_array(X, chunks=chunks), da.from_array(y, chunks=50), **options
-    )
+    parts = clone(ridge).fit(in_parts(X, chunks), da.from_array(y, chunks=50), **options)
     np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(parts.epsilon_, whole.epsilon_)
     assert (parts.rounding_, parts.n_features_in_) == (whole.rounding_, 3)
@@ -134,7 +141,7 @@ def test_any_partitions_give_the_ridge_of_one_memory(ridge, n_rows, chunks):
 
 def test_sums_of_partitions_are_rounded_once():
     X = np.tile([1e100, 1.0, -1e100], 4)[:, None]
-    parts = PartedRows(da.from_array(X, chunks=(1, 1)), np.full(12, True), lambda rows: rows)
+    parts = PartedRows(in_parts(X, (1, 1)), np.full(12, True), lambda rows: rows)
     assert row_sum(parts, lambda rows, ones: rows.T @ ones, np.ones(12)) == [4.0]
 
 
@@ -148,10 +155,10 @@ def test_what_is_wrong_with_rows_of_a_ridge_is_refused_before_anything_is_charge
         changed[14] = bad
         with pytest.raises(DataError, match=said):
             cm.PersonalizedRidge().fit(
-                da.from_array(changed, chunks=(6, 3)), y, epsilon=epsilon, accountant=accountant
+                in_parts(changed, (6, 3)), y, epsilon=epsilon, accountant=accountant
             )
     assert not accountant.spent.any()
-    parts = da.from_array(X, chunks=(6, 3))
+    parts = in_parts(X, (6, 3))
     with pytest.raises(DataError, match="give one each"):
         cm.PersonalizedRidge().fit(parts, y[1:], epsilon=epsilon)
     with pytest.raises(DataError, match="NaN"):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket import partitions
 from convexmarket.allocation import parted
 from convexmarket.errors import ConvexMarketError
 
@@ -42,7 +43,7 @@ def test_four_passes_give_the_optimum_of_memory(kind, m, monkeypatch):
     monkeypatch.setattr(parted, "_MOST", min(m // 100, 100_000))
     ends = np.sort(rng.integers(0, m, 7))
     chunks = tuple(int(n) for n in np.diff([0, *ends, m]) if n)
-    sellers = cm.Sellers(da.from_array(reports, chunks=(chunks,)), prior)
+    sellers = partitions.sellers(da.from_array(reports, chunks=(chunks,)), prior)
     for mu in (0.01, 1.0, 30.0, 1000.0):
         for cap in (None, 5.0, 1.5):
             given = standard | {"mu": mu * standard["mu"], "cap": cap}

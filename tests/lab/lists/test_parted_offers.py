@@ -10,7 +10,8 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
 from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.parted_offers import CERTIFICATE, price_parts
+from convexmarket.lab.lists.parted_offers import price_parts
+from convexmarket.partitions import CERTIFICATE
 from tests import one_in
 
 dd = pytest.importorskip("dask.dataframe")
@@ -37,7 +38,7 @@ def listed(folder, change=lambda table: table):
 
 @pytest.mark.parametrize("rows", one_in(2, [1, 1 << 20]))
 def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
-    monkeypatch.setattr("convexmarket.lab.lists.parted_offers._ROWS", rows)
+    monkeypatch.setattr("convexmarket.partitions._ROWS", rows)
     table = listed(tmp_path / "sellers")
     given = {**STANDARD, "cap": 3.0}
     found = price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **given)
@@ -104,7 +105,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("convexmarket.lab.lists.parted_offers.os.replace", full)
+    monkeypatch.setattr("convexmarket.partitions.os.replace", full)
     with pytest.raises(ConvexMarketError, match="No space left on device; nothing was written"):
         price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]

@@ -32,11 +32,11 @@ def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_is_told_before_anything_is_run(market, tmp_path):
-    found = invoke(
-        "compare", market, *FEW, "--out", tmp_path / "report", "--dask", "tcp://127.0.0.1:1"
-    )
-    assert found.exit_code == 2
-    assert "no scheduler answers" in plain(found.output)
+    address = ["--dask", "tcp://127.0.0.1:1"]
+    for more, said in ([], "no TLS"), (["--trust-scheduler"], "no scheduler answers"):
+        found = invoke("compare", market, *FEW, "--out", tmp_path / "report", *address, *more)
+        assert found.exit_code == 2
+        assert said in plain(found.output)
     assert not (tmp_path / "report").exists()
 
 

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import convexmarket as cm
 from convexmarket.cli import app
-from convexmarket.lab.dask_workers import client_of
 from convexmarket.lab.lists.parted_offers import price_parts
+from convexmarket.partitions import workers
 
 pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")
@@ -32,7 +32,7 @@ def sellers(tmp_path):
 
 def test_a_killed_worker_changes_nothing(sellers):
     given = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001, "cap": 5.0}
-    with client_of("local") as client:
+    with workers("local") as client:
         whole = price_parts(sellers, PRIOR, sellers / "whole", **given)
         found = []
 
@@ -40,14 +40,14 @@ def test_a_killed_worker_changes_nothing(sellers):
             found.append(price_parts(sellers, PRIOR, sellers / "offers", **given))
 
         thread = threading.Thread(target=work)
-        workers = client.run(os.getpid)
+        before = client.run(os.getpid)
         thread.start()
         until = time.monotonic() + 60
         while not list(sellers.glob(".offers.*.new/part.*")) and time.monotonic() < until:
             time.sleep(0.002)
-        os.kill(next(iter(workers.values())), signal.SIGKILL)
+        os.kill(next(iter(before.values())), signal.SIGKILL)
         thread.join(120)
-        assert set(client.run(os.getpid).values()) != set(workers.values())
+        assert set(client.run(os.getpid).values()) != set(before.values())
     assert len(found) == 1
     assert found[0]["totals"] == whole["totals"]
     one, other = (dd.read_parquet(sellers / name).compute() for name in ("whole", "offers"))

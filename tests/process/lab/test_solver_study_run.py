@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from convexmarket.errors import ParameterError
 from convexmarket.lab.kinds.solver_study.run import run_solver_study
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.study.plan import plan_runs
@@ -86,22 +85,17 @@ def test_killed_at_any_time_no_finished_run_is_lost_and_none_repeated(study, tmp
 
 
 def test_on_a_dask_cluster_the_same_is_found(study, tmp_path):
-    distributed = pytest.importorskip("distributed")
+    pytest.importorskip("distributed")
+    from convexmarket.partitions import workers
+
     here = run_solver_study(study(["CLARABEL", "OSQP"]))
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-    ) as cluster:
+    with workers("local") as client:
         there = run_solver_study(
             study(["CLARABEL", "OSQP"]),
-            dask=cluster.scheduler_address,
+            dask=client,
             journal=tmp_path / "runs.jsonl",
         )
     there, here = there.tables["runs"], here.tables["runs"]
     assert there.key.tolist() == here.key.tolist()
     assert there.outcome.tolist() == here.outcome.tolist()
     assert np.array_equal(there.objective, here.objective, equal_nan=True)
-
-
-def test_a_scheduler_that_does_not_answer(study):
-    with pytest.raises(ParameterError, match="no scheduler answers"):
-        run_solver_study(study(), dask="tcp://127.0.0.1:1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.lab.dask_workers import client_of
+from convexmarket.partitions import rows, workers
 from convexmarket.privacy import Simulation
 
 pytest.importorskip("distributed")
@@ -30,7 +30,7 @@ def block(reads: Path | None, _: object, block_id: tuple[int, int] = (0, 0)) -> 
 
 @pytest.fixture(scope="module", autouse=True)
 def client():
-    with client_of("local"):
+    with workers("local"):
         yield
 
 
@@ -43,7 +43,7 @@ def test_the_model_is_that_of_workers_who_live(learner, tmp_path):
     models = []
     for reads in (None, tmp_path):
         X = da.zeros((N_ROWS, 3), chunks=chunks).map_blocks(partial(block, reads), dtype=float)
-        learner.fit(X, y, epsilon=np.full(N_ROWS, 0.5), random_state=Simulation(1))
+        learner.fit(rows(X), y, epsilon=np.full(N_ROWS, 0.5), random_state=Simulation(1))
         models.append(learner.coef_)
     assert len(list(tmp_path.iterdir())) > 2  # read, killed, and read again
     np.testing.assert_array_equal(*models)

@@ -15,7 +15,6 @@ import joblib
 import pandas as pd
 
 from convexmarket.errors import NotSupportedError
-from convexmarket.lab.dask_workers import client_of
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.lab.provenance import problem_file, provenance_of
@@ -121,7 +120,7 @@ def compare_solvers(
     *,
     progress: Progress | None = None,
     journal: Path | None = None,
-    dask: str | None = None,
+    dask: Any = None,
     plugins: Mapping[str, str] | None = None,
     **study: Any,
 ) -> Result[SolverStudyProblem]:
@@ -158,7 +157,7 @@ def run_solver_study(
     progress: Progress | None = None,
     *,
     journal: Path | None = None,
-    dask: str | None = None,
+    dask: Any = None,
     plugins: Mapping[str, str] | None = None,
     fresh: bool = False,
     imported: Path | None = None,
@@ -175,9 +174,9 @@ def run_solver_study(
     journal : path, optional
         File that every run is written to when it has ended. Runs that it holds already are not
         made again, so that an interrupted study goes on where it stopped.
-    dask : str, optional
-        Address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``; its workers need this package
-        and the same solvers.
+    dask : distributed.Client, optional
+        Of workers that have this package and the same solvers
+        (:func:`convexmarket.partitions.workers`).
     plugins : mapping of str to str, optional
         Solvers of your own: a name, and ``"module:Class"`` of a CVXPY solver interface that can be
         imported where the runs happen.
@@ -216,7 +215,7 @@ def run_solver_study(
     ProblemFileError
         If a problem file cannot be read, or has no subproblem of the classes named.
     NotSupportedError
-        If none of the solvers is installed, Dask is not, or the system has no ``fork``.
+        If none of the solvers is installed, or the system has no ``fork``.
     ParameterError
         If another study is writing the journal.
     """
@@ -226,8 +225,7 @@ def run_solver_study(
     plan = plan_runs(problem, dict(plugins or {}))
     with contextlib.ExitStack() as stack:
         if dask is not None:
-            client = stack.enter_context(client_of(dask))
-            stack.enter_context(joblib.parallel_config(backend="dask", client=client))
+            stack.enter_context(joblib.parallel_config(backend="dask", client=dask))
         if journal is None:
             journal = Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs.jsonl")
         records = stack.enter_context(Journal(journal))
