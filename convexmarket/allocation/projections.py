@@ -22,11 +22,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
 from convexmarket.allocation.formulations import embed
-from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     common_price,
@@ -134,6 +132,11 @@ class ProjectableForm(Form):
             return 2.0 * self.weight * weights
         return self.weight * weights / np.linalg.norm(weights)
 
+    def size(self, weights: Floats, eta: float) -> float:
+        """Sum the absolute weighted terms, to which gaps are relative."""
+        losses = float(np.sum(self.losses * weights))
+        return self.objective(weights, eta) - losses + abs(losses) or 1.0
+
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
@@ -164,7 +167,7 @@ class Projections:
         largest = form.largest_eta()
         high = min(form.eta_high, largest)
         form.check_sold(form.eta_low)
-        self.region = Region(min(form.eta_low, high), high, None)
+        self.ends = min(form.eta_low, high), high
 
     def first(self) -> float:
         """Return the eta at which noise and payments balance if everybody weighs the same."""
@@ -172,7 +175,7 @@ class Projections:
         price = form.gamma * float(form.virtual_costs.mean())
         if price > 0 and form.sigma > 0:
             return float(np.sqrt(form.sigma / price))
-        return min(self.region.high, 1.0) if self.region.high == np.inf else self.region.high / 2
+        return min(self.ends[1], 1.0) if self.ends[1] == np.inf else self.ends[1] / 2
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
@@ -192,7 +195,7 @@ class Projections:
         objective = form.objective(weights, eta)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, objective, cut(eta), "projected", seconds))
-        return Evaluated(weights, eta, objective, cut)
+        return Evaluated(weights, eta, objective, cut, form.size(weights, eta))
 
 
 def solve_projections(
@@ -216,13 +219,12 @@ def solve_projections(
             f"largest guarantees there must be; this is {shown(market)}"
         )
     form, active = found
-    check_noise(form)
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
     ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
     for end in ends.values():  # the search stops next to an end that binds
-        if runner.region.low <= end <= runner.region.high and 0 < end < np.inf:
+        if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
             best = min(runner.solve(end), best, key=lambda point: point.objective)
     allocation = Allocation(
         weights=embed(best.weights, active),
@@ -232,6 +234,7 @@ def solve_projections(
         multiplier=best.cut.price / best.eta,
         method="projections",
         seconds=time.perf_counter() - began,
+        scale=best.scale,
         tolerance=gap,
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends.items() if best.eta == end),

@@ -48,6 +48,7 @@ class CertifiedPurchase:
     eta: float
     objective: float
     lower_bound: float
+    scale: float | None = None
 
     @cached_property
     def epsilon(self) -> NDArray[np.float64]:
@@ -61,7 +62,7 @@ class CertifiedPurchase:
         """Relative distance between objective and lower bound, >= 0; inf where none is known."""
         if np.isnan(self.lower_bound):
             return np.inf
-        scale = max(abs(self.objective), np.finfo(float).tiny)
+        scale = self.scale or max(abs(self.objective), np.finfo(float).tiny)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
     @property
@@ -101,6 +102,9 @@ class Allocation(Shown, CertifiedPurchase):
         As in :func:`allocate`: "exact", "projections", "convex_program" and so on.
     seconds : float
         Wall time of the whole allocation.
+    scale : float or None
+        Sum of the absolute weighted terms, to which the gap is relative; the absolute objective
+        where it is None.
     formulation, solver, solver_version, tolerance
         How a numerical method was run; None where they do not apply.
     solves : tuple of SolveRecord
@@ -118,6 +122,7 @@ class Allocation(Shown, CertifiedPurchase):
     multiplier: float
     method: str
     seconds: float
+    scale: float | None = None
     formulation: str | None = None
     solver: str | None = None
     solver_version: str | None = None

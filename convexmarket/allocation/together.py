@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize
 
-from convexmarket.allocation.branch import Compiled
+from convexmarket.allocation.conic import Conic, mend
 from convexmarket.allocation.cuts import Cut
-from convexmarket.allocation.eta_search import check_gap, move_inside
-from convexmarket.allocation.region import mend
+from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.arguments import shown
@@ -241,7 +240,7 @@ class _Buyers:
             Market(market.sellers, market.objective + _Charge(self.charge), market.constraints)
             for market in markets
         ]
-        self.alone = [Compiled(market, solver, options, kept) for market in charged]
+        self.alone = [Conic(market, solver, options, kept) for market in charged]
         self.n_solves = 0
 
     def start(self) -> _Point:
@@ -249,9 +248,7 @@ class _Buyers:
         bought = [self._search(buyer, None, 1e-3) for buyer in self.alone]
         etas = np.array([allocation.eta for allocation in bought])
         within = min(1.0, 0.9 * float(self.limit.sum()) / float(etas.sum()))
-        etas = np.array(
-            [move_inside(within * eta, b.region) for eta, b in zip(etas, self.alone, strict=True)]
-        )
+        etas = np.array([within * eta for eta, b in zip(etas, self.alone, strict=True)])
         self.scale = sum(abs(allocation.objective) for allocation in bought) or 1.0
         self.dear = _DEAR * self.scale / float(self.limit.mean())
         for buyer in self.alone:
@@ -387,7 +384,7 @@ class _Buyers:
         self.charge.value = np.zeros(self.limit.size)
         return max(proven, key=lambda one: one[0])
 
-    def _search(self, buyer: Compiled, start: float | None, gap: float) -> Allocation:
+    def _search(self, buyer: Conic, start: float | None, gap: float) -> Allocation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LooseCertificateWarning)  # one for all, at the end
             found = buyer.search(gap, _MAX_SOLVES, start, None)

@@ -162,6 +162,11 @@ class Form:
         )
 
     @property
+    def eta_range(self) -> tuple[float, float]:
+        """The given range of eta; 0 and inf where there is none."""
+        return self.eta_low, self.eta_high
+
+    @property
     def is_limited(self) -> bool:
         """Whether more than a range of eta limits the buyer."""
         return bool(

@@ -1,0 +1,474 @@
+"""Any market at one eta after the other, by a conic solver: points, cuts, proofs of infeasibility.
+
+The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
+optimal value at every eta (:mod:`convexmarket.allocation.cuts`). Where a solve fails, the least
+violation of the constraints decides: its multipliers give an affine function of 1/eta, which is
+positive only where nothing is feasible, whatever the solver's error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from convexmarket.allocation.cuts import Linearizer
+from convexmarket.allocation.eta_search import (
+    FOR_TRACES,
+    Evaluated,
+    Excluded,
+    Found,
+    Range,
+    check_gap,
+    first_look,
+    search_eta,
+)
+from convexmarket.allocation.minorants import Lifted, Minorants
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.simplex import ROUNDING
+from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from convexmarket.allocation.views import JointView, Subproblem, fixed_eta, multiplier, numbers
+from convexmarket.arguments import shown
+from convexmarket.errors import SolverError
+from convexmarket.market import Market
+
+__all__ = ["Conic", "LeastViolation", "branch_and_bound", "mend"]
+
+Floats = NDArray[np.float64]
+
+#: Weights below this, relative to the average, may be what interior-point methods leave.
+_TRACE = 1e-5
+#: Factor by which parameters may change what is natural for eta before it is scaled anew.
+_SAME_SCALE = 1e3
+#: A bound this much above the objective, relatively, is not the work of rounding.
+_CONTRADICTION = 1e-6
+#: Room less than this, relative to constraints of order one, counts as none.
+_NO_ROOM = 1e-8
+#: A violation up to this, where there is no room, is a solver's error; more where there is room.
+_SOLVER_ERROR, _MENDABLE = 1e-6, 1e-4
+#: Constraints with this share of the multipliers are named as contradicting each other.
+_NAMED = 1e-3
+#: An eta this factor away counts as unbounded; steps of Newton's method towards an end.
+_REACH, _NEWTON = 1e9, 50
+_SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+
+
+class LeastViolation:
+    """The least violation of a market's constraints at a fixed eta, compiled once.
+
+    Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
+    jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
+    """
+
+    def __init__(self, view: JointView, solver: str) -> None:
+        self.view, self.solver = view, solver
+        self._minorants = Minorants(view.unknowns)
+        self._eta, leaves = fixed_eta(view)
+        self._lifted = Lifted(leaves)
+        self._worst = worst = cp.Variable(name="worst")
+        self._unit = cp.CallbackParam(lambda: self._eta.value * view.inverse_scale, pos=True)
+        m, n = view.active.size, view.scaled_weights.size
+        self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
+        self._items: list[list[cp.Constraint]] = []
+        for item in view.flat_constraints():
+            h = self._lifted(item.expr)
+            room = self._unit * worst if view.bounds_epsilon(item) else worst
+            equal = not isinstance(item, cp.constraints.Inequality)
+            # An equation has no room: only its violation counts.
+            self._items.append([h <= cp.pos(worst), -h <= cp.pos(worst)] if equal else [h <= room])
+        items = [one for both in self._items for one in both]
+        self._problem = cp.Problem(
+            cp.Minimize(worst),
+            [
+                *view.simplex,
+                view.scaled_weights <= self._largest,
+                *items,
+                *self._lifted.links,
+                worst >= -1,
+            ],
+        )
+
+    def solve(self, eta: float, support: NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
+        """Compute weights of the least violation at an eta, and that violation."""
+        view = self.view
+        self._eta.value = eta
+        everyone = numbers(self._largest)
+        if support is not None:
+            self._largest.value = everyone * support[view.active]
+        try:
+            status = run_solver(self._problem, self.solver)
+        finally:
+            self._largest.value = everyone
+        if status not in _SOLVED:
+            return np.full(view.active.size, np.nan), np.nan
+        weights = np.maximum(numbers(view.quantities.weights), 0.0)
+        if support is not None:
+            weights = np.where(support, weights, 0.0)
+        return weights / weights.sum(), float(numbers(self._worst))
+
+    def proof(self, eta: float) -> Excluded | None:
+        """Prove that an eta is infeasible, with all on one side of it; None where that fails."""
+        view, m = self.view, self.view.active.size
+        weights, worst = self.solve(eta)
+        if not worst > 0:
+            return None
+        view.place(weights, eta)
+        hints, unit = self._lifted.hints(1.0), eta * view.inverse_scale
+        const, per_inverse, per_weight = 0.0, 0.0, np.zeros(view.scaled_weights.size)
+        shares = []
+        for item, own in zip(view.flat_constraints(), self._items, strict=True):
+            duals = [multiplier(one, 1.0) for one in own]
+            if any(dual is None for dual in duals):
+                shares.append(0.0)
+                continue
+            parts = [np.maximum(dual, 0.0) for dual in duals]  # type: ignore[type-var]
+            dual = parts[0] - parts[1] if len(own) == 2 else parts[0]
+            rest, (weight, epsilon, inverse) = self._minorants(item.expr, dual, hints)
+            if view.bounds_epsilon(item):
+                per_inverse += unit * rest
+                per_weight += unit / (m * view.inverse_scale) * epsilon[view.active]
+                shares.append(unit * float(np.sum(np.abs(dual))))
+            else:
+                const += rest
+                per_inverse += float(inverse.item())
+                per_weight += weight
+                shares.append(float(np.sum(np.abs(dual))))
+        level = const + m * float(per_weight.min())
+        s = 1.0 / unit
+        error = ROUNDING * (abs(level) + abs(per_inverse) * s)
+        if not level + per_inverse * s > error:
+            return None
+        named, place = [], 0
+        for piece, items in view.constraints:
+            share = sum(shares[place : place + len(items)])
+            place += len(items)
+            if share > _NAMED * sum(shares):
+                named.append(shown(piece))
+        if not view.active.all():
+            excluded = int(np.count_nonzero(~view.active))
+            named.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
+        low, high = 0.0, np.inf
+        if level < 0 < per_inverse:
+            high = -per_inverse / level / view.inverse_scale
+        elif per_inverse < 0 < level:
+            low = -per_inverse / level / view.inverse_scale
+        return Excluded(low, high, tuple(named))
+
+    def interval(self, eta: float) -> tuple[float, float]:
+        """Find the feasible range of eta, by Newton's method from outside; 0 and inf if unbounded.
+
+        Raises
+        ------
+        InfeasibleMarketError
+            If it is empty; the message names the constraints that contradict each other.
+        """
+        ends = Range(*self.view.market.form.eta_range)
+        for way in (-1.0, 1.0):
+            at = ends.low if way < 0 else ends.high
+            at = at if 0 < at < np.inf else eta * _REACH**way
+            for _ in range(_NEWTON):
+                proof = self.proof(at)
+                if proof is None:
+                    break
+                ends.exclude(proof)
+                at = ends.low if way < 0 else ends.high
+        return ends.low, ends.high
+
+
+class Conic:
+    """A market compiled for a solver, and solved as often as its parameters change.
+
+    Parameters
+    ----------
+    market : Market
+    solver : str
+    options : mapping, optional
+        Of the solver.
+    parameters : mapping from id to cvxpy.Parameter
+        Replacements of parameters in the market's pieces; others keep their value now.
+    """
+
+    def __init__(
+        self,
+        market: Market,
+        solver: str = "CLARABEL",
+        options: Mapping[str, Any] | None = None,
+        parameters: Mapping[int, cp.Parameter] | None = None,
+    ) -> None:
+        self.market = market
+        self.solver = check_solver(solver)
+        self.version = solver_version(self.solver)
+        self.options = options
+        self._parameters = parameters or {}
+        self._compile()
+
+    def _compile(self) -> None:
+        self._natural = self.market.form.natural_eta
+        self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
+        self.linearizer = Linearizer(self.view)
+        self.problem: Subproblem | None = None
+        self._violation: LeastViolation | None = None
+        self._inside: Floats | None = None
+
+    @property
+    def violation(self) -> LeastViolation:
+        """The least violation of the constraints."""
+        if self._violation is None:
+            self._violation = LeastViolation(self.view, self.solver)
+        return self._violation
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The given range of eta."""
+        return self.market.form.eta_range
+
+    def refresh(self) -> None:
+        """Forget past solves, and scale anew where parameters have changed the units far."""
+        form = self.market.form
+        same_scale = 1 / _SAME_SCALE < form.natural_eta / self._natural < _SAME_SCALE
+        if not (same_scale and np.array_equal(form.active, self.view.active)):
+            self._compile()
+        self.records: list[SolveRecord] = []
+
+    def declare(self, eta: float) -> Subproblem:
+        """Return the problem at an eta, in units of its objective there."""
+        if self.problem is None:
+            even = self.view.active / np.count_nonzero(self.view.active)
+            size = self.view.size(even, eta)
+            size = size if 0 < size < np.inf else 1.0
+            self.problem = Subproblem(self.view, self.linearizer.kept, size, eta)
+        return self.problem
+
+    def solve(self, eta: float) -> Evaluated | Excluded:
+        """Compute a feasible point at eta and the cut of its multipliers, or exclude eta."""
+        start = time.perf_counter()
+        problem = self.declare(eta)
+        problem.eta = eta
+        status = run_solver(problem, self.solver, self.options)
+        if status not in _SOLVED:
+            proof = self.violation.proof(eta) if self.view.constraints else None
+            if proof is not None:
+                return proof
+            raise SolverError(
+                f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
+                "another solver, or bound eta with EtaRange(low, high)"
+            )
+        raw = problem.weights
+        cut = self.linearizer.cut(raw, eta, *problem.proof(), polish=True)
+        weights = self.mended(raw, eta)
+        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        seconds = time.perf_counter() - start
+        self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
+        return Evaluated(weights, eta, objective, cut, scale)
+
+    def mended(self, weights: Floats, eta: float) -> Floats:
+        """Move weights that a solver left slightly outside towards a point with room."""
+        here = violations(self.view, weights, eta)
+        if not np.any(here > 0):
+            return weights
+        known = self._inside
+        if known is None or np.max(violations(self.view, known, eta)) > -_NO_ROOM:
+            known, worst = self.violation.solve(eta)
+            self._inside = known if worst < -_NO_ROOM else None
+        return mend(self.view, weights, eta, self._inside)
+
+    def first_eta(self) -> float:
+        """Choose where to look first.
+
+        That is the optimal eta of a market without terms in the guarantees, one convex program in
+        the weights and 1/eta; else the eta at which noise and payments balance.
+        """
+        view = self.view
+        if not any(view.uses(e, view.epsilon) for _, _, e in view.terms) and view.has_noise:
+            joint = [view.jointly(item, self.solver) for item in view.flat_constraints()]
+            sides = [
+                expression <= 0 if isinstance(item, cp.constraints.Inequality) else expression == 0
+                for item, (expression, _) in zip(view.flat_constraints(), joint, strict=True)
+            ]
+            cones = [cone for _, each in joint for cone in each]
+            problem = cp.Problem(cp.Minimize(view.objective()), [*view.simplex, *sides, *cones])
+            if run_solver(problem, self.solver, self.options) in _SOLVED:
+                inverse = float(numbers(view.quantities.inverse_eta))
+                if inverse * self._natural > _NO_ROOM:
+                    return 1.0 / inverse
+        return _balanced_eta(self.market, view)
+
+    def search(
+        self,
+        gap: float,
+        max_solves: int,
+        start: float | None,
+        progress: Callable[[SolveRecord], None] | None,
+        time_limit: float = np.inf,
+    ) -> Allocation:
+        """Search over eta; see :func:`branch_and_bound`."""
+        began = time.perf_counter()
+        self.refresh()
+        usual = self.first_eta()
+        found = search_eta(
+            self, first_look(usual, start), gap, max_solves, progress, time_limit=time_limit
+        )
+        return self.finish(found, gap, began)
+
+    def finish(self, found: Found, gap: float, began: float) -> Allocation:
+        """Build the allocation of the best point and a lower bound."""
+        best, bound = found
+        weights, objective = self._without_traces(best, gap)
+        eta, scale = best.eta, self.view.size(weights, best.eta)
+        for end in self.ends:
+            if not 0 < end < np.inf or end == eta:
+                continue
+            feasible = np.max(violations(self.view, weights, end), initial=0.0) <= ROUNDING
+            if feasible and self.view.value(weights, end) <= objective:
+                eta, objective = end, self.view.value(weights, end)
+        if bound > objective + _CONTRADICTION * scale:
+            raise SolverError(
+                f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
+                "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own "
+                "is wrong; try another solver"
+            )
+        allocation = Allocation(
+            weights=weights,
+            eta=eta,
+            objective=objective,
+            lower_bound=min(bound, objective),  # the point may be a solver's error outside
+            multiplier=best.cut.price / eta,
+            method="branch_and_bound",
+            seconds=time.perf_counter() - began,
+            scale=scale,
+            formulation="primal",
+            solver=self.solver,
+            solver_version=self.version,
+            tolerance=gap,
+            solves=tuple(self.records),
+            binding=tuple(
+                name
+                for name, end in zip(("eta_low", "eta_high"), self.ends, strict=True)
+                if eta == end
+            ),
+        )
+        allocation.warn_if_loose(
+            gap,
+            "the infimum may lie at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
+            "are used up, or the solver is not accurate enough",
+        )
+        return allocation
+
+    def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
+        """Remove the traces of interior-point methods, unless that costs too much.
+
+        What it may cost, relative to the scale, is a small share of ``tolerance``.
+        """
+        view, weights, eta = self.view, best.weights, best.eta
+        objective = view.value(weights, eta)
+        cleaned = np.where(weights * view.active.size < _TRACE, 0.0, weights)
+        if np.array_equal(cleaned, weights):
+            return weights, objective
+        inside = None
+        if view.constraints:
+            inside, worst = self.violation.solve(eta, cleaned > 0)
+            inside = inside if worst < -_NO_ROOM else None
+        try:
+            cleaned = mend(view, cleaned, eta, inside)
+        except SolverError:
+            return weights, objective
+        value = view.value(cleaned, eta)
+        outside = [
+            max(np.max(violations(view, point, eta), initial=0.0), imbalance(view, point, eta))
+            for point in (cleaned, weights)
+        ]
+        worse = value > objective + FOR_TRACES * tolerance * best.scale
+        if worse or outside[0] > max(outside[1], ROUNDING):
+            return weights, objective
+        return cleaned, value
+
+
+def branch_and_bound(
+    market: Market,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    start: float | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+    time_limit: float = np.inf,
+) -> Allocation:
+    """Allocate privacy in any market, with a certificate; see :func:`allocate`.
+
+    The gap may exceed the one asked for where ``max_solves``, ``time_limit`` or the accuracy of the
+    solver does not allow it; the bound is valid all the same.
+    """
+    check_gap(gap, max_solves)
+    return Conic(market, solver, solver_options).search(
+        gap, max_solves, start, progress, time_limit
+    )
+
+
+def _balanced_eta(market: Market, view: JointView) -> float:
+    """Return the eta at which noise and payments balance if all sellers weigh the same."""
+    noise, bills = market.form.sigma, market.form.bills
+    costs = market.form.virtual_costs[view.active]
+    m, mean = view.active.size, float(costs.mean())
+    if not (noise > 0 and bills and mean > 0):
+        return market.form.natural_eta
+
+    def excess(log_eta: float) -> float:
+        share = np.exp(log_eta) / m
+        with np.errstate(over="ignore", divide="ignore"):
+            bill = sum(weight * m * mean * float(cost(share)) for weight, cost in bills)
+            return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
+
+    return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
+
+
+def mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -> Floats:
+    """Move weights into the feasible set at an eta, towards a point with room.
+
+    Raises
+    ------
+    SolverError
+        If they are too far outside.
+    """
+    weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
+    weights = weights / weights.sum()
+    here = violations(view, weights, eta)
+    worst = float(np.max(here, initial=0.0))
+    if worst > (_SOLVER_ERROR if inside is None else _MENDABLE):
+        raise SolverError(
+            f"the solver's point violates a constraint by {worst:.1e} (relative); "
+            "try another solver or tighter solver options"
+        )
+    if worst == 0 or inside is None:
+        return weights
+    there = violations(view, inside, eta)
+    bad = here > 0
+    share = float(np.max(here[bad] / (here[bad] - there[bad])))
+    return (1 - share) * weights + share * inside
+
+
+def violations(view: JointView, weights: Floats, eta: float) -> Floats:
+    """Measure how far each inequality is violated; negative where there is room."""
+    view.place(weights, eta)
+    s = float(numbers(view.scaled_inverse))
+    parts = [
+        (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
+        for item in view.flat_constraints()
+        if isinstance(item, cp.constraints.Inequality)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def imbalance(view: JointView, weights: Floats, eta: float) -> float:
+    """Measure how far the equations are from being met."""
+    view.place(weights, eta)
+    parts = [
+        np.max(np.abs(numbers(item.expr)), initial=0.0)
+        for item in view.flat_constraints()
+        if not isinstance(item, cp.constraints.Inequality)
+    ]
+    return float(max(parts, default=0.0))
