@@ -1,0 +1,1 @@
+"""Answers that a rewrite of the package must reproduce; see :mod:`tests.oracles.store`."""

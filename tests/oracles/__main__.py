@@ -1,0 +1,52 @@
+"""Compare all stored answers with what the package computes now, or store what it computes.
+
+python -m tests.oracles [TOPIC ...] [--quick] [--only NAME] [--jobs N] [--rewrite]
+"""
+
+import argparse
+import sys
+import time
+
+from joblib import Parallel, delayed
+
+from tests.oracles.store import TOPICS, check, read, recomputed, write
+
+
+def main() -> int:
+    """Run the command; return 1 where an answer differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracles", description=__doc__)
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help=f"of {', '.join(TOPICS)}")
+    parser.add_argument("--quick", action="store_true", help="only what the default tests compare")
+    parser.add_argument("--only", default="", help="only records whose names hold this text")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--rewrite", action="store_true", help="store the new answers")
+    asked = parser.parse_args()
+    if unknown := set(asked.topics) - set(TOPICS):
+        parser.error(f"no topic {', '.join(sorted(unknown))}; there are {', '.join(TOPICS)}")
+    differ = 0
+    for topic in asked.topics or TOPICS:
+        records = read(topic)
+        chosen = [
+            each for each in records if asked.only in each["name"] and each["quick"] >= asked.quick
+        ]
+        work = recomputed if asked.rewrite else check
+        tasks = (delayed(work)(topic, each["spec"] if asked.rewrite else each) for each in chosen)
+        results, shown = Parallel(n_jobs=asked.jobs, return_as="generator")(tasks), time.monotonic()
+        for number, (each, result) in enumerate(zip(chosen, results, strict=True), 1):
+            if asked.rewrite:
+                each["answer"] = result
+            elif result:
+                differ += 1
+                print(*(f"{topic}/{each['name']}: {text}" for text in result), sep="\n", flush=True)
+            if number == len(chosen) or time.monotonic() - shown > 5:
+                shown = time.monotonic()
+                print(f"{topic}: {number} of {len(chosen)}", file=sys.stderr, flush=True)
+        if asked.rewrite:
+            write(topic, records)
+    if differ:
+        print(f"{differ} answers differ", file=sys.stderr)
+    return int(differ > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

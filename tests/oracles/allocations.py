@@ -1,0 +1,135 @@
+"""Allocations of 4,000 markets, with their bounds.
+
+The spec is that of :mod:`tests.oracles.building`, with the arguments of ``cm.allocate`` under
+``ask``. Where ``exact`` is true the optimum has a closed form, and all numbers are compared, to
+``tolerance`` where the spec has one. Elsewhere the optimum is known up to a certified gap, and may
+not be unique: the objectives and the bounds must agree, and the new point must have the objective
+that is claimed for it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import convexmarket as cm
+from tests.oracles.building import market_of
+from tests.oracles.store import TOLERANCE, differences
+
+#: Weights of more sellers than this are stored as summaries.
+LISTED = 40
+
+
+def summary(values: np.ndarray) -> Any:
+    """Return an array, or what identifies a long one up to rounding."""
+    if values.size <= LISTED:
+        return values
+    place = np.arange(values.size)
+    return {
+        "sum": values.sum(),
+        "squares": values @ values,
+        "ends": values[[0, 1, -2, -1]],
+        "checks": [values @ np.cos(step * place) ** 2 for step in (1.0, 2.3, 0.01)],
+    }
+
+
+def privacy_cost(described: dict[str, Any], eps: np.ndarray) -> np.ndarray:
+    """Evaluate u(eps)."""
+    ((name, given),) = described.items()
+    if name == "TieredCost":
+        ends, rates = [0.0, *given["thresholds"]], np.diff(given["slopes"], prepend=0.0)
+        steps = zip(rates, ends, strict=True)
+        return sum(rate * np.maximum(eps - end, 0.0) for rate, end in steps)
+    if name == "ExponentialCost":
+        return np.expm1(eps)
+    return eps ** (given["power"] if name == "PowerCost" else 1.0)
+
+
+def largest(values: np.ndarray, count: float) -> float:
+    """Sum the largest entries; of a fraction, that share of the next one."""
+    ordered, whole = np.append(np.sort(values)[::-1], 0.0), int(count)
+    return float(ordered[:whole].sum() + (count - whole) * ordered[whole])
+
+
+def term_value(term: dict[str, Any], a: np.ndarray, eta: float, costs: np.ndarray) -> float:
+    """Evaluate a term by its formula, without the package."""
+    ((name, given),) = term.items()
+    eps = eta * a
+    match name:
+        case "Spread":
+            target = given["reference"]
+            return np.linalg.norm(a - (0.0 if target is None else np.array(target)), given["p"])
+        case "SquaredSpread":
+            return a @ a
+        case "QuadraticSpread":
+            return a @ np.array(given["Sigma"]) @ a
+        case "NegativeEntropy":
+            target = given["reference"]
+            ratio = a / (1.0 if target is None else np.array(target))
+            return np.sum(a * np.log(np.where(a > 0, ratio, 1.0)))
+        case "Noise" | "SquaredNoise":
+            return eta ** (-1.0 if name == "Noise" else -2.0)
+        case "Losses":
+            return a @ np.array(given["values"])
+        case "Payments":
+            return costs @ privacy_cost(given["privacy_cost"], eps)
+        case "CVaR":
+            count = max(1.0, round((1 - given["level"]) * a.size, 9))
+            return largest(eps if given["of"] == "epsilon" else costs * eps, count) / count
+        case "Fairness":
+            groups = np.array(given["groups"])
+            return max(eps[groups == group].mean() for group in set(given["groups"]))
+        case "RobustCosts":
+            off = np.array(given["radius"]) * costs * eps
+            if given["kind"] == "ellipsoid":
+                return costs @ eps + np.linalg.norm(off)
+            return costs @ eps + largest(off, given["budget"] or a.size)
+        case "Imbalance":
+            return abs(np.array(given["feature"]) @ a - given["target"])
+        case "Curvature":
+            return eps @ eps
+        case "LargestEpsilon":
+            return eps.max()
+        case "Hinge":
+            return max(1 / eta - given["free"], 0.0)
+    raise ValueError(name)
+
+
+def answer(spec: dict[str, Any]) -> dict[str, Any]:
+    """Allocate the market of a spec."""
+    market = market_of(spec)
+    found = cm.allocate(market, **spec["ask"])
+    a, costs = found.weights, market.sellers.virtual_costs
+    return {
+        "objective": found.objective,
+        "lower_bound": found.lower_bound,
+        "gap": found.gap,
+        "eta": found.eta,
+        "n_bought": found.n_bought,
+        "weights": summary(a),
+        "costs": summary(costs),
+        "value": sum(w * term_value(term, a, found.eta, costs) for w, term in spec["terms"]),
+        "excess": max(abs(float(a.sum()) - 1), -float(a.min())),
+    }
+
+
+def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Compare an allocation with the stored one."""
+    tolerance = spec.get("tolerance", TOLERANCE)
+    allowed = max(spec["ask"]["gap"], stored["gap"]) * (1 + TOLERANCE)
+    scale = abs(stored["objective"])
+    room = tolerance * scale  # for rounding
+    above = room if spec["exact"] else max(tolerance, spec["ask"]["gap"]) * scale
+    upper, lower, bound = new["objective"], stored["lower_bound"], new["lower_bound"]
+    wrong = {
+        "the objective is above the stored one": not upper <= stored["objective"] + above,
+        "the objective is below the stored bound": not upper >= lower - room,
+        "the bound is above the stored objective": not bound <= stored["objective"] + room,
+        "the gap is larger": not new["gap"] <= allowed,
+        "the point has another objective": not abs(new["value"] - upper) <= TOLERANCE * scale,
+        "the weights are not on the simplex": not new["excess"] <= TOLERANCE,
+    }
+    numbers = [(each["objective"], each["lower_bound"], each["gap"]) for each in (stored, new)]
+    texts = [f"{text}: stored {numbers[0]}, now {numbers[1]}" for text in wrong if wrong[text]]
+    for name in ("costs", *("objective", "eta", "n_bought", "weights") * spec["exact"]):
+        texts += differences(stored[name], new[name], tolerance, name)
+    return texts

@@ -1,0 +1,96 @@
+"""Markets from plain data, through the public API alone.
+
+An object is written as a dictionary of one entry, its class and its arguments, such as
+``{"Cap": {"k": 5}}`` or ``{"Uniform": [0, 1]}``, and a market as
+
+- ``reports`` and ``prior`` (one, a list, or a dictionary by ``groups``), or ``virtual_costs``;
+- ``terms``, a list of pairs (weight, term), and ``constraints``, a list.
+"""
+
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from scipy import stats
+
+import convexmarket as cm
+
+
+class Imbalance(cm.terms.Term):
+    """The weighted average of a feature, its distance from a target: kinked, in the weights."""
+
+    def __init__(self, feature: list[float], target: float) -> None:
+        self.feature, self.target = np.array(feature), target
+
+    def expression(self, quantities):
+        return cp.abs(self.feature @ quantities.weights - self.target)
+
+
+class Curvature(cm.terms.Term):
+    """Sum of eps_i^2: smooth, in the guarantees."""
+
+    def expression(self, quantities):
+        return cp.sum_squares(quantities.epsilon)
+
+
+class LargestEpsilon(cm.terms.Term):
+    """The largest guarantee: kinked, in the guarantees."""
+
+    def expression(self, quantities):
+        return cp.max(quantities.epsilon)
+
+
+class Hinge(cm.terms.Term):
+    """(1/eta - free)_+: kinked, in 1/eta."""
+
+    def __init__(self, free: float) -> None:
+        self.free = free
+
+    def expression(self, quantities):
+        return cp.pos(quantities.inverse_eta - self.free)
+
+
+class LargestPair(cm.terms.Constraint):
+    """The two largest weights carry at most a share."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def constraints(self, quantities):
+        return [cp.sum_largest(quantities.weights, 2) <= self.share]
+
+
+OWN = {kind.__name__: kind for kind in (Imbalance, Curvature, LargestEpsilon, Hinge, LargestPair)}
+
+
+def built(data: Any) -> Any:
+    """Build an object, or each in a list or a dictionary."""
+    if isinstance(data, list):
+        return [built(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    name = next(iter(data)) if len(data) == 1 else ""
+    if name == "Scipy":
+        family, *parameters = data[name]
+        return cm.priors.Prior.from_scipy(getattr(stats, family)(*parameters))
+    kind = OWN.get(name) or getattr(cm.terms, name, None) or getattr(cm.priors, name, None)
+    if kind is None or not name[0].isupper():
+        return {key: built(value) for key, value in data.items()}
+    arguments = built(data[name])
+    return kind(*arguments) if isinstance(arguments, list) else kind(**arguments)
+
+
+def sellers_of(spec: dict[str, Any]) -> cm.Sellers:
+    """Build the sellers of a market."""
+    if "virtual_costs" in spec:
+        return cm.Sellers(virtual_costs=spec["virtual_costs"])
+    return cm.Sellers(spec["reports"], prior=built(spec["prior"]), groups=spec.get("groups"))
+
+
+def market_of(spec: dict[str, Any]) -> cm.Market:
+    """Build a market."""
+    objective = None
+    for weight, term in spec["terms"]:
+        part = weight * built(term)
+        objective = part if objective is None else objective + part
+    return cm.Market(sellers_of(spec), objective, built(spec["constraints"]))

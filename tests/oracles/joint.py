@@ -1,0 +1,64 @@
+"""Joint solutions of 40 instances: model, weights and total privacy chosen together.
+
+The spec is a market's, with the rest of ``JointMarket`` under ``model`` and the arguments of
+``allocate_jointly`` under ``ask``. Searches end at a gap, so objectives are compared to ``VALUE``
+and points to ``POINT``, these where the problem is convex.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import convexmarket as cm
+from tests.oracles.building import market_of
+from tests.oracles.store import differences
+
+#: Relative accuracy of objectives, and of the points where they are attained.
+VALUE, POINT = 1e-7, 1e-3
+#: What is known of an optimum, the least first.
+STATUSES = ("best of several starts", "global for this eta", "global")
+
+
+def answer(spec: dict[str, Any]) -> dict[str, Any]:
+    """Solve the joint problem of a spec."""
+    joint = cm.JointMarket(market_of(spec), **spec["model"])
+    found = cm.allocate_jointly(joint, **spec["ask"])
+    a, w = found.weights, found.model
+    residuals = None
+    if spec["conditions"]:
+        residuals = cm.joint.first_order_residuals(joint, w, a, found.eta).largest
+    return {
+        "status": found.status,
+        "objective": found.objective,
+        "lower_bound": found.lower_bound,
+        "residual": found.residual,
+        "eta": found.eta,
+        "norm": float(np.linalg.norm(w)),
+        "model": w,
+        "weights": a,
+        "value": joint.objective(w, a, found.eta),
+        "first_order": residuals,
+    }
+
+
+def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Compare a joint solution with the stored one."""
+    scale = abs(stored["objective"])
+    ranks = [STATUSES.index(each["status"]) for each in (stored, new)]
+    best, bound, room = new["objective"], new["lower_bound"], VALUE * scale
+    wrong = {
+        "objective is above the stored one": not best <= stored["objective"] + room,
+        "objective is below the stored bound": not best >= stored["lower_bound"] - room,
+        "bound is above the stored objective": not bound <= stored["objective"] + room,
+        "bound is lower": not bound >= stored["lower_bound"] - room,
+        "point has another objective": not abs(new["value"] - best) <= 1e-9 * scale,
+        "residual is larger": not new["residual"] <= max(2 * stored["residual"], VALUE),
+        "status is less": ranks[1] < ranks[0],
+    }
+    texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
+    if ranks[0] > 0 and abs(best - stored["objective"]) <= room:  # else a better one was found
+        for name in ("eta", "norm", "model", "weights"):
+            texts += differences(stored[name], new[name], POINT, name)
+    if spec["conditions"] and not new["first_order"] <= max(2 * stored["first_order"], 1e-6):
+        texts.append(f"first_order: stored {stored['first_order']}, now {new['first_order']}")
+    return texts

@@ -1,0 +1,42 @@
+"""Plans and quotes of 60 online policies, of which some are made anew after sellers came.
+
+A policy is given by its arguments under ``policy``; with ``adaptive``, the arguments of
+``AdaptivePolicy``, all ``reports`` come one after the other. ``tolerance`` is the accuracy of the
+stored numbers, measured where they were made: of a minimum and of its minimiser.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import convexmarket as cm
+from tests.oracles.building import built
+from tests.oracles.store import TOLERANCE, differences
+
+
+def answer(spec: dict[str, Any]) -> dict[str, Any]:
+    """Plan for the sellers of a spec, and quote its reports."""
+    policy = cm.OnlinePolicy(built(spec["prior"]), **spec["policy"])
+    plan, reports = policy.plan, np.array(spec["reports"])
+    found = {"objective": plan.objective, "eta": plan.eta, "cutoff": plan.cutoff}
+    if spec["policy"]["rule"] == "expectation":
+        found["lower_bound"] = plan.lower_bound
+    if "adaptive" in spec:
+        outcome = cm.run_online(cm.online.AdaptivePolicy(policy, **spec["adaptive"]), reports)
+        epsilon, payments = outcome.epsilon, outcome.payments
+    else:
+        epsilon, payments = policy.quote(reports)
+    return {**found, "epsilon": epsilon, "payments": payments}
+
+
+def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Compare a policy with the stored one."""
+    texts = differences(stored["objective"], new["objective"], spec["tolerance"][0], "objective")
+    for name in ("eta", "cutoff", "epsilon", "payments"):
+        texts += differences(stored[name], new[name], spec["tolerance"][1], name)
+    if "lower_bound" in stored:
+        slack = max(spec["tolerance"][0], TOLERANCE) * stored["objective"]
+        bound, best = new["lower_bound"], min(stored["objective"], new["objective"])
+        if not best - 2 * slack <= bound <= best + slack:
+            texts.append(f"lower_bound: {bound!r} for the objective {best!r}")
+    return texts

@@ -1,0 +1,52 @@
+"""Payments and rents of 400 markets; a rent is a payment without the cost that is borne.
+
+The spec is that of an allocation, with the arguments of ``estimate_payments`` under ``pay`` where
+payments have no closed form. Then each may be off by ``errors``, and the new ones must agree within
+the sum of both errors.
+"""
+
+from typing import Any
+
+import numpy as np
+
+import convexmarket as cm
+from tests.oracles.allocations import privacy_cost, summary
+from tests.oracles.building import market_of
+from tests.oracles.store import TOLERANCE, differences
+
+
+def answer(spec: dict[str, Any]) -> dict[str, Any]:
+    """Pay the sellers of a spec's market."""
+    market = market_of(spec)
+    found = cm.allocate(market, **spec["ask"])
+    costs = [term["Payments"]["privacy_cost"] for _, term in spec["terms"] if "Payments" in term]
+    lost = privacy_cost(costs[0] if costs else {"LinearCost": {}}, found.epsilon)
+    borne = np.array(spec["reports"]) * lost
+    if "pay" not in spec:
+        paid = cm.payments(market, found)
+        return {"total": paid.sum(), "payments": summary(paid), "borne": summary(borne)}
+    estimate = cm.incentives.estimate_payments(market, found, **spec["pay"])
+    return {"payments": estimate.amounts, "errors": estimate.errors, "borne": borne}
+
+
+def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Compare payments with the stored ones."""
+    if "pay" not in spec:
+        return differences(stored, new, spec.get("tolerance", TOLERANCE))
+    was, now = np.array(stored["payments"]), np.array(new["payments"])
+    errors = np.array(stored["errors"]), np.array(new["errors"])
+    # What is sold is known as well as the certified gap allows, and so is its cost.
+    moved = np.abs(np.array(stored["borne"]) - np.array(new["borne"]))
+    far = np.abs(was - now) > errors[0] + errors[1] + 2 * moved + TOLERANCE * was.max()
+    loose = errors[1] > np.maximum(2 * errors[0], spec["pay"]["tol"] * was.max())
+    lost = moved > spec["sold"] * max(stored["borne"])
+    texts = [
+        f"payments[{i}]: stored {was[i]!r} +- {errors[0][i]:.1e}, now {now[i]!r} +- "
+        f"{errors[1][i]:.1e}"
+        for i in np.flatnonzero(far | loose)
+    ]
+    texts += [
+        f"borne[{i}]: stored {stored['borne'][i]!r}, now {new['borne'][i]!r}"
+        for i in np.flatnonzero(lost)
+    ]
+    return texts

@@ -1,0 +1,137 @@
+"""Stored answers: numbers that any later version of the package must reproduce.
+
+A topic is a module of this folder and a file of records in ``data/``. A record is a dictionary:
+
+- ``name``: what messages call it;
+- ``quick``: whether the default tests compare it, too;
+- ``spec``: plain data from which the module's ``answer(spec)`` builds the inputs through the public
+  API alone, every argument given;
+- ``answer``: what ``answer(spec)`` returned (numbers, texts, lists and dictionaries of them), or
+  ``{"error": class name}``.
+
+A topic whose answers are not unique has a function ``compare(spec, stored, new)``, which returns a
+text for each difference; the others are compared number by number, by :func:`differences`.
+"""
+
+import importlib
+import json
+import lzma
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convexmarket.errors import ConvexMarketError, LooseCertificateWarning
+
+__all__ = ["TOPICS", "check", "differences", "failures", "read", "recomputed", "write"]
+
+#: Modules of this folder; each has ``answer(spec)`` and perhaps ``compare(spec, stored, new)``.
+TOPICS = ("allocations", "payments", "online", "joint")
+DATA = Path(__file__).parent / "data"
+#: Relative to a number, or to the largest entry of a list of numbers.
+TOLERANCE = 1e-9
+
+Record = dict[str, Any]
+
+
+def read(topic: str) -> list[Record]:
+    """Read the records of a topic."""
+    with lzma.open(DATA / f"{topic}.jsonl.xz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def write(topic: str, records: Iterable[Record]) -> None:
+    """Write the records of a topic; equal records give equal bytes."""
+    lines = (json.dumps(record, separators=(",", ":"), default=_plain) for record in records)
+    text = "".join(f"{line}\n" for line in lines)
+    (DATA / f"{topic}.jsonl.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+def _plain(value: Any) -> Any:
+    """Convert arrays and scalars of NumPy, whose floats JSON keeps to the last bit."""
+    return value.tolist()
+
+
+def recomputed(topic: str, spec: Any) -> dict[str, Any]:
+    """Compute the answer to a spec as it would be read from its file."""
+    module = importlib.import_module(f"tests.oracles.{topic}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LooseCertificateWarning)
+        try:
+            answer = module.answer(spec)
+        except ConvexMarketError as error:
+            answer = {"error": type(error).__name__}
+    return json.loads(json.dumps(answer, default=_plain))
+
+
+def check(topic: str, record: Record) -> list[str]:
+    """Compute an answer anew; return what differs from the stored one, a text for each."""
+    stored, new = record["answer"], recomputed(topic, record["spec"])
+    module = importlib.import_module(f"tests.oracles.{topic}")
+    own: Callable[..., list[str]] | None = getattr(module, "compare", None)
+    if own is None or "error" in stored or "error" in new:
+        return differences(stored, new)
+    return own(record["spec"], stored, new)
+
+
+def failures(topic: str, records: Iterable[Record]) -> list[str]:
+    """Compare records with answers computed anew; return what differs, by name."""
+    return [f"{topic}/{each['name']}: {text}" for each in records for text in check(topic, each)]
+
+
+def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "") -> list[str]:
+    """Compare two answers; return a text for each place where they differ.
+
+    Parameters
+    ----------
+    stored, new : number, text, None, list or dict
+        Lists of numbers are compared as vectors.
+    tolerance : float
+        Relative to the stored number, or to the largest entry of a stored list of numbers.
+    at : str
+        Where in the answer they stand.
+    """
+    if isinstance(stored, dict) and isinstance(new, dict):
+        if stored.keys() != new.keys():
+            return [f"{at or 'answer'}: stored {_short(stored)}, now {_short(new)}"]
+        found = [differences(stored[k], new[k], tolerance, f"{at}.{k}".strip(".")) for k in stored]
+        return [text for texts in found for text in texts]
+    if isinstance(stored, list) and isinstance(new, list) and len(stored) == len(new):
+        if not (_numbers(stored) and _numbers(new)):
+            pairs = enumerate(zip(stored, new, strict=True))
+            found = [differences(a, b, tolerance, f"{at}[{i}]") for i, (a, b) in pairs]
+            return [text for texts in found for text in texts]
+        return _apart(stored, new, tolerance, at)
+    if _numbers([stored, new]):
+        return _apart([stored], [new], tolerance, at)
+    if type(stored) is not type(new) or stored != new:
+        return [f"{at}: stored {_short(stored)}, now {_short(new)}"]
+    return []
+
+
+def _numbers(values: list[Any]) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def _apart(stored: list[float], new: list[float], tolerance: float, at: str) -> list[str]:
+    """Compare vectors; NaN and infinities are equal to themselves only."""
+    a, b = np.asarray(stored, dtype=float), np.asarray(new, dtype=float)
+    with np.errstate(invalid="ignore"):
+        off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    allowed = tolerance * np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
+    differ = ~(off <= allowed)
+    if not differ.any():
+        return []
+    worst = int(np.argmax(np.where(np.isnan(off), np.inf, off)))
+    place, others = (
+        (f"[{worst}]", f", {differ.sum()} of {a.size} differ") if a.size > 1 else ("", "")
+    )
+    apart = f"{off[worst]:.1e} apart (allowed {allowed:.1e}){others}"
+    return [f"{at}{place}: stored {stored[worst]!r}, now {new[worst]!r}; {apart}"]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

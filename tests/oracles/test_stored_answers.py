@@ -1,0 +1,58 @@
+"""A part of the stored answers, computed anew; all of them are compared by the campaign."""
+
+import numpy as np
+import pytest
+
+from tests.oracles.store import TOPICS, differences, failures, read
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_package_computes_the_stored_answers(topic):
+    records = [each for each in read(topic) if each["quick"]]
+    assert records
+    assert failures(topic, records) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "new"),
+    [
+        (1.0, 1.0 + 2e-9),
+        (1.0, float("nan")),
+        (0.0, 1e-300),
+        (float("inf"), 1e308),
+        ([1.0, 1e-9], [1.0, 4e-9]),
+        ([1.0, 2.0], [1.0]),
+        ({"eta": 1.0}, {"eta": 1.0, "gap": 0.0}),
+        ({"error": "SolverError"}, {"eta": 1.0}),
+        (True, 1),
+        ("exact", "conic"),
+    ],
+)
+def test_a_difference_is_noticed(stored, new):
+    assert len(differences(stored, new)) == 1
+
+
+@pytest.mark.parametrize(
+    ("stored", "new"),
+    [
+        (1.0, 1.0 + 0.5e-9),
+        (1, 1.0),
+        (float("nan"), float("nan")),
+        ([float("inf"), 1.0], [float("inf"), 1.0]),
+        ([1.0, 0.0], [1.0, 0.9e-9]),
+        ([], []),
+        ({"a": [{"b": None}]}, {"a": [{"b": None}]}),
+    ],
+)
+def test_what_differs_by_rounding_is_equal(stored, new):
+    assert differences(stored, new) == []
+
+
+def test_a_difference_is_named():
+    (text,) = differences({"roots": [{"eta": [1.0, 2.0]}]}, {"roots": [{"eta": [1.0, 2.5]}]})
+    assert text.startswith("roots[0].eta[1]: stored 2.0, now 2.5")
+
+
+def test_stored_numbers_are_those_computed_to_the_last_bit():
+    values = np.array([0.1 + 0.2, 5e-324, 1.7976931348623157e308, np.inf])
+    assert differences(values.tolist(), values.tolist(), tolerance=0.0) == []
