@@ -71,6 +71,9 @@ class LeastViolation:
         self._eta, leaves = fixed_eta(view)
         self._lifted = Lifted(leaves)
         self._worst = worst = cp.Variable(name="worst")
+        # An equation has no room: it is met where the room of inequalities is looked for.
+        off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
+        self._floor = cp.Parameter(nonpos=True)
         self._unit = cp.CallbackParam(lambda: self._eta.value * view.inverse_scale, pos=True)
         m, n = view.active.size, view.scaled_weights.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
@@ -79,43 +82,46 @@ class LeastViolation:
             h = self._lifted(item.expr)
             room = self._unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
-            # An equation has no room: only its violation counts.
-            self._items.append([h <= cp.pos(worst), -h <= cp.pos(worst)] if equal else [h <= room])
+            self._items.append([h <= off, -h <= off] if equal else [h <= room])
         items = [one for both in self._items for one in both]
         self._problem = cp.Problem(
-            cp.Minimize(worst),
+            cp.Minimize(worst + off),
             [
                 *view.simplex,
                 view.scaled_weights <= self._largest,
                 *items,
                 *self._lifted.links,
-                worst >= -1,
+                worst >= self._floor,
+                off <= self._allowed,
             ],
         )
 
-    def solve(self, eta: float, support: NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
-        """Compute weights of the least violation at an eta, and that violation."""
-        view = self.view
+    def _solve(self, eta: float, room: bool) -> Floats | None:
+        """Solve for the most room, or for the least violation; None where the solver fails."""
         self._eta.value = eta
-        everyone = numbers(self._largest)
-        if support is not None:
-            self._largest.value = everyone * support[view.active]
-        try:
-            status = run_solver(self._problem, self.solver)
-        finally:
-            self._largest.value = everyone
-        if status not in _SOLVED:
-            return np.full(view.active.size, np.nan), np.nan
-        weights = np.maximum(numbers(view.quantities.weights), 0.0)
-        if support is not None:
-            weights = np.where(support, weights, 0.0)
-        return weights / weights.sum(), float(numbers(self._worst))
+        self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
+        if run_solver(self._problem, self.solver) not in _SOLVED:
+            return None
+        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
+        return weights / weights.sum()
+
+    def inside(self, eta: float, support: NDArray[np.bool_] | None = None) -> Floats | None:
+        """Compute weights on a support at which no inequality is active; None where none exist."""
+        active, m = self.view.active, self.view.active.size
+        support = active if support is None else support & active
+        self._largest.value = float(m) * support[active]
+        weights = self._solve(eta, room=True)
+        self._largest.value = np.full(int(active.sum()), float(m))
+        if weights is None or not float(numbers(self._worst)) < -_NO_ROOM:
+            return None
+        weights = np.where(support, weights, 0.0)
+        return weights / weights.sum()
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that an eta is infeasible, with all on one side of it; None where that fails."""
         view, m = self.view, self.view.active.size
-        weights, worst = self.solve(eta)
-        if not worst > 0:
+        weights = self._solve(eta, room=False)
+        if weights is None:
             return None
         view.place(weights, eta)
         hints, unit = self._lifted.hints(1.0), eta * view.inverse_scale
@@ -273,8 +279,7 @@ class Conic:
             return weights
         known = self._inside
         if known is None or np.max(violations(self.view, known, eta)) > -_NO_ROOM:
-            known, worst = self.violation.solve(eta)
-            self._inside = known if worst < -_NO_ROOM else None
+            self._inside = self.violation.inside(eta)
         return mend(self.view, weights, eta, self._inside)
 
     def first_eta(self) -> float:
@@ -369,10 +374,7 @@ class Conic:
         cleaned = np.where(weights * view.active.size < _TRACE, 0.0, weights)
         if np.array_equal(cleaned, weights):
             return weights, objective
-        inside = None
-        if view.constraints:
-            inside, worst = self.violation.solve(eta, cleaned > 0)
-            inside = inside if worst < -_NO_ROOM else None
+        inside = self.violation.inside(eta, cleaned > 0) if view.constraints else None
         try:
             cleaned = mend(view, cleaned, eta, inside)
         except SolverError:
@@ -382,7 +384,7 @@ class Conic:
             max(np.max(violations(view, point, eta), initial=0.0), imbalance(view, point, eta))
             for point in (cleaned, weights)
         ]
-        worse = value > objective + FOR_TRACES * tolerance * best.scale
+        worse = value > objective + FOR_TRACES * tolerance * best.aim
         if worse or outside[0] > max(outside[1], ROUNDING):
             return weights, objective
         return cleaned, value

@@ -54,6 +54,8 @@ _FAR = 1e12
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0)
 #: A point so much further out decides whether the optimum is attained.
 _OUT = (1e6, 1e3, 30.0)
+#: Where terms cancel to less than this share of their sum, gaps are relative to that share.
+_CANCELLED = 1e-3
 #: It counts as better by so much, in gaps.
 _BETTER = 1e-4
 _MAX_SPLITS = 40_000
@@ -95,6 +97,11 @@ class Evaluated:
     objective: float
     cut: Cut
     scale: float
+
+    @property
+    def aim(self) -> float:
+        """Scale of the gap that a search aims at: the objective, unless its terms nearly cancel."""
+        return max(abs(self.objective), _CANCELLED * self.scale)
 
 
 class Excluded(NamedTuple):
@@ -295,7 +302,7 @@ def search_eta(
         if least.known < len(cuts) or (low, high) != (least.low, least.high):
             heapq.heapreplace(heap, search.bounded(low, high, least.bound))
             continue
-        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.scale
+        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
         if least.bound >= target or len(solved) >= max_solves or time.perf_counter() > until:
             break
         heapq.heappop(heap)
@@ -326,7 +333,7 @@ def search_eta(
                 best = search.best
                 distances.append(best.objective - least.bound)
                 if patience is None:
-                    short = 1.5 * (best.objective - best.cut(best.eta)) / best.scale
+                    short = 1.5 * (best.objective - best.cut(best.eta)) / best.aim
                     slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
                 elif len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]:
                     slack = np.inf
@@ -337,7 +344,7 @@ def search_eta(
     bound = min([*aside, *(each.bound for each in heap[:1])], default=best.objective)
     if len(solved) < max_solves and time.perf_counter() <= until:
         _check_attained(search, best, bound, gap)
-        if best.objective - bound > max(10 * gap, slack) * best.scale:
+        if best.objective - bound > max(10 * gap, slack) * best.aim:
             if failure is not None and len(solved) < 3:
                 raise failure
             best = _descend(search, best, max_solves - len(solved))
