@@ -53,6 +53,8 @@ _NO_ROOM = 1e-8
 _SOLVER_ERROR, _MENDABLE = 1e-6, 1e-4
 #: Constraints with this share of the multipliers are named as contradicting each other.
 _NAMED = 1e-3
+#: Multipliers below this share are left out of a proof.
+_NOISE = 1e-7
 #: An eta this factor away counts as unbounded; steps of Newton's method towards an end.
 _REACH, _NEWTON = 1e9, 50
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
@@ -125,34 +127,33 @@ class LeastViolation:
             return None
         view.place(weights, eta)
         hints, unit = self._lifted.hints(1.0), eta * view.inverse_scale
+        items = view.flat_constraints()
+        duals = [self._multiplier(own) for own in self._items]
+        units = [unit if view.bounds_epsilon(item) else 1.0 for item in items]
+        shares = [
+            scale * float(np.sum(np.abs(dual))) for scale, dual in zip(units, duals, strict=True)
+        ]
         const, per_inverse, per_weight = 0.0, 0.0, np.zeros(view.scaled_weights.size)
-        shares = []
-        for item, own in zip(view.flat_constraints(), self._items, strict=True):
-            duals = [multiplier(one, 1.0) for one in own]
-            if any(dual is None for dual in duals):
-                shares.append(0.0)
+        for item, dual, share in zip(items, duals, shares, strict=True):
+            if share <= _NOISE * sum(shares):  # any multipliers prove something
                 continue
-            parts = [np.maximum(dual, 0.0) for dual in duals]  # type: ignore[type-var]
-            dual = parts[0] - parts[1] if len(own) == 2 else parts[0]
             rest, (weight, epsilon, inverse) = self._minorants(item.expr, dual, hints)
             if view.bounds_epsilon(item):
                 per_inverse += unit * rest
                 per_weight += unit / (m * view.inverse_scale) * epsilon[view.active]
-                shares.append(unit * float(np.sum(np.abs(dual))))
             else:
                 const += rest
                 per_inverse += float(inverse.item())
                 per_weight += weight
-                shares.append(float(np.sum(np.abs(dual))))
         level = const + m * float(per_weight.min())
         s = 1.0 / unit
         error = ROUNDING * (abs(level) + abs(per_inverse) * s)
         if not level + per_inverse * s > error:
             return None
         named, place = [], 0
-        for piece, items in view.constraints:
-            share = sum(shares[place : place + len(items)])
-            place += len(items)
+        for piece, own in view.constraints:
+            share = sum(shares[place : place + len(own)])
+            place += len(own)
             if share > _NAMED * sum(shares):
                 named.append(shown(piece))
         if not view.active.all():
@@ -164,6 +165,12 @@ class LeastViolation:
         elif per_inverse < 0 < level:
             low = -per_inverse / level / view.inverse_scale
         return Excluded(low, high, tuple(named))
+
+    @staticmethod
+    def _multiplier(own: list[cp.Constraint]) -> Floats:
+        """Return the multiplier of a comparison: of an equation the difference of two."""
+        duals = [np.maximum(multiplier(one, 1.0), 0.0) for one in own]  # type: ignore[arg-type]
+        return duals[0] - duals[1] if len(own) == 2 else duals[0]
 
     def interval(self, eta: float) -> tuple[float, float]:
         """Find the feasible range of eta, by Newton's method from outside; 0 and inf if unbounded.
@@ -315,6 +322,7 @@ class Conic:
         began = time.perf_counter()
         self.refresh()
         usual = self.first_eta()
+        self.declare(usual)
         found = search_eta(
             self, first_look(usual, start), gap, max_solves, progress, time_limit=time_limit
         )

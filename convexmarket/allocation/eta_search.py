@@ -376,12 +376,13 @@ def _unattained(more: bool, objective: float, bound: float) -> UnattainedOptimum
         return UnattainedOptimumError(
             f"the optimum is not attained (eta -> infinity; {where}): buying ever more privacy "
             "keeps lowering the objective, because sellers with virtual cost 0 can carry the "
-            "weight, or no payment limits what is bought; give an EtaRange, a MaxEpsilon, or a "
-            "prior whose support starts above 0"
+            "weight, or no payment and no constraint limits how much is bought; add gamma * "
+            "Payments(), a Budget, a MaxEpsilon or an EtaRange, or give a prior whose support "
+            "starts above 0"
         )
     return UnattainedOptimumError(
-        f"the optimum is not attained (eta -> 0; {where}): buying ever less privacy keeps lowering "
-        "the objective; give sigma * Noise() with sigma > 0, or an EtaRange"
+        f"the optimum is not attained (eta tends to 0; {where}): buying ever less privacy keeps "
+        "lowering the objective; give Noise() a weight sigma > 0, or an EtaRange"
     )
 
 

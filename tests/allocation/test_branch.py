@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import branch
-from convexmarket.allocation.branch import branch_and_bound
+from convexmarket.allocation import conic as branch
+from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.eta_search import Evaluated
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.views import JointView
@@ -120,10 +120,10 @@ def test_the_first_eta_balances_noise_and_payments(cost):
 def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
     by = (0.0, 1.0) if least == 0 else (np.exp(709.0), 1e3)
     own = 1.0 * Own(lambda q: by[0] * cp.sum(q.epsilon) * by[1])
-    compiled = branch.Compiled(market(objective=own))
+    compiled = branch.Conic(market(objective=own))
     assert abs(compiled.view.value(np.full(3, 1 / 3), 1e3)) == least
     assert compiled.declare(1e3).scale == 1.0
-    usual = branch.Compiled(market(objective=1e-3 * PAID))
+    usual = branch.Conic(market(objective=1e-3 * PAID))
     even = PAID.value(np.full(3, 1 / 3), 2.0, COSTS)
     assert usual.declare(2.0).scale == pytest.approx(1e-3 * even)
 
@@ -132,7 +132,7 @@ def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
 
 
 def ended(weights, eta, bound, *constraints, tolerance=1e-6, price=3.0, objective=PAID):
-    compiled = branch.Compiled(market(*constraints, objective=objective))
+    compiled = branch.Conic(market(*constraints, objective=objective))
     compiled.records = [SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1)]
     best = Evaluated(np.asarray(weights), eta, np.nan, SimpleNamespace(price=price))
     return compiled.finish(best, bound, tolerance, 0.0, "branch_and_bound", "primal")

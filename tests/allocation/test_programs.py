@@ -219,7 +219,7 @@ def test_cvxpy_compiles_no_weight_that_is_a_parameter_anew(term):
     """Although eta is a parameter too, by which payments and noise are multiplied."""
     amount = cp.Parameter(nonneg=True, value=0.5)
     shared = market(objective=PAID + OWN + term * amount)
-    problem = branch.Compiled(shared, parameters={id(amount): amount}).declare(1.7)
+    problem = branch.Conic(shared, parameters={id(amount): amount}).declare(1.7)
     assert problem.is_dpp()
     for weight, eta in ((0.5, 1.7), (2.0, 0.3)):
         amount.value, problem.eta = weight, eta

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.branch import branch_and_bound
+from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import Subproblem
 from convexmarket.errors import (
