@@ -321,7 +321,8 @@ def search_eta(
                 try:
                     point = search.solve(eta)  # type: ignore[assignment]
                 except SolverError as error:
-                    failure = error
+                    if first / _NEAR < eta < first * _NEAR:
+                        failure = error
                     if approach:  # at the end of a term's domain, for example
                         heapq.heappush(heap, least)
                     else:
@@ -345,7 +346,7 @@ def search_eta(
     if len(solved) < max_solves and time.perf_counter() <= until:
         _check_attained(search, best, bound, gap)
         if best.objective - bound > max(10 * gap, slack) * best.aim:
-            if failure is not None and len(solved) < 3:
+            if failure is not None:
                 raise failure
             best = _descend(search, best, max_solves - len(solved))
     return Found(best, bound)

@@ -38,7 +38,6 @@ ROUTES = {
     "exact": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Cap(2)]),
     "guarantees": (cm.Spread() + cm.Noise(), [cm.terms.GivenEpsilon([0.5, 1.0, 2.0])]),
     "projections": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.MaxEpsilon(1.0)]),
-    "convex_program": (JOINT, [cm.Budget(1.0)]),
     "branch_and_bound": (PAID, []),
 }
 
@@ -71,8 +70,6 @@ def test_a_market_is_served_by_the_best_method_for_it(method, asked):
     assert cm.allocate(declared, gap=1e-3, progress=print, start=2.5).method == method
     ((_, arguments, options),) = asked
     told = {"gap": 1e-3, "progress": print}
-    if method == "convex_program":
-        assert (arguments, options) == ((declared,), told | {"solver": "CLARABEL"})
     if method == "branch_and_bound":
         assert (arguments, options) == ((declared,), told | {"solver": "CLARABEL", "start": 2.5})
     if method == "projections":
@@ -109,8 +106,6 @@ def test_a_method_that_is_named_gets_its_options(asked):
 def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
     """Where there is nothing to search, it changes nothing; elsewhere it is looked at first."""
     declared = market_of(form())
-    if method == "convex_program":
-        declared = market(cm.Budget(0.6), objective=JOINT)
     first = cm.allocate(declared, method)
     again = cm.allocate(declared, method, start=first)
     assert again.objective == pytest.approx(first.objective, rel=1e-6)
