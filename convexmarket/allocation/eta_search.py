@@ -309,8 +309,10 @@ def search_eta(
         approached = len(search.approached)
         eta = _split_at(least, cuts, search)
         approach = len(search.approached) > approached
-        narrow = not low * (1 + _NARROW) < eta < high * (1 - _NARROW)
-        if narrow or not first / _FAR < eta < first * _FAR:
+        if not low * (1 + _NARROW) < eta < high * (1 - _NARROW):
+            aside.append(least.bound)
+            break  # this bound stays the lowest
+        if not first / _FAR < eta < first * _FAR:
             aside.append(least.bound)
             continue
         if cuts.at(eta) < target:
@@ -361,6 +363,8 @@ def _check_attained(search: _Search, best: Evaluated, bound: float, gap: float) 
         if not (end and best.eta == eta):
             continue
         for factor in _OUT:
+            if search.cuts.at(eta * factor**step) >= best.objective:
+                break
             try:
                 far = search.runner.solve(eta * factor**step)
             except SolverError:

@@ -187,10 +187,15 @@ class Walled(Tangents):
 
     def solve(self, eta):
         if eta < self.low:
-            return Excluded(0.0, max(np.sqrt(eta * self.low), eta * (1 + 1e-6)), ("the floor",))
+            return Excluded(0.0, self.near(eta, self.low), ("the floor",))
         if eta > self.high:
-            return Excluded(min(np.sqrt(eta * self.high), eta / (1 + 1e-6)), np.inf, ("the lid",))
+            return Excluded(self.near(eta, self.high), np.inf, ("the lid",))
         return super().solve(eta)
+
+    @staticmethod
+    def near(eta, wall):
+        """Half of the way to a wall, and all of it from nearby."""
+        return wall if abs(eta / wall - 1) < 1e-3 else np.sqrt(eta * wall)
 
 
 @pytest.mark.parametrize("first", [1e-3, 1.0, 1e3])

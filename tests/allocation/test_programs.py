@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -107,7 +108,7 @@ def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
             compiled.append(self)
             super()._compile()
 
-    monkeypatch.setattr("convexmarket.allocation.sweep.Conic", Counted)
+    monkeypatch.setattr(sys.modules["convexmarket.allocation.sweep"], "Conic", Counted)
     amount, seen = cp.Parameter(nonneg=True), []
     values = [0.5, 1, 40.0]
     found = cm.sweep(
