@@ -6,11 +6,6 @@ Here stand the names that most users type; the others stand in ``terms``, ``prio
 in ``__init__.pyi``.
 """
 
-from convexmarket.starting import interrupts_end_at_once as _interrupts_end_at_once
-
-_interrupts_end_at_once()  # before the imports that take long
-
-# ruff: noqa: E402
 from importlib.metadata import version as _version
 
 import lazy_loader as _lazy

@@ -6,15 +6,16 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeGuard, get_args
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from convexmarket.errors import DataError, ParameterError
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 
 __all__ = [
     "aligned",
@@ -28,6 +29,7 @@ __all__ = [
     "check_nonnegative",
     "check_positive",
     "check_positives",
+    "check_scales",
     "check_share",
     "checked_numbers",
     "generator_of",
@@ -35,10 +37,20 @@ __all__ = [
     "is_iterable",
     "is_number",
     "labels_of",
+    "moderate",
+    "numbers_of",
+    "row_norms",
     "shown",
     "warn_user",
     "where_no_number",
 ]
+
+#: Range of public parameters of learners and releases: squares and ratios of two stay finite.
+SMALLEST, LARGEST = 1e-100, 1e100
+LARGEST_COUNT = 2**53  # every whole number up to it is a float
+
+#: Entries of rows: the sum of their squares neither overflows nor loses digits.
+LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 
 #: Characters of an object that an error message shows.
 _SHOWN = 120
@@ -47,9 +59,13 @@ _SHOWN = 120
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
     """Return what stands for a value in an error message: one line, long ones without their middle.
 
-    A market's constraints stand at its end, so that both ends are kept.
+    A market's constraints stand at its end, so that both ends are kept. A terminal would obey
+    control characters, so they are replaced.
     """
     text = " ".join(write(value).split())
+    text = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )
     if len(text) <= _SHOWN:
         return text
     end = _SHOWN // 3
@@ -90,6 +106,15 @@ def check_positives(**numbers: object) -> None:
         check_positive(name, value)
 
 
+def check_scales(**numbers: object) -> None:
+    """Refuse numbers, given by name, whose squares and ratios floating point does not hold."""
+    for name, value in numbers.items():
+        if not SMALLEST <= check_positive(name, value) <= LARGEST:
+            raise ParameterError(
+                f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {value!r}"
+            )
+
+
 def check_nonnegative(name: str, value: object) -> float:
     """Return a finite number >= 0."""
     number = as_float(value)
@@ -111,6 +136,8 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
+    if value > LARGEST_COUNT:
+        raise ParameterError(f"{name} must be at most 2**53, got {shown(value)}")
     return int(value)
 
 
@@ -145,32 +172,90 @@ def check_callable(name: str, value: object, *, optional: bool = True) -> None:
         )
 
 
-def where_no_number(values: Any) -> str:
-    """Say in which row, and which column, the first cell stands that is no number.
+def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
+    """Return real numbers as floats; None where an entry is text, complex or no number at all.
 
-    What it holds may be private, so it is not said, as NumPy and scikit-learn would.
+    Nothing is converted silently, and no error is raised that could quote an entry.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            real = all(_is_real(cell, truth_values) for cell in array.flat)
+        else:
+            real = array.dtype.kind in ("fiub" if truth_values else "fiu") or not array.size
+        return array.astype(np.float64, copy=False) if real else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _is_real(cell: object, truth_values: bool) -> bool:
+    return is_number(cell) or (
+        isinstance(cell, Decimal | bool | np.bool_ if truth_values else Decimal)
+    )
+
+
+def where_no_number(values: Any, *, truth_values: bool = False) -> str:
+    """Describe the position of the first cell that is not a real number.
+
+    The content of the cell may be private, so the text never quotes it, as NumPy would.
     """
     named = isinstance(values, pd.DataFrame)
     try:
         table = values if named else pd.DataFrame(np.array(values, dtype=object))
     except (TypeError, ValueError):
         return "the rows have different lengths"
-    for column in table:
-        for row, cell in enumerate(table[column]):
-            try:
-                float(cell)
-            except (TypeError, ValueError, OverflowError):
+    for place, column in enumerate(table.columns):
+        for row, cell in enumerate(table.iloc[:, place]):
+            if numbers_of(cell, truth_values=truth_values) is None:
                 where = f" of column {column!r}" if named or table.shape[1] > 1 else ""
                 return f"row {row}{where} is not a number"
-    return ""
+    return "an entry is not a number"
 
 
-def checked_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return an array of floats, whatever its shape."""
-    try:
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{name} must hold numbers: {where_no_number(values)}") from None
+def checked_numbers(
+    name: str,
+    values: Any,
+    error: type[ConvexMarketError] = ParameterError,
+    *,
+    truth_values: bool = False,
+) -> NDArray[np.float64]:
+    """Return real numbers as an array of floats, whatever its shape.
+
+    Raises
+    ------
+    ConvexMarketError
+        Of the given type, if an entry is no real number. The message does not quote the entry.
+    """
+    array = numbers_of(values, truth_values=truth_values)
+    if array is None:  # raised outside of any handler, so that no context quotes an entry either
+        where = where_no_number(values, truth_values=truth_values)
+        raise error(f"{name} must hold numbers: {where}")
+    return array
+
+
+def moderate(values: NDArray[Any]) -> NDArray[Any]:
+    """Return finite numbers, each 0 or between ``1e-150`` and ``1e150`` in size.
+
+    A larger number is clipped and a smaller one becomes 0, by itself. Private rows pass through
+    this function before anything is computed from them. A refusal would reveal the row.
+    """
+    if values.dtype != np.float64:
+        return values
+    sizes = np.abs(values)
+    if not np.any((sizes > LARGEST_ENTRY) | ((sizes < LEAST_ENTRY) & (sizes > 0))):
+        return values
+    kept = np.where(sizes < LEAST_ENTRY, 0.0, values)
+    return np.asarray(np.clip(kept, -LARGEST_ENTRY, LARGEST_ENTRY))
+
+
+def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute Euclidean norms of finite rows without overflow or underflow of the squares.
+
+    Rows are scaled by powers of two, which changes no digit of a norm.
+    """
+    exponents = np.frexp(np.abs(X).max(axis=1, initial=0.0))[1]
+    scaled = np.ldexp(X, -exponents[:, None])
+    return np.ldexp(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), exponents)
 
 
 def labels_of(value: object) -> pd.Index[Any] | None:

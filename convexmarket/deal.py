@@ -1,10 +1,14 @@
-"""The common job in one call: from a table of people to offers, a model and their guarantees."""
+"""The common job in one call: offers to the sellers of a table, a model, and what proves them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,9 +20,10 @@ from pandas.api.types import is_numeric_dtype
 
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import check_positive, shown
+from convexmarket.arguments import check_callable, check_nonnegative, check_positive, shown
 from convexmarket.data.columns import feature_columns
 from convexmarket.data.csv_cells import write_csv
+from convexmarket.data.lists import digest, read_list
 from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
@@ -26,15 +31,39 @@ from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.learners.saved import saved_model
+from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
+from convexmarket.priors import Prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
-from convexmarket.terms import Constraint, Noise, Objective, Payments, Spread, Term
+from convexmarket.terms import (
+    Cap,
+    Constraint,
+    EtaRange,
+    GroupShare,
+    Noise,
+    Objective,
+    Payments,
+    Spread,
+    Term,
+)
 from convexmarket.writing import Content, write_together
 
-__all__ = ["Deal", "buy", "price"]
+__all__ = [
+    "Clock",
+    "Deal",
+    "Offers",
+    "audit_summary",
+    "buy",
+    "certificate_of",
+    "package_version",
+    "price",
+    "price_offers",
+    "statements",
+    "versions",
+]
 
 Floats = NDArray[np.float64]
 
@@ -161,7 +190,7 @@ class Deal(Shown):
         )
         contents: dict[Path, Content] = {
             place / "offers.csv": lambda file: write_csv(offers, file),
-            place / "certificate.json": (json.dumps(self.certificate, indent=2) + "\n").encode(),
+            place / "certificate.json": _json(self.certificate),
         }
         if self.model is not None:
             try:
@@ -171,6 +200,36 @@ class Deal(Shown):
         contents[page] = ("\n\n".join(said) + "\n").encode()
         write_together(contents, private=True)
         return page
+
+    def record(self, ledger: Ledger, source: str | None = None) -> int:
+        """Record who sold what in a ledger, and charge the model to the sellers.
+
+        Parameters
+        ----------
+        ledger : Ledger
+        source : str, optional
+            Identifies the table; a ledger refuses a source that it has recorded before.
+
+        Returns
+        -------
+        int
+            How many sold.
+
+        Raises
+        ------
+        DataError
+            If it is a market's ledger, or the source was recorded before.
+        """
+        if ledger.of_market:
+            raise DataError(
+                f"{ledger.path} is an online market's, which writes its own sales; give another"
+            )
+        ids = [str(seller) for seller in self.offers.index]
+        paid = self.offers["payment"].to_numpy()
+        sold = ledger.sell(ids, self.offers["epsilon"], paid, source=source)
+        if self.model is not None:
+            ledger.account(ids).charge(self.model.guarantee_)
+        return sold
 
     def __repr__(self) -> str:
         return f"<Deal: {' '.join(self.statements()[:2])}>"
@@ -344,11 +403,12 @@ def _offers(
     objective: Objective | Term,
     constraints: Iterable[Constraint],
     *,
-    gamma: float | None,
-    budget: float | None,
-    group: str | None,
+    gamma: float | None = None,
+    budget: float | None = None,
+    group: str | None = None,
+    stage: Callable[[str], None] = lambda _: None,
 ) -> Deal:
-    """Return a deal without a model."""
+    """Return a deal without a model; ``stage`` is called as a stage starts."""
     groups = None if group is None else _column(people, group, "group")
     sellers = Sellers(_column(people, ask, "ask"), prior, groups=groups)
     constraints = tuple(constraints)
@@ -368,7 +428,9 @@ def _offers(
             "nothing says how much payments weigh; give gamma, or budget, or an objective with "
             "payments, such as ... + 0.01 * Payments()"
         )
+    stage("allocating")
     allocation = allocate(market)
+    stage("paying")
     paid = payments(market, allocation)
     asks, epsilon = np.asarray(sellers.sensitivities), allocation.epsilon
     columns = {
@@ -423,3 +485,301 @@ def _rows(
             " of the features, features=PublicFeatures({...}) of the learner"
         )
     return rows, labels
+
+
+# ----------------------------------------------------------------------------- lists as files
+
+
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """One offer for each seller, and the certificate of all of them.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Columns id, sensitivity, virtual_cost, epsilon, weight, payment and surplus, one row per
+        seller in the order of the reports. ``surplus`` is payment minus reported cost.
+    certificate : dict
+        What proves the offers: optimality, totals, audit, parameters and origin; plain values.
+    """
+
+    table: pd.DataFrame
+    certificate: dict[str, Any]
+
+    def write(self, path: str | Path, *, force: bool = False) -> tuple[Path, Path]:
+        """Write the table, and the certificate as JSON next to it: both or neither.
+
+        Only their owner may read new files; those that are replaced keep their mode.
+
+        Parameters
+        ----------
+        path : path
+            CSV is written, or Parquet where it ends in .parquet.
+        force : bool, default False
+            Whether files of another kind may be replaced, and the files written in the folder of
+            an online market.
+
+        Returns
+        -------
+        table, certificate : pathlib.Path
+            ``offers.csv`` and ``offers.certificate.json``, for example.
+
+        Raises
+        ------
+        ParameterError
+            If a file of another kind is there, or a market's.
+        DataError
+            If a file cannot be written; then whatever was there before still is.
+        """
+        table = Path(path)
+        if table.is_dir() or not table.name:
+            raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
+        certificate = certificate_of(table)
+        write_together(
+            {
+                table: self.table.to_parquet(index=False)
+                if table.suffix == ".parquet"
+                else lambda file: write_csv(self.table, file),
+                certificate: _json(self.certificate),
+            },
+            private=True,
+            force=force,
+        )
+        return table, certificate
+
+
+def certificate_of(offers: Path) -> Path:
+    """Return where the certificate of offers is written: offers.certificate.json, for example."""
+    return offers.with_suffix(".certificate.json")
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
+
+
+def price_offers(
+    reports: pd.DataFrame | str | Path,
+    prior: Prior,
+    *,
+    mu: float,
+    sigma: float,
+    gamma: float | None = None,
+    budget: float | None = None,
+    cap: float | None = None,
+    eta_range: tuple[float, float] | None = None,
+    at_least: Mapping[str, float] | None = None,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    group_column: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Offers:
+    """Make every seller of a list an offer.
+
+    Parameters
+    ----------
+    reports : DataFrame, or path of a CSV file or a Parquet file (.parquet)
+        One row per seller, with an id and a reported sensitivity.
+    prior : Prior
+        The distribution that the sensitivities are drawn from.
+    mu, sigma, gamma, cap, eta_range
+        The buyer's objective, see :meth:`convexmarket.market.Market.standard`.
+    budget : float, optional
+        In place of gamma, what payments come to on average over the prior
+        (:func:`convexmarket.calibrate_gamma`): no report decides it.
+    at_least : mapping of str to float, optional
+        The least share of the weight that groups carry.
+    id_column, sensitivity_column : str, optional
+        Their columns, where they are not called id and sensitivity or something as common.
+    group_column : str, optional
+        The column of the sellers' groups.
+    progress : callable, optional
+        Called with the name of each stage as it starts.
+
+    Returns
+    -------
+    Offers
+
+    Raises
+    ------
+    DataError
+        If the list cannot be read, or holds a bad row; the message names the lines.
+    ParameterError, AllocationError
+        If the market cannot be declared, or has no optimum.
+
+    Examples
+    --------
+    >>> from convexmarket.priors import Uniform
+    >>> reports = pd.DataFrame({"id": ["Ann", "Bob"], "sensitivity": [0.1, 0.6]})
+    >>> offers = price_offers(reports, Uniform(0, 1), mu=1, sigma=1, gamma=0.5)
+    >>> offers.table[["id", "epsilon", "payment", "surplus"]].round(3)
+        id  epsilon  payment  surplus
+    0  Ann    3.162    1.142    0.826
+    1  Bob    0.000    0.000    0.000
+    """
+    if (gamma is None) == (budget is None):
+        raise ParameterError("give gamma or budget, one of the two: the budget decides gamma")
+    if at_least and group_column is None:
+        raise ParameterError("at_least is about groups: name their column, --group-column")
+    clock = Clock(progress)
+    clock.start("reading")
+    origin: dict[str, Any] = {"file": None, "sha256": None}
+    if not isinstance(reports, pd.DataFrame):
+        origin = {"file": str(reports), "sha256": digest(Path(reports))}
+    columns = id_column, sensitivity_column, group_column
+    listed = read_list(reports, prior, *columns, trim=True).reset_index(drop=True)
+    wanted: dict[str, Any] = {"mu": mu, "sigma": sigma, "cap": cap, "eta_range": eta_range}
+    limits: list[Constraint] = [] if cap is None else [Cap(cap)]
+    if eta_range is not None:
+        limits.append(EtaRange(*eta_range))
+    if at_least:
+        limits.append(GroupShare(listed["group"].to_numpy(), at_least))
+    aim = check_nonnegative("mu", mu) * Spread() + check_nonnegative("sigma", sigma) * Noise()
+    if budget is not None:
+        clock.start("calibrating")
+        gamma = calibrate_gamma(budget, prior, len(listed), aim, limits, draws=DRAWS).gamma
+    deal = _offers(listed, "sensitivity", prior, aim, limits, gamma=gamma, stage=clock.start)
+    clock.start("auditing")
+    audit = deal.audit()
+    clock.stop()
+    offers, sellers = deal.offers, deal.market.sellers
+    table = pd.DataFrame(
+        {
+            "id": listed["id"],
+            "sensitivity": listed["sensitivity"],
+            "virtual_cost": sellers.virtual_costs,
+            **{name: offers[name] for name in ("epsilon", "weight", "payment", "surplus")},
+        },
+        copy=False,
+    )
+    method = deal.allocation.method
+    certificate = {
+        "statements": statements(prior, wanted, budget, at_least or {}, method),
+        "optimality": deal.certificate,
+        "totals": _totals(table),
+        "audit": audit_summary(audit),
+        "objective": wanted | {"gamma": gamma, "budget": budget, "at_least": dict(at_least or {})},
+        "prior": prior.to_dict(),
+        "input": origin,
+        "versions": versions(),
+        "seconds": clock.seconds,
+    }
+    return Offers(table, certificate)
+
+
+def audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
+    """Return what an audit found, as plain values for the certificate."""
+    return {
+        "sellers": audit.n_sellers,
+        "sellers_audited": len(audit.to_frame()),
+        "misreports_per_seller": audit.n_misreports,
+        "largest_gain_from_misreporting": audit.max_gain,
+        "smallest_surplus": audit.min_surplus,
+        "tolerance": audit.tolerance,
+        "incentive_compatible": audit.is_incentive_compatible,
+        "individually_rational": audit.is_individually_rational,
+    }
+
+
+def _totals(table: pd.DataFrame) -> dict[str, float]:
+    return {
+        "payments": float(table["payment"].sum()),
+        "expected_payments": float(
+            (table["virtual_cost"] * table["epsilon"])[table["epsilon"] > 0].sum()
+        ),
+        "surplus": float(table["surplus"].sum()),
+        "epsilon": float(table["epsilon"].sum()),
+        "largest_epsilon": float(table["epsilon"].max()),
+        "sellers_bought_from": int((table["epsilon"] > 0).sum()),
+    }
+
+
+def statements(
+    prior: Prior,
+    wanted: Mapping[str, Any],
+    budget: float | None,
+    at_least: Mapping[str, float],
+    method: str,
+) -> list[str]:
+    """Say in words what the offers guarantee, and on what that rests."""
+    cap, eta_range = wanted["cap"], wanted["eta_range"]
+    limit = "" if cap is None else f" with no weight above {cap:g} times the average"
+    if eta_range is not None:
+        limit += f", eta from {eta_range[0]:g} to {eta_range[1]:g}"
+    for group, share in at_least.items():
+        limit += f", with at least {share:g} of the weight in the group {group!r}"
+    exact = (
+        "At the eta given here a dual point with the value lower_bound proves it; other eta are "
+        "excluded by the solver's enumeration of all stationary points, not repeated here."
+        if method == "exact"
+        else "The value lower_bound holds for every eta, and gap says how far it lies below."
+    )
+    fixed = "mu, sigma, gamma, cap and prior"
+    if budget is not None:
+        fixed = f"mu, sigma, the budget of {budget:g}, cap and prior"
+    if at_least:
+        fixed = fixed.replace("cap", "cap, groups")
+    said = [
+        f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding"
+        f"{'' if method == 'exact' else ' and the gap'}. {exact}",
+        "Every payment is at least the seller's reported sensitivity times its epsilon.",
+        "No seller gains, alone, by reporting another sensitivity, whatever the others report, as "
+        f"long as {fixed} were fixed before the reports were read. Sellers "
+        "who agree on their reports may gain together.",
+        f"Expected payments are payments averaged over reports drawn from {prior!r}: the sum of "
+        "virtual cost times epsilon estimates the total.",
+        "epsilon is the guarantee sold. It holds for a model trained with these weights and with "
+        "eta = the sum of epsilon; the learner reports the total, its own share included.",
+    ]
+    if budget is not None:
+        said.append(
+            f"gamma follows from the budget, the prior and the number of sellers, and from no "
+            f"report: payments come to {budget:g} on average over the prior, not in each market."
+        )
+    return said
+
+
+class Clock:
+    """Seconds per stage, announced as they start."""
+
+    def __init__(self, announce: Callable[[str], None] | None) -> None:
+        check_callable("progress", announce)
+        self.seconds: dict[str, float] = {}
+        self._announce = announce
+        self._stage: str | None = None
+        self._since = 0.0
+
+    def start(self, stage: str) -> None:
+        """Begin a stage, and end the one before."""
+        self.stop()
+        self._stage, self._since = stage, time.perf_counter()
+        if self._announce is not None:
+            self._announce(stage)
+
+    def stop(self) -> None:
+        """End the stage."""
+        if self._stage is not None:
+            self.seconds[self._stage] = time.perf_counter() - self._since
+        self._stage = None
+
+
+_LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
+_SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
+
+
+@cache
+def package_version(name: str = "convexmarket") -> str:
+    """Return the installed version of a distribution, or say that it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def versions() -> dict[str, Any]:
+    """Return what a result depends on beside its problem, as plain values for JSON."""
+    return {
+        "convexmarket": package_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        **{name: package_version(name) for name in _LIBRARIES + _SOLVERS},
+    }

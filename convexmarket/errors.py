@@ -10,10 +10,10 @@ from __future__ import annotations
 __all__ = [
     "AllocationError",
     "BudgetExceededError",
-    "ConfusableIdsWarning",
     "ConvexMarketError",
     "CurvatureError",
     "DataError",
+    "DataTypeError",
     "InfeasibleMarketError",
     "LooseCertificateWarning",
     "MarketClosedError",
@@ -52,6 +52,10 @@ class SellersError(ConvexMarketError, ValueError):
 
 class DataError(ConvexMarketError, ValueError):
     """Training data or a data file violates what the mechanism was promised about it."""
+
+
+class DataTypeError(DataError, TypeError):
+    """Data hold an entry that is not a real number, such as text or a complex number."""
 
 
 class CurvatureError(ConvexMarketError, ValueError):
@@ -118,10 +122,6 @@ class UnattainedOptimumError(AllocationError):
 
 class SolverError(AllocationError):
     """A numerical solver failed; the message carries its name and its status."""
-
-
-class ConfusableIdsWarning(UserWarning):
-    """Two ids of a list look alike, and count as two sellers."""
 
 
 class LooseCertificateWarning(UserWarning):

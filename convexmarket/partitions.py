@@ -13,8 +13,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from convexmarket.allocation import allocate
 from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.files import open_parquet
+from convexmarket.data.lists import column_named
+from convexmarket.deal import Clock, audit_summary, statements, versions
 from convexmarket.errors import (
     AllocationError,
     DataError,
@@ -33,8 +37,9 @@ from convexmarket.errors import (
     SellersError,
 )
 from convexmarket.ids import forms_of
+from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
-from convexmarket.learners.parted import RowParts
+from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import sync_folder
@@ -47,7 +52,7 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
-__all__ = ["CERTIFICATE", "listed", "rows", "sellers", "workers", "write_offers"]
+__all__ = ["listed", "price_parts", "rows", "sellers", "workers", "write_offers"]
 
 Floats = NDArray[np.float64]
 
@@ -124,7 +129,7 @@ def sellers(sensitivities: Any, prior: Prior, ids: Any = None) -> Sellers:
         The distribution of all sensitivities.
     ids : Dask Series, optional
         In the same partitions. They are compared by hashes, in a pass for each 16 million of them,
-        and 8 bytes of each are sent to this process. Similar looking ids are not reported.
+        and 8 bytes of each are sent to this process.
 
     Raises
     ------
@@ -142,7 +147,7 @@ def sellers(sensitivities: Any, prior: Prior, ids: Any = None) -> Sellers:
     >>> sellers = partitions.sellers(asks, cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5)
     >>> cm.allocate(market).epsilon.compute().round(2).tolist()
-    [1.29, 0.36, 0.73]
+    [0.89, 0.37, 0.58]
     """
     if not isinstance(prior, Prior):
         raise SellersError(f"sellers in partitions have one prior for all, got {prior!r}")
@@ -273,8 +278,7 @@ def _checked(low: float, high: float, reports: Floats) -> tuple[int, int]:
 
 def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
     forms = forms_of(part.tolist())
-    texts = np.array([str(form) for form in forms], dtype=object)
-    return forms, pd.util.hash_array(texts, categorize=False)
+    return forms, pd.util.hash_array(np.array(forms, dtype=object), categorize=False)
 
 
 def _hashes(window: int, windows: int, part: Any) -> tuple[NDArray[np.uint64], int, str]:
@@ -303,11 +307,12 @@ def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]
 # --------------------------------------------------------------------------------- rows
 
 
-def rows(X: Any) -> RowParts:
+def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
-    Learners by objective perturbation and private ridge regressions accept them as ``X``. Labels
-    and epsilon are arrays in memory.
+    Learners by objective perturbation and private ridge regressions accept the result, a
+    :class:`~convexmarket.learners.parted.RowParts`, as ``X``. Labels and epsilon are arrays in
+    memory.
 
     Parameters
     ----------
@@ -317,19 +322,6 @@ def rows(X: Any) -> RowParts:
     ------
     DataError
         If it is not a matrix of numbers with partitions of known lengths.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> import convexmarket as cm
-    >>> from convexmarket import partitions
-    >>> X = da.random.default_rng(0).uniform(0, 1, (1000, 2), chunks=(250, 2))
-    >>> model = cm.PersonalizedRidge(0.1)
-    >>> model.fit(
-    ...     partitions.rows(X), np.ones(1000), epsilon=1.0, random_state=cm.privacy.Simulation(0)
-    ... ).n_features_in_
-    2
     """
     if not hasattr(X, "rechunk"):
         raise DataError("X is no Dask array; of a Dask table, pass X.to_dask_array(lengths=True)")
@@ -373,31 +365,13 @@ class _Piece:
     def read(self, *names: str) -> pd.DataFrame:
         """Return the columns "id" and "sensitivity", or one of them."""
         own = [self.columns[_COLUMNS.index(name)] for name in names]
-        with _opened(self.path) as file:
+        with open_parquet(self.path) as file:
             table = file.read_row_groups(list(self.groups), columns=own)
             return table.select(own).to_pandas().set_axis(list(names), axis=1)
 
 
 def _read(name: str, piece: _Piece) -> pd.Series[Any]:
     return piece.read(name)[name]
-
-
-@contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
-    """Open a Parquet file; errors name it, and quote nothing that it holds."""
-    import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        if not Path(path).is_file():  # a pipe would block
-            raise DataError(f"{path} cannot be read as Parquet: it is not a file")
-        with open(path, "rb") as file:
-            yield ParquetFile(file)
-    except (OSError, ValueError, OverflowError, pa.ArrowException) as error:
-        if isinstance(error, DataError):
-            raise
-        why = getattr(error, "strerror", None) or "it is damaged, or has another format"
-        raise DataError(f"{path} cannot be read as Parquet: {why}") from None
 
 
 class _List(_Column):
@@ -419,15 +393,9 @@ class _List(_Column):
 def listed(
     path: str | Path, prior: Prior, columns: Callable[[Sequence[str]], tuple[str, str]]
 ) -> Sellers:
-    """Return the sellers of a list in Parquet files, which every worker reads where they are.
+    """Return the sellers of a Parquet file, or of a folder of them, that every worker reads.
 
-    Parameters
-    ----------
-    path : path
-        A Parquet file, or a folder of them.
-    prior : Prior
-    columns : callable
-        From the names of a file's columns to those of the ids and the sensitivities.
+    ``columns`` returns, of the names of a file's columns, those of the ids and the sensitivities.
 
     Raises
     ------
@@ -445,7 +413,7 @@ def listed(
             raise DataError(f"{path} is a folder without Parquet files; give one with *.parquet")
     pieces = []
     for one in files:
-        with _opened(one) as file:
+        with open_parquet(one) as file:
             names = columns(file.schema_arrow.names)
             kind = file.schema_arrow.field(names[1]).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
@@ -469,25 +437,10 @@ def write_offers(
     out: str | Path,
     certificate: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> dict[str, Any]:
-    """Write the offers of a list to a new folder, each partition by a worker.
+    """Write the offers of :func:`listed` sellers to a new folder, each partition by a worker.
 
-    The folder appears when it is complete, with a file for each partition and the certificate.
-
-    Parameters
-    ----------
-    sellers : Sellers
-        As returned by :func:`listed`.
-    allocation : PartedAllocation
-        Of these sellers.
-    out : path
-        A folder that does not exist, and that all workers can write.
-    certificate : callable
-        From the totals of the offers to the certificate, plain values for JSON.
-
-    Returns
-    -------
-    dict
-        The certificate.
+    The folder appears when it is complete, with a file for each partition and the certificate,
+    which ``certificate`` makes of the totals. All workers need to write there.
 
     Raises
     ------
@@ -558,3 +511,63 @@ def _totals(parts: Sequence[Floats]) -> dict[str, Any]:
         "largest_epsilon": float(max(part[7] for part in parts)),
         "sellers_bought_from": int(sums[6]),
     }
+
+
+def price_parts(
+    reports: str | Path,
+    prior: Prior,
+    out: str | Path,
+    *,
+    gamma: float,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    progress: Callable[[str], None] | None = None,
+    **wanted: Any,
+) -> dict[str, Any]:
+    """Make every seller of a long list an offer, with the workers of the present Dask client.
+
+    Parameters are those of :func:`~convexmarket.deal.price_offers`; ``reports`` is a
+    Parquet file or a folder of them, and ``out`` a new folder. Returns the certificate.
+
+    Raises
+    ------
+    ParameterError
+        If ``out`` exists, or the market cannot be declared.
+    """
+    clock = Clock(progress)
+    if os.path.lexists(out):
+        raise ParameterError(f"--out {out} is there already; name a new folder for the offers")
+
+    def columns(names: Sequence[str]) -> tuple[str, str]:
+        table = pd.DataFrame(columns=list(names), dtype=object)
+        return (
+            column_named(table, id_column, ID_NAMES, "--id-column"),
+            column_named(table, sensitivity_column, REPORT_NAMES, "--sensitivity-column"),
+        )
+
+    clock.start("reading")
+    sellers = listed(reports, prior, columns)
+    wanted = {"cap": None, "eta_range": None} | wanted
+    market = Market.standard(sellers, gamma=gamma, **wanted)
+    clock.start("allocating")
+    allocation: Any = allocate(market)
+    assert sellers.parts is not None
+    clock.start("auditing")  # refuses what cannot be paid before anything is written
+    audit = audit_summary(audit_parts(sellers.parts, market, allocation))
+    clock.start("paying")
+
+    def certificate(totals: dict[str, Any]) -> dict[str, Any]:
+        clock.stop()
+        return {
+            "statements": statements(prior, wanted, None, {}, "exact"),
+            "optimality": allocation.certificate(),
+            "totals": totals,
+            "audit": audit,
+            "objective": wanted | {"gamma": gamma},
+            "prior": prior.to_dict(),
+            "input": {"file": str(reports)},
+            "versions": versions(),
+            "seconds": clock.seconds,
+        }
+
+    return write_offers(sellers, allocation, out, certificate)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self
 
 import cvxpy as cp
 import numpy as np
@@ -18,11 +17,10 @@ from convexmarket.arguments import (
     as_float,
     check_count,
     check_distinct,
+    checked_numbers,
     generator_of,
     is_default,
-    is_iterable,
     labels_of,
-    where_no_number,
 )
 from convexmarket.errors import (
     DataError,
@@ -31,28 +29,30 @@ from convexmarket.errors import (
     PriorError,
     SellersError,
 )
-from convexmarket.ids import forms_of, warn_of_lookalikes
+from convexmarket.ids import distinct_ids
 from convexmarket.notebook import Shown
-from convexmarket.priors import Prior
+from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
+from convexmarket.priors.base import Prior
 
 __all__ = ["PriorOrPriors", "SellerParts", "Sellers"]
 
-#: One prior for all, one for each seller, or one for each group.
-PriorOrPriors: TypeAlias = Prior | Iterable[Prior] | Mapping[Any, Prior]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
 
 class SellerParts(Protocol):
     """Reports that are stored in several parts; functions are mapped over the parts."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        """Return the number of sellers."""
 
-    def map_parts(self, work: Callable[[NDArray[np.float64]], Any]) -> Sequence[Any]:
+    def map_parts(self, work: Callable[[Floats], Any]) -> Sequence[Any]:
         """Return the result of the function for the reports of each part."""
 
-    def column(self, work: Callable[[NDArray[np.float64]], Any], name: str) -> Any:
+    def column(self, work: Callable[[Floats], Any], name: str) -> Any:
         """Return a column, stored as the reports are, of one number for each report."""
 
-    def take(self, positions: NDArray[np.intp]) -> tuple[NDArray[np.float64], list[Any]]:
+    def take(self, positions: Ints) -> tuple[Floats, list[Any]]:
         """Return the reports and ids at positions in ascending order."""
 
 
@@ -71,9 +71,9 @@ class Sellers(Shown):
         A distinct name for each seller; text as a ledger takes it. By default the index of the
         pandas columns given, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior. They suffice for allocations, but not for
-        payments, which depend on the prior. A ``cvxpy.Parameter(m, nonneg=True)`` stands for the
-        costs of many related markets (:func:`~convexmarket.sweep`).
+        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. A
+        ``cvxpy.Parameter(m, nonneg=True)`` stands for many related markets
+        (:func:`~convexmarket.sweep`).
     groups : array_like or pandas column, length m, optional
         The group of each seller, which is public.
 
@@ -91,8 +91,8 @@ class Sellers(Shown):
     DataError
         If columns have different labels, or cannot be matched for certain.
     SellersError
-        If there is no seller, lengths differ, ids repeat or hold invisible characters, a value is
-        not a finite number >= 0, or a seller has no prior.
+        If there is no seller, lengths differ, ids repeat, a value cannot be an id, a number is
+        not finite and >= 0, or a seller has no prior.
     PriorError
         If a sensitivity lies outside the support of its prior.
 
@@ -107,13 +107,13 @@ class Sellers(Shown):
     array([0.2, 0.7])
     """
 
-    sensitivities: NDArray[np.float64] | None
+    sensitivities: Floats | None
     priors: tuple[Prior, ...]
     ids: Any = field(repr=False)
     groups: NDArray[Any] | None
     parts: SellerParts | None = field(repr=False)
-    _costs: NDArray[np.float64] | cp.Parameter | None = field(repr=False)
-    _prior_of: NDArray[np.intp] | None = field(repr=False)  # place in priors, if there are several
+    _costs: Floats | cp.Parameter | None = field(repr=False)
+    _prior_of: Ints | None = field(repr=False)  # place in priors, if there are several
     _index: pd.Index[Any] | None = field(repr=False)  # labels of the columns given
 
     def __init__(
@@ -136,21 +136,20 @@ class Sellers(Shown):
             raise SellersError(
                 "sensitivities are in Dask partitions; give them to convexmarket.partitions.sellers"
             )
-        columns = {"sensitivities": sensitivities, "virtual_costs": virtual_costs}
+        columns: dict[str, Any] = {"sensitivities": sensitivities, "virtual_costs": virtual_costs}
         columns |= {"prior": prior, "ids": ids, "groups": groups}
-        found = {name: labels_of(value) for name, value in columns.items()}
-        name, index = next(((k, v) for k, v in found.items() if v is not None), ("", None))
+        name = next((name for name, given in columns.items() if labels_of(given) is not None), "")
+        index = labels_of(columns.get(name))
         if ids is None and index is not None:
             check_distinct(name, index)
         sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
         reports = None if sensitivities is None else _costs("sensitivities", sensitivities)
         costs = _given_costs(virtual_costs) if reports is None else reports
         labels = _groups(groups, costs.size)
-        priors, prior_of = ((), None) if reports is None else _priors(prior, labels, reports.size)
-        names = ids
-        if ids is None and index is not None and not is_default(index):
-            names = index
-        self._set(ids=_ids(names, costs.size), groups=labels, parts=None, sensitivities=reports)
+        priors, prior_of = ((), None) if reports is None else assigned(prior, labels, reports.size)
+        default = None if index is None or is_default(index) else index
+        names = default if ids is None else ids
+        self._set(ids=distinct_ids(names, costs.size), groups=labels, parts=None)
         if ids is not None and labels_of(ids) is None and index is not None:
             own = pd.Index(self.ids)
             if not index.equals(own) and not index.symmetric_difference(own, sort=False).size:
@@ -158,7 +157,7 @@ class Sellers(Shown):
                     "a column is labelled by the ids, in another order than ids has; give all "
                     "columns with labels, or put it in order first: column.loc[ids]"
                 )
-        self._set(priors=priors, _prior_of=prior_of, _index=index)
+        self._set(sensitivities=reports, priors=priors, _prior_of=prior_of, _index=index)
         self._set(_costs=costs if reports is None else self._virtual(reports))
 
     @classmethod
@@ -190,9 +189,9 @@ class Sellers(Shown):
         array([0.64, 0.27, 0.04])
         """
         check_count("n_sellers", n_sellers)
-        priors, prior_of = _priors(prior, _groups(groups, n_sellers), n_sellers)
+        priors, prior_of = assigned(prior, _groups(groups, n_sellers), n_sellers)
         rng, drawn = generator_of(random_state), np.empty(n_sellers)
-        for one, who in _by_prior(priors, prior_of, np.arange(n_sellers)):
+        for one, who in by_prior(priors, prior_of, np.arange(n_sellers)):
             drawn[who] = one.sample(who.size, rng)
         each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
         return cls(drawn, each, groups=groups)
@@ -203,7 +202,7 @@ class Sellers(Shown):
         return self
 
     @property
-    def virtual_costs(self) -> NDArray[np.float64]:
+    def virtual_costs(self) -> Floats:
         """psi_i(c_i), shape (m,), ironed where the prior is not regular; of a parameter its value.
 
         Raises
@@ -214,16 +213,20 @@ class Sellers(Shown):
         self.check_in_memory()
         if isinstance(self._costs, cp.Parameter):
             if self._costs.value is None:
-                raise ParameterError(
-                    f"the parameter {self._costs.name()!r} has no value; set its value, or use "
-                    "sweep"
-                )
+                name = self._costs.name()
+                raise ParameterError(f"the parameter {name!r} has no value; set its value")
             return _costs("virtual_costs", self._costs.value)
         assert self._costs is not None
         return self._costs
 
     def check_in_memory(self) -> None:
-        """Refuse sellers whose reports are in parts."""
+        """Refuse sellers whose reports are in parts.
+
+        Raises
+        ------
+        NotSupportedError
+            If they are.
+        """
         if self.parts is not None:
             raise NotSupportedError(
                 "sellers in partitions are for allocate, payments and audit_incentives in markets "
@@ -246,24 +249,25 @@ class Sellers(Shown):
         return self.priors[0] if len(self.priors) == 1 else None
 
     def prior_of(self, position: int) -> Prior:
-        """Return the prior of one seller."""
+        """Return the prior of one seller.
+
+        Raises
+        ------
+        SellersError
+            If only virtual costs are known, or the position is out of range.
+        """
         if not self.priors:
             raise SellersError("sellers known by their virtual costs have no reports to change")
         place = _position(position, len(self))
         return self.priors[0 if self._prior_of is None else self._prior_of[place]]
 
-    def by_prior(
-        self, positions: NDArray[np.intp] | None = None
-    ) -> list[tuple[Prior, NDArray[np.intp]]]:
+    def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
         """Return each distinct prior with the places, within ``positions``, of its sellers.
 
-        Parameters
-        ----------
-        positions : ndarray of int, shape (n,), optional
-            Some sellers; all of them by default, so that places are positions.
+        By default the positions are those of all sellers.
         """
         some = np.arange(len(self)) if positions is None else positions
-        return _by_prior(self.priors, self._prior_of, some)
+        return by_prior(self.priors, self._prior_of, some)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -306,14 +310,7 @@ class Sellers(Shown):
         return changed._set(priors=(), _prior_of=None)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
-        """Refuse a column about the sellers whose labels have another order than theirs.
-
-        Parameters
-        ----------
-        name : str
-            The column's name in messages.
-        labels : pandas.Index or None
-            The column's labels; None, and labels of another number, are accepted.
+        """Refuse labels of a column about the sellers that have another order than theirs.
 
         Raises
         ------
@@ -334,7 +331,7 @@ class Sellers(Shown):
             "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
         )
 
-    def _virtual(self, reports: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _virtual(self, reports: Floats) -> Floats:
         """Return the virtual costs of the reports, each checked against its prior."""
         costs = np.empty(reports.size)
         for prior, who in self.by_prior():
@@ -355,64 +352,6 @@ class Sellers(Shown):
             costs[who] = prior.ironed_virtual_cost(reports[who])
         costs.flags.writeable = False
         return costs
-
-
-def _by_prior(
-    priors: tuple[Prior, ...], prior_of: NDArray[np.intp] | None, positions: NDArray[np.intp]
-) -> list[tuple[Prior, NDArray[np.intp]]]:
-    """Return the priors of some sellers, each with its sellers' places among ``positions``."""
-    if prior_of is None:
-        return [(prior, np.arange(positions.size)) for prior in priors]
-    own = prior_of[positions]
-    order = np.argsort(own, kind="stable")
-    kinds, first = np.unique(own[order], return_index=True)
-    places = np.split(order, first[1:]) if kinds.size else []
-    return [(priors[kind], place) for kind, place in zip(kinds, places, strict=True)]
-
-
-def _priors(
-    given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
-) -> tuple[tuple[Prior, ...], NDArray[np.intp] | None]:
-    """Return the distinct priors, and each seller's place among them if there are several."""
-    if given is None:
-        raise SellersError(
-            "sensitivities need the prior they are drawn from, for example "
-            "prior=Uniform(0.02, 0.10); without one, give virtual_costs"
-        )
-    single = isinstance(given, str) or not is_iterable(given)
-    named: dict[str, Any] = {"prior": given}
-    if isinstance(given, Mapping):
-        if groups is None:
-            raise SellersError(
-                "prior is a mapping from group to prior, but groups is missing; give the group of "
-                "each seller, groups=[...]"
-            )
-        names, known = groups.tolist(), dict(given)
-        for position, name in enumerate(names):
-            if name not in known:
-                raise SellersError(
-                    f"groups[{position}] is {name!r}, but prior has no such group; it has "
-                    f"{', '.join(map(repr, list(known)[:10]))}"
-                )
-        each = [known[name] for name in names]
-        named = {f"prior[{group!r}]": prior for group, prior in known.items()}
-    elif not single:
-        each = list(given)
-        if len(each) != m:
-            raise SellersError(f"{len(each)} priors for {m} sellers; give one for each, or one")
-        named = {f"prior[{position}]": prior for position, prior in enumerate(each)}
-    for name, prior in named.items():
-        if not isinstance(prior, Prior):
-            raise SellersError(
-                f"{name} is {prior!r}, which is not a prior; give one such as Uniform(0.02, 0.10), "
-                "or Prior.from_scipy(frozen distribution); or one for each seller, or a mapping "
-                "from group to prior"
-            )
-    if single:
-        return (given,), None
-    place = {prior: number for number, prior in enumerate(dict.fromkeys(each))}
-    own = np.array([place[prior] for prior in each], dtype=np.intp)
-    return tuple(place), None if len(place) == 1 else own
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
@@ -438,16 +377,14 @@ def _position(position: int, m: int) -> int:
     return int(position)
 
 
-def _replaced(
-    values: NDArray[np.float64] | None, position: int, value: float
-) -> NDArray[np.float64]:
+def _replaced(values: Floats | None, position: int, value: float) -> Floats:
     changed = np.array(values)
     changed[_position(position, changed.size)] = value
     changed.flags.writeable = False
     return changed
 
 
-def _given_costs(given: ArrayLike | cp.Parameter | None) -> NDArray[np.float64] | cp.Parameter:
+def _given_costs(given: Any) -> Floats | cp.Parameter:
     """Return checked virtual costs, or a parameter that takes only such."""
     if not isinstance(given, cp.Parameter):
         return _costs("virtual_costs", given)
@@ -459,12 +396,9 @@ def _given_costs(given: ArrayLike | cp.Parameter | None) -> NDArray[np.float64] 
     return given
 
 
-def _costs(name: str, values: ArrayLike | None) -> NDArray[np.float64]:
+def _costs(name: str, values: ArrayLike | None) -> Floats:
     """Return ``values`` as a read-only vector of finite numbers >= 0."""
-    try:
-        costs = np.array(values, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise SellersError(f"{name} must be numbers: {where_no_number(values)}") from None
+    costs = np.array(checked_numbers(name, values, SellersError))
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(
             f"{name} has shape {costs.shape}; give one number for each of at least one seller"
@@ -477,24 +411,3 @@ def _costs(name: str, values: ArrayLike | None) -> NDArray[np.float64]:
         )
     costs.flags.writeable = False
     return costs
-
-
-def _ids(ids: Any, m: int) -> Any:
-    """Return the sellers' names, checked to be m and distinct."""
-    if ids is None:
-        return range(m)
-    try:
-        names = list(ids)
-        forms = forms_of(names)
-        distinct = len(set(forms))
-    except TypeError:
-        raise SellersError(f"ids must be a list of names or numbers, got {ids!r}") from None
-    except ParameterError as error:
-        raise SellersError(str(error)) from None
-    if len(names) != m:
-        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
-    if distinct != m:
-        twice = Counter(forms).most_common(1)[0][0]
-        raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
-    warn_of_lookalikes(forms)
-    return tuple(names)

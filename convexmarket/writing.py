@@ -5,37 +5,28 @@ file that was there before keeps its name until the new one takes it, so that at
 when the process is killed, there is a complete file, the former or the new one. What a killed
 process leaves are hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads.
 
-Nothing is written over what is not of its own kind, nor among the files of a database. A file that
-takes another's place takes its mode and owner, too.
+A file that takes another's place takes its mode and owner, too.
 """
 
 from __future__ import annotations
 
-import codecs
-import csv
 import os
-import re
 import secrets
 import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from convexmarket.errors import DataError, ParameterError
 
 __all__ = [
-    "CSV",
-    "JSON",
     "MARKET_FILE",
-    "PARQUET",
     "Content",
     "check_place",
     "keep_access",
-    "kind_of",
     "sync_folder",
     "write_together",
 ]
@@ -44,32 +35,14 @@ __all__ = [
 Content: TypeAlias = bytes | Callable[[Any], Any]
 
 
-#: Kinds of files, as messages call them.
-CSV, JSON, PARQUET = "a CSV table", "JSON", "a Parquet table"
-#: What files that are no text begin with.
-_BEGINNINGS = {
-    b"SQLite format 3\0": "an SQLite database",
-    b"\x89PNG": "a PNG picture",
-    b"\x1f\x8b": "a gzip archive",
-    b"PK\x03\x04": "a ZIP archive",
-    b"%PDF": "a PDF document",
-    b"PAR1": PARQUET,
-}
-_BEGINNING_OF_A_MODEL = re.compile(rb"PK\x03\x04.{26}document\.npy", re.DOTALL)
-_FIRST_BYTES = 8_192
-_SEPARATORS = ",;\t|"
-#: JSON that is more to its owner than another file of JSON.
-_FORMAT = re.compile(r'\{\s*"format":\s*"(convexmarket-(?:model|results))\b')
-#: The database of an online market; the folder that it lies in is the market's own.
+#: The database of an online market, in the market's folder.
 MARKET_FILE = "market.sqlite"
-#: What SQLite, and this package, call the files next to a database.
-_BESIDE_A_DATABASE = re.compile(r"(.+)(-journal|-wal|-shm|\.turns|\.closing)", re.DOTALL)
 #: Of a file that only its owner may read.
 _PRIVATE = 0o600
 
 
 def write_together(
-    contents: Mapping[Path, Content], *, private: bool = False, force: bool = False
+    contents: Mapping[Path, Content], *, private: bool = False, force: bool = True
 ) -> None:
     """Write several files so that all of them appear, or none of them changes.
 
@@ -79,13 +52,13 @@ def write_together(
     private : bool, default False
         Whether only their owner may read files that were not there before. The others keep their
         mode and owner.
-    force : bool, default False
-        Whether files of another kind may be replaced, and files written among those of a database.
+    force : bool, default True
+        Whether existing files may be replaced; commands pass their ``--force``.
 
     Raises
     ------
     ParameterError
-        If a file of another kind is in the place of one, or a database's are around it.
+        If a file exists and may not be replaced.
     DataError
         If the disk is full, or a file may not be written; everything is as it was before.
     """
@@ -98,7 +71,7 @@ def write_together(
             with _naming(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(fresh[path], content, private)
-                _check_free(path, kind_of(fresh[path]), force=force)
+                _check_free(path, str(path), force=force)
                 keep_access(path, fresh[path])
         for path in contents:
             with _naming(path):
@@ -120,41 +93,31 @@ def write_together(
 
 
 def check_place(
-    path: Path,
-    option: str = "--out",
-    *,
-    folder: bool = False,
-    kind: str | None = None,
-    force: bool = False,
+    path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
-    """Refuse, before any work, what could not be written in the end; leave nothing behind.
+    """Refuse a place that cannot be written, before any work; leave nothing behind.
 
     Parameters
     ----------
     path : pathlib.Path
         A file that will be written.
     option : str
-        Where it was named.
+        The option that names it.
     folder : bool
         Whether it is a folder instead that will be replaced whole.
-    kind : str, optional
-        What the file will be, :data:`CSV` or :data:`JSON`.
     force : bool, default False
-        As for :func:`write_together`.
+        Whether an existing file may be replaced.
 
     Raises
     ------
     ParameterError
-        If the path is that of a folder and no folder is to be written, a file of another kind is
-        there, it lies among the files of a database, or a file cannot be made where its folder is,
-        or would be.
+        If the path is a folder and a file will be written, a file exists without ``force``, the
+        path is a device or a pipe, or no file can be made in its folder.
     """
-    if path.is_dir() and not folder:
-        raise ParameterError(f"{option} {path} is a folder; name a file in it")
-    if folder:
-        _check_apart(path, f"{option} {path}", "name another folder", force=force)
-    else:
-        _check_free(path, kind, option, force=force)
+    if not folder:
+        if path.is_dir():
+            raise ParameterError(f"{option} {path} is a folder; name a file in it")
+        _check_free(path, f"{option} {path}", force=force)
     place = path.resolve() if folder else path.absolute()
     for where in (place, place.parent) if place.is_dir() else (place.parent,):
         while not os.path.lexists(where):
@@ -168,80 +131,12 @@ def check_place(
             ) from error
 
 
-def kind_of(path: Path) -> str:
-    """Say what the first bytes of a file show it to be; nothing of an empty file, or of none.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            start = file.read(_FIRST_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    if not start:
-        return ""
-    if _BEGINNING_OF_A_MODEL.match(start):
-        return "a saved model"
-    for beginning, kind in _BEGINNINGS.items():
-        if start.startswith(beginning):
-            return kind
-    try:
-        # What is cut off may be within a character.
-        text = codecs.getincrementaldecoder("utf-8-sig")().decode(start).lstrip()
-    except UnicodeDecodeError:
-        return "no text"
-    if "\0" in text:
-        return "no text"
-    if text.startswith(("{", "[")):
-        found = _FORMAT.match(text)
-        return f"JSON of the format {found[1]!r}" if found else JSON
-    if text.startswith("<"):
-        return "HTML or XML"
-    return CSV if _is_table(text, whole=len(start) < _FIRST_BYTES) else "text that is no table"
-
-
-def _is_table(text: str, whole: bool) -> bool:
-    """Say whether the rows of a text have two fields or more, all of them as many."""
-    for separator in _SEPARATORS:
-        try:
-            rows = [
-                row for row in csv.reader(StringIO(text, newline=""), delimiter=separator) if row
-            ]
-        except csv.Error:
-            continue
-        widths = {len(row) for row in (rows if whole or len(rows) < 2 else rows[:-1])}
-        if len(widths) == 1 and widths.pop() > 1:
-            return True
-    return False
-
-
-def _check_free(path: Path, kind: str | None, option: str = "", *, force: bool) -> None:
-    """Refuse a place where something else is than what will be written."""
-    place = f"{option} {path}".strip()
-    remedy = "name another file, or give --force" if option else "name another file"
+def _check_free(path: Path, place: str, *, force: bool) -> None:
+    """Refuse to replace a device, a pipe, or a file without ``force``."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise ParameterError(f"{place} is a device or a pipe; name a file")
-    _check_apart(path, place, remedy, force=force)
-    if force:
-        return
-    found = kind_of(path)
-    if kind and found and found != kind:
-        raise ParameterError(f"{place} is {found}, and {kind} would take its place; {remedy}")
-    beside = _BESIDE_A_DATABASE.fullmatch(path.name)
-    if beside and kind_of(path.with_name(beside[1])) == "an SQLite database":
-        raise ParameterError(f"{place} belongs to the database {beside[1]}; {remedy}")
-
-
-def _check_apart(path: Path, place: str, remedy: str, *, force: bool) -> None:
-    """Refuse the folder of an online market."""
-    folders = path.absolute().parent, path.resolve().parent
-    if not force and any((folder / MARKET_FILE).exists() for folder in folders):
-        raise ParameterError(
-            f"{place} lies in the folder of an online market, which is the market's own; {remedy}"
-        )
+    if not force and os.path.lexists(path):
+        raise ParameterError(f"{place} exists; pass --force to replace it, or name another file")
 
 
 def keep_access(former: Path, fresh: Path) -> None:

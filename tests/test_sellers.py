@@ -316,22 +316,22 @@ BAD = {
     "rows of different lengths": (
         lambda: cm.Sellers([[0.2], [0.3, 0.4]], uniform()),
         SellersError,
-        "sensitivities must be numbers",
+        "sensitivities must hold numbers",
     ),
     "words": (
         lambda: cm.Sellers(["cheap", "dear"], uniform()),
         SellersError,
-        "sensitivities must be numbers: row 0 is not a number",
+        "sensitivities must hold numbers: row 0 is not a number",
     ),
     "None among them": (
         lambda: cm.Sellers(virtual_costs=[0.2, None]),
         SellersError,
-        r"virtual_costs\[1\] is nan|virtual_costs must be numbers",
+        r"virtual_costs\[1\] is nan|virtual_costs must hold numbers",
     ),
     "complex numbers": (
         lambda: cm.Sellers(virtual_costs=[1j]),
         SellersError,
-        "virtual_costs must be numbers",
+        "virtual_costs must hold numbers",
     ),
     "NaN": (
         lambda: cm.Sellers([0.2, np.nan], uniform()),

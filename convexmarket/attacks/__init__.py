@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, check_count, check_share, where_no_number
+from convexmarket.arguments import aligned, check_count, check_share, checked_numbers
 from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.learner import audit_learner
 from convexmarket.attacks.objective import audit_objective
@@ -168,10 +168,8 @@ def _check_arguments(run: Callable[..., PrivacyAudit], arguments: dict[str, Any]
 
 def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
     """Return finite rows and their labels."""
-    try:
-        matrix, labels = np.array(X, dtype=np.float64), np.array(y)
-    except (TypeError, ValueError):
-        raise DataError(f"X must hold numbers: {where_no_number(X)}") from None
+    matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
+    labels = np.array(y)
     if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
         raise DataError(
             f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}"

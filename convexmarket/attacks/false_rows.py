@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import check_count, checked_numbers
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.protocol import unfitted
 from convexmarket.privacy import Simulation
 
@@ -70,6 +70,8 @@ def false_rows(
     ------
     ParameterError
         If there are fewer rows than liars.
+    DataError
+        If rows or labels are not numbers.
 
     Examples
     --------
@@ -83,8 +85,8 @@ def false_rows(
     >>> list(found.columns)
     ['liars', 'share', 'honest', 'flipped', 'against', 'bound']
     """
-    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    granted = np.broadcast_to(np.asarray(epsilon, dtype=np.float64), labels.shape)
+    rows, labels = checked_numbers("X", X, DataError), checked_numbers("y", y, DataError)
+    granted = np.broadcast_to(checked_numbers("epsilon", epsilon), labels.shape)
     check_count("draws", draws)
     if not all(0 < count <= labels.size for count in liars):
         raise ParameterError(f"liars must be between 1 and {labels.size} rows, got {liars!r}")

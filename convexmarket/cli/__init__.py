@@ -51,7 +51,7 @@ EXAMPLES = f"""
 
 [bold]Change a part of it[/bold] without editing the file:
 
-  convexmarket run problems/wdbc.toml --set objective.cap=2 --out reports/capped
+  convexmarket run problems/wdbc.toml --set objective.cap=2 --out out/capped
 
 [bold]Buy from people of a table[/bold] of your own:
 
@@ -73,11 +73,11 @@ EXAMPLES = f"""
 
 [bold]Write a report again[/bold] from its results, without running anything:
 
-  convexmarket report reports/wdbc
+  convexmarket report out/wdbc
 
 [bold]See what changed[/bold] from one run to another:
 
-  convexmarket diff reports/wdbc reports/capped
+  convexmarket diff out/wdbc out/capped
 
 [bold]Compare solvers[/bold] on the subproblems of problem files:
 
@@ -99,7 +99,7 @@ RUN_EXAMPLES = """
 
   convexmarket run problems/wdbc.toml --set objective.gamma=[0.001,0.01] --set learner.draws=5
 
-  convexmarket run problems/synthetic.toml --set data.n_sellers=5000 --jobs -1 --out reports/big
+  convexmarket run problems/synthetic.toml --set data.n_sellers=5000 --jobs -1 --out out/big
 
 The report is a folder: index.html opens in any browser, without a network.
 """
@@ -182,7 +182,7 @@ def run(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for the report.", show_default="reports/<file's name>"),
+        typer.Option("--out", help="Folder for the report.", show_default="out/<file's name>"),
     ] = None,
     jobs: Annotated[
         int | None,
@@ -215,7 +215,7 @@ def run(
                 "many jobs run",
                 highlight=False,
             )
-        target = folder or Path("reports", file.stem)
+        target = folder or Path("out", file.stem)
         check_replaceable(target.resolve())
         check_place(target, folder=True)
         if isinstance(problem, SolverStudyProblem):
@@ -283,10 +283,10 @@ def price(
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a list."""
-    from convexmarket.lab.lists.offers import certificate_of, price_offers
+    from convexmarket.deal import certificate_of, price_offers
     from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
-    from convexmarket.writing import CSV, JSON, PARQUET, check_place
+    from convexmarket.writing import check_place
 
     with errors_in_one_line(), err.status("") as status:
         if (gamma is None) == (budget is None):
@@ -308,8 +308,7 @@ def price(
                 raise ParameterError(
                     "--dask takes --gamma, and no groups; the rest is for lists in one memory"
                 )
-            from convexmarket.lab.lists.parted_offers import price_parts
-            from convexmarket.partitions import workers
+            from convexmarket.partitions import price_parts, workers
 
             check_place(offers_file, folder=True)
             with workers(dask, trust_scheduler=trust_scheduler):
@@ -329,9 +328,8 @@ def price(
             out.print(*certificate_summary(certificate), sep="\n")
             out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
             return
-        kind = PARQUET if offers_file.suffix == ".parquet" else CSV
-        check_place(offers_file, kind=kind, force=force)
-        check_place(certificate_of(offers_file), kind=JSON, force=force)
+        check_place(offers_file, force=force)
+        check_place(certificate_of(offers_file), force=force)
         offers = price_offers(
             file,
             parse_prior(prior),
@@ -376,13 +374,13 @@ def schema(
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.lab.problem.loading import json_schema
     from convexmarket.lab.report.results import results_schema
-    from convexmarket.writing import JSON, check_place, write_together
+    from convexmarket.writing import check_place, write_together
 
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
     if file is None:
         sys.stdout.write(text)
         return
     with errors_in_one_line():
-        check_place(file, kind=JSON, force=force)
+        check_place(file, force=force)
         write_together({file: text.encode("utf-8")}, force=force)
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)

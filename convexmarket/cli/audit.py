@@ -57,13 +57,13 @@ def audit_command(
 ) -> None:
     """Attack the privacy guarantees of every learner and release."""
     from convexmarket.lab.privacy_audits import audit_mechanisms, audit_table
-    from convexmarket.writing import CSV, JSON, check_place, write_together
+    from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):
             raise ParameterError(f"--out {file}; give a name that ends in .csv or .json")
         if file is not None:
-            check_place(file, kind=CSV if file.suffix == ".csv" else JSON, force=force)
+            check_place(file, force=force)
         with progress_bars() as advance:
             audits = audit_mechanisms(
                 seed, advance, mechanisms=mechanisms or (), found=None if err.is_terminal else _tell

@@ -30,7 +30,7 @@ COMPARE_EXAMPLES = """
 
   convexmarket compare problems/*.toml --solvers exact,CLARABEL,ECOS,SCS,OSQP,HIGHS \
 --formulations primal,dual,projection --sizes 100,1000,10000 --seeds 5 \
---settings default,low,high --out reports/study
+--settings default,low,high --out out/study
 
   convexmarket compare problems/wdbc.toml --classes allocation --plugin MINE=mypackage.solver:Mine
 
@@ -88,7 +88,7 @@ def compare(
         str, typer.Option(help="default (what CVXPY asks), solver-default, low, mid, high.")
     ] = "default",
     folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
-        "reports/study"
+        "out/study"
     ),
     seconds: Annotated[float, typer.Option("--time-limit", help="Seconds that a run has.")] = 60.0,
     megabytes: Annotated[

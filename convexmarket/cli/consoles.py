@@ -11,11 +11,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.segment import Segment
 
-from convexmarket.cli.ending import INTERRUPTED, WRONG, reason
+from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
 from convexmarket.errors import ConvexMarketError
-from convexmarket.starting import interrupts_as_usual
 
 __all__ = [
     "REPORTS_TELL",
@@ -62,7 +61,7 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Write over a file of another kind, and in a market's folder.",
+        help="Replace an existing file.",
     ),
 ]
 
@@ -70,16 +69,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print what was found as JS
 
 
 class PlainConsole(Console):
-    """A console whose texts may hold names that came from files.
+    """A console that shows texts from files: every command prints through it."""
 
-    A terminal would obey the control characters in them.
-    """
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """Return text to show, without what a terminal would obey."""
+    def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+        """Go through what is shown, without characters of its texts that a terminal would obey."""
         from convexmarket.lab.report.words import printable
 
-        return super().render_str(printable(text), **options)
+        for text, style, control in super().render(*arguments, **options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 out = PlainConsole()
@@ -95,10 +92,7 @@ def print_json(found: Any) -> None:
 
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn our own errors into a message and exit code 2; others are bugs and pass.
-
-    A command enters it once what it needs is loaded, and can be interrupted as usual from then on.
-    """
+    """Turn our own errors into a message and exit code 2; others are bugs and pass."""
     interrupts_as_usual()
     try:
         yield

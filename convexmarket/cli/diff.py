@@ -15,11 +15,11 @@ __all__ = ["DIFF_EXAMPLES", "diff_command"]
 DIFF_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket diff reports/wdbc reports/capped
+  convexmarket diff out/wdbc out/capped
 
-  convexmarket diff old/results.json new/results.json --out reports/what-changed
+  convexmarket diff old/results.json new/results.json --out out/what-changed
 
-  convexmarket diff reports/wdbc again --tolerance 1e-6 --exit-code
+  convexmarket diff out/wdbc again --tolerance 1e-6 --exit-code
 
 Timings and memory are never a difference: they are compared by ratios.
 """
@@ -42,12 +42,14 @@ def diff_command(
     from convexmarket.lab import write_report
     from convexmarket.lab.report.diff import diff_results
     from convexmarket.lab.report.diff_report import diff_summary
+    from convexmarket.lab.report.render import check_replaceable
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if folder is not None:
             for source in (a, b):
                 _keep_apart(folder, source)
+            check_replaceable(folder.resolve())
             check_place(folder, folder=True)
         found = diff_results(a, b, tolerance)
         page = None if folder is None else write_report(found, folder, formats)

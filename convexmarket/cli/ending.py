@@ -6,11 +6,10 @@ docs/failures.md says what each code means and what a command leaves behind.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
-
-from convexmarket.starting import INTERRUPTED
 
 __all__ = [
     "BUG",
@@ -19,6 +18,7 @@ __all__ = [
     "PARTLY",
     "READER_GONE",
     "WRONG",
+    "interrupts_as_usual",
     "memory_ended",
     "reason",
     "run_to_the_end",
@@ -28,6 +28,7 @@ DONE = 0
 BUG = 1
 WRONG = 2
 PARTLY = 3
+INTERRUPTED = 130
 READER_GONE = 141
 
 DEFECT = (
@@ -39,7 +40,8 @@ DEFECT = (
 def reason(error: OSError) -> str:
     """Say in a line what the system refused, and where if it told."""
     why = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {why}" if error.filename else why
+    line = f"{error.filename}: {why}" if error.filename else why
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 def memory_ended(error: MemoryError) -> str:
@@ -50,6 +52,8 @@ def memory_ended(error: MemoryError) -> str:
 
 def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
     """Run the command line, and exit with the code that says how it ended."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
     _settle_streams()
     output = _output()
     try:
@@ -72,6 +76,20 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
         print(DEFECT, file=sys.stderr)
         code = BUG
     sys.exit(_flushed(code))
+
+
+def interrupts_as_usual() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again, once a command has loaded what it needs."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(*_: object) -> None:
+    """End the process: libraries that are interrupted while they load raise other errors."""
+    try:
+        os.write(2, b"stopped while loading; nothing was done\n")
+    finally:
+        os._exit(INTERRUPTED)
 
 
 def _output() -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from convexmarket.cli.consoles import AsJson, Force, errors_in_one_line, out, print_json
-from convexmarket.errors import ParameterError
+from convexmarket.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,20 +167,20 @@ def record(
     ] = None,
 ) -> None:
     """Write down what the sellers of a list sold: all of it, or nothing."""
-    from convexmarket.lab.lists.ledger_list import record_list
+    from convexmarket.data.lists import digest, read_sales
     from convexmarket.ledger import Ledger
 
     with errors_in_one_line(), Ledger(path) as ledger:
-        sales, rows = record_list(
-            ledger,
-            file,
-            release,
-            again=again,
-            id_column=id_column,
-            epsilon_column=epsilon_column,
-            price_column=price_column,
-        )
-    _say(f"Recorded {sales:,} sales of {rows:,} sellers listed")
+        if ledger.of_market:
+            raise DataError(
+                f"{path} is an online market's, which writes a sale when an offer is accepted:"
+                " record lists in a ledger of their own"
+            )
+        table = read_sales(file, id_column, epsilon_column, price_column)
+        source = None if again else f"sha256:{digest(file)}"
+        columns = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
+        sales = ledger.sell(*columns, release=release, source=source)
+    _say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
 
 
 @ledger_app.command(epilog=SHOW_EXAMPLES)
@@ -190,7 +190,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Say what was sold, what is spent, by which releases, and who has the least left."""
-    from convexmarket.lab.report.ledger_terminal import (
+    from convexmarket.cli.ledger_terminal import (
         ledger_state,
         ledger_tables,
         seller_state,
@@ -215,13 +215,13 @@ def export(
 ) -> None:
     """Write a table of the ledger, at once or not at all."""
     from convexmarket.ledger import Ledger
-    from convexmarket.writing import CSV, JSON, check_place, write_together
+    from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
         if file.suffix.lower() not in (".csv", ".json"):
             raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
         is_csv = file.suffix.lower() == ".csv"
-        check_place(file, kind=CSV if is_csv else JSON, force=force)
+        check_place(file, force=force)
         with Ledger(path) as ledger:
             if file.exists() and file.samefile(ledger.path):
                 raise ParameterError(f"--out {file} is the ledger itself; name another file")
@@ -235,15 +235,16 @@ def export(
 def backup(
     path: Place,
     file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+    force: Force = False,
 ) -> None:
     """Copy the ledger, while it is in use."""
     from convexmarket.ledger import Ledger
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file, force=True)  # what gives way to a backup, the backup knows
+        check_place(file, force=force)
         with Ledger(path) as ledger:
-            ledger.backup(file)
+            ledger.backup(file, force=force)
     _say(f"Wrote {file}")
 
 

@@ -26,7 +26,7 @@ from convexmarket.cli.consoles import (
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
-    from convexmarket.lab.kinds.online_market.stream import Answer
+    from convexmarket.online.lists import Answer
     from convexmarket.online.market import Offer
 
 
@@ -118,7 +118,7 @@ CLOSE_EXAMPLES = """
 
   convexmarket online close market
 
-  convexmarket online close market --lapse --out reports/clinic --open
+  convexmarket online close market --lapse --out out/clinic --open
 
 The model is trained once, on the rows of those who accepted, and kept in the market. Closing \
 again writes the report again, with the same model: a second one would spend the guarantees twice.
@@ -155,9 +155,9 @@ def open_(
     ] = None,
 ) -> None:
     """Check a problem file and all it names, and open its market."""
+    from convexmarket.cli.online_terminal import terms_table
     from convexmarket.lab.kinds.online_market.market import open_market
     from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
-    from convexmarket.lab.kinds.online_market.terminal import terms_table
     from convexmarket.lab.problem.loading import load_problem
 
     with errors_in_one_line():
@@ -237,22 +237,25 @@ def _quote_list(
     sensitivity_column: str | None,
     force: bool,
 ) -> None:
-    from convexmarket.lab.kinds.online_market.stream import quote_list, write_offers
-    from convexmarket.lab.kinds.online_market.terminal import list_words
+    from convexmarket.cli.online_terminal import list_words
+    from convexmarket.data.csv_cells import write_csv
+    from convexmarket.online.lists import quote_list
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.writing import CSV, check_place
+    from convexmarket.writing import check_place, write_together
 
     clash = offers_file is not None and offers_file.exists() and file.exists()
     if offers_file is not None and clash and offers_file.samefile(file):
         raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
     if offers_file is not None:
-        check_place(offers_file, kind=CSV, force=force)
+        check_place(offers_file, force=force)
     with OnlineMarket(folder) as market, progress_bars() as advance:
         quoted = quote_list(market, file, id_column, sensitivity_column, advance)
         expected = market.policy.expected_sellers
     out.print(list_words(quoted))
     if offers_file is not None:
-        write_offers(quoted.offers, offers_file, force=force)
+        write_together(
+            {offers_file: lambda file: write_csv(quoted.offers, file)}, private=True, force=force
+        )
         out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
     if quoted.turned_away:
         err.print(
@@ -289,7 +292,7 @@ def decline(
 def _answer(
     folder: Path, answer: Answer, seller: str | None, file: Path | None, id_column: str | None
 ) -> None:
-    from convexmarket.lab.kinds.online_market.stream import answer_list
+    from convexmarket.online.lists import answer_list
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line():
@@ -310,7 +313,7 @@ def _answer(
 @online_app.command(epilog=STATUS_EXAMPLES)
 def status(folder: Folder, as_json: AsJson = False) -> None:
     """Say how far a market is: sellers, privacy sold, payments, plans."""
-    from convexmarket.lab.kinds.online_market.terminal import market_state, status_tables
+    from convexmarket.cli.online_terminal import market_state, status_tables
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line(), OnlineMarket(folder) as market:
@@ -325,15 +328,16 @@ def status(folder: Folder, as_json: AsJson = False) -> None:
 def backup(
     folder: Folder,
     file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+    force: Force = False,
 ) -> None:
     """Copy the market's database, while it is in use."""
     from convexmarket.online.market import OnlineMarket
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file, force=True)  # what gives way to a backup, the backup knows
+        check_place(file, force=force)
         with OnlineMarket(folder) as market:
-            market.backup(file)
+            market.backup(file, force=force)
     out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -363,10 +367,11 @@ def close(
 ) -> None:
     """Train on what was sold, close the market for good, and write its report."""
     from convexmarket.lab import build_report, write_report
-    from convexmarket.lab.kinds.online_market.market import close_market, close_without_model
+    from convexmarket.lab.kinds.online_market.market import close_market
     from convexmarket.lab.report.render import check_replaceable
     from convexmarket.lab.report.terminal import summary
     from convexmarket.online.market import OnlineMarket
+    from convexmarket.online.release import close_without_model
     from convexmarket.writing import check_place
 
     target = folder / "report" if report is None else report
@@ -383,8 +388,7 @@ def close(
         return
     with errors_in_one_line():
         check_replaceable(target.resolve())  # before the market closes for good
-        own = target.resolve().parent == folder.resolve()
-        check_place(target, folder=True, force=own)
+        check_place(target, folder=True)
         with OnlineMarket(folder) as market, progress_bars() as advance:
             closed = close_market(
                 market,
@@ -419,6 +423,6 @@ def _with_list(**options: Any) -> None:
 
 
 def _say(offer: Offer) -> None:
-    from convexmarket.lab.kinds.online_market.terminal import offer_words
+    from convexmarket.cli.online_terminal import offer_words
 
     out.print(offer_words(offer), highlight=False, soft_wrap=True, markup=False)

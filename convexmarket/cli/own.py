@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convexmarket.cli.consoles import err, errors_in_one_line, out
+from convexmarket.cli.consoles import Force, err, errors_in_one_line, out
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
-    from convexmarket.lab.lists.drafts import Learnt
+    from convexmarket.lab.problem.drafts import Learnt
 
 __all__ = [
     "BUY_EXAMPLES",
@@ -119,18 +119,14 @@ def init_command(
     learns: Annotated[
         Learns | None, typer.Option(help="What is predicted.", show_default="as the label is")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    force: Force = False,
 ) -> None:
     """Write a problem file for a table of your own, to be completed by you."""
-    from convexmarket.lab.lists.drafts import draft_problem
+    from convexmarket.lab.problem.drafts import draft_problem
     from convexmarket.lab.problem.loading import UNDECLARED
     from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
-        if target.exists() and not force:
-            raise ParameterError(f"--out {target} is there already; name another, or give --force")
         check_place(target, force=force)
         wanted: Learnt | None = None if learns is None else learns.value
         draft = draft_problem(file, target.absolute().parent, wanted)
@@ -165,14 +161,13 @@ def buy_command(
     again: Annotated[
         bool, typer.Option("--again", help="Record a table that was recorded before.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over what was bought before.")
-    ] = False,
+    force: Force = False,
 ) -> None:
     """Buy from the people of a table: offers, a model and what proves them, in a folder."""
     from contextlib import nullcontext
 
-    from convexmarket.lab.lists.purchases import buy_from
+    from convexmarket.data.lists import digest
+    from convexmarket.lab.problem.buying import buy_from
     from convexmarket.lab.problem.loading import load_problem
     from convexmarket.ledger import Ledger
     from convexmarket.writing import check_place
@@ -180,15 +175,11 @@ def buy_command(
     with errors_in_one_line(), err.status("buying ...") as status:
         if again and books is None:
             raise ParameterError("--again goes with --ledger; leave it out")
-        page = target / "deal.md"
-        if page.exists() and not force:
-            raise ParameterError(
-                f"--out {target} holds what was bought before; name another folder, or give --force"
-            )
-        check_place(page)
+        for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
+            check_place(target / name, force=force)
         problem = load_problem(file, settings or [])
         with nullcontext() if books is None else Ledger(books) as ledger:
-            sale = buy_from(
+            deal, people = buy_from(
                 problem,
                 gamma=gamma,
                 budget=budget,
@@ -196,19 +187,24 @@ def buy_command(
                 at_least=shares_of(at_least),
             )
             status.update("writing ...")
-            recorded = None if ledger is None else sale.record(ledger, again=again)
-            sale.deal.report(target)
-    for sentence in sale.deal.statements():
+            recorded = None
+            if ledger is not None:
+                source = f"sha256:{digest(people.path)}"
+                recorded = deal.record(ledger, None if again else source)
+            deal.report(target)
+    for sentence in deal.statements():
         _say(sentence)
-    score = "R²" if sale.people.classes is None else "accuracy"
-    public = len(sale.people.parts["test"])
+    test = people.parts["test"]
+    labels = test[people.label]
+    score = "R²" if people.classes is None else "accuracy"
+    one = 0.0 if people.classes is None else labels.value_counts(normalize=True).max()
     _say(
-        f"On {public:,} public rows the model has {score} {sale.public_score:.3f}; one answer for "
-        f"all would have {sale.common_score:.3f}."
+        f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
+        f"one answer for all would have {one:.3f}."
     )
     if recorded is not None:
         _say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
-    _say(f"Wrote {page}")
+    _say(f"Wrote {target / 'deal.md'}")
 
 
 def _say(text: str) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from convexmarket.cli.compare import run_study
-from convexmarket.cli.consoles import Formats, err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Force, Formats, err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.ending import BUG, DONE, PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 
@@ -25,13 +25,13 @@ __all__ = ["REPORT_EXAMPLES", "report_command"]
 REPORT_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket report reports/wdbc
+  convexmarket report out/wdbc
 
-  convexmarket report reports/wdbc --formats csv,pdf --out somewhere/else
+  convexmarket report out/wdbc --formats csv,pdf --out somewhere/else
 
-  convexmarket report --index reports
+  convexmarket report --index reports --force
 
-  convexmarket report --all
+  convexmarket report --all --force
 
 The first two write a report again from its results.json, without running anything; the second \
 with its tables as CSV and its figures as PDF. The last one \
@@ -80,10 +80,12 @@ def report_command(
         bool | None, typer.Option("--rerun", help="Run every problem again.", show_default=False)
     ] = None,
     formats: Formats = "",
+    force: Force = False,
 ) -> None:
     """Write reports again from their results, without running what gave them."""
     from convexmarket.lab import rewrite_report
     from convexmarket.lab.report.index import write_index
+    from convexmarket.lab.report.render import check_replaceable
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
@@ -91,18 +93,21 @@ def report_command(
             raise ParameterError("give one of: the folder of a report, --index DIR, --all")
         if folder is None and target is not None:
             raise ParameterError("--out goes with the folder of a report")
+        if folder is not None and force:
+            raise ParameterError("--force goes with --index and --all")
         for name, given in (("problems", problems), ("reports", reports), ("rerun", rerun)):
             if given is not None and not everything:
                 raise ParameterError(f"--{name} goes with --all")
         if everything:
-            _all(problems or Path("problems"), reports or Path("reports"), bool(rerun))
+            _all(problems or Path("problems"), reports or Path("reports"), bool(rerun), force)
             return
         if target is not None:
+            check_replaceable(target.resolve())
             check_place(target, folder=True)
         if folder is not None:
             page = rewrite_report(folder, target, formats)
         elif index is not None:
-            page = write_index(index)
+            page = write_index(index, force=force)
     out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -132,19 +137,20 @@ def report_names(problems: Path) -> dict[str, Path]:
     return names
 
 
-def _all(problems: Path, reports: Path, rerun: bool) -> None:
+def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     """Write all reports and their index; what fails is told at the end, and by the exit code."""
     from convexmarket.lab.report.index import write_index
     from convexmarket.writing import check_place
 
     names = report_names(problems)
-    check_place(reports / "index.html", "--reports")
+    for name in ("index.html", "README.md"):
+        check_place(reports / name, "--reports", force=force)
     rendered = {} if rerun else _rendered(names, reports)
     outcomes = []
     for number, (name, file) in enumerate(names.items(), start=1):
         err.print(f"{number} of {len(names)}: {escape(name)}", highlight=False)
         outcomes.append(rendered.get(name) or _one(name, file, reports / name, rerun))
-    page = write_index(reports)
+    page = write_index(reports, force=force)
     out.print(_outcome_table(outcomes))
     done = [outcome.done for outcome in outcomes]
     out.print(

@@ -26,6 +26,7 @@ from convexmarket.arguments import (
     warn_user,
 )
 from convexmarket.data.columns import feature_columns
+from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = [
@@ -262,11 +263,11 @@ def from_csv(
     Parameters
     ----------
     path : str or path
-        A CSV file with a header.
+        A CSV or Parquet file, as for :func:`convexmarket.price`.
     target : str
         Name of the column of labels.
     classes : pair of labels
-        The public label set, as read by pandas; the second becomes 1, the first -1.
+        The public label set, texts or numbers; the second becomes 1, the first -1.
     random_state, fractions, data_norm
         As for :func:`wdbc`.
     features : sequence of str, optional
@@ -291,7 +292,7 @@ def from_csv(
     """
     if len(classes) != 2 or classes[0] == classes[1]:
         raise ParameterError(f"classes must be two different labels, got {classes!r}")
-    table = pd.read_csv(path)
+    table = read_table(str(path))
     if target not in table.columns:
         raise DataError(f"{path} has no column {target!r}; it has {', '.join(table.columns)}")
     unknown = int((~table[target].isin(list(classes))).sum())

@@ -16,9 +16,11 @@ from pandas.api.types import is_numeric_dtype, is_string_dtype
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from convexmarket.arguments import (
+    LARGEST,
+    SMALLEST,
     as_float,
     check_choice,
-    check_positives,
+    check_scales,
     is_iterable,
     is_number,
 )
@@ -222,7 +224,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def _check(self) -> None:
         check_choice("missing", self.missing, Missing)
         if self.data_norm is not None:
-            check_positives(data_norm=self.data_norm)
+            check_scales(data_norm=self.data_norm)
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise ParameterError(
                 "columns says what is public of each feature: {'age': (18, 100), 'smoker': ['no',"
@@ -284,10 +286,10 @@ def _check_column(name: str, public: object) -> None:
     """Refuse what is neither a range nor a list of categories."""
     if isinstance(public, tuple):
         low, high = map(as_float, public) if len(public) == 2 else (np.nan, np.nan)
-        if not -np.inf < low < high < np.inf:
+        if not (-LARGEST <= low < high <= LARGEST and high - low >= SMALLEST):
             raise ParameterError(
                 f"columns says {public!r} of {name!r}; a range is a pair (low, high) of numbers,"
-                " low < high"
+                " low < high, of moderate size"
             )
         return
     if isinstance(public, str) or not is_iterable(public) or not list(public):

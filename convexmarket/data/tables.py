@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from convexmarket.data.csv_format import encoding_of, numbers_in, separator_of
+from convexmarket.data.csv_rows import MOST_CELLS, numbers_in, read_texts
+from convexmarket.data.files import open_parquet
 from convexmarket.errors import DataError
 
-__all__ = ["as_frame", "read_table"]
+__all__ = ["as_frame", "read_parquet", "read_table"]
 
 
 def as_frame(table: Any) -> pd.DataFrame:
@@ -50,7 +52,8 @@ def read_table(table: Any) -> pd.DataFrame:
     ----------
     table : path, or what :func:`as_frame` takes
         A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose
-        separator and decimal commas are recognised.
+        separator and decimal commas are recognised. A CSV column in which each filled cell is a
+        number is numbers; a column without a name is left out.
 
     Raises
     ------
@@ -60,26 +63,44 @@ def read_table(table: Any) -> pd.DataFrame:
     if not isinstance(table, str | PathLike):
         return as_frame(table)
     path = Path(table)
-    try:
-        if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        return _csv(path)
-    except UnicodeError as error:
-        raise DataError(f"{path} cannot be read as text: {error}; save it as UTF-8") from error
-    except (OSError, ValueError, ImportError) as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from error
+    if path.suffix == ".parquet":
+        with open_parquet(path) as stored:
+            return stored.read().to_pandas()
+    texts = read_texts(path)
+    columns = {name: _typed(texts[name]) for name in texts if name}
+    return pd.DataFrame(columns).reset_index(drop=True)
 
 
-def _csv(path: Path) -> pd.DataFrame:
-    """Return the table of a CSV file; a column in which each filled cell is a number is numbers."""
-    with path.open("rb") as file:
-        encoding = encoding_of(file.read(4))
-    with path.open(encoding=encoding, newline="") as text:
-        separator = separator_of(text)
-    table = pd.read_csv(path, sep=separator, encoding=encoding)
-    for name in table.select_dtypes(exclude=["number", "bool"]):
-        filled = table[name].dropna()
-        numbers = numbers_in(filled)
-        if len(filled) and numbers.notna().all():
-            table[name] = numbers.reindex(table.index)
-    return table
+def _typed(texts: pd.Series[Any]) -> pd.Series[Any]:
+    """Convert a column of texts to numbers if each filled cell is one; empty cells are missing."""
+    filled = texts[texts.str.strip() != ""]
+    numbers = numbers_in(filled)
+    if filled.empty or numbers.isna().any():
+        return filled.reindex(texts.index)
+    if len(filled) == len(texts) and filled.str.fullmatch(r"\s*-?[0-9]{1,18}\s*").all():
+        return filled.astype("int64")
+    return numbers.reindex(texts.index)
+
+
+def read_parquet(path: str | Path, choose: Callable[[list[str]], Sequence[str]]) -> pd.DataFrame:
+    """Read columns of a Parquet file; the index counts the rows from 1.
+
+    Parameters
+    ----------
+    path : path
+    choose : callable
+        From the names of all columns to those of the columns to read.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or is too large to be held in memory.
+    """
+    with open_parquet(path) as stored:
+        names = list(choose(stored.schema_arrow.names))
+        if stored.metadata.num_rows * len(names) > MOST_CELLS:
+            raise DataError(
+                f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells"
+            )
+        frame = stored.read(columns=names).to_pandas(ignore_metadata=True)[names]
+    return frame.set_axis(pd.RangeIndex(1, len(frame) + 1))

@@ -24,8 +24,8 @@ from convexmarket.arguments import (
     check_choice,
     check_positive,
     check_share,
+    checked_numbers,
     labels_of,
-    where_no_number,
 )
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market
@@ -233,12 +233,10 @@ class JointMarket:
 
 
 def _checked_data(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
-    try:
-        rows, labels = np.array(X, dtype=float), np.array(y, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        found = {name: where_no_number(values) for name, values in (("X", X), ("y", y))}
-        wrong = "; ".join(f"{name}: {where}" for name, where in found.items() if where)
-        raise DataError(f"X and y must hold numbers: {wrong}") from None
+    rows, labels = (
+        np.array(checked_numbers(name, values, DataError, truth_values=True))
+        for name, values in (("X", X), ("y", y))
+    )
     if rows.ndim != 2 or rows.shape[0] != n_sellers or rows.shape[1] == 0:
         raise DataError(
             f"X has shape {rows.shape}; give one row of features for each of {n_sellers} sellers"

@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import platform
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from convexmarket.deal import versions
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.base import ProblemModel, ProblemSource
 
-__all__ = ["package_version", "problem_file", "problem_source", "provenance_of", "versions"]
-
-_LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
-_SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
-
-
-@cache
-def package_version(name: str = "convexmarket") -> str:
-    """Return the installed version of a distribution, or say that it is not installed."""
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def versions() -> dict[str, Any]:
-    """Return what a result depends on beside its problem, as plain values for JSON."""
-    return {
-        "convexmarket": package_version(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        **{name: package_version(name) for name in _LIBRARIES + _SOLVERS},
-    }
+__all__ = ["problem_file", "problem_source", "provenance_of"]
 
 
 def problem_file(problem: ProblemModel) -> dict[str, Any] | None:

@@ -40,6 +40,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
+from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.claims import Claim
 from convexmarket.lab.problem.base import ProblemModel
@@ -247,12 +248,15 @@ def _unpacked(name: str, rows: RowsElsewhere, folder: Path | None) -> pd.DataFra
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(group).total_byte_size for group in groups)
         if size > LARGEST_FILE:
-            raise ValueError(
-                f"unpacked it has {size:,} bytes, and at most {LARGEST_FILE:,} are read"
+            raise DataError(
+                f"{rows.parquet}: unpacked it has {size:,} bytes, and at most {LARGEST_FILE:,} are "
+                "read"
             )
         frame = file.read().to_pandas()
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError) as error:
-        raise DataError(f"{rows.parquet}: {error}") from None
+    except Exception as error:  # pyarrow raises errors of a dozen types, which may quote cells
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{rows.parquet} cannot be read ({type(error).__name__})") from None
     if list(frame.columns) != rows.columns or [str(kind) for kind in frame.dtypes] != rows.dtypes:
         raise DataError(f"{rows.parquet} has other columns than {name}, or of other dtypes")
     return frame
@@ -261,10 +265,7 @@ def _unpacked(name: str, rows: RowsElsewhere, folder: Path | None) -> pd.DataFra
 def read_bytes(file: Path) -> bytes:
     """Read a whole file, unless it is larger than any report's."""
     try:
-        size = file.stat().st_size
-        if size > LARGEST_FILE:
-            raise DataError(f"{file} has {size:,} bytes, and at most {LARGEST_FILE:,} are read")
-        return file.read_bytes()
+        return read_limited(file, LARGEST_FILE)
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}; give the folder of a report") from None
 

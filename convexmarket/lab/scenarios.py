@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from convexmarket.data.datasets import MarketData, correlate
 from convexmarket.errors import ProblemFileError
-from convexmarket.lab.lists.people import REPORTED, People, read_people
 from convexmarket.lab.problem.classification import ClassificationMarket
 from convexmarket.lab.problem.market import SellersTable
 from convexmarket.lab.problem.own import OwnTable
+from convexmarket.lab.problem.people import REPORTED, People, read_people
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers

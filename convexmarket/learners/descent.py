@@ -17,7 +17,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_count, check_positives
+from convexmarket.arguments import aligned, check_count, check_scales
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
@@ -29,6 +29,7 @@ from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import gaussian_shift
 from convexmarket.privacy.discrete import discrete_gaussian
 from convexmarket.privacy.guarantee import WEAK, Guarantee
+from convexmarket.privacy.lattice import LENGTH_ROUNDING, MOST_STEPS, clipped_steps
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 from convexmarket.privacy.selection import warn_of_search
 
@@ -37,7 +38,7 @@ __all__ = ["NoisyDescent"]
 Floats = NDArray[np.float64]
 
 DEVIATION = 2**36  # of the noise, in whole numbers: what rounding costs is far below
-ROUNDING = 1e-6  # relative; more than what a clipped length or a shift is off by
+ROUNDING = LENGTH_ROUNDING  # relative; more than a clipped length or a shift is off by
 
 
 class NoisyDescent(ClassifierMixin, BaseEstimator):
@@ -141,7 +142,8 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X, y, epsilon, rows, accountant, random_state
-            As for :class:`PrivateLogisticRegression`. Rows need no bound.
+            As for :class:`PrivateLogisticRegression`. Rows need no bound: entries beyond 1e150 in
+            size are clipped to it, and those below 1e-150 are 0.
 
         Returns
         -------
@@ -197,7 +199,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         if self.hidden != 0:
             check_count("hidden", self.hidden)
         check_count("steps", self.steps)
-        check_positives(max_norm=self.max_norm, clip=self.clip)
+        check_scales(max_norm=self.max_norm, clip=self.clip)
         check_delta(self.delta, positive=True, why="Gaussian noise needs one")
         check_classes(self.classes)
         if self.classes is None:
@@ -230,6 +232,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         deviation = np.sqrt(float(DEVIATION) ** 2 - 9.0)
         shift = gaussian_shift(granted.positive, self.delta) * deviation / np.sqrt(self.steps)
         radii = np.maximum(shift * (1.0 - ROUNDING) - np.sqrt(size), 0.0) / 2.0 / (1.0 + ROUNDING)
+        radii = np.minimum(radii, MOST_STEPS / radii.size)
         if not radii.any():
             raise ParameterError(
                 f"epsilon is at most {granted.epsilon.max():g}, too little for {self.steps} steps "
@@ -245,27 +248,20 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         start = rng.normal(size=size) * bool(self.hidden) / np.sqrt(max(self.hidden, 1))
         total = radii.sum()
         noise = size * (DEVIATION / total) ** 2 if noisy else 0.0
-        rate = self.max_norm / (self.clip * np.sqrt(self.steps * (1.0 + noise)))
+        pace = self.max_norm / np.sqrt(self.steps * (1.0 + noise))
         parameters, mean = start, np.zeros(size)
         later = range(self.steps // 2, self.steps)
         for step in range(self.steps):
-            summed = self._contributions(X, signs, radii, parameters).sum(axis=0)
+            gradients = self._gradients(X, signs, parameters)
+            summed = clipped_steps(gradients, self.clip, radii).sum(axis=0)
             if noisy:
                 summed = summed + np.array(discrete_gaussian(DEVIATION, size, rng), dtype=np.int64)
-            moved = parameters - rate * self.clip * (summed / total) - start
+            moved = parameters - pace * (summed / total) - start
             parameters = start + moved * min(
                 1.0, self.max_norm / max(float(np.linalg.norm(moved)), 1e-9)
             )
             mean += parameters / len(later) * (step in later)
         return mean
-
-    def _contributions(
-        self, X: Floats, signs: Floats, radii: Floats, parameters: Floats
-    ) -> NDArray[np.int64]:
-        """Return each row's clipped gradient in whole numbers."""
-        gradients = self._gradients(X, signs, parameters)
-        lengths = np.maximum(np.linalg.norm(gradients, axis=1), self.clip)
-        return np.rint(gradients * (radii / lengths)[:, None]).astype(np.int64)
 
     def _margins(self, X: Floats, parameters: Floats) -> tuple[Floats, Floats]:
         """Return the margin of each row, and what the hidden units say."""

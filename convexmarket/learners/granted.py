@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,19 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
-from convexmarket.arguments import check_instance, where_no_number
+from convexmarket.arguments import (
+    LARGEST,
+    check_instance,
+    checked_numbers,
+    moderate,
+    numbers_of,
+    where_no_number,
+)
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.errors import DataError, DataTypeError, NotSupportedError, ParameterError
 from convexmarket.learners.parted import in_parts
 
-__all__ = ["Granted", "dense_rows", "without_cells"]
+__all__ = ["Granted", "dense_rows", "validated"]
 
 Vector = NDArray[np.float64]
 
@@ -68,12 +77,7 @@ class Granted:
                 "constructor's epsilon= does as well"
             )
         n_rows = _rows_of(X)
-        try:
-            array = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise ParameterError(
-                f"epsilon must be numbers, one per row or one for all: {where_no_number(given)}"
-            ) from None
+        array = checked_numbers("epsilon", given)
         if array.ndim == 0:
             array = np.full(n_rows, float(array))
         if array.shape != (n_rows,):
@@ -85,10 +89,14 @@ class Granted:
             raise ParameterError(
                 "epsilon must be nonnegative in every row: 0 is a row that is not to be used"
             )
+        if np.any(np.isfinite(array) & (array > LARGEST)):
+            raise ParameterError(
+                f"epsilon must be at most {LARGEST:g}; give smaller guarantees, or infinity for no"
+                " privacy"
+            )
         if np.isfinite(array).all():
-            with np.errstate(over="ignore"):
-                mean = array.sum() / max(np.count_nonzero(array), 1)
-            array = np.where(array < TRACE * mean, 0.0, array) if np.isfinite(mean) else array
+            mean = array.sum() / max(np.count_nonzero(array), 1)
+            array = np.where(array < TRACE * mean, 0.0, array)
         if not np.any(array):
             raise ParameterError(
                 "epsilon is 0 in every row, so there is no row to learn from; buy some privacy "
@@ -151,8 +159,10 @@ def _rows_of(X: Any) -> int:
         raise DataError("X is a Dask collection; pass convexmarket.partitions.rows(X)")
     try:
         n_rows = int(_num_samples(X))
-    except TypeError as error:
-        raise DataError(f"X must be a matrix of rows: {error}") from error
+    except TypeError:
+        n_rows = -1
+    if n_rows < 0:  # raised outside of the handler: scikit-learn quotes a single number
+        raise DataError(f"X must be a matrix of rows, got a {type(X).__name__} without rows")
     if n_rows == 0:
         raise DataError("Found array with 0 sample(s), X must have at least one row")
     return n_rows
@@ -162,12 +172,12 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     """Return rows, and labels where they are given, as scikit-learn validates them.
 
     A table becomes rows by the estimator's ``features`` where it has some, of the unit box or of
-    their ball.
+    their ball. Entries pass through :func:`~convexmarket.arguments.moderate`.
 
     Raises
     ------
     DataError
-        If they are malformed, or sparse.
+        If they are malformed, complex, or sparse. The message quotes no entry.
     """
     if in_parts(X):
         raise NotSupportedError(
@@ -179,18 +189,50 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     if features is not None:
         check_instance("features", features, PublicFeatures)
         X = features.transform_to_box(X) if box else features.transform(X)
-    try:
-        return validate_data(estimator, X, *labels, **options)
-    except (ValueError, OverflowError) as error:
-        raise DataError(without_cells(str(error), X, *labels)) from None
+    return validated(partial(validate_data, estimator), X, *labels, **options)
 
 
-def without_cells(message: str, X: Any, *labels: Any) -> str:
-    """Return scikit-learn's words, unless they quote a cell: then say where it stands."""
-    if "convert" not in message:
-        return message
+def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -> Any:
+    """Return what a validation of scikit-learn returns, for real numbers of moderate size.
+
+    Raises
+    ------
+    DataError
+        If the validation fails. Neither the message nor its context quotes an entry.
+    """
     for name, values in zip(("X", "y"), (X, *labels), strict=False):
-        where = where_no_number(values)
-        if where:
-            return f"{name} must hold numbers: {where}"
-    return "X must hold numbers"
+        kind = getattr(getattr(values, "dtype", None), "kind", "")
+        numeric = values is not None and (name == "X" or options.get("y_numeric"))
+        if kind in ("c", "V") or (numeric and numbers_of(values, truth_values=True) is None):
+            where = where_no_number(values, truth_values=True)
+            where = "Complex data not supported" if kind == "c" else where
+            raise DataTypeError(
+                f"{name} must hold numbers: {where}; an argument must be real, neither a string"
+                " nor a complex number"
+            )
+    found, words = None, ""
+    try:
+        found = check(X, *labels, **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        words = str(error)
+    if found is None:  # raised outside of the handler, whose error may quote rows
+        raise DataError(_without_cells(words))
+    return (moderate(found[0]), *found[1:]) if labels else moderate(found)
+
+
+#: How scikit-learn's messages about shapes, missing numbers and names of columns begin.
+_PUBLIC = (
+    "Expected 2D array", "Found array with", "Found input variables", "Input X contains",
+    "Input y contains", "The feature names should match", "X has ", "requires y to be passed",
+    "y should be a 1d array",
+)  # fmt: skip
+
+
+def _without_cells(message: str) -> str:
+    """Return scikit-learn's message if it quotes no cell of the data, and our words otherwise."""
+    for begins in _PUBLIC:
+        if begins in message:
+            start, _, rest = message.partition("\narray=")
+            _, _, remedy = rest.partition("Reshape your data")
+            return start + (f" Reshape your data{remedy}" if remedy else "")
+    return "X and y must be rows of finite real numbers, with one label for each row"

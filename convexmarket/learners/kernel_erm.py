@@ -29,10 +29,10 @@ from sklearn.utils.validation import check_is_fitted
 from convexmarket.arguments import (
     aligned,
     check_count,
-    check_positives,
+    check_scales,
     checked_numbers,
     labels_of,
-    where_no_number,
+    moderate,
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
@@ -271,7 +271,7 @@ class KernelERM(BaseEstimator):
             If the tolerance is not reached.
         """
         loss = loss_of(self.loss, self.huber_threshold)
-        check_positives(regularization=self.regularization, tol=self.tol)
+        check_scales(regularization=self.regularization, tol=self.tol)
         X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         if accountant is not None or rows is not None:
@@ -400,7 +400,7 @@ class KernelERM(BaseEstimator):
             In the variable "beta", the coefficients of every row's kernel.
         """
         loss = loss_of(self.loss, self.huber_threshold)
-        check_positives(regularization=self.regularization)
+        check_scales(regularization=self.regularization)
         X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         X, y, weights, _ = self._rows(X, y, epsilon)
         gram = self._bounded_kernel(X.shape[1])(X, X)
@@ -459,10 +459,7 @@ class KernelERM(BaseEstimator):
     def _targets(self, loss: Loss, y: NDArray[Any]) -> tuple[NDArray[Any] | None, Floats]:
         """Return the label set, if there is one, and the labels as numbers."""
         if not loss.classifies:
-            try:
-                return None, np.asarray(y, dtype=np.float64)
-            except ValueError:
-                raise DataError(f"loss {self.loss!r} fits numbers: {where_no_number(y)}") from None
+            return None, moderate(checked_numbers("y", y, DataError, truth_values=True))
         return binary_signs(y, self.classes)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from convexmarket.arguments import check_count, check_positives, is_number
+from convexmarket.arguments import check_count, check_scales, is_number
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 
 __all__ = ["Kernel", "KernelFunction", "cholesky_features"]
@@ -91,7 +91,7 @@ class Kernel:
             )
         if not callable(self.name) and not (named and self.name in NAMES):
             raise ParameterError(f"kernel must be callable or one of {NAMES}, got {self.name!r}")
-        check_positives(gamma=self.gamma)
+        check_scales(gamma=self.gamma)
         check_count("degree", self.degree)
         if not (is_number(self.coef0) and np.isfinite(self.coef0) and self.coef0 >= 0):
             raise ParameterError(
@@ -99,9 +99,9 @@ class Kernel:
                 f"{self.coef0!r}"
             )
         if self.data_norm is not None:
-            check_positives(data_norm=self.data_norm)
+            check_scales(data_norm=self.data_norm)
         if self.stated_bound is not None:
-            check_positives(feature_bound=self.stated_bound)
+            check_scales(feature_bound=self.stated_bound)
         bound = self._bound_from_domain()
         if bound == np.inf:
             raise ParameterError(

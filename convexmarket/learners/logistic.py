@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from convexmarket.arguments import check_positives
+from convexmarket.arguments import check_scales
 from convexmarket.data.features import PublicFeatures
 from convexmarket.learners.logistic_risk import Constants, logistic_risk_constants
 from convexmarket.learners.losses import LogisticLoss
@@ -174,7 +174,7 @@ class PrivateLogisticRegression(ObjectiveClassifier):
         ParameterError
             If an argument is out of its range, or ``data_norm`` is None.
         """
-        check_positives(data_norm=self.data_norm, max_norm=max_norm)
+        check_scales(data_norm=self.data_norm, max_norm=max_norm)
         reach = max_norm * float(self.data_norm or 1.0)
         return logistic_risk_constants(
             failure_probability, noise_failure_probability, reach, n_features, constants=constants

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from convexmarket.arguments import check_nonnegative, check_positives, check_share
+from convexmarket.arguments import check_scales, check_share
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -179,7 +179,8 @@ class HingeLoss(Loss):
     width: float = 0.0
 
     def __post_init__(self) -> None:
-        check_nonnegative("width", self.width)
+        if self.width != 0:
+            check_scales(width=self.width)
 
     @property
     def smooth(self) -> bool:  # type: ignore[override]
@@ -261,7 +262,7 @@ class HuberLoss(Loss):
     classifies = False
 
     def __post_init__(self) -> None:
-        check_positives(huber_threshold=self.threshold)
+        check_scales(huber_threshold=self.threshold)
 
     @property
     def lipschitz(self) -> float:
@@ -402,7 +403,7 @@ def loss_of(given: object, huber_threshold: float = 1.0) -> Loss:
         raise ParameterError(
             f"loss must be {', '.join(map(repr, named))}, 'huber' or a Loss, got {given!r:.80}"
         )
-    check_positives(lipschitz=given.lipschitz)
+    check_scales(lipschitz=given.lipschitz)
     f, y = (each.ravel() for each in np.meshgrid(np.linspace(-9.0, 9.0, 181), [-1.0, 1.0]))
     steepest = float(np.abs(given.slopes(f, y, 0.0 if given.smooth else 1e-3)).max())
     if not steepest <= given.lipschitz * (1.0 + 1e-9):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import warn_user
+from convexmarket.arguments import row_norms, warn_user
 from convexmarket.errors import DataError, PrivacyLeakWarning
 
 __all__ = ["bounded_rows"]
@@ -52,7 +52,7 @@ def bounded_rows(X: NDArray[Any], data_norm: float | None) -> tuple[NDArray[np.f
     if X.dtype == np.float32:
         slack = (X.shape[1] + 8) * SINGLE_PRECISION
     X = np.asarray(X, dtype=np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", X, X))
+    norms = row_norms(X)
     if data_norm is None:
         warn_user(
             "data_norm was computed from the private rows, so no guarantee covers it: pass a public"
@@ -60,7 +60,7 @@ def bounded_rows(X: NDArray[Any], data_norm: float | None) -> tuple[NDArray[np.f
             PrivacyLeakWarning,
         )
         return X, float(norms.max()) or 1.0
-    too_long = np.count_nonzero(norms > data_norm * (1.0 + slack))
+    too_long = np.count_nonzero(~(norms <= data_norm * (1.0 + slack)))
     if too_long:
         raise DataError(
             f"{too_long} of {X.shape[0]} rows are longer than data_norm = {data_norm:g}; project "

@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from convexmarket.arguments import (
     aligned,
     check_choice,
-    check_positives,
+    check_scales,
     is_number,
 )
 from convexmarket.data.features import PublicFeatures
@@ -262,19 +262,19 @@ class ObjectiveRelease(BaseEstimator):
     def _check_parameters(self) -> None:
         check_choice("calibration", self.calibration, Calibration)
         if self.data_norm is not None:
-            check_positives(data_norm=self.data_norm)
-        check_positives(regularization=self.regularization)
+            check_scales(data_norm=self.data_norm)
+        check_scales(regularization=self.regularization)
         if not (is_number(self.tol) and self.tol > 0):
             raise ParameterError(f"tol must be positive, got {self.tol!r}")
         if self.minimum_epsilon is not None:
-            check_positives(tol=self.tol)
+            check_scales(tol=self.tol)
             if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
                 raise ParameterError(
                     "minimum_epsilon must be 'auto', a number or None, got "
                     f"{self.minimum_epsilon!r}"
                 )
             if self.minimum_epsilon != "auto":
-                check_positives(minimum_epsilon=self.minimum_epsilon)
+                check_scales(minimum_epsilon=self.minimum_epsilon)
         self._loss()
 
     @property
@@ -305,13 +305,7 @@ class ObjectiveRelease(BaseEstimator):
         arguments = (self.regularization, data_norm, accounting, cap, paid, curvature)
         mechanism = f"{self._mechanism} by objective perturbation"
         weights = granted.spread(granted.weights())
-        with np.errstate(over="ignore"):
-            eta = float(granted.positive.sum())
-        if np.isinf(eta) and not np.isinf(granted.positive).any():
-            raise ParameterError(
-                f"epsilon sums to more than a float holds, up to {granted.epsilon.max():g}; give "
-                "smaller guarantees, or infinity for no privacy"
-            )
+        eta = float(granted.positive.sum())
         if self.calibration == "total":
             eta = calibrate_eta(weights, eta * (1.0 - BELOW), *arguments)
         if np.isfinite(eta):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from convexmarket.arguments import check_positives, where_no_number
+from convexmarket.arguments import check_scales, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.loss_risk import lipschitz_risk_constants
@@ -85,7 +85,7 @@ class PrivateLinearSVC(ObjectiveClassifier):
         return _risk(self, n_features, failure_probability, noise_failure_probability, max_norm)
 
     def _loss(self) -> HingeLoss:
-        check_positives(width=self.width)
+        check_scales(width=self.width)
         return HingeLoss(self.width)
 
 
@@ -168,7 +168,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveRelease):
         return self._margins(X)
 
     def _loss(self) -> HuberLoss:
-        check_positives(threshold=self.threshold)
+        check_scales(threshold=self.threshold)
         return HuberLoss(self.threshold)
 
     def _domain(self) -> NDArray[Any]:
@@ -180,10 +180,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveRelease):
 
     def _targets(self, y: NDArray[Any]) -> tuple[NDArray[Any], Vector]:
         low, high = self._domain()
-        try:
-            labels = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"y must hold numbers: {where_no_number(y)}") from None
+        labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = RANGE_SLACK * (high - low)
         outside = np.count_nonzero(~((labels >= low - slack) & (labels <= high + slack)))
         if outside:
@@ -207,7 +204,7 @@ def _risk(
     noise_failure_probability: float,
     max_norm: float,
 ) -> tuple[float, float]:
-    check_positives(data_norm=learner.data_norm, max_norm=max_norm)
+    check_scales(data_norm=learner.data_norm, max_norm=max_norm)
     reach = max_norm * float(learner.data_norm or 1.0)
     loss, domain = learner._loss(), (-1.0, 1.0)
     if isinstance(learner, PrivateHuberRegressor):

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.arguments import moderate, numbers_of
 from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.learners.minimiser import Matrix, PerturbedObjective, Vector
 from convexmarket.learners.norms import bounded_rows
@@ -55,23 +56,11 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 
 
 class PartedRows:
-    """The rows in parts that a fit uses.
+    """The rows in parts that a fit uses; the others are dropped before their content is looked at.
 
-    Parameters
-    ----------
-    parts : RowParts
-    used : ndarray of bool, shape (n_rows,)
-        The other rows are dropped before their content is looked at.
-    checked : callable
-        Takes the used rows of a part, finite numbers, and returns them in the learner's units, or
-        raises DataError. Every pass calls it.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    sampled : ndarray of int
-        Positions, among the used rows, of those that :meth:`fetched` keeps, spread evenly.
-    sample : ndarray of shape (n_sampled, n_features)
+    Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
+    the learner's units, or raises DataError. ``sampled`` are the positions, among the used rows, of
+    those that :meth:`fetched` keeps as ``sample``.
 
     Raises
     ------
@@ -145,11 +134,14 @@ def _on_rows(
     (mask,) = used
     rows = np.asarray(part)[mask]
     if rows.dtype != np.float32:
-        rows = np.asarray(rows, dtype=np.float64)
+        numbers = numbers_of(rows)
+        if numbers is None:
+            return None, "a row holds a cell that is not a real number; give numbers"
+        rows = numbers
     if not np.isfinite(rows).all():
         return None, "a row holds NaN or infinity; give finite numbers"
     try:
-        rows = np.ascontiguousarray(checked(rows))
+        rows = np.ascontiguousarray(checked(moderate(rows)))
     except DataError as error:
         return None, str(error)
     return work(rows, *(column[mask] for column in columns)), ""

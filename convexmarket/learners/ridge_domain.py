@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import warn_user
+from convexmarket.arguments import LARGEST, SMALLEST, is_iterable, numbers_of, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.ridge_math import (
     Matrix,
@@ -92,13 +92,13 @@ class BoxRows(UnitRows):
 
 def pair_of_bounds(name: str, bounds: Any) -> tuple[Vector, Vector]:
     """Return low and high as arrays."""
-    try:
-        low, high = bounds
-        return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-    except (TypeError, ValueError):
+    pair = list(bounds) if is_iterable(bounds) else []
+    low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
+    if low is None or high is None:
         raise ParameterError(
             f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
-        ) from None
+        )
+    return low, high
 
 
 def per_feature(array: Vector, n_features: int) -> Vector:
@@ -112,11 +112,13 @@ def per_feature(array: Vector, n_features: int) -> Vector:
 
 
 def positive_width(name: str, low: Vector, high: Vector) -> Vector:
-    """Return ``high - low``, or refuse a range without width."""
-    width = high - low
-    if not (np.all(np.isfinite(width)) and np.all(width > 0)):
-        raise ParameterError(f"{name} must be finite with low < high, not ({low}, {high})")
-    return width
+    """Return ``high - low``, or refuse a range without width, or at the ends of floating point."""
+    if not (np.all(np.abs([low, high]) <= LARGEST) and np.all(high - low >= SMALLEST)):
+        raise ParameterError(
+            f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "
+            f"{SMALLEST:g}, not ({low}, {high})"
+        )
+    return high - low
 
 
 def check_rows(rows: UnitRows) -> None:

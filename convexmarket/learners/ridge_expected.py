@@ -14,7 +14,7 @@ from convexmarket.arguments import (
     check_nonnegative,
 )
 from convexmarket.errors import DataError
-from convexmarket.learners.granted import Granted, without_cells
+from convexmarket.learners.granted import Granted, validated
 from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
@@ -97,9 +97,11 @@ def expected_loss(
     if estimator.features is not None:
         X_test = estimator.features.transform_to_box(X_test)
     try:
-        test_rows, test_labels = check_X_y(X_test, y_test, dtype=np.float64, y_numeric=True)
-    except ValueError as error:
-        raise DataError(f"the test rows: {without_cells(str(error), X_test, y_test)}") from None
+        test_rows, test_labels = validated(
+            check_X_y, X_test, y_test, dtype=np.float64, y_numeric=True
+        )
+    except DataError as error:
+        raise DataError(f"the test rows: {error}") from None
     if test_rows.shape[1] != X.shape[1]:
         raise DataError(
             f"the test rows have {test_rows.shape[1]} features, but the model has {X.shape[1]}"

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, is_number, where_no_number
+from convexmarket.arguments import aligned, checked_numbers, is_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
@@ -294,10 +294,7 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         """Return the number of features, which is public, without a look at values."""
         if self.features is not None:
             return self.features.n_features_out_
-        try:
-            shape = X.shape if hasattr(X, "shape") else np.asarray(X).shape
-        except ValueError:
-            raise DataError(f"X must be a matrix: {where_no_number(X)}") from None
+        shape = X.shape if hasattr(X, "shape") else checked_numbers("X", X, DataError).shape
         if len(shape) != 2 or 0 in shape:
             self._validated(X, y)  # says what is wrong
             raise DataError(f"X must have rows and columns, not the shape {shape}")
@@ -306,11 +303,8 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
     def _validated(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
         """Return rows and labels as arrays of finite numbers."""
         checked = dense_rows(self, X, y, box=True, dtype=np.float64, y_numeric=True)
-        try:
-            labels = np.asarray(checked[1], dtype=np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"y must hold numbers: {where_no_number(y)}") from None
-        return np.asarray(checked[0], dtype=np.float64), labels
+        rows, labels = (np.asarray(one, dtype=np.float64) for one in checked)
+        return rows, labels
 
     def _lattice(self, plan: Plan, n_features: int) -> RidgeLattice | None:
         """Plan exact noise on a lattice, unless there is no noise, or no exact form."""

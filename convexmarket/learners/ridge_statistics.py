@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from convexmarket.arguments import check_scales
 from convexmarket.data.features import PublicFeatures
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.parted import PartedRows
@@ -157,6 +158,7 @@ class StatisticsRidge(RidgeRelease):
         return mu, float(statistics_sensitivity(n_features) * length)
 
     def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
+        check_scales(regularization=self.regularization)
         weights, epsilon = granted.weights(), granted.positive
         used = weights > 0
         kappa = statistics_sensitivity(n_features)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import ParameterError
 from convexmarket.ledger.entries import accountant_of, charge_release, check_uncharged
-from convexmarket.ledger.markets import up_to_date
 from convexmarket.ledger.names import checked_ids, checked_release
 from convexmarket.ledger.store import Store
 from convexmarket.privacy import Guarantee, PrivacyAccountant
 
-__all__ = ["LedgerAccount", "reading"]
+__all__ = ["LedgerAccount"]
 
 Floats = NDArray[np.float64]
-
-
-@contextlib.contextmanager
-def reading(store: Store) -> Iterator[sqlite3.Connection]:
-    """Take a step that adds nothing, and sees the tables of a ledger of any version."""
-    with store.reading() as connection, up_to_date(connection) as current:
-        yield current
 
 
 class LedgerAccount:
@@ -114,7 +104,7 @@ class LedgerAccount:
         ParameterError
             If the guarantee has another number of rows, or a row is not in the account.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             check_uncharged(
                 connection, self.release, "a second one would be charged as if it were the first"
             )
@@ -129,7 +119,7 @@ class LedgerAccount:
             charge_release(connection, self.ids, guarantee, rows, self.release)
 
     def _accountant(self) -> PrivacyAccountant:
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return accountant_of(connection, self.ids, self.release)
 
     def __repr__(self) -> str:

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import aligned, check_choice, check_instance
 from convexmarket.errors import ParameterError
-from convexmarket.ids import checked_id, warn_of_lookalikes
-from convexmarket.ledger.account import LedgerAccount, reading
+from convexmarket.ids import checked_id
+from convexmarket.ledger.account import LedgerAccount
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.creating import create_database
 from convexmarket.ledger.entries import keeps_market, record_sales, settings_of
@@ -88,7 +88,7 @@ class Ledger:
         check_instance("path", path, (str, Path, Store), "the path of a ledger")
         self._store = path if isinstance(path, Store) else Store(_database(Path(path)), LEDGER)
         self.path = self._store.path
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             self.composition, self.delta = settings_of(connection)
             self.of_market = keeps_market(connection)
 
@@ -142,7 +142,7 @@ class Ledger:
         Parameters
         ----------
         ids : sequence of str, length n
-            Who sells; up to 200 characters each, compared in Unicode's form NFC.
+            Who sells; stored and compared in their normal form (:mod:`convexmarket.ids`).
         epsilon, prices : array_like of shape (n,), or one number
             What each sells and what it is paid; finite and nonnegative.
         release : str, optional
@@ -172,7 +172,6 @@ class Ledger:
         paid = _amounts("prices", prices, names)
         purpose = None if release is None else checked_release(release)
         origin = None if source is None else checked_id(source, "source")
-        warn_of_lookalikes(names)
         kept = np.flatnonzero((amounts > 0) | (paid > 0))
         with self._store.writing() as connection:
             sellers = [names[place] for place in kept]
@@ -205,7 +204,7 @@ class Ledger:
         DataFrame
             Columns id, epsilon, price, release (None: any), source and time (UTC, ISO).
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return sales_of(connection)
 
     def releases(self) -> pd.DataFrame:
@@ -217,7 +216,7 @@ class Ledger:
             Columns name, mechanism, accounting, delta, sellers (who were charged), epsilon (in
             all), largest_epsilon, assumptions (a tuple) and time.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return releases_of(connection)
 
     def charges(self) -> pd.DataFrame:
@@ -228,7 +227,7 @@ class Ledger:
         DataFrame
             Columns release, id and epsilon.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return charges_of(connection)
 
     def balance(self) -> pd.DataFrame:
@@ -241,10 +240,10 @@ class Ledger:
             (the largest epsilon that may still be charged; what was sold for one release that is
             not charged yet counts as well) and paid.
         """
-        with reading(self._store) as connection:
+        with self._store.reading() as connection:
             return balance_of(connection)
 
-    def backup(self, path: str | Path) -> None:
+    def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the ledger as it is at this instant into a file, while others may use it.
 
         Put in its place the copy is the ledger again, which knows nothing of what came after it:
@@ -253,17 +252,18 @@ class Ledger:
         Parameters
         ----------
         path : path
-            Of a file. An earlier backup of this ledger gives way to the new one, once that is
-            complete, checked and on disk; any other file is left alone.
+        force : bool, default False
+            Whether an existing file may be replaced, once the copy is complete, checked and on
+            disk.
 
         Raises
         ------
         DataError
-            Also if the path is that of another file or of the ledger itself, or cannot be written.
+            Also if the file exists without ``force``, is the ledger itself, or cannot be written.
         ParameterError
             If it is no path.
         """
-        back_up(self._store, path)
+        back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
         """Close the connection to the database; the next call of a method opens another."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from convexmarket.arguments import is_iterable
 from convexmarket.errors import ParameterError
-from convexmarket.ids import checked_id
+from convexmarket.ids import checked_id, forms_of
 
 __all__ = ["MODEL", "UNNAMED", "check_text", "checked_ids", "checked_release"]
 
@@ -31,7 +31,7 @@ def checked_ids(ids: Iterable[str]) -> list[str]:
     """Return the names of sellers as they are stored, in their order."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
-    return [checked_id(id) for id in ids]
+    return forms_of(list(ids))
 
 
 def checked_release(name: str) -> str:

@@ -8,7 +8,6 @@ changes the sum. What a step costs depends on what it adds, not on how much ther
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
@@ -16,32 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import DataError
-from convexmarket.ledger.tables import VERSION, lay_tables, pragma
+from convexmarket.ledger.tables import lay_tables
 
-__all__ = ["check_whole", "damaged", "last_seal", "lay_seals", "seal", "watch"]
+__all__ = ["check_whole", "damaged", "lay_seals", "seal", "watch"]
 
 _BYTES = 16
 _TABLE = f"""CREATE TABLE seals (  -- one row per step
     number INTEGER PRIMARY KEY,
     sum BLOB NOT NULL CHECK (typeof(sum) = 'blob' AND length(sum) = {_BYTES})
 )"""
-_REFUSALS = {
-    "seals": [
-        (
-            "NEW.number <> 1 + coalesce((SELECT max(number) FROM seals), 0)",
-            "seals are numbered without gaps",
-        )
-    ]
-}
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
-_HAS_SEALS = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'seals'"
-
-#: Columns of JSON by their tables, and what each holds.
-_JSON: dict[str, tuple[str, type]] = {
-    "ledger_releases": ("assumptions", list),
-    "releases": ("release", object),
-}
 
 #: Of a table, and then its columns.
 Row = tuple[Any, ...]
@@ -56,8 +40,8 @@ def damaged(path: Path, how: str) -> DataError:
 
 
 def lay_seals(connection: sqlite3.Connection) -> None:
-    """Seal a database that never was, as it is."""
-    lay_tables(connection, (_TABLE,), _REFUSALS, "ledger")
+    """Seal a new database as it is."""
+    lay_tables(connection, (_TABLE,))
     _add(connection, 1, _sum(_rows(connection)))
 
 
@@ -76,11 +60,11 @@ def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
 def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
     """End the step that is open by sealing the rows that it added."""
     if added:
-        number, total = last_seal(connection)
+        number, total = _last_seal(connection)
         _add(connection, number + 1, int.from_bytes(total, "big") + _sum(added))
 
 
-def last_seal(connection: sqlite3.Connection) -> tuple[int, bytes]:
+def _last_seal(connection: sqlite3.Connection) -> tuple[int, bytes]:
     """Return the number and the sum of the seal of all that there is."""
     query = "SELECT number, sum FROM seals ORDER BY number DESC LIMIT 1"
     number, total = connection.execute(query).fetchall()[0]
@@ -89,9 +73,6 @@ def last_seal(connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
     """Read everything, in the transaction that is open, and compare it with its seal.
-
-    A database of an earlier version has none; of it the structure is checked alone, and that its
-    text and JSON can be read.
 
     Raises
     ------
@@ -103,32 +84,11 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
     try:
         if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
             raise damaged(path, "(SQLite's integrity check fails)")
-        sealed = connection.execute(_HAS_SEALS).fetchall() == [(1,)]
-        if sealed != (pragma(connection, "user_version") == VERSION):
-            raise damaged(path, "(its version is not that of its tables)")
-        if sealed:
-            seals = connection.execute("SELECT sum FROM seals ORDER BY number DESC LIMIT 1")
-            if seals.fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:
-                raise damaged(path, "(its rows are not those that were written)")
-        else:
-            connection.text_factory = text_factory
-            _check_readable(connection, path)
+        seals = connection.execute("SELECT sum FROM seals ORDER BY number DESC LIMIT 1")
+        if seals.fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:
+            raise damaged(path, "(its rows are not those that were written)")
     finally:
         connection.text_factory = text_factory
-
-
-def _check_readable(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse text that is none any more, and JSON that is none."""
-    tables = {row[0] for row in _rows(connection)}
-    for table, (column, kind) in _JSON.items():
-        if table in tables:
-            for (text,) in connection.execute(f"SELECT {column} FROM {table}").fetchall():
-                try:
-                    whole = isinstance(json.loads(text), kind)
-                except ValueError:
-                    whole = False
-                if not whole:
-                    raise damaged(path, "(JSON in it cannot be read)")
 
 
 def _any_text(content: bytes) -> str:

@@ -3,8 +3,8 @@
 What is promised. A step is one transaction. When it has returned, what it stored survives the end
 of the process at any instant, SIGKILL included, and the loss of power as far as the disk keeps
 what it was told to keep (fsync). When it has not returned it happened entirely or not at all; ask
-again to learn which. Several processes may take steps at once; they happen one after another, in
-the order of asking (:mod:`convexmarket.ledger.turns`). Rows are only added
+again to learn which. Several processes may take steps at once; they happen one after another: each
+waits for SQLite's lock for up to a minute. Rows are only added
 (:mod:`convexmarket.ledger.tables`), and all that was written is checked when a database is opened,
 when a market closes and when a backup is made (:mod:`convexmarket.ledger.seals`).
 
@@ -36,10 +36,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from convexmarket.errors import DataError
-from convexmarket.ledger.markets import upgrade
 from convexmarket.ledger.seals import Row, check_whole, damaged, seal, watch
 from convexmarket.ledger.tables import APPLICATION, VERSION, pragma
-from convexmarket.ledger.turns import Turns, link_refused
 
 __all__ = ["Kind", "Store", "connect", "in_words", "now", "sync"]
 
@@ -106,7 +104,6 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self._added: list[Row] = []
         self._process = os.getpid()
-        self._turns = Turns(self._beside("turns"))
         _check_exists(self._file, path, kind)
         with self.reading():
             pass
@@ -115,52 +112,38 @@ class Store:
         """Close the connection; the next step opens another."""
         with _STEP:
             self._leave_parent()
-            self._turns.close()
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Take a step that adds nothing, and sees everything at one instant.
-
-        The tables may be of an earlier version.
-        """
+        """Take a step that adds nothing, and sees everything at one instant."""
         with self._step("BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Take a step of its own: no other process adds anything meanwhile.
-
-        Tables of an earlier version are brought up to date before, in a step of their own.
-        """
+        """Take a step that adds rows; no other process adds any meanwhile."""
         with self._step("BEGIN IMMEDIATE") as connection:
-            upgraded = upgrade(connection)
-            if not upgraded:
-                yield connection
-                seal(connection, self._added)
-        if upgraded:
-            self.disconnect()  # the next connection watches the new tables
-            with self.writing() as connection:
-                yield connection
+            yield connection
+            seal(connection, self._added)
 
     @contextlib.contextmanager
     def _step(self, begin: str) -> Iterator[sqlite3.Connection]:
         with _STEP:
             try:
-                with self._turns.turn():
-                    connection = self._connected()
-                    before = connection.total_changes
-                    self._added.clear()
-                    try:
-                        connection.execute(begin)
-                        yield connection
-                        connection.execute("COMMIT")
-                    except BaseException:
-                        if connection.in_transaction:
-                            connection.execute("ROLLBACK")
-                        raise
+                connection = self._connected()
+                before = connection.total_changes
+                self._added.clear()
+                try:
+                    connection.execute(begin)
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
             except sqlite3.Error as error:
                 raise in_words(error, self.path) from error
             if connection.total_changes == before:
@@ -173,9 +156,12 @@ class Store:
         The lock is that of another, empty database, so that it ends with the process that holds
         it and blocks no step of this one. Its file stays: others may wait for its lock.
         """
-        beside = self._beside("closing")
-        if beside.is_symlink():
-            raise link_refused(beside)
+        beside = self._file.with_name(f"{self._file.name}.closing")
+        if beside.is_symlink():  # it could lead to any file
+            raise DataError(
+                f"{beside} is a symbolic link, and a file of the database must lie there; nothing "
+                "was written: remove the link, and check who made it"
+            )
         try:
             lock = sqlite3.connect(beside, timeout=PATIENCE, isolation_level=None)
         except sqlite3.Error as error:
@@ -210,9 +196,6 @@ class Store:
             self._connection = connection
         return self._connection
 
-    def _beside(self, end: str) -> Path:
-        return self._file.with_name(f"{self._file.name}.{end}")
-
     def _sync_journal(self) -> None:
         """Make the last commit final, if the process that made it could not.
 
@@ -236,6 +219,8 @@ def _check_exists(file: Path, path: Path, kind: Kind) -> None:
             f"there is no {kind.name} in {kind.place(path)} (no file {path.name}); check the path, "
             f"or make one: convexmarket {kind.command}, or {kind.in_python}.create in Python"
         )
+    if not file.is_file():  # reading a pipe or a device could wait for ever
+        raise DataError(f"{path} is not a file; give the path of a {kind.name}")
 
 
 def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
@@ -288,10 +273,10 @@ def _check_ours(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
             f"{path} is an SQLite database, but not a {kind.name}'s; move it away, or choose "
             "another path"
         )
-    if version > VERSION:
+    if version != VERSION:
         raise DataError(
-            f"{path} has tables of version {version}, and this convexmarket knows them up to "
-            f"{VERSION}; install a newer one"
+            f"{path} has tables of version {version}, and only version {VERSION} is read; "
+            "use the convexmarket that wrote it"
         )
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 
 from convexmarket.arguments import check_count, check_instance
 from convexmarket.errors import ConvexMarketError, ParameterError
-from convexmarket.ids import checked_id
+from convexmarket.ids import checked_id, forms_of
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.seals import check_whole
@@ -265,7 +265,7 @@ class OnlineMarket:
         """
         if answer not in ("accepted", "declined"):
             raise ParameterError(f"answer must be 'accepted' or 'declined', got {answer!r}")
-        checked = [checked_id(id) for id in ids]
+        checked = forms_of(list(ids))
         with self._store.writing() as connection:
             return [answer_offer(connection, id, answer) for id in checked]
 
@@ -423,7 +423,7 @@ class OnlineMarket:
         """What was sold to the market, and what of it is spent; in the same database."""
         return Ledger(self._store)
 
-    def backup(self, path: str | Path) -> None:
+    def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the market as it is at this instant into a file, while others may use it.
 
         Put in place of ``market.sqlite`` the copy is the market again, which knows nothing of what
@@ -432,17 +432,18 @@ class OnlineMarket:
         Parameters
         ----------
         path : path
-            Of a file. An earlier backup of this market gives way to the new one, once that is
-            complete, checked and on disk; any other file is left alone.
+        force : bool, default False
+            Whether an existing file may be replaced, once the copy is complete, checked and on
+            disk.
 
         Raises
         ------
         DataError
-            Also if the path is that of another file or of the market itself, or cannot be written.
+            Also if the file exists without ``force``, is the market itself, or cannot be written.
         ParameterError
             If it is no path.
         """
-        back_up(self._store, path)
+        back_up(self._store, path, force=force)
 
     def disconnect(self) -> None:
         """Close the connection to the database; the next call of a method opens another."""

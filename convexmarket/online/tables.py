@@ -1,15 +1,10 @@
-"""The tables of an online market: what they hold, and what they refuse.
-
-Rows are only added, as in a ledger (:mod:`convexmarket.ledger.tables`), whose tables stand beside
-these (:mod:`convexmarket.ledger.markets`).
-"""
+"""The tables of an online market; its database holds those of a ledger, too."""
 
 from __future__ import annotations
 
 import sqlite3
 
-from convexmarket.ledger.markets import add_ledger
-from convexmarket.ledger.tables import lay_tables
+from convexmarket.ledger.tables import lay_ledger, lay_tables
 
 __all__ = ["lay_market"]
 
@@ -52,60 +47,22 @@ _TABLES = (
 )""",
 )
 
-#: When no row may be added, and why; in the order in which they are asked.
-_REFUSALS = {
-    "markets": [("EXISTS (SELECT 1 FROM markets)", "there is a market already")],
-    "plans": [
-        ("EXISTS (SELECT 1 FROM endings)", "the market is closed"),
-        (
-            "NEW.number <> 1 + coalesce((SELECT max(number) FROM plans), 0)",
-            "plans are numbered without gaps",
-        ),
-        (
-            "NEW.after <> coalesce((SELECT max(number) FROM quotes), 0)",
-            "a plan is for the next seller",
-        ),
-        ("EXISTS (SELECT 1 FROM plans WHERE after = NEW.after)", "there is such a plan already"),
-    ],
-    "quotes": [
-        ("EXISTS (SELECT 1 FROM endings)", "the market is closed"),
-        (
-            "NEW.number <> 1 + coalesce((SELECT max(number) FROM quotes), 0)",
-            "quotes are numbered without gaps",
-        ),
-        ("NEW.number > (SELECT expected FROM markets)", "the market is full"),
-        ("EXISTS (SELECT 1 FROM quotes WHERE id = NEW.id)", "this seller has a quote already"),
-    ],
-    "answers": [
-        ("EXISTS (SELECT 1 FROM endings)", "the market is closed"),
-        ("EXISTS (SELECT 1 FROM answers WHERE number = NEW.number)", "the answer is given already"),
-        (
-            "NOT EXISTS (SELECT 1 FROM quotes WHERE number = NEW.number AND epsilon > 0)",
-            "there is no offer to answer",
-        ),
-    ],
-    "endings": [
-        ("EXISTS (SELECT 1 FROM endings)", "the market is closed already"),
-        (
-            "EXISTS (SELECT 1 FROM quotes WHERE epsilon > 0"
-            " AND number NOT IN (SELECT number FROM answers))",
-            "there are unanswered offers",
-        ),
-    ],
-    "releases": [
-        ("EXISTS (SELECT 1 FROM releases)", "there is a release already"),
-        ("NOT EXISTS (SELECT 1 FROM endings)", "the market is open"),
-    ],
-}
+#: A seller who accepts has sold: the sale is written in the transaction of the answer.
+_ANSWERS_ARE_SALES = """CREATE TRIGGER answers_are_sales AFTER INSERT ON answers
+WHEN NEW.answer = 'accepted' BEGIN
+    INSERT INTO sales SELECT 1 + coalesce((SELECT max(number) FROM sales), 0), q.id, q.epsilon,
+        q.payment, NULL, NULL, NEW.time FROM quotes AS q WHERE q.number = NEW.number;
+END"""
 
 
 def lay_market(
     connection: sqlite3.Connection, expected: int, problem: str, policy: str, plan: str, when: str
 ) -> None:
     """Make the tables of a new market, with its ledger and its first plan."""
-    lay_tables(connection, _TABLES, _REFUSALS, "market")
+    lay_tables(connection, _TABLES)
     connection.execute(
         "INSERT INTO markets VALUES (1, ?, ?, ?, ?)", (expected, problem, policy, when)
     )
     connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (plan, when))
-    add_ledger(connection)
+    lay_ledger(connection, "basic", 0.0, when)
+    connection.execute(_ANSWERS_ARE_SALES)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.integrate import quad
 
-from convexmarket.arguments import generator_of, where_no_number
+from convexmarket.arguments import checked_numbers, generator_of
 from convexmarket.errors import ParameterError, PriorError
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
 
@@ -28,10 +28,7 @@ _HALVINGS = 80
 
 def floats(name: str, values: ArrayLike) -> FloatArray:
     """Convert values to an array of floats."""
-    try:
-        return np.asarray(values, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{name} must hold numbers: {where_no_number(values)}") from None
+    return checked_numbers(name, values)
 
 
 class Prior(ABC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+from convexmarket.arguments import as_float
 from convexmarket.errors import PriorError
 from convexmarket.priors.base import SMALLEST, FloatArray, ScipyPrior
 
@@ -18,10 +19,7 @@ LARGEST_SHAPE = 1e8
 
 def _finite(prior: ScipyPrior, name: str, value: float) -> float:
     """Return a parameter of ``prior`` as a finite float."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = np.nan
+    number = as_float(value)
     if not np.isfinite(number):
         raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a finite number")
     return number

@@ -7,6 +7,7 @@ release that would exceed any row's budget, before it draws its noise.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from threading import Lock
 from typing import Literal, NoReturn, Protocol, SupportsIndex, TypeAlias, runtime_checkable
@@ -17,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.arguments import check_choice, check_instance, checked_numbers
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
+from convexmarket.ids import forms_of
 from convexmarket.notebook import Shown
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import BISECTIONS, conversion, pure_moment
@@ -65,7 +67,7 @@ class PrivacyAccountant(Shown):
         settled here, once: who could choose after seeing answers would have more than either
         allows.
     ids : sequence of str, optional
-        What a refusal calls the rows, shape (n_rows,); their positions alone by default.
+        Distinct ids of the rows, shape (n_rows,), which messages name; positions by default.
 
     Raises
     ------
@@ -390,6 +392,10 @@ def _minus(limit: Floats, used: Floats) -> Floats:
 
 def _names(ids: Sequence[str]) -> tuple[str, ...]:
     try:
-        return tuple(ids)
+        names = tuple(forms_of(list(ids)))
     except TypeError:
         raise ParameterError(f"ids must be a name for each row, got {ids!r}") from None
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise ParameterError(f"ids has {twice!r} twice; give one row per id")
+    return names

@@ -45,7 +45,7 @@ from scipy.optimize import brentq
 from convexmarket.arguments import (
     check_choice,
     check_nonnegative,
-    check_positives,
+    check_scales,
     checked_numbers,
     is_number,
 )
@@ -269,7 +269,7 @@ def _curvature(eta: float, regularization: float, data_norm: float, accounting: 
     """Check the scalars and return R^2 / Lambda."""
     if not (is_number(eta) and eta > 0):
         raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
-    check_positives(regularization=regularization, data_norm=data_norm)
+    check_scales(regularization=regularization, data_norm=data_norm)
     check_choice("accounting", accounting, Accounting)
     ratio = data_norm * data_norm / regularization
     if ratio == np.inf:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import checked_numbers, is_number, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
+from convexmarket.ids import forms_of
 from convexmarket.notebook import Shown
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
@@ -50,11 +51,11 @@ class _Rows(PrivacyAccountant):
 class RowAccount(Shown):
     """What has been spent on which rows, by all fits and releases while the account is open.
 
-    Rows are known by the index of the DataFrame that they come in. Rows without names (of arrays,
-    and of DataFrames whose index counts from zero or has a name twice) may be any rows: a release
-    on them costs every row its largest epsilon. Equal names in different tables are one row. Both
-    err on the safe side; where that is too much, open an account for each table. Made by
-    :func:`account`.
+    Rows are identified by the index of their DataFrame, in the normal form of ids: 1 and "1" are
+    one row, and so are two Unicode spellings of one name. Rows without names (:func:`names_of`) may
+    be any rows: a release on them costs every row its largest epsilon. Equal names in different
+    tables are one row. Both err on the safe side; where that is too much, open an account for each
+    table. Made by :func:`account`.
 
     Notes
     -----
@@ -213,16 +214,18 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
 
 
 def names_of(X: Any) -> pd.Index | None:
-    """Return what the rows of a table are called, or None where nobody gave them names.
+    """Compute the names of the rows of a table in the normal form of ids.
 
     Parameters
     ----------
-    X : DataFrame or array_like
-        An index that only counts from zero is what every DataFrame starts with.
+    X : DataFrame, Index or array_like
 
     Returns
     -------
-    Index or None
+    Index of str, or None
+        None for an array, and where the index does not identify rows: a RangeIndex or another
+        order of 0, 1, ..., n - 1, which are positions; labels that are neither text nor whole
+        numbers, such as dates and tuples; two labels with the same normal form.
 
     Examples
     --------
@@ -233,12 +236,18 @@ def names_of(X: Any) -> pd.Index | None:
     >>> names_of(pd.DataFrame({"age": [59]})) is None
     True
     """
-    index = getattr(X, "index", None)
-    if not isinstance(index, pd.Index) or not index.is_unique:
+    index = X if isinstance(X, pd.Index) else getattr(X, "index", None)
+    if not isinstance(index, pd.Index) or isinstance(index, pd.RangeIndex):
         return None
-    if isinstance(index, pd.RangeIndex) and (index.start, index.step) == (0, 1):
+    try:
+        forms = forms_of(index.tolist())
+    except ParameterError:
         return None
-    return index
+    distinct = set(forms)
+    positions = "0" in distinct and distinct == set(map(str, range(len(forms))))
+    if positions or len(distinct) < len(forms):
+        return None
+    return pd.Index(forms, dtype=object)
 
 
 def check_open(guarantee: Guarantee, names: pd.Index | None) -> None:
@@ -293,9 +302,11 @@ def _leaks(guarantee: Guarantee) -> bool:
 def _checked_budget(budget: Budget) -> tuple[pd.Index, Floats]:
     """Return the names of rows with a budget of their own, and the budgets, others first."""
     if isinstance(budget, pd.Series):
-        if not budget.index.is_unique:
+        forms = forms_of(budget.index.tolist(), "budget.index[{}]".format)
+        if len(set(forms)) < len(forms):
             raise ParameterError("budget has a name twice; give one number per row")
-        return budget.index, np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
+        each = checked_numbers("budget", budget.to_numpy())
+        return pd.Index(forms, dtype=object), np.r_[0.0, each]
     if not is_number(budget):
         raise ParameterError(
             "budget must be one number for all rows, or a Series by the names of the rows, got "

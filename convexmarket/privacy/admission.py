@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from convexmarket.arguments import warn_user
 from convexmarket.errors import ParameterError, WeakGuaranteeWarning
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import charge_open, check_open
+from convexmarket.privacy.active import charge_open, check_open, names_of
 from convexmarket.privacy.guarantee import WEAK, Guarantee, odds_in_words
 from convexmarket.privacy.noise import RandomSource, Simulation
 
@@ -41,7 +41,7 @@ def admit(
     rows : array_like of int, optional
         Positions, in the accountant, of the rows of the guarantee; all rows by default.
     names : Index, optional
-        What open accounts call the rows of the guarantee, see :func:`names_of`.
+        Of the rows of the guarantee; open accounts identify rows by :func:`names_of` of it.
     random_state : None, Simulation or another source, optional
         Of the noise.
 
@@ -88,6 +88,7 @@ def admit(
         raise ParameterError("rows are positions in an accountant; pass accountant= as well")
     if simulated:
         return lambda: None
+    names = names_of(names)
     check_open(guarantee, names)
     return partial(charge_open, guarantee, names)
 

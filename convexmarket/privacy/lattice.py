@@ -43,18 +43,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, check_positives, is_number
+from convexmarket.arguments import check_count, check_positives, is_number, row_norms
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy.discrete import discrete_gaussian, discrete_laplace
 
 __all__ = [
     "check_reach",
+    "clipped_steps",
     "lattice_blur",
     "lattice_epsilon",
     "lattice_moves",
     "lattice_release",
     "lattice_scale",
     "lattice_step",
+    "whole_steps",
 ]
 
 Floats = NDArray[np.float64]
@@ -63,6 +65,8 @@ LARGEST_FLOAT = 2**53  # up to which every integer is a double
 LARGEST_SCALE = 2**45  # in steps: noise beyond half of LARGEST_FLOAT has probability exp(-128)
 STEPS = (2.0**-500, 2.0**500)
 HALF = Fraction(1, 2)
+MOST_STEPS = 2**60  # of one value, as a sum of a few stays below 2**63
+LENGTH_ROUNDING = 1e-6  # relative; more than the length of a scaled vector is off by
 # Relative: what a handful of roundings to nearest can amount to, and far more.
 SLACK = 1e-12
 
@@ -156,6 +160,68 @@ def check_reach(largest: float, step: float) -> None:
             f"rounding to steps of {step:g} is too fine for values up to {largest:g}; take a step "
             f"of {largest * 2.0**-50:.2g} or more"
         )
+
+
+def whole_steps(values: ArrayLike, step: float, largest: float) -> NDArray[np.int64]:
+    """Round values computed from private rows to whole numbers of steps.
+
+    Every conversion of a private value to an integer is made here, or exactly in
+    :func:`lattice_release`. Clamping moves two values no further apart.
+
+    Parameters
+    ----------
+    values : array_like
+        Not a number counts as 0: an error would reveal the rows.
+    step : float
+        Positive.
+    largest : float
+        Public bound on the values. They are clamped to it, and to ``2**60`` steps.
+
+    Returns
+    -------
+    ndarray of int64
+
+    Examples
+    --------
+    >>> whole_steps([0.9, np.nan, -np.inf], 0.25, 1.0)
+    array([ 4,  0, -4])
+    """
+    reach = min(float(largest), MOST_STEPS * step)
+    inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
+    return np.asarray(np.rint(inside / step), dtype=np.int64)
+
+
+def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> NDArray[np.int64]:
+    r"""Clip vectors to a length, scale that length to a radius, and round to whole numbers.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n_rows, n_values)
+        A vector with an entry that is not finite counts as 0: an error would reveal the row.
+    clip : float
+        Longer vectors are shortened to it; positive.
+    radii : ndarray of shape (n_rows,)
+        At most ``2**60``.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_rows, n_values)
+        Of length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that is
+        longer, whatever the arithmetic did, is 0.
+
+    Examples
+    --------
+    >>> clipped_steps(np.array([[3e200, 4e200], [np.nan, 1.0]]), 1.0, np.array([10.0, 10.0]))
+    array([[6, 8],
+           [0, 0]])
+    """
+    finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
+    usable = np.where(finite, vectors, 0.0)
+    lengths = np.maximum(row_norms(usable), clip)
+    whole = np.rint(usable * (radii / lengths)[:, None])
+    longest = (radii + sqrt(vectors.shape[1]) / 2.0) * (1.0 + LENGTH_ROUNDING)
+    kept = np.less_equal(np.linalg.norm(whole, axis=1), longest)[:, None]
+    return np.asarray(np.where(kept, whole, 0.0), dtype=np.int64)
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
@@ -280,7 +346,7 @@ def lattice_release(
     Parameters
     ----------
     values : array_like of shape (n_values,)
-        What was computed from the rows; finite.
+        What was computed from the rows. Not a number counts as 0: an error would reveal the rows.
     step : float
         A power of two, from ``2**-500`` to ``2**500``: see :func:`lattice_step`.
     scale : Fraction or int
@@ -300,7 +366,7 @@ def lattice_release(
     ParameterError
         If an argument is out of its range, or a sum is beyond ``2**53`` steps.
     DataError
-        If a value is not finite.
+        If values are no vector.
 
     Examples
     --------
@@ -311,8 +377,8 @@ def lattice_release(
     if lattice_step(step) != step:
         raise ParameterError(f"step must be a power of two, got {step!r}; see lattice_step")
     array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not np.all(np.isfinite(array)):
-        raise DataError("values must be a vector of finite numbers")
+    if array.ndim != 1:
+        raise DataError(f"values must be a vector, got an array of shape {array.shape}")
     noise = (
         discrete_gaussian(scale, array.size, rng)  # type: ignore[arg-type]
         if gaussian
@@ -321,7 +387,7 @@ def lattice_release(
     exact = Fraction(step)
     sums = [
         floor(Fraction(value) / exact + HALF) + drawn
-        for value, drawn in zip(array.tolist(), noise, strict=True)
+        for value, drawn in zip(np.nan_to_num(array).tolist(), noise, strict=True)
     ]
     if max(map(abs, sums)) > LARGEST_FLOAT:
         raise ParameterError(

@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, check_choice, check_nonnegative
+from convexmarket.arguments import as_float, check_choice, check_scales
 from convexmarket.errors import ParameterError
 
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
@@ -112,8 +112,8 @@ def ridge_sensitivity(
     9.301
     """
     regularization, n_features = _checked(regularization, n_features)
-    if max_norm is not None:
-        check_nonnegative("max_norm", max_norm)
+    if max_norm is not None and max_norm != 0:
+        check_scales(max_norm=max_norm)
     check_choice("sensitivity", sensitivity, Sensitivity)
     root = np.sqrt(n_features)
     if sensitivity == "paper":
@@ -128,11 +128,7 @@ def ridge_sensitivity(
 
 
 def _checked(regularization: float, n_features: int) -> tuple[float, int]:
-    if not 0 < as_float(regularization) < np.inf:
-        raise ParameterError(
-            f"regularization must be positive and finite, got {regularization!r}: without it one "
-            "row can move the model without limit"
-        )
+    check_scales(regularization=regularization)  # without it a row moves the model without limit
     if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, got {n_features!r}")
     return float(regularization), int(n_features)

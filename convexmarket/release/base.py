@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_choice
+from convexmarket.arguments import aligned, check_choice, checked_numbers
 from convexmarket.errors import (
     DataError,
     NotSupportedError,
@@ -41,6 +41,7 @@ __all__ = [
     "SingleCopy",
     "admit",
     "assumptions_of",
+    "bounded_predictions",
     "check_terms",
     "classes_of",
     "empty_predictor",
@@ -158,15 +159,12 @@ def check_terms(
     if erm._labels is not None:
         rows = {"the rows of erm": pd.Series(0, index=erm._labels), "epsilon": epsilon}
         epsilon = aligned(**rows)[1]
-    try:
-        given = np.asarray(epsilon)
-        if given.dtype.kind not in "fiu":
-            raise ParameterError(f"epsilon must hold numbers, got {epsilon!r}")
-        sold = np.broadcast_to(given.astype(np.float64), n_rows)
-    except ValueError as error:
+    given = checked_numbers("epsilon", epsilon)
+    if given.shape not in ((), (1,), (n_rows,)):
         raise ParameterError(
-            f"epsilon has shape {np.shape(epsilon)}; pass one number, or one per row ({n_rows})"
-        ) from error
+            f"epsilon has shape {given.shape}; pass one number, or one per row ({n_rows})"
+        )
+    sold = np.broadcast_to(given, n_rows)
     if not np.all(sold >= 0) or not np.all(np.isfinite(sold)):
         raise ParameterError("epsilon must be nonnegative and finite")
     unsold = np.count_nonzero((sold == 0) & (erm.row_sensitivities_ > 0))
@@ -178,6 +176,16 @@ def check_terms(
     check_delta(delta, positive=bool(why_delta), why=why_delta)
     check_choice("accounting", accounting, Composition)
     return sold
+
+
+def bounded_predictions(erm: KernelERM, points: Floats) -> Floats:
+    """Return a model's predictions, clamped to the public bound on them, shape (n_points,).
+
+    Clamping moves two models' predictions no further apart. Not a number counts as 0: an error
+    would reveal the rows.
+    """
+    largest = erm.feature_bound_ * erm.norm_bound_
+    return np.clip(np.nan_to_num(erm.decision_function(points), nan=0.0), -largest, largest)
 
 
 def assumptions_of(

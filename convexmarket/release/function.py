@@ -20,6 +20,7 @@ from convexmarket.release.base import (
     SingleCopy,
     admit,
     assumptions_of,
+    bounded_predictions,
     check_terms,
     classes_of,
     fitted_copy,
@@ -169,7 +170,7 @@ class FunctionRelease(SingleCopy):
                 f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process "
                 f"remembers {LARGEST:,} at most; use .predictor, which is public"
             )
-        answers = self._process.at(points, self._erm.decision_function(points))
+        answers = self._process.at(points, bounded_predictions(self._erm, points))
         self._answers = np.append(self._answers, answers)
         self._places.update(zip(keys, range(n_old, n_old + n_new), strict=True))
 

@@ -22,6 +22,7 @@ from convexmarket.release.base import (
     SingleCopy,
     admit,
     assumptions_of,
+    bounded_predictions,
     check_terms,
     empty_predictor,
     fitted_copy,
@@ -257,7 +258,7 @@ class InteractiveRelease(SingleCopy):
         if not len(points):
             return np.zeros(0)
         answers: list[float] = []
-        values = self._noise.rounded(self._erm.decision_function(points)).tolist()
+        values = self._noise.rounded(bounded_predictions(self._erm, points)).tolist()
         for point, value in zip(points, values, strict=True):
             if self.remaining.updates == 0:
                 raise UpdatesExhaustedError(

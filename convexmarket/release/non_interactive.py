@@ -8,20 +8,23 @@ the truth is measured there with noise, and the public model corrected.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, check_positives, check_share
+from convexmarket.arguments import check_count, check_scales, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.discrete import accept_exponential
+from convexmarket.privacy.lattice import whole_steps
 from convexmarket.release.base import (
     Release,
     admit,
     assumptions_of,
+    bounded_predictions,
     check_terms,
     empty_predictor,
     fitted_copy,
@@ -202,7 +205,7 @@ class PublicRelease(Release):
         model: PublicPredictor,
     ) -> PublicPredictor:
         """Run the rounds, and return the mean of all models, the first of which says zero."""
-        truth = _in_chunks(net, erm.pivots_, erm.decision_function)
+        truth = _in_chunks(net, erm.pivots_, partial(bounded_predictions, erm))
         kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
         total = np.zeros(rounds)
         for _ in range(rounds):
@@ -226,7 +229,7 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
     Values are rounded to whole steps. Places are tried, all alike, and accepted by how far they
     are behind the best.
     """
-    whole = np.rint(values / step).astype(np.int64)
+    whole = whole_steps(values, step, np.inf)
     behind = whole.max() - whole
     while True:
         tried = generator.integers(0, len(behind), size=min(len(behind), BLOCK))
@@ -264,7 +267,7 @@ def _net(
 ) -> tuple[float, Floats]:
     """Return the radius and the points of a net that is not too large."""
     if radius is not None:
-        check_positives(net_radius=radius)
+        check_scales(net_radius=radius)
     else:
         most = min(FINEST, max_net)
         radius = min(wanted, data_norm)

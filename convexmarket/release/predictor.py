@@ -8,11 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import where_no_number
+from convexmarket.arguments import checked_numbers
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.saved.document import (
-    MOST_ROWS,
     Document,
     Features,
     KernelModel,
@@ -138,74 +137,6 @@ class PublicPredictor:
             return moved
         return moved._with(moved.points, moved.coefficients * (max_norm / norm))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything that is published, ready for JSON.
-
-        Raises
-        ------
-        DataError
-            If the kernel is a function of the user's own, which has no name to write down.
-        """
-        if callable(self.kernel.name):
-            raise DataError("a kernel that is a function cannot be written down; use a named one")
-        kernel = {
-            name: getattr(self.kernel, name)
-            for name in ("name", "gamma", "degree", "coef0", "data_norm", "stated_bound")
-        }
-        epsilon = self.guarantee.epsilon
-        same = np.ptp(epsilon) == 0.0
-        guarantee = {
-            "n_rows": epsilon.size,
-            "epsilon": float(epsilon[0]) if same else epsilon.tolist(),
-            "delta": self.guarantee.delta,
-            "mechanism": self.guarantee.mechanism,
-            "accounting": self.guarantee.accounting,
-            "assumptions": list(self.guarantee.assumptions),
-        }
-        classes = None if self.classes is None else np.asarray(self.classes).tolist()
-        return {
-            "kernel": kernel,
-            "n_features": self.points.shape[1],
-            "points": self.points.tolist(),
-            "coefficients": self.coefficients.tolist(),
-            "classes": classes,
-            "feature_names": None if self.feature_names is None else list(self.feature_names),
-            "guarantee": guarantee,
-        }
-
-    @classmethod
-    def from_dict(cls, published: dict[str, Any]) -> Self:
-        """Return the predictor that :meth:`to_dict` wrote down.
-
-        Raises
-        ------
-        DataError
-            If entries are missing or do not fit together.
-        """
-        try:
-            stated = dict(published["guarantee"])
-            if not 0 < stated["n_rows"] <= MOST_ROWS:
-                raise ValueError(f"n_rows is {stated['n_rows']}")
-            epsilon = np.broadcast_to(np.asarray(stated["epsilon"], float), stated["n_rows"])
-            guarantee = Guarantee(
-                epsilon,
-                float(stated["delta"]),
-                str(stated["mechanism"]),
-                str(stated["accounting"]),
-                tuple(stated["assumptions"]),
-            )
-            classes, names = published["classes"], published["feature_names"]
-            kernel = Kernel(**published["kernel"])
-            coefficients = np.asarray(published["coefficients"], dtype=np.float64)
-            if coefficients.ndim != 1:
-                raise ValueError("coefficients are not a vector")
-            shape = (coefficients.size, int(published["n_features"]))
-            points = np.asarray(published["points"], dtype=np.float64).reshape(shape)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"this is not a published predictor: {error}") from error
-        pair = classes and tuple(classes)
-        return cls(kernel, points, coefficients, guarantee, pair, names and tuple(names))
-
     def _with(self, points: Floats, coefficients: Floats) -> Self:
         return replace(self, points=points, coefficients=coefficients)
 
@@ -280,10 +211,7 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
             f"the columns of X are {list(found)}, but the model was fitted to {list(names)}: "
             "select them in that order"
         )
-    try:
-        rows = np.array(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(f"X must hold numbers: {where_no_number(X)}") from None
+    rows = np.array(checked_numbers("X", X, DataError, truth_values=True))
     if rows.ndim == 1 and rows.size == n_features:
         rows = rows[None, :]
     if rows.ndim != 2 or rows.shape[1] != n_features:

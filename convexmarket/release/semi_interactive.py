@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_choice, check_positives
+from convexmarket.arguments import check_choice, check_scales
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, Guarantee, RandomSource
@@ -20,6 +20,7 @@ from convexmarket.release.base import (
     Release,
     admit,
     assumptions_of,
+    bounded_predictions,
     check_terms,
     classes_of,
     fitted_copy,
@@ -154,7 +155,7 @@ class TestSetRelease(Release):
         why = " for a Gaussian process" if noise == "process" else ""
         sold = check_terms(erm, epsilon, delta, accounting, why)
         bound = erm.norm_bound_ if max_norm is None else max_norm
-        check_positives(max_norm=bound)
+        check_scales(max_norm=bound)
         if solver != "exact" and solver not in cp.installed_solvers():
             raise ParameterError(
                 f"solver must be 'exact' or one of {cp.installed_solvers()}, got {solver!r}"
@@ -184,7 +185,7 @@ class TestSetRelease(Release):
         )
         generator = admit(erm, guarantee, accountant, rows, random_state, drawn.step)
         self.guarantee = guarantee
-        noisy = erm.decision_function(points)
+        noisy = bounded_predictions(erm, points)
         self.coordinates: Floats | None = None
         if isinstance(drawn, ProcessNoise):
             process = Process(erm, drawn, generator)

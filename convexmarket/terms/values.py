@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float, shown
+from convexmarket.arguments import as_float, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -92,10 +92,8 @@ def check_length(name: str, values: Any, n_sellers: int) -> None:
 
 def _floats(value: Any) -> Floats:
     """Return an array; one without dimensions, and so of no use, where it is not of numbers."""
-    try:
-        return np.array(value, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        return np.array(np.nan)
+    found = numbers_of(value)
+    return np.array(np.nan if found is None else found)
 
 
 def one_or_each(

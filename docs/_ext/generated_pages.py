@@ -36,6 +36,7 @@ MODULES = {
     "convexmarket.attacks": "Attacks on the guarantees",
     "convexmarket.ledger": "What was sold, and what of it is spent",
     "convexmarket.data": "Tables, public preprocessing, the data that ship",
+    "convexmarket.partitions": "Sellers and rows in the partitions of Dask; optional",
     "convexmarket.errors": "What can go wrong",
 }
 

@@ -31,9 +31,9 @@ import pyarrow.parquet
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.parted_offers import price_parts
+from convexmarket.deal import price_offers
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
+from convexmarket.partitions import price_parts
 from convexmarket.privacy import Simulation
 from tests.benchmarks.__main__ import THREADS
 

@@ -120,4 +120,4 @@ def test_instances_are_written_for_others_and_nothing_is_run(market, tmp_path):
     missing = invoke("compare", market, *FEW, "--import", tmp_path / "none.parquet",
                      "--solvers", "exact", "--out", tmp_path / "report")  # fmt: skip
     assert missing.exit_code != 0
-    assert "holds no results of qpbenchmark" in plain(missing.output)
+    assert "none.parquet: No such file" in plain(missing.output)

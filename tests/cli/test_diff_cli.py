@@ -15,7 +15,7 @@ from convexmarket.lab.report.index import write_index
 
 def results(error: float = 0.1, status: str = "solved", kind: str = "tradeoff") -> dict[str, Any]:
     return {
-        "format": "convexmarket-results/1",
+        "format": "convexmarket-results/2",
         "kind": kind,
         "problem": {"kind": kind, "title": "A [bold]market[/bold]"},
         "curve": {

@@ -215,7 +215,7 @@ def test_exports_that_are_refused(here):
     assert "x.csv" in refused("export", "sold.sqlite", "--out", "x.csv")
     Path("alias.csv").symlink_to("sold.sqlite")
     export = ["export", "sold.sqlite", "--out", "alias.csv"]
-    assert "alias.csv is an SQLite database" in refused(*export)
+    assert "alias.csv exists; pass --force" in refused(*export)
     assert "is the ledger itself" in refused(*export, "--force")
 
 
@@ -275,10 +275,10 @@ def test_a_market_writes_its_own_sales(here):
 # ------------------------------------------------------------------ backups
 
 
-def test_a_backup_can_be_shown_and_gives_way_to_the_next(here):
+def test_a_backup_can_be_shown_and_replaced(here):
     assert invoke("record", "sold.sqlite", "offers.csv").exit_code == 0
-    for _ in range(2):
-        done = invoke("backup", "sold.sqlite", "--out", "copies/sold.sqlite")
+    for option in ([], ["--force"]):
+        done = invoke("backup", "sold.sqlite", "--out", "copies/sold.sqlite", *option)
         assert (done.exit_code, said(done.output)) == (0, "Wrote copies/sold.sqlite")
     with cm.Ledger("copies/sold.sqlite") as ledger:
         assert ledger.sales().equals(state()[0])
@@ -289,7 +289,8 @@ def test_a_backup_over_anything_else_is_refused(here, file):
     cm.Ledger.create("other.sqlite").disconnect()
     Path("folder").mkdir()
     before = Path(file).read_bytes() if file != "folder" else None
-    assert "name a" in refused("backup", "sold.sqlite", "--out", file)
+    said = refused("backup", "sold.sqlite", "--out", file)
+    assert "exists; pass --force" in said or "name a file in it" in said
     assert before is None or Path(file).read_bytes() == before
     assert not list(Path("folder").iterdir())
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from convexmarket.lab.kinds.online_market import market as online_market
-from convexmarket.lab.kinds.online_market.stream import quote_list
 from convexmarket.lab.report import render
 from convexmarket.lab.report.words import format_number
+from convexmarket.online.lists import quote_list
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import objective_perturbation_guarantee
 from tests import PROBLEMS
@@ -290,7 +290,7 @@ def test_a_bad_list_quotes_nobody(opened):
 def test_more_sellers_than_expected_are_turned_away_and_counted(opened):
     (opened / "many.csv").write_text("id,sensitivity\n" + "".join(f"s{k},2\n" for k in range(11)))
     for _ in range(2):  # the second time all was done before
-        done = invoke("quote", "m", "--csv", "many.csv", "--out", "offers.csv")
+        done = invoke("quote", "m", "--csv", "many.csv", "--out", "offers.csv", "--force")
         assert done.exit_code == 3, done.output
         assert "3 sellers were turned away" in said(done.stderr)
         assert "quoted 8" in said(done.stdout)
@@ -350,7 +350,9 @@ def test_a_file_whose_lines_a_spreadsheet_left_whole_is_refused_with_the_remedy(
     invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
     lines = Path("offers.csv").read_text().replace('"', "").splitlines()
     Path("offers.csv").write_text("".join(f'"{line}"\r\n' for line in lines))
-    assert "put each line into one cell" in refused("accept", "m", "--csv", "offers.csv")
+    assert "each line of the file is one quoted cell" in refused(
+        "accept", "m", "--csv", "offers.csv"
+    )
 
 
 def test_a_list_of_nothing_has_no_answer(opened):
@@ -446,7 +448,7 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
         raise AssertionError("trained again")
 
     monkeypatch.setattr(online_market, "release_model", never)
-    monkeypatch.setattr(online_market, "prepare", never)
+    monkeypatch.setattr(online_market, "owned_rows", never)
     (opened / "rows.csv").unlink()  # the rows are not needed any more
     for _ in range(2):
         done = invoke("close", "m", "--out", "two")
@@ -585,7 +587,7 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "In this simulated market," in said(done.stdout)
     assert "30 of 341 expected" in said(done.stdout)
-    assert (tmp_path / "reports/online-wdbc/model.json").is_file()
+    assert (tmp_path / "out/online-wdbc/model.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -613,10 +615,10 @@ def test_a_backup_goes_on_as_the_market_did(opened):
     done = invoke("backup", "m", "--out", "restored/market.sqlite")
     assert (done.exit_code, said(done.stdout)) == (0, "Wrote restored/market.sqlite")
     assert invoke("accept", "m", "--id", "a").exit_code == 0
-    assert invoke("backup", "m", "--out", "restored/market.sqlite").exit_code == 0
+    assert invoke("backup", "m", "--out", "restored/market.sqlite", "--force").exit_code == 0
     assert quoted("restored").equals(quoted("m"))
     assert invoke("status", "restored").exit_code == 0
     refused = invoke("backup", "m", "--out", "arrivals.csv")
     assert refused.exit_code == 2
-    assert "arrivals.csv is no earlier backup of m/market.sqlite" in said(refused.stderr)
+    assert "arrivals.csv exists; pass --force" in said(refused.stderr)
     assert Path("arrivals.csv").read_text() == ARRIVALS

@@ -71,7 +71,7 @@ def test_nothing_that_is_there_is_written_over(here):
     (here / "market.toml").write_text("mine")
     done = invoke("init", "patients.csv")
     assert done.exit_code == 2
-    assert "market.toml is there already" in plain(done.stderr)
+    assert "market.toml exists; pass --force" in plain(done.stderr)
     assert (here / "market.toml").read_text() == "mine"
     assert invoke("init", "patients.csv", "--force").exit_code == 0
 
@@ -80,7 +80,7 @@ def test_nothing_that_is_there_is_written_over(here):
     before = (here / "sale" / "model.json").read_bytes()
     done = invoke("buy", "market.toml", "--out", "sale")
     assert done.exit_code == 2
-    assert "--out sale holds what was bought before" in plain(done.stderr)
+    assert "--out sale/deal.md exists; pass --force" in plain(done.stderr)
     assert (here / "sale" / "model.json").read_bytes() == before
     assert invoke("buy", "market.toml", "--out", "sale", "--force").exit_code == 0
     assert (here / "sale" / "model.json").read_bytes() != before, "the noise is drawn anew"

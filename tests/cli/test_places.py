@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from convexmarket import lab, ledger, writing
+from convexmarket import deal, lab, ledger, writing
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
 from convexmarket.lab import privacy_audits
 from convexmarket.lab.kinds.solver_study import run as solver_study
-from convexmarket.lab.lists import drafts, offers, purchases
+from convexmarket.lab.problem import buying, drafts
 from convexmarket.lab.report import diff
 from convexmarket.online import market as online
 from convexmarket.writing import check_place
@@ -35,9 +35,9 @@ COMMANDS = {
         (report_cli, "_one"),
     ),
     "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
-    "price": (["price", "sellers.csv", *PRICE], "--out", (offers, "price_offers")),
+    "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
-    "buy": (["buy", "market.toml"], "--out", (purchases, "buy_from")),
+    "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),
     "audit": (["audit"], "--out", (privacy_audits, "audit_mechanisms")),
     "ledger export": (["ledger", "export", "books.sqlite"], "--out", (ledger, "Ledger")),
     "online quote": (
@@ -95,8 +95,9 @@ def test_on_a_disk_that_is_read_only_nothing_can_be_written(here, monkeypatch, n
 def test_a_place_that_can_be_written_is_left_as_it_is(here):
     (here / "mine").mkdir()
     (here / "link").symlink_to("mine")
-    for place in ("found.csv", "sellers.csv", "new/folder/found.csv", "link/found.csv"):
+    for place in ("found.csv", "new/folder/found.csv", "link/found.csv"):
         check_place(here / place)
+    check_place(here / "sellers.csv", force=True)
     for place in ("mine", "link", "new", "new/folder"):
         check_place(here / place, folder=True)
     assert sorted(path.name for path in here.rglob("*")) == ["link", "mine", "sellers.csv"]

@@ -145,7 +145,7 @@ def test_options_that_do_not_fit_are_refused(here, arguments, message):
 
 
 def test_all_runs_what_has_no_report_and_renders_the_rest(here, runs):
-    done = invoke("report", "--all")
+    done = invoke("report", "--all", "--force")
     assert done.exit_code == 0, done.output
     assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
     assert len(runs) == 2
@@ -154,20 +154,20 @@ def test_all_runs_what_has_no_report_and_renders_the_rest(here, runs):
     assert 'href="one/index.html"' in index
 
     before = files(here / "reports" / "one")
-    again = invoke("report", "--all")
+    again = invoke("report", "--all", "--force")
     assert outcomes(again.stdout) == {"clinic": "rendered", "one": "rendered"}
     assert len(runs) == 2
     assert files(here / "reports" / "one") == before
 
 
 def test_all_runs_again_what_is_out_of_date(here, runs):
-    invoke("report", "--all", "--reports", "out")
+    invoke("report", "--all", "--force", "--reports", "out")
     problem = here / "problems" / "one.toml"
     problem.write_text(SMALL + "\n# a remark\n")
     results = here / "out" / "clinic" / "results.json"
     results.write_text(results.read_text(encoding="utf-8").replace("results/2", "results/0"))
     runs.clear()
-    done = invoke("report", "--all", "--reports", "out")
+    done = invoke("report", "--all", "--force", "--reports", "out")
     assert done.exit_code == 0, done.output
     assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
     assert "the problem file has changed" in plain(done.stdout)
@@ -179,14 +179,14 @@ def test_all_runs_again_what_is_out_of_date(here, runs):
 def test_all_runs_again_what_was_run_with_other_settings(here, runs):
     changed = load_problem("problems/one.toml", ["run.seed=5"])
     write_report(run_problem(changed), here / "reports" / "one")
-    done = invoke("report", "--all")
+    done = invoke("report", "--all", "--force")
     assert "it was run with run.seed=5" in plain(done.stdout)
     assert read_results(here / "reports" / "one").problem.run.seed != 5
 
 
 def test_all_can_run_everything_again(here, runs):
     for _ in range(2):
-        done = invoke("report", "--all", "--rerun", "--problems", here / "problems")
+        done = invoke("report", "--all", "--force", "--rerun", "--problems", here / "problems")
         assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
     assert len(runs) == 4
 
@@ -200,7 +200,7 @@ def test_one_failure_does_not_stop_the_others(here, monkeypatch):
         return run_problem(problem, progress)
 
     monkeypatch.setattr(lab, "run_problem", run)
-    done = invoke("report", "--all")
+    done = invoke("report", "--all", "--force")
     assert done.exit_code == 1
     assert outcomes(done.stdout) == {"bad": "failed", "clinic": "failed", "one": "run"}
     assert "kind is 'nonsense'" in plain(done.stdout)
@@ -211,7 +211,7 @@ def test_one_failure_does_not_stop_the_others(here, monkeypatch):
 
 def test_two_files_for_one_report_are_refused(here):
     (here / "problems" / "clinic.toml").write_text(SMALL)
-    done = invoke("report", "--all")
+    done = invoke("report", "--all", "--force")
     assert done.exit_code == 2
     assert "would have the same report, clinic" in plain(done.stderr)
 
@@ -235,7 +235,7 @@ def test_the_schema_of_results_is_printed_or_written(here):
 
 
 def test_results_that_this_version_cannot_show_are_told_and_run_again(here):
-    assert invoke("report", "--all").exit_code == 0
+    assert invoke("report", "--all", "--force").exit_code == 0
     file = here / "reports" / "one" / "results.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     place = content["tables"]["curve"]["columns"].index("guarantee_max")
@@ -249,7 +249,7 @@ def test_results_that_this_version_cannot_show_are_told_and_run_again(here):
     done = invoke("report", here / "reports" / "one")
     assert done.exit_code == 2
     assert "this version cannot show" in plain(done.stderr)
-    again = invoke("report", "--all")
+    again = invoke("report", "--all", "--force")
     assert again.exit_code == 0
     assert outcomes(again.output) == {"one": "run", "clinic": "rendered"}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.data.csv_cells import guarded, unguarded, write_csv
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import read_reports
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.deal import price_offers
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
 
@@ -106,7 +106,7 @@ def ids_in(path):
     text = path.read_text()
     for separator in DIALECTS.values():
         assert not [cell for cell in cells(text, separator) if is_formula(cell)]
-    return read_reports(path)["id"].tolist()
+    return read_texts(path)["id"].tolist()
 
 
 def test_offers_quotes_and_ledgers_keep_the_names(here):

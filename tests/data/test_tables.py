@@ -1,8 +1,10 @@
 """Tables in files, as people save them."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from convexmarket.data.tables import read_table
+from convexmarket.data.tables import read_parquet, read_table
 from convexmarket.errors import DataError
 
 GERMAN = "Nr.;Alter (Jahre);Preis (€);Ort\r\nP-1;40;0,031;Köln\r\nP-2;;0,047;Ulm\r\n"
@@ -28,5 +30,38 @@ def test_a_comma_that_may_separate_thousands_stays_text(tmp_path):
 def test_a_file_that_is_not_utf_8_is_refused_with_the_remedy(tmp_path):
     path = tmp_path / "patienten.csv"
     path.write_bytes(GERMAN.encode("cp1252"))
-    with pytest.raises(DataError, match=r"patienten.csv cannot be read as text.*UTF-8"):
+    with pytest.raises(DataError, match=r"patienten.csv: .*save the file as UTF-8"):
         read_table(path)
+
+
+def test_whole_numbers_stay_whole_and_empty_cells_are_missing(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text('id,x,y,word,\n1,2,0.5,"\'=a",7\n3,,7,,8\n')
+    table = read_table(path)
+    assert table["id"].tolist() == [1, 3]
+    assert table["id"].dtype == "int64"
+    assert table["x"].isna().tolist() == [False, True]
+    assert table["y"].tolist() == [0.5, 7.0]
+    assert table["word"].tolist()[0] == "=a"
+    assert table["word"].isna().tolist() == [False, True]
+    assert list(table) == ["id", "x", "y", "word"]
+
+
+def test_damaged_parquet_is_an_error_that_quotes_nothing_of_it(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "table.parquet"
+    frame = pd.DataFrame({"id": [f"secret{k}" for k in range(50)], "c": rng.random(50)})
+    whole = frame.to_parquet()
+    said = []
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for place in rng.integers(len(whole), size=rng.integers(1, 4)):
+            damaged[place] = rng.integers(256)
+        path.write_bytes(damaged)
+        for read in (read_table, lambda path: read_parquet(path, lambda names: names[:2])):
+            try:
+                read(path)
+            except DataError as error:
+                said.append(str(error).removeprefix(str(path)))
+    assert len(said) > 50
+    assert not any("secret" in words or len(words) > 100 for words in said)

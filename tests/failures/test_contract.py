@@ -28,7 +28,7 @@ from tests.process.failures.builders import (
     stop,
 )
 
-COMMAND = ["price", "sellers.csv", *PRICE, "--out", "offers.csv"]
+COMMAND = ["price", "sellers.csv", *PRICE, "--out", "offers.csv", "--force"]
 SELLERS = "id,sensitivity\nAnn,0.03\nBob,0.05\n"
 
 

@@ -53,8 +53,8 @@ def predicted(X):
         (lambda: logistic(GOOD, SIGNS).predict(TABLE), "row 1 of column 'status'"),
         (lambda: ridge(GOOD, [0.1, 0.2, 0.3]).predict(TABLE), "row 1 of column 'status'"),
         (lambda: predicted(TABLE), "row 1 of column 'status'"),
-        (lambda: cm.Sellers(WORDS, PRIOR), "sensitivities must be numbers: row 1 "),
-        (lambda: cm.Sellers(virtual_costs=WORDS), "virtual_costs must be numbers: row 1 "),
+        (lambda: cm.Sellers(WORDS, PRIOR), "sensitivities must hold numbers: row 1 "),
+        (lambda: cm.Sellers(virtual_costs=WORDS), "virtual_costs must hold numbers: row 1 "),
         (lambda: cm.PersonalizedRidge().fit(GOOD, [0, 0, 0], epsilon=WORDS), "row 1 "),
         (lambda: PRIOR.cdf(WORDS), "row 1 "),
         (

@@ -14,6 +14,7 @@ from convexmarket.learners import descent as module
 from convexmarket.learners.granted import Granted
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.composition import gaussian_epsilon, gaussian_shift
+from convexmarket.privacy.lattice import clipped_steps
 
 DELTAS = st.floats(1e-12, 0.1)
 
@@ -58,7 +59,8 @@ def test_no_row_moves_a_step_further_than_it_pays_for(hidden, seed, size):
     rows = np.random.default_rng(seed).normal(size=(2, 3)) * 10.0**size
     granted = Granted(np.array([0.5, 2.0]))
     radii = learner._radii(granted, parameters.size)
-    sums = learner._contributions(rows, np.array([1.0, -1.0]), radii, parameters)
+    gradients = learner._gradients(rows, np.array([1.0, -1.0]), parameters)
+    sums = clipped_steps(gradients, learner.clip, radii)
     longest = radii + np.sqrt(parameters.size) / 2
     assert np.all(np.linalg.norm(sums, axis=1) <= longest * (1 + module.ROUNDING))
     spent = np.sqrt(learner.steps) * 2 * longest / np.sqrt(module.DEVIATION**2 - 9.0)

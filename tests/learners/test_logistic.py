@@ -436,9 +436,9 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [-0.5, 1.5]}, ParameterError, "nonnegative"),
         ({"epsilon": [np.nan, 1.5]}, ParameterError, "nonnegative"),
-        ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must be numbers"),
+        ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must hold numbers"),
         ({"epsilon": 0.0}, ParameterError, "epsilon is 0 in every row"),
-        ({"epsilon": 1.7e308}, ParameterError, "sums to more than a float holds"),
+        ({"epsilon": 1.7e308}, ParameterError, "epsilon must be at most"),
         ({"X": csr_array([[0.5, 0], [0, 0.5]])}, DataError, "X is sparse"),
     ],
 )

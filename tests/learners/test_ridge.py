@@ -506,7 +506,7 @@ def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
             ParameterError,
             "rounding must be 'auto'",
         ),
-        ({}, [[0.2]], [0], "many", ParameterError, "epsilon must be numbers"),
+        ({}, [[0.2]], [0], "many", ParameterError, "epsilon must hold numbers"),
         ({}, [[0.2]], [0], 1e-320, ParameterError, "beyond the range"),
         (
             {"regularization": "large"},

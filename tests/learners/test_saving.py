@@ -5,9 +5,6 @@ import json
 import os
 import pickle
 import re
-import zipfile
-from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,7 +25,6 @@ from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.release import PublicPredictor
 from tests import ROOT, one_in
 
-FORMATS = ["json", "npz"]
 ROWS = np.random.default_rng(5).uniform(0.0, 0.5, (12, 3))
 TABLE = pd.DataFrame(ROWS, columns=["age", "naïve \u2603", "weight"])
 TARGETS = ROWS @ [0.5, -0.5, 0.2]
@@ -94,14 +90,6 @@ def guarantee_of(model):
     return getattr(model, "guarantee_", None) or model.guarantee
 
 
-def text_of(path):
-    """Return what a file says as text, whichever its format."""
-    if path.suffix == ".json":
-        return path.read_text(encoding="utf-8")
-    with np.load(path, allow_pickle=False) as found:
-        return bytes(found["document"]).decode("utf-8")
-
-
 # -------------------------------------------------------------------------- what comes back
 
 
@@ -109,34 +97,32 @@ def text_of(path):
 def test_a_loaded_model_predicts_the_same_bits(name, tmp_path):
     model = MODELS[name]()
     rows = TABLE if name.endswith("table") else ROWS
-    for suffix in FORMATS:
-        path = cm.save_model(model, tmp_path / f"model.{suffix}")
-        loaded = cm.load_model(str(path))
-        assert type(loaded) is type(model)
-        assert answers(loaded, rows) == answers(model, rows)
-        if name.endswith("table"):
-            with pytest.raises((ValueError, DataError), match=r"(?i)columns|feature names"):
-                loaded.predict(TABLE[TABLE.columns[::-1]])
+    path = cm.save_model(model, tmp_path / "model.json")
+    loaded = cm.load_model(str(path))
+    assert type(loaded) is type(model)
+    assert answers(loaded, rows) == answers(model, rows)
+    if name.endswith("table"):
+        with pytest.raises((ValueError, DataError), match=r"(?i)columns|feature names"):
+            loaded.predict(TABLE[TABLE.columns[::-1]])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp_path):
     model = MODELS[name]()
     promised, sums = guarantee_of(model), set()
-    for suffix in FORMATS:
-        path = cm.save_model(model, tmp_path / f"whole.{suffix}", guarantee="rows")
-        loaded = cm.load_model(path)
-        whole = guarantee_of(loaded)
-        brief = guarantee_of(cm.load_model(cm.save_model(model, tmp_path / f"brief.{suffix}")))
-        assert whole.epsilon.tobytes() == promised.epsilon.tobytes()
-        assert whole.assumptions == promised.assumptions
-        assert brief.epsilon.tolist() == [promised.epsilon.max()] * promised.epsilon.size
-        assert brief.assumptions == (*promised.assumptions, kinds.NOT_KEPT)
-        for field in ("delta", "mechanism", "accounting"):
-            assert getattr(whole, field) == getattr(brief, field) == getattr(promised, field)
-        again = cm.save_model(loaded, tmp_path / f"again.{suffix}", guarantee="rows")
-        assert again.read_bytes() == path.read_bytes()
-        sums.add(json.loads(text_of(path))["sha256"])
+    path = cm.save_model(model, tmp_path / "whole.json", guarantee="rows")
+    loaded = cm.load_model(path)
+    whole = guarantee_of(loaded)
+    brief = guarantee_of(cm.load_model(cm.save_model(model, tmp_path / "brief.json")))
+    assert whole.epsilon.tobytes() == promised.epsilon.tobytes()
+    assert whole.assumptions == promised.assumptions
+    assert brief.epsilon.tolist() == [promised.epsilon.max()] * promised.epsilon.size
+    assert brief.assumptions == (*promised.assumptions, kinds.NOT_KEPT)
+    for field in ("delta", "mechanism", "accounting"):
+        assert getattr(whole, field) == getattr(brief, field) == getattr(promised, field)
+    again = cm.save_model(loaded, tmp_path / "again.json", guarantee="rows")
+    assert again.read_bytes() == path.read_bytes()
+    sums.add(json.loads(path.read_text(encoding="utf-8"))["sha256"])
     assert len(sums) == 1
 
 
@@ -158,13 +144,13 @@ finite = st.floats(-LARGEST, LARGEST)
     epsilon=arrays(np.float64, st.integers(1, 5), elements=st.floats(0.0, np.inf)),
     intercept=finite,
     names=st.lists(
-        st.text(st.characters(exclude_categories=["Cs"])), min_size=6, max_size=6, unique=True
+        st.text(st.characters(exclude_categories=["C", "Z"])), min_size=6, max_size=6, unique=True
     ),
     labels=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2, unique=True),
     detail=st.sampled_from(["rows", "summary"]),
 )
 @example(np.array([-0.0, 5e-324, LARGEST]), np.array([np.inf]), -0.0,
-         ["", "\0", "\u2028", '"', "\\", "é"], [-(2**63), 2**63 - 1], "rows")  # fmt: skip
+         ["", " ", "\u2603", '"', "\\", "é"], [-(2**63), 2**63 - 1], "rows")  # fmt: skip
 def test_every_number_and_name_comes_back(
     tmp_path_factory, coefficients, epsilon, intercept, names, labels, detail
 ):
@@ -180,40 +166,41 @@ def test_every_number_and_name_comes_back(
     for key in ("max_norm", "sensitivity", *ranges, "intercept_"):
         del sorts.__dict__[key]
     for model in (linear, sorts):
-        for suffix in FORMATS:
-            loaded = cm.load_model(cm.save_model(model, folder / f"m.{suffix}", guarantee=detail))
-            assert loaded.coef_.tobytes() == coefficients.tobytes()
-            assert loaded.feature_names_in_.tolist() == names[: coefficients.size]
-            assert loaded.guarantee_.epsilon.max() == epsilon.max()
-            if detail == "rows":
-                assert loaded.guarantee_.epsilon.tobytes() == epsilon.tobytes()
-            if model is linear:
-                assert np.float64(loaded.intercept_).tobytes() == np.float64(intercept).tobytes()
-            else:
-                assert loaded.classes_.tolist() == labels
-                assert loaded.classes_.dtype == np.int64
+        loaded = cm.load_model(cm.save_model(model, folder / "m.json", guarantee=detail))
+        assert loaded.coef_.tobytes() == coefficients.tobytes()
+        assert loaded.feature_names_in_.tolist() == names[: coefficients.size]
+        assert loaded.guarantee_.epsilon.max() == epsilon.max()
+        if detail == "rows":
+            assert loaded.guarantee_.epsilon.tobytes() == epsilon.tobytes()
+        if model is linear:
+            assert np.float64(loaded.intercept_).tobytes() == np.float64(intercept).tobytes()
+        else:
+            assert loaded.classes_.tolist() == labels
+            assert loaded.classes_.dtype == np.int64
 
 
 # ---------------------------------------------------------------------- what is never written
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-def test_no_seed_no_diagnostics_and_no_single_seller(format_, tmp_path):
-    path = cm.save_model(logistic(), tmp_path / f"m.{format_}")
-    text = text_of(path)
+def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
+    path = cm.save_model(logistic(), tmp_path / "m.json")
+    text = path.read_text(encoding="utf-8")
     for word in ('"random_state', "gradient_norm", "noise_rate", '"eta'):
         assert word not in text
     model = ridge(weights=EPSILON / EPSILON.sum())
-    text = text_of(cm.save_model(model, tmp_path / f"r.{format_}"))
+    text = cm.save_model(model, tmp_path / "r.json").read_text(encoding="utf-8")
     written = set(re.findall(r"[-+.\de]*\d", text))
     for number in [*model.epsilon_[:-1], *model.weights]:
         assert repr(float(number)) not in written
     assert json.loads(text)["parameters"]["weights"] == kinds.WITHHELD
-    loaded = cm.load_model(tmp_path / f"r.{format_}")
+    loaded = cm.load_model(tmp_path / "r.json")
     with pytest.raises(ParameterError, match="withheld"):
         loaded.fit(ROWS, TARGETS, epsilon=EPSILON)
-    asked = cm.save_model(model, tmp_path / f"w.{format_}", guarantee="rows")
-    assert json.loads(text_of(asked))["parameters"]["weights"] == model.weights.tolist()
+    asked = cm.save_model(model, tmp_path / "w.json", guarantee="rows")
+    assert (
+        json.loads(asked.read_text(encoding="utf-8"))["parameters"]["weights"]
+        == model.weights.tolist()
+    )
 
 
 def test_what_the_private_rows_gave_is_not_written():
@@ -243,12 +230,12 @@ def test_what_carries_no_guarantee_is_refused(tmp_path):
 
 
 def test_arguments_are_checked(tmp_path):
-    with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
+    with pytest.raises(ParameterError, match=r"use the suffix \.json"):
         cm.save_model(ridge(), tmp_path / "m.pickle")
     with pytest.raises(ParameterError, match="must be one of 'summary', 'rows'"):
         cm.save_model(ridge(), tmp_path / "m.json", guarantee="all")
     (tmp_path / "m.pickle").write_bytes(b"")
-    with pytest.raises(ParameterError, match=r"use \.json or \.npz"):
+    with pytest.raises(ParameterError, match=r"use the suffix \.json"):
         cm.load_model(tmp_path / "m.pickle")
     with pytest.raises(ParameterError, match=r"weights must .*, got <object"):
         cm.save_model(ridge().set_params(weights=object()), tmp_path / "m.json", guarantee="rows")
@@ -286,16 +273,12 @@ def refused(path, content, match=".", kind=DataError):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("originals")
-    return {
-        suffix: cm.save_model(ridge(X=TABLE), folder / f"m.{suffix}", guarantee="rows").read_bytes()
-        for suffix in FORMATS
-    }
+    return {"json": cm.save_model(ridge(X=TABLE), folder / "m.json", guarantee="rows").read_bytes()}
 
 
-@pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("bit", one_in(2, [1, 8, 32, 128]))
-def test_a_flipped_bit_is_refused_or_harmless(format_, bit, saved, tmp_path):
-    original, path = saved[format_], tmp_path / f"m.{format_}"
+def test_a_flipped_bit_is_refused_or_harmless(bit, saved, tmp_path):
+    original, path = saved["json"], tmp_path / "m.json"
     whole = cm.load_model(cm.save_model(ridge(X=TABLE), path, guarantee="rows"))
     expected = (answers(whole, TABLE), whole.guarantee_.statement(), str(whole.get_params()))
     harmless = 0
@@ -313,10 +296,9 @@ def test_a_flipped_bit_is_refused_or_harmless(format_, bit, saved, tmp_path):
     assert harmless < len(original) // 14
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-def test_a_file_that_was_cut_short_is_refused(format_, saved, tmp_path):
-    for length in range(0, len(saved[format_]) - 2, 41):
-        refused(tmp_path / f"m.{format_}", saved[format_][:length])
+def test_a_file_that_was_cut_short_is_refused(saved, tmp_path):
+    for length in range(0, len(saved["json"]) - 2, 41):
+        refused(tmp_path / "m.json", saved["json"][:length])
 
 
 def change(content, **tables):
@@ -411,7 +393,7 @@ def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
         ({"dtype": "object", "values": [1, True]}, "both labels are 1"),
         ({"dtype": "float16", "values": [0.0, 1e10]}, "float16 cannot hold exactly"),
         ({"dtype": "float16", "values": [1.0, 1.00001]}, "float16 cannot hold exactly"),
-        ({"dtype": "str", "values": ["a", "a\0"]}, "cannot hold exactly"),
+        ({"dtype": "str", "values": ["a", "a\0"]}, "control characters"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, match, tmp_path):
@@ -446,11 +428,11 @@ def test_a_range_of_lists_is_refused(target_range):
 @pytest.mark.parametrize(
     ("kernel", "match"),
     [
-        ({"name": "poly", "gamma": 1e200, "degree": 3}, "no finite bound at gamma"),
-        ({"name": "poly", "data_norm": 1e150, "degree": 300}, "no finite bound at gamma"),
+        ({"name": "poly", "gamma": 1e200, "degree": 3}, "gamma must lie between"),
+        ({"name": "poly", "data_norm": 1e150, "degree": 300}, "data_norm must lie between"),
         ({"name": "poly", "degree": 10**9}, "kernel.degree"),
         ({"data_norm": 1e-3}, "exceed data_norm"),
-        ({"stated_bound": 1e200}, "rows of points exceed|would overflow"),
+        ({"stated_bound": 1e200}, "feature_bound must lie between"),
     ],
 )
 def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path):
@@ -475,6 +457,32 @@ def test_labels_and_names_that_could_not_be_loaded_are_not_saved(tmp_path):
     model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
     with pytest.raises(DataError, match="two features have the same name"):
         cm.save_model(model, tmp_path / "m.json")
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"guarantee": {"mechanism": "\x1b[31mred\x1b[2J"}},
+        {"guarantee": {"assumptions": ["the noise \x9b31m is secret"]}},
+        {"features": {"names": ["a", "b", "c\x1b]0;title\x07"]}},
+        {"versions": {"\x1b[1A": "1"}},
+        {"kind": "\x1b[1A"},
+        {"format": "\x1b[1A"},
+        {"\x1b[1A": 1},
+        {"parameters": {"\x1b[1A": 1}},
+    ],
+    ids=str,
+)
+def test_no_escape_sequence_of_a_file_reaches_a_terminal(tables, saved, tmp_path):
+    path = tmp_path / "m.json"
+    for content in (
+        change(saved["json"], **tables),
+        change(saved["json"], **tables).decode().encode("utf-8").replace(b"\\u001b", b"\x1b"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            cm.load_model(path)
+        assert str(caught.value).isprintable()
 
 
 def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
@@ -521,116 +529,26 @@ def test_numbers_that_are_nested_deeply_are_refused(saved, tmp_path):
         refused(tmp_path / "m.json", json.dumps(changed).encode(), where)
 
 
-class Executed:
-    """Something whose unpickling would be seen."""
-
-    def __reduce__(self):
-        return (Path.touch, (Path("executed"),))
-
-
-def npz(compression=zipfile.ZIP_STORED, **members):
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
-        for name, content in members.items():
-            member = BytesIO()
-            if isinstance(content, bytes):
-                member.write(content)
-            else:
-                np.lib.format.write_array(member, np.asarray(content), allow_pickle=True)
-            archive.writestr(f"{name}.npy", member.getvalue())
-    return buffer.getvalue()
-
-
-def header(text):
-    body = text.encode()
-    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
-
-
-def test_hostile_archives_are_refused_and_nothing_in_them_is_run(saved, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "m.npz"
-    with np.load(BytesIO(saved["npz"])) as found:
-        text, good = found["document"], dict(found)
-    payload = np.array([Executed(), Executed()], dtype=object)
-    attacks = {
-        "pickled coefficients": npz(**{**good, "coefficients": payload}),
-        "pickled text": npz(document=payload),
-        "a pickle instead of an array": npz(**{**good, "epsilon": pickle.dumps(Executed())}),
-        "object header": npz(
-            document=header("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }\n")
-        ),
-        "huge shape": npz(
-            document=header("{'descr': '|u1', 'fortran_order': False, 'shape': (10**6,), }\n")
-        ),
-        "huge shape without data": npz(
-            **{**good, "coefficients": header(
-                "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }\n")}
-        ),
-        "negative shape": npz(
-            document=header("{'descr': '|u1', 'fortran_order': False, 'shape': (-1,-1), }\n")
-        ),
-        "code in the header": npz(document=header("__import__('os').mkdir('executed')\n")),
-        "nested header": npz(document=header("(" * 900)),
-        "long header": npz(document=header("{" + " " * 60_000 + "}")),
-        "compressed": npz(zipfile.ZIP_DEFLATED, **good),
-        "a bomb": npz(zipfile.ZIP_DEFLATED, document=np.zeros(50_000_000, np.uint8)),
-        "another member": npz(**good, more=text),
-        "points of a linear model": npz(**good, points=np.zeros((1, 3))),
-        "no text": npz(coefficients=good["coefficients"]),
-        "text of floats": npz(document=good["coefficients"]),
-        "complex numbers": npz(**{**good, "coefficients": good["coefficients"] + 0j}),
-        "single precision": npz(**{**good, "coefficients": good["coefficients"].astype("f4")}),
-        "not a number": npz(**{**good, "coefficients": good["coefficients"] * np.nan}),
-        "a matrix": npz(**{**good, "coefficients": good["coefficients"][None]}),
-        "no coefficients": npz(document=text),
-        "an array where a list is": npz(document=text, **{k: good[k] for k in ["epsilon"]}),
-    }  # fmt: skip
-    path.write_bytes(npz(**good))
-    assert cm.load_model(path).coef_.size == 3  # the archives above are as ours but for the attack
-    for name, content in attacks.items():
-        refused(path, content)
-        assert {item.name for item in tmp_path.iterdir()} == {"m.npz"}, name
-
-
-def test_a_member_that_is_there_twice_is_refused(saved, tmp_path):
-    buffer = BytesIO(saved["npz"])
-    with (
-        zipfile.ZipFile(buffer, "a") as archive,
-        pytest.warns(UserWarning, match="Duplicate name"),
-    ):
-        archive.writestr("coefficients.npy", archive.read("coefficients.npy"))
-    refused(tmp_path / "m.npz", buffer.getvalue(), "a file twice")
-
-
-def test_names_of_members_lead_nowhere(saved, tmp_path):
-    buffer = BytesIO(saved["npz"])
-    with zipfile.ZipFile(buffer, "a") as archive:
-        archive.writestr("../executed.npy", b"")
-    refused(tmp_path / "m.npz", buffer.getvalue(), "executed.npy")
-
-
 def test_sizes_are_bounded(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGEST_FILE", 1_000)
-    for suffix in FORMATS:
-        refused(tmp_path / f"m.{suffix}", saved[suffix], "more than 1,000 bytes")
-        with pytest.raises(DataError, match="at most 1,000 are read again"):
-            cm.save_model(ridge(X=TABLE), tmp_path / f"n.{suffix}")
-        assert not (tmp_path / f"n.{suffix}").exists()
+    refused(tmp_path / "m.json", saved["json"], "more than 1,000 bytes")
+    with pytest.raises(DataError, match="at most 1,000 are read again"):
+        cm.save_model(ridge(X=TABLE), tmp_path / "n.json")
+    assert not (tmp_path / "n.json").exists()
 
 
-@pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize(
     ("bound", "value", "what"),
     [("LARGEST_TEXT", 300, "bytes"), ("MOST_LISTS", 4, "brackets"), ("MOST_VALUES", 9, "commas")],
 )
 def test_text_is_bounded_where_it_is_written_and_read(
-    format_, bound, value, what, saved, tmp_path, monkeypatch
+    bound, value, what, saved, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(files, bound, value)
-    refused(tmp_path / f"m.{format_}", saved[format_], f"{what}, and at most {value} are read")
+    refused(tmp_path / "m.json", saved["json"], f"{what}, and at most {value} are read")
     with pytest.raises(DataError, match=f"could not be read again: its text has .* {what}"):
-        cm.save_model(ridge(X=TABLE), tmp_path / f"n.{format_}")
-    assert not (tmp_path / f"n.{format_}").exists()
+        cm.save_model(ridge(X=TABLE), tmp_path / "n.json")
+    assert not (tmp_path / "n.json").exists()
 
 
 def test_hostile_text_is_refused_before_it_is_parsed(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,12 +102,6 @@ def interrupt(state, folder):
     raw.execute("ROLLBACK")
     raw.close()
     return State(folder, state.name, state.holds)
-
-
-def unseal(state):
-    """Turn a database into one of version 2, which had no seals."""
-    with closing(sqlite3.connect(state.folder / state.name)) as raw:
-        raw.executescript("DROP TABLE seals; PRAGMA user_version = 2; VACUUM")
 
 
 def build_states(folder):

@@ -12,17 +12,14 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
-from convexmarket.ledger import seals, tables
-from convexmarket.privacy import Guarantee
+from convexmarket.ledger import seals
 from tests.ledger.damage import (
     POLICY,
     State,
     build_ledger,
-    build_market,
     build_states,
     damaged_copy,
     everything,
-    unseal,
     use,
 )
 
@@ -103,7 +100,7 @@ def test_rows_of_another_program_are_found(market, table, change):
 
 def test_a_trigger_that_is_gone_is_damage(market):
     market.disconnect()
-    raw(market.folder / "market.sqlite", "DROP TRIGGER quotes_refuse")
+    raw(market.folder / "market.sqlite", "DROP TRIGGER quotes_no_update")
     with pytest.raises(DataError, match="is damaged"):
         cm.OnlineMarket(market.folder)
 
@@ -119,12 +116,9 @@ def test_a_market_that_was_damaged_while_open_is_not_closed(market):
     assert market.released is None
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_an_error_about_damage_quotes_no_cell(tmp_path, version):
+def test_an_error_about_damage_quotes_no_cell(tmp_path):
     state = build_ledger(tmp_path / "l", 30)
     path = state.folder / state.name
-    if version == 2:
-        unseal(state)
     content = path.read_bytes().replace(b"positive 7", b"positive\xff7")
     path.write_bytes(content)
     with pytest.raises(DataError, match="is damaged") as error:
@@ -150,52 +144,30 @@ def test_the_seal_is_the_sum_of_digests_of_all_rows(market):
             (lambda: market.quote("Cyd", 1.2), lambda: market.accept("Bob"))
         ):
             step()
-            assert seals.last_seal(connection)[0] == 5 + number
+            assert seals._last_seal(connection)[0] == 5 + number
             seals.check_whole(connection, path)
 
 
-@pytest.mark.parametrize("build", [build_market, build_ledger])
-def test_a_database_of_version_2_is_sealed_by_the_next_step(tmp_path, build):
-    state = build(tmp_path / "old", 30)
-    unseal(state)
-    path = state.folder / state.name
-    with cm.Ledger(path) as ledger:
-        assert ledger.sales().equals(state.holds["sales"])
-    assert use(state) is None
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        assert tables.pragma(connection, "user_version") == tables.VERSION
-        seals.check_whole(connection, path)
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_a_database_of_another_version_is_refused(tmp_path, version):
+    state = build_ledger(tmp_path / "l", 3)
+    raw(state.folder / state.name, f"PRAGMA user_version = {version}")
+    with pytest.raises(DataError, match=f"has tables of version {version}"):
+        cm.Ledger(state.folder / state.name)
 
 
-@pytest.mark.parametrize(
-    ("build", "whole", "damaged"),
-    [
-        (build_market, b'{"policy": "fixed"', b'{"policy": \x00fixed"'),
-        (build_market, b'{"policy": "fixed"', b'{"policx": "fixed"'),
-        (build_market, b'"price": ', b'"prize": '),
-        (build_market, b'{"policy": "fixed"', b'["policy", "fixed"'),
-        (build_ledger, b'["rows are bounded"]', b'["rows are bounded"}'),
-        (build_ledger, b'["rows are bounded"]', b'"rows are bounded"  '),
-        (build_ledger, b"tight", b"t\xefght"),
-    ],
-)
-def test_texts_of_version_2_that_cannot_be_read_are_damage(tmp_path, build, whole, damaged):
-    state = build(tmp_path / "old", 30)
-    unseal(state)
-    path = state.folder / state.name
-    content = path.read_bytes()
-    assert whole in content
-    path.write_bytes(content.replace(whole, damaged))
-    open_ = cm.OnlineMarket if state.is_market else cm.Ledger
-    with pytest.raises(DataError, match=r"is damaged .*bring back a backup"):
-        open_(state.folder if state.is_market else path)
+def test_a_database_without_seals_is_damaged(market):
+    market.disconnect()
+    raw(market.folder / "market.sqlite", "DROP TABLE seals")
+    with pytest.raises(DataError, match="is damaged"):
+        cm.OnlineMarket(market.folder)
 
 
 def test_what_is_forgotten_or_refused_leaves_no_file_open(market, tmp_path):
     whole, damaged = market.folder, tmp_path / "damaged"
     market.disconnect()
     shutil.copytree(whole, damaged)
-    raw(damaged / "market.sqlite", "DROP TRIGGER quotes_refuse")
+    raw(damaged / "market.sqlite", "DROP TRIGGER quotes_no_update")
 
     def count():
         gc.collect()
@@ -230,35 +202,25 @@ def test_a_backup_is_taken_in_the_middle_of_others_steps(market, tmp_path):
         with cm.OnlineMarket(market.folder) as other:
             stream = other.quote_many([(f"s{j}", 1.2) for j in range(10 * k, 10 * k + 10)], 5)
             next(stream)
-            market.backup(tmp_path / "backup")
+            market.backup(tmp_path / "backup", force=k > 0)
             list(stream)
         with cm.Ledger(tmp_path / "backup") as ledger:
             assert ledger.sales()["id"].tolist() == ["Ann"]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_only_an_earlier_backup_gives_way(market, tmp_path, whole):
-    files = {name: tmp_path / name for name in ("list.csv", "ledger", "early", "late", "ahead")}
-    files["list.csv"].write_text("id,epsilon\n")
-    cm.Ledger.create(files["ledger"]).disconnect()
-    market.backup(files["early"])
-    market.backup(files["ahead"])
-    with cm.Ledger(files["ahead"]) as ahead:
-        ahead.account(["Ann"]).charge(Guarantee(np.array([0.01]), 0.0, "a model", "tight", ()))
+def test_a_backup_replaces_a_file_with_force_alone(market, tmp_path):
+    path = tmp_path / "backup"
+    market.backup(path)
+    before = path.read_bytes()
     market.quote("Cyd", 1.2)
-    files["live"] = market.folder / "market.sqlite"
-    if not whole:
-        content = files["early"].read_bytes()
-        files["early"].write_bytes(content[: len(content) // 2])
-    for name, file in files.items():
-        before = file.read_bytes() if file.exists() else None
-        if name == "late" or (name == "early" and whole):
-            market.backup(file)
-            assert file.read_bytes() != before
-        else:
-            with pytest.raises(DataError, match=r"is no earlier backup of .*name another file"):
-                market.backup(file)
-            assert file.read_bytes() == before
+    with pytest.raises(DataError, match="backup exists; name another file"):
+        market.backup(path)
+    assert path.read_bytes() == before
+    market.backup(path, force=True)
+    assert path.read_bytes() != before
+    for force in (False, True):
+        with pytest.raises(DataError, match="not the database itself"):
+            market.backup(market.folder / "market.sqlite", force=force)
 
 
 def test_a_backup_of_a_damaged_ledger_leaves_the_earlier_one(tmp_path):
@@ -268,7 +230,7 @@ def test_a_backup_of_a_damaged_ledger_leaves_the_earlier_one(tmp_path):
         before = backup.read_bytes()
         raw(ledger.path, "DROP TRIGGER sales_no_update", "UPDATE sales SET price = 0.0")
         with pytest.raises(DataError, match=r"sold\.sqlite is damaged"):
-            ledger.backup(backup)
+            ledger.backup(backup, force=True)
         with pytest.raises(ParameterError, match=r"path must .*, got 3"):
             ledger.backup(3)
     assert backup.read_bytes() == before
@@ -287,7 +249,7 @@ def test_what_lies_beside_a_linked_database_lies_beside_the_database(tmp_path):
         ledger.sell(["Ann"], 1.0, 1.0)
         assert ledger.path == links / "l"
     assert os.listdir(links) == ["l"]
-    files = ["sold.sqlite", "sold.sqlite-journal", "sold.sqlite.turns"]
+    files = ["sold.sqlite", "sold.sqlite-journal"]
     assert sorted(os.listdir(real)) == files
 
 
@@ -300,7 +262,7 @@ def test_a_database_of_a_relative_path_is_found_from_another_folder(tmp_path, mo
         assert len(ledger.balance()) == 3
 
 
-@pytest.mark.parametrize("end", [".turns", ".closing", "-journal"])
+@pytest.mark.parametrize("end", [".closing", "-journal"])
 def test_a_planted_link_is_not_followed(market, tmp_path, end):
     market.disconnect()
     victim = tmp_path / "diary"

@@ -18,14 +18,13 @@ from convexmarket.lab.kinds.online_market import market as online_market
 from convexmarket.lab.kinds.online_market.market import (
     WITHOUT_MODEL,
     close_market,
-    close_without_model,
     open_market,
 )
-from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
+from convexmarket.lab.kinds.online_market.rows import owned_rows
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.learners import perturbed
-from convexmarket.ledger import markets
 from convexmarket.online.market import OnlineMarket
+from convexmarket.online.release import close_without_model, model_guarantee
 from convexmarket.privacy import Guarantee
 from tests.online.builders import TRAINED_MARKET
 
@@ -267,11 +266,11 @@ def test_what_the_model_will_guarantee_is_known_without_rows(opened, tmp_path):
     offers = market.offers()
     (tmp_path / "rows.csv").unlink()
     problem = load_problem(tmp_path / "market.toml")
-    known = model_guarantee(problem, offers, leave_out=["b"])
+    known = model_guarantee(problem.classifier(), offers, leave_out=["b"])
     assert known.epsilon[1] == 0
     assert np.all(known.epsilon <= offers["epsilon"])
     with pytest.raises(ParameterError, match="nobody accepted"):
-        model_guarantee(problem, offers[:0])
+        model_guarantee(problem.classifier(), offers[:0])
 
 
 def test_rows_that_are_missing_cost_nothing_and_a_fit_that_fails_does(
@@ -280,12 +279,13 @@ def test_rows_that_are_missing_cost_nothing_and_a_fit_that_fails_does(
     market = opened()
     rows = (tmp_path / "rows.csv").read_bytes()
 
-    def gone(*arguments, **options):  # the rows vanish once quoting has ended
-        (tmp_path / "rows.csv").unlink()
-        return release_model(*arguments, **options)
+    def gone(problem):  # the rows vanish once quoting has ended
+        if market.is_closed:
+            (tmp_path / "rows.csv").unlink()
+        return owned_rows(problem)
 
     with monkeypatch.context() as patch:
-        patch.setattr(online_market, "release_model", gone)
+        patch.setattr(online_market, "owned_rows", gone)
         with pytest.raises(DataError, match=r"rows\.csv"):
             close_market(market)
     assert market.is_closed
@@ -304,7 +304,7 @@ def test_rows_that_are_missing_cost_nothing_and_a_fit_that_fails_does(
 def test_closing_without_a_model_spends_nothing(opened):
     market = opened()
     close_without_model(market)
-    assert market.released == WITHOUT_MODEL == markets._NOTHING
+    assert market.released == WITHOUT_MODEL
     balance = market.ledger.balance()
     assert (balance["spent"] == 0).all()
     assert np.array_equal(balance["left"], balance["sold"])

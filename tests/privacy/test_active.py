@@ -141,8 +141,14 @@ def test_folds_of_an_array_never_cost_a_row_less_than_it_lost(counted) -> None:
     [
         (pd.DataFrame([[1.0], [2.0]], index=["Ann", "Bob"]), True),
         (pd.DataFrame([[1.0], [2.0]], index=[5, 7]), True),
-        (pd.DataFrame([[1.0], [2.0]]).iloc[[1]], True),
+        (pd.DataFrame(np.zeros((4, 1))).iloc[[3, 0, 1]], True),
+        (pd.DataFrame([[1.0], [2.0]]).iloc[[1]], False),
         (pd.DataFrame([[1.0], [2.0]]), False),
+        (pd.DataFrame([[1.0], [2.0]]).iloc[[1, 0]], False),
+        (pd.DataFrame([[1.0], [2.0]], index=["1", 1]), False),
+        (pd.DataFrame([[1.0], [2.0]], index=["Zo\u00eb", "Zoe\u0308"]), False),
+        (pd.DataFrame([[1.0], [2.0]], index=[("Ann", 1), ("Bob", 1)]), False),
+        (pd.DataFrame([[1.0], [2.0]], index=["Ann ", "Bob"]), False),
         (pd.DataFrame([[1.0], [2.0]], index=["Ann", "Ann"]), False),
         (np.array([[1.0], [2.0]]), False),
         ([[1.0], [2.0]], False),
@@ -152,7 +158,7 @@ def test_names_are_those_of_an_index_that_tells_rows_apart(rows, named) -> None:
     names = names_of(rows)
     assert (names is not None) == named
     if named:
-        assert names.equals(rows.index)
+        assert names.tolist() == [str(name) for name in rows.index]
 
 
 # ---------------------------------------------------------------------------------- budgets

@@ -9,24 +9,15 @@ import time
 
 import pytest
 
-from convexmarket.starting import INTERRUPTED
+from convexmarket.cli.ending import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0
-SCRIPT = "import sys; from convexmarket.cli import main; sys.exit(main())\n"
 #: What is loaded when Ctrl-C comes: after the handler, and long before the command begins.
 MOMENTS = ("numpy", "cvxpy", "convexmarket.market")
 
 
-@pytest.fixture(params=["module", "script"])
-def command(request, tmp_path):
-    """The command, as ``python -m`` starts it, and as an installed script does."""
-    if request.param == "module":
-        return [sys.executable, "-m", "convexmarket"]
-    script = tmp_path / "convexmarket"
-    script.write_text(f"#!{sys.executable}\n{SCRIPT}")
-    script.chmod(0o755)
-    return [str(script)]
+COMMAND = [sys.executable, "-m", "convexmarket"]
 
 
 def started(command, ignored=False):
@@ -58,27 +49,23 @@ def interrupted_at(process, module):
 
 
 @pytest.mark.parametrize("module", MOMENTS)
-def test_while_it_loads_control_c_ends_it_in_one_line(command, module):
-    code, out, said = interrupted_at(started(command), module)
+def test_control_c_ends_a_command_that_loads_in_one_line(module):
+    code, out, said = interrupted_at(started(COMMAND), module)
     assert (code, out) == (INTERRUPTED, b"")
     assert said == ["stopped while loading; nothing was done"]
 
 
-def test_a_job_in_the_background_goes_on(command):
-    code, out, said = interrupted_at(started(command, ignored=True), "cvxpy")
+def test_a_job_in_the_background_goes_on():
+    code, out, said = interrupted_at(started(COMMAND, ignored=True), "cvxpy")
     assert (code, said) == (0, [])
     assert out.startswith(b"{")
 
 
-def test_other_programs_keep_their_own_handling(tmp_path):
-    """A program that imports the package, also one of the name of a worker's parent."""
-    program = tmp_path / "analysis.py"
-    program.write_text(
-        "import signal, sys\n"
-        "sys.argv[0] = '/usr/bin/convexmarket'\n"
-        "import convexmarket\n"
+def test_an_import_does_not_change_how_a_program_is_interrupted():
+    program = (
+        "import signal, convexmarket, convexmarket.cli\n"
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
     )
-    process = started([sys.executable, str(program)])
+    process = started([sys.executable, "-c", program])
     assert process.communicate(timeout=PATIENCE)[0] == b""
     assert process.returncode == 0

@@ -18,10 +18,10 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from convexmarket.data.files import open_regular, read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.base import ProblemModel, ProblemSource, TableModel
-from convexmarket.lab.problem.files import open_regular, read_limited
 from convexmarket.lab.problem.limits import check_memory, check_text, check_values
 
 __all__ = [
@@ -37,11 +37,6 @@ __all__ = [
 LARGEST_FILE = 1_000_000
 #: Mistakes that an error lists.
 MOST_MISTAKES = 50
-
-#: Kinds that earlier versions knew, and what is written instead.
-FORMER_KINDS = {
-    "regression-market": 'write kind = "tradeoff", and name = "PersonalizedRidge" in [learner]'
-}
 
 #: What stands for a value that only the user can declare.
 UNDECLARED = "?"
@@ -130,7 +125,6 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
     kind = KINDS.get(str(table["kind"]))
     if kind is None:
         advice = _suggestion(str(table["kind"]), KINDS)
-        advice = FORMER_KINDS.get(str(table["kind"]), advice)
         raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
     undeclared = list(_undeclared(table))
     if undeclared:

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.lab.report.results import FORMAT, FORMER, RESULTS, read_json
+from convexmarket.lab.report.results import FORMAT, RESULTS, read_json
 from convexmarket.lab.result import read_frame
 
 __all__ = ["SINGLE_VALUES", "Record", "flatten", "read_record"]
@@ -149,9 +149,9 @@ def _kind(content: Any, file: Path) -> str:
     overrides = problem_file.get("overrides", [])
     if not isinstance(overrides, list) or not all(isinstance(text, str) for text in overrides):
         raise DataError(f"{file} is damaged: provenance.problem_file.overrides is no list of texts")
-    if content.get("format", FORMAT) not in (FORMAT, FORMER):
+    if content.get("format") != FORMAT:
         raise NotSupportedError(
-            f"{file} is of the format {content['format']!r}, and {FORMAT!r} is what can be read; "
+            f"{file} is of the format {content.get('format')!r}, and {FORMAT!r} can be read; "
             "update convexmarket, or run the problem again"
         )
     return str(problem["kind"])

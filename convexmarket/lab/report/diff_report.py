@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from convexmarket.lab.provenance import versions
+from convexmarket.deal import versions
 from convexmarket.lab.report.diff import Diff
 from convexmarket.lab.report.diff_records import SINGLE_VALUES
 from convexmarket.lab.report.figures import INK, WIDTH, series_style

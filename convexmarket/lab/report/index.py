@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.report.render import (
     MARKDOWN,
@@ -17,6 +18,7 @@ from convexmarket.lab.report.render import (
     page_script,
 )
 from convexmarket.lab.report.results import RESULTS, is_text, read_json
+from convexmarket.lab.result import LARGEST_FILE
 from convexmarket.writing import write_together
 
 __all__ = ["write_index"]
@@ -39,7 +41,7 @@ class Entry:
     picture: str
 
 
-def write_index(reports: str | Path) -> Path:
+def write_index(reports: str | Path, *, force: bool = True) -> Path:
     """Write an index over the reports in a folder, as a page and as Markdown.
 
     Parameters
@@ -47,6 +49,8 @@ def write_index(reports: str | Path) -> Path:
     reports : path
         A folder whose sub-folders are reports. Those without ``results.json`` are left out; those
         whose ``results.json`` cannot be read are listed as such.
+    force : bool, default True
+        Whether an existing page and README may be replaced.
 
     Returns
     -------
@@ -56,8 +60,8 @@ def write_index(reports: str | Path) -> Path:
     Raises
     ------
     ParameterError
-        If there is no such folder, it is a report itself, or it holds a page or a README that is
-        not an index.
+        If there is no such folder, it is a report itself, or a page or README exists and may not
+        be replaced.
     """
     folder = Path(reports).resolve()
     _check(folder)
@@ -81,29 +85,18 @@ def write_index(reports: str | Path) -> Path:
         {
             folder / PAGE: lambda file: file.write(page),
             folder / README: lambda file: file.write(readme),
-        }
+        },
+        force=force,
     )
     return folder / PAGE
 
 
 def _check(folder: Path) -> None:
-    """Refuse to write an index in the place of anything else."""
+    """Refuse to write an index where there is no folder, or into a report."""
     if not folder.is_dir():
         raise ParameterError(f"there is no folder {folder}; name the folder that holds the reports")
     if (folder / RESULTS).exists():
         raise ParameterError(f"{folder} is a report itself; name the folder above it")
-    for name in (PAGE, README):
-        path = folder / name
-        if path.exists() and not _is_index(path):
-            raise ParameterError(
-                f"{path} is no index of reports; move it away or name another folder, because "
-                "the index would replace it"
-            )
-
-
-def _is_index(path: Path) -> bool:
-    """Say whether a file says of itself, in a comment, that it is an index."""
-    return f"<!-- {MARK}" in path.read_text(encoding="utf-8", errors="replace")
 
 
 def _entry(results: Path) -> Entry:
@@ -133,7 +126,7 @@ def _mapping(content: Any, key: str, file: Path) -> Mapping[str, Any]:
 def _picture(report: Path) -> str:
     """Return where the report's first figure is, or nothing if there is none."""
     try:
-        found = PICTURE.search((report / MARKDOWN).read_text(encoding="utf-8"))
+        found = PICTURE.search(read_limited(report / MARKDOWN, LARGEST_FILE).decode())
     except (OSError, ValueError):
         return ""
     return found[1] if found and (report / found[1]).is_file() else ""

@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib.resources import files
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from joblib import Parallel, cpu_count, delayed
@@ -35,7 +35,7 @@ from convexmarket.lab.report.citations import PAPERS_HEADING
 from convexmarket.lab.report.frontier import frontier_json
 from convexmarket.lab.report.latex import latex_document, latex_table
 from convexmarket.lab.report.model import ATTACHMENT, Figure, Report
-from convexmarket.lab.report.results import RESULTS, plain, write_results
+from convexmarket.lab.report.results import RESULTS, is_ours, plain, write_results
 from convexmarket.lab.report.saving import (
     in_schemes,
     inline_svg,
@@ -58,15 +58,11 @@ WRITTEN = re.compile(
     + rf"|{ATTACHMENT.pattern}"
     + r"|tables(/[a-z0-9_-]+\.(csv|parquet|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
 )
-LINKED = re.compile(r"(?:tables|figures)/[a-z0-9_-]+\.[a-z]+")
-RESULTS_KEYS = re.compile(r'"(problem|provenance)":')
-FOOTER = "Written by convexmarket"
 OWNER_ONLY = 0o600
 #: What is written on demand: tables as CSV, all of it as LaTeX, figures as SVG and PDF.
 Format: TypeAlias = Literal["csv", "tex", "svg", "pdf"]
 #: From so many figures on, drawing side by side is worth the start of other processes.
 MANY_FIGURES = 8
-KINDS_OF_FILES = (*get_args(Format), "png", "parquet")
 
 
 class Script(NamedTuple):
@@ -112,7 +108,6 @@ def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format
             fresh = folder / FRESH
             fresh.mkdir()
             _write_contents(report, fresh, formats)
-            check_replaceable(target, fresh)
             _close(report, fresh, target)
             replace(target, folder)
     except OSError as error:
@@ -123,62 +118,40 @@ def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format
     return target / PAGE
 
 
-def check_replaceable(target: Path, fresh: Path | None = None) -> None:
-    """Refuse to remove anything but an earlier report.
+def check_replaceable(target: Path) -> None:
+    """Check that a folder holds an earlier report, or nothing, so that a report may replace it.
 
     Parameters
     ----------
     target : pathlib.Path
-    fresh : pathlib.Path, optional
-        What would take its place; files that both have may go.
 
     Raises
     ------
     ParameterError
-        If the target is a file, a folder with something in it that no report wrote, or where the
-        command is run.
+        If the target is a file, holds no ``results.json`` of this package or a file with a name
+        that no report uses, or if the command runs in it.
     """
     if not target.exists():
         return
     if not target.is_dir():
-        raise ParameterError(f"{target} is a file; a report needs a folder of its own")
-    known = _accounted_for(target, fresh)
-    for path in sorted(target.rglob("*")):
-        inside = path.relative_to(target).as_posix()
-        foreign = not WRITTEN.fullmatch(inside)
-        if foreign or (known is not None and not path.is_dir() and inside not in known):
-            raise ParameterError(
-                f"the folder {target} holds {inside!r}, which no report wrote; move it away or "
-                "choose another folder, because writing a report replaces the whole folder"
-            )
+        raise ParameterError(f"{target} is a file; name a folder for the report")
+    names = [path.relative_to(target).as_posix() for path in sorted(target.rglob("*"))]
+    foreign = next((name for name in names if not WRITTEN.fullmatch(name)), None)
+    if foreign is not None:
+        raise ParameterError(
+            f"the folder {target} holds {foreign!r}, which no report wrote; move it away or choose "
+            "another folder, because writing a report replaces the whole folder"
+        )
+    if not all(map(ATTACHMENT.fullmatch, names)) and not is_ours(target):
+        raise ParameterError(
+            f"the folder {target} holds files and no {RESULTS} of convexmarket; choose another "
+            "folder, because writing a report replaces the whole folder"
+        )
     if Path.cwd().is_relative_to(target):
         raise ParameterError(
             f"the working directory lies in {target}, which would be replaced; run the command "
             "from outside of it"
         )
-
-
-def _accounted_for(folder: Path, fresh: Path | None) -> set[str] | None:
-    """Return the files of a folder that the report in it knows of; None if that cannot be told.
-
-    A page names its tables and figures. Those of the same name in another format are its own.
-    """
-    names = {path.name for path in folder.iterdir() if ATTACHMENT.fullmatch(path.name)}
-    page, results = (_text(folder / name) for name in (PAGE, RESULTS))
-    of_experiment = {"problem", "provenance"} <= set(RESULTS_KEYS.findall(results))
-    if FOOTER not in page and not of_experiment:
-        return names
-    names |= {PAGE, MARKDOWN, LATEX, RESULTS, MODEL}
-    if fresh is not None:
-        names |= {path.relative_to(fresh).as_posix() for path in fresh.rglob("*")}
-    if not page:  # it was deleted, and is made again
-        return names if fresh is not None else None
-    stems = {name.rpartition(".")[0] for name in LINKED.findall(page + results)}
-    return names | {f"{stem}.{kind}" for stem in stems for kind in KINDS_OF_FILES}
-
-
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
 
 
 def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -> None:

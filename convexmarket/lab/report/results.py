@@ -1,6 +1,6 @@
 """The file results.json of a report: everything that came out, to be read again.
 
-What one version wrote is read by any other; nothing that is read is run.
+Files of one format are read; nothing that is read is run.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -26,8 +25,8 @@ from convexmarket.lab.result import Result, read_bytes, result_from_json, result
 
 __all__ = [
     "FORMAT",
-    "FORMER",
     "RESULTS",
+    "is_ours",
     "is_text",
     "plain",
     "read_json",
@@ -37,8 +36,8 @@ __all__ = [
 ]
 
 FORMAT = "convexmarket-results/2"
-#: Of which tables and numbers stood beside all else.
-FORMER = "convexmarket-results/1"
+#: Of reports whose results are plain values, unless they name a format.
+VALUES = "convexmarket-values/1"
 RESULTS = "results.json"
 
 
@@ -56,7 +55,7 @@ def write_results(results: Any, folder: Path) -> None:
         With a folder ``tables``, for the frames.
     """
     if isinstance(results, Mapping):
-        content = plain(results)
+        content = {"format": VALUES, **plain(results)}
     else:
         content = {
             "format": FORMAT,
@@ -64,6 +63,15 @@ def write_results(results: Any, folder: Path) -> None:
             **result_to_json(results, folder),
         }
     (folder / RESULTS).write_text("".join(layout(content)) + "\n", encoding="utf-8", newline="\n")
+
+
+def is_ours(folder: Path) -> bool:
+    """Check whether a folder holds the ``results.json`` of a report, damaged or not."""
+    file = folder / RESULTS
+    if not file.is_file():
+        return False
+    with open(file, "rb") as content:
+        return b'"format": "convexmarket-' in content.read(100)
 
 
 def plain(value: Any) -> Any:
@@ -139,7 +147,7 @@ def read_results(path: str | Path) -> Any:
 
     Examples
     --------
-    >>> result = read_results("reports/wdbc")  # doctest: +SKIP
+    >>> result = read_results("out/wdbc")  # doctest: +SKIP
     >>> result.tables["curve"].groupby("model").payments.sum()  # doctest: +SKIP
     """
     file = Path(path)
@@ -155,10 +163,10 @@ def read_results(path: str | Path) -> Any:
         )
     if "format" not in content:
         raise NotSupportedError(
-            f"{file} has no key 'format': it was written by an earlier version, or it is not the "
-            "result of an experiment; run the problem again"
+            f"{file} has no key 'format': it is not the result of an "
+            "experiment; run the problem again"
         )
-    if content["format"] not in (FORMAT, FORMER):
+    if content["format"] != FORMAT:
         raise NotSupportedError(
             f"{file} is of the format {content['format']!r}, and {FORMAT!r} is what can be read; "
             "use the version of convexmarket that wrote it, or run the problem again"
@@ -169,23 +177,12 @@ def read_results(path: str | Path) -> Any:
             f"{', '.join(KINDS)}"
         )
     try:
-        written = _fields(content)
+        written = {name: part for name, part in content.items() if name not in ("format", "kind")}
         return result_from_json(KINDS[kind].problem, written, file.parent)
     except DataError as error:
         raise DataError(
             f"{file}: {error}; restore the files of the report, or run the problem again"
         ) from None
-
-
-def _fields(content: dict[str, Any]) -> dict[str, Any]:
-    """Return what the file says of the fields of a result."""
-    former = content["format"] == FORMER
-    content = {name: part for name, part in content.items() if name not in ("format", "kind")}
-    if not former:
-        return content
-    own = {part.name: content.pop(part.name) for part in fields(Result) if part.name in content}
-    frames = [name for name, part in content.items() if isinstance(part, dict) and "dtypes" in part]
-    return own | {"tables": {name: content.pop(name) for name in frames}, "numbers": content}
 
 
 def read_json(file: Path) -> Any:

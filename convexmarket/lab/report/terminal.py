@@ -13,14 +13,14 @@ from rich.table import Table
 from convexmarket.lab.report.model import Report
 from convexmarket.privacy.guarantee import WEAK, odds_in_words
 
-__all__ = ["certificate_summary", "summary"]
+__all__ = ["certificate_summary", "pairs_table", "summary"]
 
 
 def summary(report: Report) -> list[Table | str]:
     """Return what the terminal shows of a report: its warning, what came out, and its facts."""
     said = [report.warning] if report.warning else []
     said += [first_paragraph(block) for block in report.lead[:1] if isinstance(block, str)]
-    facts = _facts("", ((fact.label, fact.value) for fact in report.facts))
+    facts = pairs_table("", ((fact.label, fact.value) for fact in report.facts))
     return [f"[bold]{escape(report.title)}[/bold]", *map(escape, said), facts]
 
 
@@ -54,7 +54,7 @@ def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
         ("largest gain from lying alone", f"{gain:.1e}"),
         ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
     ]
-    said: list[Table | str] = [finding, _facts("", pairs)]
+    said: list[Table | str] = [finding, pairs_table("", pairs)]
     if (largest := totals["largest_epsilon"]) > WEAK:
         said.append(
             f"An epsilon of {largest:.4g} is a weak promise: a reader who knows all other rows"
@@ -63,8 +63,11 @@ def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
     return said
 
 
-def _facts(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
-    table = Table(title=title or None, title_justify="left", show_header=False, box=SIMPLE_HEAD)
+def pairs_table(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
+    """Return labels and values as a table without headings."""
+    table = Table(
+        title=escape(title) or None, title_justify="left", show_header=False, box=SIMPLE_HEAD
+    )
     table.add_column()
     table.add_column(justify="right")
     for label, value in pairs:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from convexmarket.data.tables import read_table
 from convexmarket.errors import DataError
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.study.families import build_instance
@@ -122,9 +123,8 @@ def import_runs(study: SolverStudyProblem, path: Path) -> pd.DataFrame:
         If it is no such file, or none of its problems and settings is of this study.
     """
     try:
-        theirs = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-        theirs = theirs[[*_COLUMNS, *_RESIDUALS]]
-    except (OSError, ValueError, KeyError) as error:
+        theirs = read_table(path)[[*_COLUMNS, *_RESIDUALS]]
+    except KeyError as error:
         raise DataError(f"{path} holds no results of qpbenchmark ({error})") from None
     runs = [run for run in plan_runs(study, {}).runs.values() if not run.is_reference]
     known = {instance_name(run): run for run in runs if run.solver != EXACT}

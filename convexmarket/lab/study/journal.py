@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -113,9 +114,9 @@ def read_journal(path: Path) -> bytes:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Open a file, and no symbolic link, which could lead to any."""
+    """Open a regular file; a symbolic link could lead to any."""
     try:
-        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ParameterError(
@@ -123,3 +124,7 @@ def _no_link(path: str, flags: int) -> int:
                 "link, or choose another --out"
             ) from None
         raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ParameterError(f"{path} is a pipe or a device, and not the journal of a study")
+    return handle

@@ -1,9 +1,9 @@
-"""What a saved model says: one document, whichever the format of the file.
+"""What a saved model says: one document.
 
 The document holds what the guarantee covers and what is public, and nothing else: no noise, no
 seed, no diagnostics of the fit, no rows. Its checksum is over a canonical text in which an array
-stands for the bytes of its float64 numbers, so that the same model has the same checksum as JSON
-and as NPZ, and so that writing a number in another way, or blanks, changes nothing.
+stands for the bytes of its float64 numbers, so that writing a number in another way, or blanks,
+changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -242,6 +242,14 @@ class Document(_Part):
     guarantee: SavedGuarantee
     versions: dict[str, str]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _printable(cls, found: Any) -> Any:
+        """Refuse control characters, which a terminal would obey, in any text."""
+        if any(not text.isprintable() for text in _texts(found)):
+            raise ValueError("a text holds control characters, which are refused")
+        return found
+
     @model_validator(mode="after")
     def _fits(self) -> Document:
         size = self.model.coefficients.size
@@ -265,6 +273,21 @@ class Document(_Part):
             allow_nan=False,
         )
         return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _texts(found: Any) -> Iterator[str]:
+    """Go through all texts of a document, names of entries included."""
+    waiting = [found]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, BaseModel):
+            waiting.append(dict(one))
+        elif isinstance(one, dict):
+            waiting += [*one.keys(), *one.values()]
+        elif isinstance(one, list | tuple):
+            waiting += one
 
 
 def _canonical(value: Any) -> Any:

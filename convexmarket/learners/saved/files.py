@@ -1,24 +1,17 @@
-"""The two formats of a saved model as bytes, read with suspicion.
+"""A saved model as JSON text, read with suspicion.
 
-``.json`` is text, one number per line, and every float comes back exactly. ``.npz`` holds the
-arrays in NumPy's format and the rest as JSON text, uncompressed, so that what is read is never
-larger than the file. Nothing that is read is run: there are no pickles, and an array of anything
-but numbers is refused before it is made.
+Every float comes back exactly. Nothing that is read is run, and sizes are checked before parsing.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import zipfile
-from collections.abc import Callable, Iterable
-from io import BytesIO
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from convexmarket.arguments import shown
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.saved.document import Document
 
@@ -31,47 +24,31 @@ LARGEST_TEXT = 50_000_000
 MOST_LISTS = 20_000
 MOST_VALUES = 3_000_000
 CHECKSUM = "sha256"
-TEXT = "document"
-#: Where the arrays of an NPZ file stand in the document.
-ARRAYS = {
-    "coefficients": ("model", "coefficients"),
-    "points": ("model", "points"),
-    "epsilon": ("guarantee", "epsilon"),
-}
 _MOST_DIGITS = 20  # of an integer
-_LONGEST_HEADER = 1_000  # of an array, characters
-_DTYPES = (np.dtype("<f8"), np.dtype("u1"))
-
-
-class Format(NamedTuple):
-    """How a document becomes bytes, and comes back as plain values and arrays."""
-
-    pack: Callable[[Document], bytes]
-    unpack: Callable[[bytes], dict[str, Any]]
 
 
 def packed(document: Document, path: Path) -> bytes:
-    """Return a document in the format that the suffix of a path names.
+    """Return a document as the content of a file.
 
     Raises
     ------
     ParameterError
-        If the suffix names none.
+        If the suffix is another.
     DataError
         If the file would be too large to be read again.
     """
-    pack = _format(path).pack
+    _check_suffix(path)
     try:
-        content = pack(document)
+        content = _to_json(document)
     except ValueError as error:
         raise DataError(
-            f"{path} could not be read again: {error}; save as .npz, with guarantee='summary', or "
+            f"{path} could not be read again: {error}; save with guarantee='summary', or "
             "a model with fewer points"
         ) from error
     if len(content) > LARGEST_FILE:
         raise DataError(
             f"{path} would have {len(content):,} bytes, and at most {LARGEST_FILE:,} are read "
-            "again; save as .npz, with guarantee='summary', or a model with fewer points"
+            "again; save with guarantee='summary', or a model with fewer points"
         )
     return content
 
@@ -107,43 +84,30 @@ def unpacked(content: bytes, path: Path) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If the suffix of the path names no format.
+        If the suffix of the path is another.
     DataError
         If the content is not well formed.
     """
-    unpack = _format(path).unpack
+    _check_suffix(path)
     try:
-        return unpack(content)
-    except Exception as error:  # zipfile and NumPy raise what comes, and a file is a stranger's
+        return _from_json(content)
+    except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} is damaged, or no saved model ({_one_line(error)}): get it again from where "
+            f"{path} is damaged, or no saved model ({shown(error, str)}): get it again from where "
             "it was saved"
         ) from None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-def _format(path: Path) -> Format:
-    try:
-        return FORMATS[path.suffix.lower()]
-    except KeyError:
+def _check_suffix(path: Path) -> None:
+    if path.suffix.lower() != ".json":
         raise ParameterError(
-            f"path is {str(path)!r}, and its suffix says the format; use .json or .npz"
-        ) from None
-
-
-# -------------------------------------------------------------------------------------- JSON
+            f"path is {str(path)!r}; saved models are JSON, so use the suffix .json"
+        )
 
 
 def _to_json(document: Document) -> bytes:
     content = {**document.model_dump(mode="json"), CHECKSUM: document.checksum()}
-    return _text(content, indent=1)
-
-
-def _text(content: dict[str, Any], indent: int | None = None) -> bytes:
-    text = json.dumps(content, indent=indent, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     encoded = f"{text}\n".encode()
     _check_text(encoded)
     return encoded
@@ -199,77 +163,3 @@ def _short(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise ValueError(f"the number {text[:_MOST_DIGITS]}... has too many digits")
     return int(text)
-
-
-# --------------------------------------------------------------------------------------- NPZ
-
-
-def _to_npz(document: Document) -> bytes:
-    arrays = {
-        name: getattr(getattr(document, table), key, None) for name, (table, key) in ARRAYS.items()
-    }
-    text = document.model_dump(
-        mode="json", exclude={"model": {"coefficients", "points"}, "guarantee": {"epsilon"}}
-    )
-    text[CHECKSUM] = document.checksum()
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in {TEXT: np.frombuffer(_text(text), dtype="u1"), **arrays}.items():
-            if array is None:
-                continue
-            member = BytesIO()
-            np.lib.format.write_array(
-                member, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False
-            )
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
-    return buffer.getvalue()
-
-
-def _from_npz(content: bytes) -> dict[str, Any]:
-    with zipfile.ZipFile(BytesIO(content)) as archive:
-        members = archive.infolist()
-        _check_members(members, len(content))
-        arrays = {
-            member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members
-        }
-    if TEXT not in arrays or arrays[TEXT].dtype != np.uint8 or arrays[TEXT].ndim != 1:
-        raise ValueError(f"{TEXT}.npy, which holds text, is missing")
-    found = _from_json(arrays.pop(TEXT).tobytes())
-    for name, array in arrays.items():
-        table, key = ARRAYS[name]
-        if not isinstance(found.get(table), dict) or found[table].get(key) is not None:
-            raise ValueError(f"{name}.npy has no place in the document")
-        found[table][key] = array
-    return found
-
-
-def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse what an archive of ours does not have, before anything of it is read."""
-    names = [member.filename for member in members]
-    unknown = sorted(set(names) - {f"{name}.npy" for name in (TEXT, *ARRAYS)})
-    if unknown or len(set(names)) < len(names):
-        raise ValueError(f"it holds {[*unknown, 'a file twice'][0]:.60}")
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        raise ValueError("it is compressed, and saved models are not")
-    if sum(member.file_size for member in members) > size:
-        raise ValueError("it says to hold more than the file has")
-
-
-def _array(content: bytes) -> NDArray[Any]:
-    """Read an array of numbers whose header says just what follows it."""
-    stream = BytesIO(content)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array is of another version of NumPy's format")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(
-        stream, max_header_size=_LONGEST_HEADER
-    )
-    if dtype not in _DTYPES or fortran or len(shape) > 2:
-        raise ValueError(f"an array is of {dtype}, order or dimension that are never written")
-    rest = content[stream.tell() :]
-    if math.prod(shape) * dtype.itemsize != len(rest):
-        raise ValueError(f"an array of shape {shape} has {len(rest)} bytes")
-    native = np.float64 if dtype.kind == "f" else np.uint8
-    return np.frombuffer(rest, dtype=dtype).reshape(shape).astype(native)
-
-
-FORMATS = {".json": Format(_to_json, _from_json), ".npz": Format(_to_npz, _from_npz)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from convexmarket.arguments import check_choice, check_instance
+from convexmarket.arguments import check_choice, check_instance, shown
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.saved.document import FORMAT, VERSION, Document
 from convexmarket.learners.saved.files import CHECKSUM, packed, read, unpacked
@@ -30,8 +30,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 PublicPredictor
         Fitted. Of a release of predictions, its predictor.
     path : path
-        Its suffix says the format: ``.json`` is text that can be read and compared line by line,
-        ``.npz`` is smaller. A file that is there is replaced, at once or not at all.
+        Of suffix ``.json``. A file that is there is replaced, at once or not at all.
     guarantee : {"summary", "rows"}, default "summary"
         ``"summary"``: the largest epsilon and the number of rows. ``"rows"``: the epsilon of every
         row as well, and weights that were given row by row. What single sellers sold tells what
@@ -88,7 +87,7 @@ def load_model(path: str | Path) -> Any:
     Parameters
     ----------
     path : path
-        A ``.json`` or ``.npz`` file; from anybody.
+        A ``.json`` file; from anybody.
 
     Returns
     -------
@@ -104,7 +103,7 @@ def load_model(path: str | Path) -> Any:
     NotSupportedError
         If it is of a newer version or an unknown kind.
     ParameterError
-        If the suffix names no format.
+        If the suffix is not ``.json``.
 
     Notes
     -----
@@ -139,7 +138,7 @@ def load_model(path: str | Path) -> Any:
     if build is None:
         raise NotSupportedError(
             f"{file} holds a {document.kind[:60]!r}, which this version does not know: install the "
-            f"convexmarket {document.versions.get('convexmarket', '')} that wrote it"
+            f"convexmarket {document.versions.get('convexmarket', '')[:20]} that wrote it"
         )
     try:
         return build(document)
@@ -170,4 +169,4 @@ def _first(error: ValidationError) -> str:
     """Say in a line what is wrong first."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
-    return f"{where}: {first['msg']}" if where else str(first["msg"])
+    return shown(f"{where}: {first['msg']}" if where else first["msg"], str)

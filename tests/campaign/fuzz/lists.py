@@ -14,8 +14,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import read_reports
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.deal import price_offers
 from tests.campaign.fuzz.running import Target, require
 
 PRIOR = cm.Uniform(0, 2)
@@ -207,7 +207,7 @@ def check_list(case: tuple[bytes, list[tuple[str, str]]], priced: bool = True) -
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "sellers.csv")
         path.write_bytes(data)
-        read = read_reports(path)
+        read = read_texts(path)
         require(all(isinstance(x, str) for x in read.to_numpy().ravel()), "not read as text")
         offers = price_offers(path, PRIOR, **BUYER)
     table = offers.table

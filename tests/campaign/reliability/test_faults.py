@@ -93,8 +93,7 @@ COMMANDS = {
     "price": Command(("price", "sellers.csv", *PRICE, "--out", "offers.csv")),
     "price, a new list": Command(("price", "sellers.csv", *PRICE, "--out", "new.csv")),
     "schema": Command(("schema", "--out", "schema.json")),
-    "save_model .json": Command((), save("model.json")),
-    "save_model .npz": Command((), save("model.npz")),
+    "save_model": Command((), save("model.json")),
     "ledger create": Command(("ledger", "create", "new.sqlite"), once=True),
     "ledger record": Command(("ledger", "record", "sold.sqlite", "sold.csv"), once=True),
     "ledger export": Command(("ledger", "export", "sold.sqlite", "--out", "out.csv")),
@@ -130,8 +129,7 @@ def prepared(tmp_path_factory):
         (folder / "out.csv").write_text("id,x\nformer,1\n")
         for name in ("offers.certificate.json", "schema.json", "found.json"):
             (folder / name).write_text('["the former"]\n')
-        for name in ("model.json", "model.npz"):
-            cm.save_model(a_model("former"), folder / name)
+        cm.save_model(a_model("former"), folder / "model.json")
         for arguments in (
             ("report", "--index", "reports"),
             ("ledger", "create", "sold.sqlite"),
@@ -146,7 +144,7 @@ def prepared(tmp_path_factory):
 
 
 #: What a database keeps for itself, beside what is stored.
-BESIDE = ("-journal", ".turns", ".closing")
+BESIDE = ("-journal", ".closing")
 
 
 def state(folder):

@@ -12,17 +12,16 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.deal import price_offers
 from convexmarket.lab import write_report
-from convexmarket.lab.lists.offers import price_offers
-from convexmarket.lab.lists.reading import read_reports
 from convexmarket.lab.report import workshop
 from convexmarket.lab.report.model import Report, Section, Table
 from tests.cli.builders import invoke
-from tests.cli.writers import CSV_OR_JSON, FOREIGN, WRITERS, a_database
+from tests.cli.writers import WRITERS, a_database
 from tests.online.builders import TRAINED_MARKET
 
-DATABASES = ("m/market.sqlite", "m/market.sqlite-journal", "m/new.csv", "books.sqlite",
-             "books.sqlite-journal", "books.sqlite.turns")  # fmt: skip
+DATABASES = ("m/market.sqlite", "m/market.sqlite-journal", "books.sqlite", "books.sqlite-journal")
 SIGNS = "=+-@＝＋－＠\t\r"
 SEPARATORS = ",;\t"
 NAMES = ["wdbc", "a", "report 1", "é", "x.y", "[a]*"]
@@ -55,29 +54,12 @@ def keeps(here, arguments, place):
     return None if done.exit_code == 2 else f"exit code {done.exit_code}"
 
 
-def test_a_file_of_another_kind(here, attack):
-    def attempt(name, kind, place):
-        (here / place).unlink(missing_ok=True)
-        FOREIGN[kind](here / place)
-        arguments, option = WRITERS[name]
-        return keeps(here, [*arguments, option], place)
-
-    cases = [
-        (name, kind, place)
-        for name, kind, place in product(sorted(WRITERS), FOREIGN, ["f.csv", "f.json"])
-        if place == "f.csv" or name in CSV_OR_JSON
-    ]
-    attack(
-        "a file of another kind is written over", ((str(c), partial(attempt, *c)) for c in cases)
-    )
-
-
 def test_among_the_files_of_a_database(here, attack):
     def attempt(name, place):
         arguments, option = WRITERS[name]
         return keeps(here, [*arguments, option], place)
 
-    cases = product(("price", "online quote", "schema"), DATABASES)
+    cases = product(sorted(WRITERS), DATABASES)
     attack(
         "a database, or its folder, is written to", ((str(c), partial(attempt, *c)) for c in cases)
     )
@@ -139,14 +121,13 @@ def test_names_in_tables(here, attack):
            ((str(c), partial(attempt, *c)) for c in cases))  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore::convexmarket.errors.ConfusableIdsWarning")
 def test_ids_in_offers(here, attack):
     """Ids come back as they were, through the offers and our own reader."""
     ids = sorted({" ".join(name.split()) for name in hostile_names(1_000)} - {""})
     table = pd.DataFrame({"id": ids, "sensitivity": np.linspace(1.1, 4.9, len(ids))})
     offers = price_offers(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001)
     path, _ = offers.write(here / "offers.csv")
-    text, back = path.read_text(encoding="utf-8"), read_reports(path)["id"].tolist()
+    text, back = path.read_text(encoding="utf-8"), read_texts(path)["id"].tolist()
     bad = {
         separator: list(filter(is_formula, cells_in(text, separator))) for separator in SEPARATORS
     }
@@ -166,10 +147,10 @@ def test_who_may_read(here, attack):
     os.umask(0o022)
     table = Table("sellers", "Sellers.", pd.DataFrame({"id": ["Ann"], "sensitivity": [0.5]}))
     writers = {
-        "offers.csv": ["price", "sellers.csv", *WRITERS["price"][0][2:], "--out", "offers.csv"],
-        "quotes.csv": [*WRITERS["online quote"][0], "--out", "quotes.csv"],
-        "balance.csv": ["ledger", "export", "books.sqlite", "--out", "balance.csv"],
-        "sales.json": ["ledger", "export", "m", "--what", "sales", "--out", "sales.json"],
+        "offers.csv": [*WRITERS["price"][0], "--out", "offers.csv", "--force"],
+        "quotes.csv": [*WRITERS["online quote"][0], "--out", "quotes.csv", "--force"],
+        "balance.csv": ["ledger", "export", "books.sqlite", "--out", "balance.csv", "--force"],
+        "sales.json": ["ledger", "export", "m", "--what=sales", "--out", "sales.json", "--force"],
         **{f"report/{name}": None for name in ("results.json", "index.html", "report.md",
                                                "tables/sellers.csv", "tables/sellers.tex")},
     }  # fmt: skip

@@ -89,7 +89,7 @@ def load_and_use(path, content):
         said = [np.asarray(model.predict(ROWS))]
         if hasattr(model, "predict_proba"):
             said.append(model.predict_proba(ROWS))
-        again = cm.load_model(cm.save_model(model, path.with_suffix(".npz")))
+        again = cm.load_model(cm.save_model(model, path.with_suffix(".again.json")))
         same = np.array_equal(again.predict(ROWS), said[0])
         if hasattr(model, "fit"):
             labels = model.classes_[[0, 1] * 6] if hasattr(model, "classes_") else TARGETS

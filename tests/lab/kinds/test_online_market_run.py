@@ -17,14 +17,14 @@ from convexmarket.lab.kinds.online_market.market import (
     online_policy,
     open_market,
 )
-from convexmarket.lab.kinds.online_market.record import highest_sensitivity, planned
-from convexmarket.lab.kinds.online_market.release import prepare, release_model
 from convexmarket.lab.kinds.online_market.rows import owned_rows
 from convexmarket.lab.kinds.online_market.run import run_online_market
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.result import Result
 from convexmarket.online import OnlinePolicy, run_online
+from convexmarket.online.record import highest_sensitivity, planned
+from convexmarket.online.release import model_guarantee, release_model
 from convexmarket.priors import Exponential, Uniform
 
 SMALL = """
@@ -53,6 +53,10 @@ arrivals = 30
 acceptance = 0.7
 """
 SEED = np.random.SeedSequence(3)
+
+
+def release(problem, accepted, **options):
+    return release_model(problem.classifier(), owned_rows(problem), accepted, **options)
 
 
 def run(*overrides: str) -> Result:
@@ -248,7 +252,7 @@ def test_ranges_and_categories_make_the_same_rows_of_csv_and_parquet(tmp_path):
     np.testing.assert_array_equal(of_csv.X, of_parquet.X)
     np.testing.assert_array_equal(of_csv.y, of_parquet.y)
     sold = pd.DataFrame({"id": list("abc"), "epsilon": [4.0, 8.0, 6.0]})
-    one, other = (json.loads(release_model(problem, sold, seed=SEED)) for problem in problems)
+    one, other = (json.loads(release(problem, sold, seed=SEED)) for problem in problems)
     assert one["coef"] == other["coef"]
     declared = one["public_features"]
     columns = {name: tuple(public) for name, public in declared.pop("columns").items()}
@@ -301,9 +305,9 @@ def test_a_release_is_noise_around_the_same_answer(tmp_path):
         tmp_path, "id,x,ill\n" + "".join(f"s{k},{0.5 - k % 2},{k % 2}\n" for k in range(8))
     )
     sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(1, 8, 8)})
-    coefs = [json.loads(release_model(problem, sold))["coef"][0] for _ in range(3)]
+    coefs = [json.loads(release(problem, sold))["coef"][0] for _ in range(3)]
     assert len(set(coefs)) == 3  # a fresh seed each time
-    seeded = [release_model(problem, sold, seed=SEED) for _ in range(2)]
+    seeded = [release(problem, sold, seed=SEED) for _ in range(2)]
     assert seeded[0] == seeded[1]
 
 
@@ -318,7 +322,7 @@ def test_only_a_simulation_tells_what_the_model_is_without_noise(tmp_path, seed)
     problem = clinic(tmp_path, "\n".join(["id,x,z,ill", *lines[:40]]), *told)
     X = cm.PublicFeatures({"x": (-1, 1), "z": (-1, 1)}).transform({"x": X[:, 0], "z": X[:, 1]})
     sold = pd.DataFrame({"id": [f"s{k}" for k in range(40)], "epsilon": np.linspace(1, 8, 40)})
-    released = json.loads(release_model(problem, sold, seed=seed))
+    released = json.loads(release(problem, sold, seed=seed))
     scores = X[40:] @ released["coef"]
     pairs = np.sign(scores[y[40:] == 1][:, None] - scores[y[40:] == 0])
     assert released["test"]["auc"] == pytest.approx((1 + pairs.mean()) / 2)
@@ -339,7 +343,7 @@ def test_a_close_does_not_rest_on_a_perfect_solver(tmp_path):
     """All digits of the coefficients are published, so that the guarantee may not assume any."""
     rows = "id,x,ill\n" + "".join(f"s{k},{0.5 - k % 2},{k % 2}\n" for k in range(8))
     sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(0.5, 1, 8)})
-    released = json.loads(release_model(clinic(tmp_path, rows), sold))
+    released = json.loads(release(clinic(tmp_path, rows), sold))
     assert "exact noise on a lattice" in released["mechanism"]
     assert not any("exact minimiser" in words for words in released["assumptions"])
     assert released["largest_excess_over_sold"] <= 0
@@ -350,10 +354,10 @@ def test_what_the_learner_adds_is_said_where_the_file_asks_for_it(tmp_path):
     rows = "id,x,ill\na,0.5,0\nb,-0.5,1\n"
     sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [0.5, 1.0]})
     loose = clinic(tmp_path, rows, "learner={regularization=0.01, calibration='noise'}")
-    assert json.loads(release_model(loose, sold))["largest_excess_over_sold"] > 0
+    assert json.loads(release(loose, sold))["largest_excess_over_sold"] > 0
     strict = clinic(tmp_path, rows, "learner={regularization=0.01}")
     with pytest.raises(ParameterError, match="--regularization"):
-        prepare(strict, sold)
+        model_guarantee(strict.classifier(), sold)
 
 
 def test_a_market_needs_public_rows_that_can_be_read_before_it_opens(tmp_path):

@@ -250,8 +250,3 @@ def test_a_regression_market_and_its_defaults():
 def test_a_wrong_regression_market_is_told_where(setting, key):
     with pytest.raises(ProblemFileError, match=f"^<text>: {re.escape(key)}( |:)"):
         parse_problem(MARKET, [setting])
-
-
-def test_a_former_kind_says_what_to_write_instead():
-    with pytest.raises(ProblemFileError, match='write kind = "tradeoff", and name = "Personal'):
-        parse_problem('kind = "regression-market"')

@@ -65,7 +65,7 @@ def curve(**changes: list[Any]) -> dict[str, list[Any]]:
 
 def content(**changes: Any) -> dict[str, Any]:
     parts = {
-        "format": "convexmarket-results/1",
+        "format": "convexmarket-results/2",
         "kind": "tradeoff",
         "problem": {
             "kind": "tradeoff",
@@ -447,18 +447,6 @@ def test_only_the_tables_of_the_report_are_read(tmp_path: Path, place: str) -> N
     described = with_parquet(tmp_path / "a", pd.DataFrame(curve()))
     with pytest.raises(DataError):
         compare(tmp_path, content(curve=described | {"parquet": place}), content())
-
-
-def test_results_of_before_the_format_are_understood(tmp_path: Path) -> None:
-    old = content(curve=pd.DataFrame(curve()).to_dict("records"))
-    del old["format"], old["kind"]
-    old["provenance"] = {**old["provenance"]["versions"], "seed": 0, "problem_file": None}
-    found = compare(tmp_path, old, content())
-    assert found.same_results
-    assert found.versions.empty
-    old["curve"][0] |= {"error": "Infinity", "n_bought": None}
-    found = compare(tmp_path, old, content())
-    assert found.numbers[["column", "missing"]].values.tolist() == [["n_bought", 1], ["error", 1]]
 
 
 def test_a_file_is_as_good_as_its_folder(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket.deal import price_offers
 from convexmarket.lab import write_report
-from convexmarket.lab.lists.offers import price_offers
 from convexmarket.lab.report.diff import diff_results
 from convexmarket.lab.report.model import Report, Section, Table
 from convexmarket.lab.report.results import read_results

@@ -98,11 +98,11 @@ def test_the_same_reports_give_the_same_bytes_and_an_index_replaces_an_index(
 
 
 @pytest.mark.parametrize("name", ["README.md", "index.html"])
-def test_nothing_else_is_replaced(tmp_path: Path, name: str) -> None:
+def test_an_existing_file_is_replaced_with_force_alone(tmp_path: Path, name: str) -> None:
     make_report(tmp_path / "one")
     (tmp_path / name).write_text("precious")
-    with pytest.raises(ParameterError, match=f"{name} is no index of reports"):
-        write_index(tmp_path)
+    with pytest.raises(ParameterError, match=f"{name} exists; pass --force"):
+        write_index(tmp_path, force=False)
     assert {path.name for path in tmp_path.iterdir()} == {"one", name}
     assert (tmp_path / name).read_text() == "precious"
 
@@ -142,10 +142,3 @@ def test_a_picture_that_would_fill_the_memory_is_left_out(
     make_report(tmp_path / "one")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     assert "data:image/png" not in write_index(tmp_path).read_text(encoding="utf-8")
-
-
-def test_a_readme_that_quotes_the_mark_is_no_index(tmp_path: Path) -> None:
-    make_report(tmp_path / "one")
-    (tmp_path / "README.md").write_text("It says: Written by: convexmarket report --index")
-    with pytest.raises(ParameterError, match=r"README\.md is no index"):
-        write_index(tmp_path)

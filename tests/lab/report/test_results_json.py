@@ -21,13 +21,12 @@ from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.report import render
 from convexmarket.lab.report.results import (
     FORMAT,
-    FORMER,
     RESULTS,
     read_results,
     results_schema,
     write_results,
 )
-from convexmarket.lab.result import MOST_CELLS, result_to_json
+from convexmarket.lab.result import MOST_CELLS
 from tests import one_in
 from tests.lab.report.builders import GOLDEN, STORED, altered, save_a_frame, stored
 
@@ -172,7 +171,8 @@ def test_a_row_stands_in_one_line(folder: Path) -> None:
 
 def test_plain_values_are_written_as_they_are(tmp_path: Path) -> None:
     write_results({"kind": "diff", "x": [1.0, np.nan], "none": {}}, tmp_path)
-    assert content(tmp_path) == {"kind": "diff", "x": [1.0, None], "none": {}}
+    values = {"kind": "diff", "x": [1.0, None], "none": {}}
+    assert content(tmp_path) == {"format": "convexmarket-values/1", **values}
 
 
 # --------------------------------------------------------------------------------- damage
@@ -209,19 +209,10 @@ def test_what_cannot_be_read_yet_is_not_supported(folder: Path, changes, message
         read_results(folder)
 
 
-def test_a_file_of_an_earlier_version_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+def test_a_file_without_a_format_is_told_from_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"problem": {"kind": "tradeoff"}, "curve": []}')
-    with pytest.raises(NotSupportedError, match=r"by an earlier version.*run the problem again"):
+    with pytest.raises(NotSupportedError, match=r"no key 'format'.*run the problem again"):
         read_results(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["online-market", "joint-sweep"])
-def test_a_file_of_the_former_format_is_read(kind: str, tmp_path: Path) -> None:
-    found = content(GOLDEN / kind)
-    former = found | found.pop("tables") | found.pop("numbers") | {"format": FORMER}
-    (tmp_path / RESULTS).write_text(json.dumps(former), encoding="utf-8")
-    again, result = read_results(tmp_path), stored(kind)
-    assert result_to_json(again) == result_to_json(result)
 
 
 def test_a_damaged_field_is_named_with_the_file(folder: Path) -> None:
@@ -304,7 +295,7 @@ def test_a_table_that_does_not_fit_its_dtypes_is_refused(folder, name, value, me
 
 def test_only_so_much_is_read(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(result_module, "LARGEST_FILE", 1_000)
-    with pytest.raises(DataError, match="and at most 1,000 are read"):
+    with pytest.raises(DataError, match="holds more than 1000 bytes"):
         read_results(folder)
 
 

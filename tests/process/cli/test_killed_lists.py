@@ -6,8 +6,8 @@ import time
 import pandas as pd
 import pytest
 
-from convexmarket.lab.kinds.online_market import stream
-from convexmarket.lab.kinds.online_market.stream import quote_list
+from convexmarket.online import lists
+from convexmarket.online.lists import quote_list
 from convexmarket.online.market import OnlineMarket
 from tests.process.builders import Child, needs_fork
 from tests.process.online.builders import fixed
@@ -20,7 +20,7 @@ def test_a_list_that_is_killed_on_the_way_goes_on(tmp_path):
 
 def check_killed_list(tmp_path, n):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "TOGETHER", 100)
+        patch.setattr(lists, "TOGETHER", 100)
         _check_killed_list(tmp_path, n)
 
 

@@ -94,10 +94,10 @@ COMMANDS = {
     "run": ["run", QUICKSTART, "--out", "target"],
     "report": ["report", "reports/one", "--out", "target"],
     "report in place": ["report", "target"],
-    "report --index": ["report", "--index", "reports"],
+    "report --index": ["report", "--index", "reports", "--force"],
     "diff --out": ["diff", "reports/one", "reports/two", "--out", "target"],
-    "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv"],
-    "schema": ["schema", "--out", "schema.json"],
+    "price": ["price", "sellers.csv", *PRICE, "--out", "offers.csv", "--force"],
+    "schema": ["schema", "--out", "schema.json", "--force"],
 }
 REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
 
@@ -261,7 +261,7 @@ def test_reports_that_could_not_all_be_written_are_told_by_the_code(here):
     problems.mkdir()
     shutil.copy(QUICKSTART, problems)
     (problems / "bad.toml").write_text('kind = "nonsense"')
-    arguments = ["report", "--all", "--reports", "out"]
+    arguments = ["report", "--all", "--force", "--reports", "out"]
 
     code, command = run(arguments, here)
     assert code == 3

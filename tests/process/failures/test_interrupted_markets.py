@@ -232,7 +232,7 @@ OFFERS = "id,epsilon,payment\na,0.5,1.0\nb,0.25,2.0\n"
 LEDGER = {
     "create": (["create", "new.sqlite"], at(creating, "sync")),
     "record": (["record", "sold.sqlite", "offers.csv"], at(Store, "writing")),
-    "export": (["export", "sold.sqlite", "--out", "out.csv"], at(writing.os, "fsync")),
+    "export": (["export", "sold.sqlite", "--out", "out.csv", "--force"], at(writing.os, "fsync")),
 }
 
 

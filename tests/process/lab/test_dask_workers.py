@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 import convexmarket as cm
 from convexmarket.cli import app
-from convexmarket.lab.lists.parted_offers import price_parts
-from convexmarket.partitions import workers
+from convexmarket.partitions import price_parts, workers
 
 pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -13,8 +12,7 @@ from dataclasses import asdict
 import pytest
 
 from convexmarket.errors import DataError, MarketClosedError, OfferError
-from convexmarket.ledger import store, turns
-from convexmarket.ledger.turns import Turns
+from convexmarket.ledger import store
 from convexmarket.online import AdaptivePolicy
 from convexmarket.online.market import OnlineMarket
 from tests.process.builders import at_once, needs_fork
@@ -27,15 +25,8 @@ def joined(parts):
     return list(itertools.chain.from_iterable(parts))
 
 
-@pytest.fixture(params=["in turns", "in no order"])
-def order(request, monkeypatch):
-    """Turns are a courtesy: nothing that is promised depends on them."""
-    if request.param == "in no order":
-        monkeypatch.setattr(Turns, "_draw", lambda self: None)
-
-
 @pytest.mark.parametrize("inherited", [False, True])
-def test_four_processes_quote_the_same_sellers(tmp_path, order, inherited):
+def test_four_processes_quote_the_same_sellers(tmp_path, inherited):
     n = 60
     market = OnlineMarket.create(tmp_path, AdaptivePolicy(fixed(1000), first=10, growth=1.5))
 
@@ -52,7 +43,7 @@ def test_four_processes_quote_the_same_sellers(tmp_path, order, inherited):
     assert [plan.after for plan in market.plans()] == [0, *reached]
 
 
-def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path, order):
+def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path):
     market = OnlineMarket.create(tmp_path / "market", fixed(1000))
 
     def work(k):
@@ -61,7 +52,7 @@ def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path, ord
             return [asdict(opened.quote(f"{k}, {i}", report_of(i))) for i in range(40)]
         found = []
         for i in range(15):
-            opened.backup(tmp_path / str(i % 5) / "market.sqlite")
+            opened.backup(tmp_path / str(i % 5) / "market.sqlite", force=True)
             with OnlineMarket(tmp_path / str(i % 5)) as copy:
                 found.append(copy.offers().to_dict("records"))
         return found
@@ -91,7 +82,7 @@ def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_p
     check_all_told(market, [offer for part in told for offer in part if offer is not None], 40)
 
 
-def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path, order):
+def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path):
     expected = 50
     market = OnlineMarket.create(tmp_path, fixed(expected))
 
@@ -249,65 +240,3 @@ def test_a_child_does_not_close_what_its_parent_opened(tmp_path):
     assert os.waitpid(pid, 0)[1] == 0
     assert market._store._connection is inherited
     assert market.quote("s2", BOUGHT).number == 3
-
-
-# ------------------------------------------------------------------ first come, first served
-
-
-def drawn(path):
-    """Return the next number; a process that does this must not be in the line itself."""
-    return int.from_bytes(path.read_bytes()[:8], "little") if path.exists() else 0
-
-
-def line_up(path, names, work):
-    """Start processes one after another, each once the former has its place."""
-    pids = []
-    for name in names:
-        before = drawn(path)
-        pid = os.fork()
-        if pid == 0:
-            with Turns(path).turn():
-                work(name)
-            os._exit(0)
-        pids.append(pid)
-        while drawn(path) == before:
-            time.sleep(0.001)
-    return pids
-
-
-def test_turns_come_in_the_order_of_asking(tmp_path):
-    wait, go = os.pipe()
-    heard, tell = os.pipe()
-
-    def work(name):
-        if name == "a":
-            os.close(go)
-            os.read(wait, 1)  # until the others are in line
-        os.write(tell, name.encode())
-
-    pids = line_up(tmp_path / "turns", "abcde", work)
-    time.sleep(0.01)  # whoever does not wait would tell now
-    os.kill(pids[3], signal.SIGKILL)  # none waits for the dead for ever
-    os.waitpid(pids.pop(3), 0)
-    # The others have the writing end as well.
-    os.write(go, b"x")
-    for pid in pids:
-        assert os.waitpid(pid, 0)[1] == 0
-    os.close(go)
-    os.close(wait)
-    os.close(tell)
-    with os.fdopen(heard, "rb") as pipe:
-        told = pipe.read().decode()
-    # Whoever was behind the dead one need not have waited for those before it.
-    assert sorted(told) == list("abce")
-    assert told.replace("e", "") == "abc"
-
-
-def test_one_that_sleeps_holds_up_others_for_a_while_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "_PATIENCE", 0.05)
-    with Turns(tmp_path / "turns").turn():  # never ends, for those who wait
-        pid = os.fork()
-        if pid == 0:
-            with Turns(tmp_path / "turns").turn():
-                os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from joblib import delayed
 
+from convexmarket.deal import package_version, versions
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.joint import (
     JointMarket,
@@ -34,7 +35,7 @@ from convexmarket.lab.kinds.joint_methods.problem import (
 )
 from convexmarket.lab.problem.classification import ClassificationData, SyntheticData, WdbcData
 from convexmarket.lab.problem.rows import load_rows
-from convexmarket.lab.provenance import package_version, provenance_of, versions
+from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.market import Market

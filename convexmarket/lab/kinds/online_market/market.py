@@ -12,20 +12,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from convexmarket.errors import (
-    BudgetExceededError,
     ConvexMarketError,
     DataError,
     MarketClosedError,
-    OfferError,
     ParameterError,
     ProblemFileError,
 )
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
-from convexmarket.lab.kinds.online_market.record import (
+from convexmarket.lab.kinds.online_market.rows import check_public, owned_rows
+from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.lab.provenance import provenance_of
+from convexmarket.lab.result import Result
+from convexmarket.lab.stages import Progress, Stages
+from convexmarket.online import AdaptivePolicy, OnlinePolicy
+from convexmarket.online.market import OnlineMarket
+from convexmarket.online.record import (
     audits_of,
     comparison,
     curves_of,
@@ -33,32 +37,22 @@ from convexmarket.lab.kinds.online_market.record import (
     plan_rows,
     start_of,
 )
-from convexmarket.lab.kinds.online_market.release import (
+from convexmarket.online.release import (
+    WITHOUT_MODEL,
+    check_closing,
     model_guarantee,
-    prepare,
     release_model,
-    usable,
 )
-from convexmarket.lab.kinds.online_market.rows import MOST_NAMES, check_public
-from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.provenance import provenance_of
-from convexmarket.lab.result import Result
-from convexmarket.lab.stages import Progress, Stages
-from convexmarket.online import AdaptivePolicy, OnlinePolicy
-from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import Guarantee
 
 __all__ = [
     "close_and_describe",
     "close_market",
-    "close_without_model",
     "online_policy",
     "open_market",
     "problem_of",
 ]
 
-#: What is stored of a market that was closed without a model.
-WITHOUT_MODEL = '{"model": null}'
 CAVEATS = (
     "The terms follow from reports and answers; they, and the payments, carry no privacy "
     "guarantee. The guarantees are those of the coefficients alone.",
@@ -214,63 +208,16 @@ def close_market(
             f"regularization is {regularization:g}, but the market in {market.folder} was closed "
             "and keeps its model; leave it out to see that again"
         )
-    left = tuple(leave_out)
-    guarantee = partial(model_guarantee, problem, leave_out=left, regularization=regularization)
+    learner = problem.classifier(regularization)
     if not market.is_closed:  # what can go wrong shall go wrong before quoting ends
-        offers = market.offers()
-        _check_answers(offers, lapse)
-        accepted = offers[offers["status"] == "accepted"]
-        _check_budget(market, problem, accepted["id"].tolist(), guarantee(accepted))
-        prepare(problem, usable(accepted, leave_out), regularization)
-    train = partial(release_model, problem, leave_out=left, regularization=regularization)
+        rows = partial(owned_rows, problem)
+        check_closing(market, learner, rows, lapse=lapse, leave_out=leave_out)
+
+    def train(accepted: pd.DataFrame) -> str:
+        return release_model(learner, owned_rows(problem), accepted, leave_out)
+
+    guarantee = partial(model_guarantee, learner, leave_out=leave_out)
     return close_and_describe(market, problem, train, guarantee, Stages(progress), lapse=lapse)
-
-
-def _check_budget(
-    market: OnlineMarket, problem: OnlineMarketProblem, ids: list[str], guarantee: Guarantee
-) -> None:
-    try:
-        market.ledger.account(ids).check(guarantee)
-    except BudgetExceededError as error:
-        if problem.learner.calibration == "total":
-            raise
-        raise BudgetExceededError(
-            f"{error} The learner's calibration is 'noise', which sells the Jacobian's share on "
-            'top; give learner.calibration = "total"'
-        ) from None
-
-
-def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market for good and train nothing; what was accepted is owed all the same.
-
-    Raises
-    ------
-    OfferError
-        If offers are unanswered, and may not lapse.
-    MarketClosedError
-        If the market was closed with a model.
-    """
-    if not market.is_closed:
-        _check_answers(market.offers(), lapse)
-    if market.close(lambda _: WITHOUT_MODEL, lapse, _nothing) != WITHOUT_MODEL:
-        raise MarketClosedError(
-            f"the market in {market.folder} was closed, and its model was released; close it "
-            "without --without-model to see that again"
-        )
-
-
-def _nothing(accepted: pd.DataFrame) -> Guarantee:
-    return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
-
-
-def _check_answers(offers: pd.DataFrame, lapse: bool) -> None:
-    waiting = offers["id"][offers["status"] == "offered"]
-    if len(waiting) and not lapse:
-        named = ", ".join(waiting[:MOST_NAMES]) + (", ..." if len(waiting) > MOST_NAMES else "")
-        raise OfferError(
-            f"offers without an answer: {len(waiting)} ({named}); accept or decline them, or close "
-            "with --lapse (lapse=True in Python), which counts them as declined"
-        )
 
 
 def close_and_describe(
@@ -313,7 +260,7 @@ def close_and_describe(
             (total, of the released model).
         summary : dict
             Counts, totals and losses, planned and realised; see
-            :func:`convexmarket.lab.kinds.online_market.record.comparison`.
+            :func:`convexmarket.online.record.comparison`.
         plans
             plan, after (sellers quoted before it), cutoff (virtual cost), highest_sensitivity
             (bought from), eta (expected total), objective, lower_bound, gap, payment_error.
@@ -321,7 +268,7 @@ def close_and_describe(
             plan, sensitivity, epsilon, payment: the terms, drawn.
         model : dict
             What was released, see
-            :func:`convexmarket.lab.kinds.online_market.release.release_model`.
+            :func:`convexmarket.online.release.release_model`.
         audits
             plan, sellers_audited, max_gain, min_surplus, tolerance, incentive_compatible,
             individually_rational.

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
-from convexmarket.lab.kinds.online_market.release import model_text
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import promise_words, short
 from convexmarket.lab.report.words import format_number, format_percent
 from convexmarket.lab.result import Result
+from convexmarket.online.release import model_text
 
 __all__ = ["online_market_report"]
 

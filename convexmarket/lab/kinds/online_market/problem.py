@@ -11,6 +11,7 @@ from convexmarket.lab.problem.classification import InlineData, SyntheticData, W
 from convexmarket.lab.problem.limits import COPIES, PER_RECORD
 from convexmarket.lab.problem.own import ColumnName, OwnClasses
 from convexmarket.lab.problem.risk import WithRisk
+from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.privacy import Accounting
 
@@ -154,6 +155,17 @@ class OnlineMarketProblem(ProblemModel):
     def has_reports(self) -> bool:
         """Whether the file of rows says what the sellers report."""
         return isinstance(self.data, OwnSellers) and self.data.report is not None
+
+    def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
+        """Return the learner of this market, with another lambda if one is given."""
+        wanted = self.learner
+        return PrivateLogisticRegression(
+            wanted.regularization if regularization is None else regularization,
+            data_norm=self.data.data_norm,
+            classes=(-1, 1),
+            accounting=wanted.accounting,
+            calibration=wanted.calibration,
+        )
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
         """Return the policy that quotes the sellers of this market.

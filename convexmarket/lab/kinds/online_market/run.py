@@ -14,11 +14,11 @@ from convexmarket.lab.kinds.online_market.market import (
     online_policy,
 )
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
-from convexmarket.lab.kinds.online_market.release import model_guarantee, release_model
 from convexmarket.lab.kinds.online_market.rows import owned_rows
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online.market import OnlineMarket
+from convexmarket.online.release import model_guarantee, release_model
 
 __all__ = ["run_online_market"]
 
@@ -65,14 +65,15 @@ def run_online_market(
     ids = [rows.ids[place] for place in arriving]
     stream = list(zip(ids, reports.tolist(), strict=True))[:room]
     seed = problem.run.stream(_NOISE)
-    train = partial(release_model, problem, seed=seed)
+    learner = problem.classifier()
+    train = partial(release_model, learner, rows, seed=seed)
     away = len(arriving) - room
     with (
         tempfile.TemporaryDirectory(prefix="online-market-") as folder,
         OnlineMarket.create(folder, policy) as market,
     ):
         _trade(market, problem, stream, stages)
-        guarantee = partial(model_guarantee, problem)
+        guarantee = partial(model_guarantee, learner)
         return close_and_describe(
             market, problem, train, guarantee, stages, simulated=True, turned_away=away
         )

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from convexmarket.allocation import allocate
 from convexmarket.lab.grid import Grid, Streams
 from convexmarket.lab.kinds.pareto.problem import ParetoProblem
-from convexmarket.lab.lists.own_sellers import Lists, market_of, read_lists
 from convexmarket.lab.measures import expected_payments, n_bought, without_payments
+from convexmarket.lab.problem.sellers import Lists, market_of, read_lists
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import weights_for_guarantees
 from convexmarket.data.datasets import RegressionData, medical, synthetic_regression
+from convexmarket.data.files import read_limited
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.lab.kinds.ridge_comparison.problem import (
     MedicalRows,
     RidgeComparisonProblem,
     SweepTable,
 )
-from convexmarket.lab.problem.files import read_limited
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages

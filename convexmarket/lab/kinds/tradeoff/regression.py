@@ -32,8 +32,8 @@ from convexmarket.lab.kinds.tradeoff.purchases import (
     seeds,
     told_of,
 )
-from convexmarket.lab.lists.people import People, read_people
 from convexmarket.lab.problem.own import OwnRegression
+from convexmarket.lab.problem.people import People, read_people
 from convexmarket.lab.stages import Stages
 from convexmarket.learners import NonPrivateRidge, PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound

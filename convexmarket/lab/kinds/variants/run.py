@@ -24,9 +24,9 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.lab.audits import audit_row
 from convexmarket.lab.failures import failure_status
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
-from convexmarket.lab.lists.own_sellers import market_of, read_lists
 from convexmarket.lab.measures import DUST, expected_payments, n_bought, without_payments
 from convexmarket.lab.problem.declared import MarketTable
+from convexmarket.lab.problem.sellers import market_of, read_lists
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages

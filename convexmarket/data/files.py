@@ -1,0 +1,78 @@
+"""Files that a user named: opened if they are files, and read no further than agreed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convexmarket.errors import ConvexMarketError, DataError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+__all__ = ["open_parquet", "open_regular", "read_limited"]
+
+#: A pipe without a writer would be waited for when it is opened; where the system knows that.
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)
+
+
+def open_regular(path: str | Path) -> BufferedReader:
+    """Open a file for reading, unless it is a pipe, a device or a folder.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is anything but a file.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "is a pipe or a device, and not a file", str(path))
+    return file
+
+
+def read_limited(path: str | Path, most: int) -> bytes:
+    """Return the content of a file of at most so many bytes.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, is anything but a file, or is larger.
+    """
+    with open_regular(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"holds more than {most} bytes, the most allowed", str(path))
+    return content
+
+
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[ParquetFile]:
+    """Open a Parquet file; read its tables, and convert them, within the ``with`` block.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be opened, or anything fails in the block, such as any error of pyarrow.
+        The message quotes nothing of the file.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with open_regular(path) as file:
+            yield ParquetFile(file)
+    except ConvexMarketError:
+        raise
+    except Exception as error:  # pyarrow raises errors of a dozen types, which may quote cells
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"{path}: {error.strerror}; give a Parquet file") from None
+        raise DataError(
+            f"{path} cannot be read as Parquet ({type(error).__name__}); give a Parquet file that "
+            "is whole"
+        ) from None

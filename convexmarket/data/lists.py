@@ -1,0 +1,324 @@
+"""Lists of sellers in CSV files, Parquet files and tables.
+
+A value that cannot be read for certain is refused, with the lines at fault, because a wrong number
+here is a wrong payment later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
+from convexmarket.data.csv_rows import SEPARATORS, numbers_in, read_texts
+from convexmarket.data.files import open_regular
+from convexmarket.data.tables import read_parquet
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.ids import forms_of
+
+__all__ = [
+    "Supported",
+    "blame",
+    "blank",
+    "checked_ids",
+    "clipped",
+    "column_named",
+    "columns_listed",
+    "digest",
+    "is_class",
+    "read_list",
+    "read_sales",
+    "report_faults",
+]
+
+NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
+EPSILON_NAMES, PRICE_NAMES = ("epsilon", "eps"), ("payment", "price")
+#: Characters of a value that a message shows.
+SHOWN = 60
+#: Ids of ASCII that are in normal form.
+_PLAIN = "[!-~]([ -~]{0,198}[!-~])?"
+
+
+class Supported(Protocol):
+    """A distribution, as far as checks of reports need it."""
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """Smallest and largest possible value."""
+
+
+def read_list(
+    reports: pd.DataFrame | str | Path,
+    prior: Supported,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    group_column: str | None = None,
+    *,
+    trim: bool = False,
+) -> pd.DataFrame:
+    """Read ids and sensitivities of sellers, and check them.
+
+    Parameters
+    ----------
+    reports : DataFrame, or path of a CSV file or a Parquet file (.parquet)
+        One row per seller. Rows without an id and a sensitivity are left out.
+    prior : Prior
+        The distribution of the sensitivities.
+    id_column, sensitivity_column : str, optional
+        Their columns, where they are not called id and sensitivity or something as common.
+    group_column : str, optional
+        The column of the sellers' groups.
+    trim : bool, default False
+        Whether blanks around ids are removed, and not refused.
+
+    Returns
+    -------
+    DataFrame
+        Columns id and sensitivity, and group where its column was named; the index holds the line
+        of the file that each row begins at, or the row from 1. Ids of a CSV file have their normal
+        form, others are unchanged.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, or rows are wrong; the message names their lines.
+    """
+
+    def choose(columns: Iterable[Any]) -> list[Any]:
+        columns = list(columns)
+        names = [
+            column_named(columns, id_column, ID_NAMES, "--id-column"),
+            column_named(columns, sensitivity_column, REPORT_NAMES, "--sensitivity-column"),
+        ]
+        if group_column is not None:
+            names.append(column_named(columns, group_column, (), "--group-column"))
+        return names
+
+    is_csv = False
+    if isinstance(reports, pd.DataFrame):
+        table, place = reports[choose(reports.columns)], "row"
+        table = table.set_axis(pd.RangeIndex(1, len(table) + 1))
+    elif Path(reports).suffix == ".parquet":
+        table, place = read_parquet(reports, choose), f"{reports}: row"
+    else:
+        table, place, is_csv = read_texts(reports, choose), f"{reports}: line", True
+    table = table.set_axis(["id", "sensitivity", "group"][: table.shape[1]], axis=1)
+    without_id = blank(table["id"])
+    if without_id.any():
+        table = table[~(without_id & blank(table["sensitivity"]))]
+    forms = _forms(table["id"], place, trim)
+    listed = table.assign(id=forms, sensitivity=numbers_in(table["sensitivity"]))
+    if is_csv and group_column is not None:  # few names, each kept once
+        listed["group"] = table["group"].str.strip().astype("category").astype(object)
+    _check(listed, prior, place, table["id"])
+    pa.default_memory_pool().release_unused()  # the search for equal ids takes most
+    return listed if is_csv else listed.assign(id=table["id"])
+
+
+def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any]:
+    """Compute the normal forms of ids; ids without a visible character stay as they are."""
+    others = ~blank(ids)
+    if isinstance(ids.dtype, pd.StringDtype):
+        others &= ~ids.str.fullmatch(_PLAIN)
+    if not others.any():
+        return ids
+    texts = [id.strip() if trim and isinstance(id, str) else id for id in ids[others]]
+    lines = ids.index.to_numpy()[others.to_numpy()]
+    try:
+        found = forms_of(texts, lambda k: f"{place} {lines[k]}: id")
+    except ParameterError as error:
+        raise DataError(str(error)) from None
+    forms = ids.copy()
+    forms[others] = list(found)
+    return forms
+
+
+def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
+    """Compute the normal forms of ids, or say which lines hold none, or one twice.
+
+    The index counts the lines; ``place`` is what it counts in, such as "rows.csv: line".
+    """
+    forms, lines = _forms(ids, place), ids.index.to_numpy()
+    for wrong, why in (
+        (blank(ids), "is no id"),
+        (forms.duplicated(), "is the id of an earlier line; ids must be distinct"),
+    ):
+        bad = np.flatnonzero(wrong)
+        if bad.size:
+            raise DataError(blame(place, lines[bad], clipped(ids.iloc[bad[0]]), why))
+    return forms
+
+
+def _check(listed: pd.DataFrame, prior: Supported, place: str, written: pd.Series[Any]) -> None:
+    """Refuse a list without sellers, or with wrong rows."""
+    if listed.empty:
+        raise DataError("the list has a header and no sellers; give one row per seller")
+    twice = "is the id of an earlier seller; ids must be distinct"
+    checks = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
+    checks.append(("", blank(listed["id"]), "is no id"))
+    if not listed["id"].is_unique:
+        checks.append(("", listed["id"].duplicated(), twice))
+    if "group" in listed:
+        checks.append(("the group", blank(listed["group"]), "is missing"))
+    rows = listed.index.to_numpy()
+    for what, wrong, why in checks:
+        bad = np.flatnonzero(wrong)
+        if bad.size:
+            raise DataError(blame(place, rows[bad], what or clipped(written.iloc[bad[0]]), why))
+
+
+def read_sales(
+    path: str | Path,
+    id_column: str | None = None,
+    epsilon_column: str | None = None,
+    price_column: str | None = None,
+) -> pd.DataFrame:
+    """Return what a CSV file says was sold; nothing is recorded.
+
+    Parameters
+    ----------
+    path : path of a CSV file
+    id_column, epsilon_column, price_column : str, optional
+        Their columns, where they are not called id, epsilon and payment or price.
+
+    Returns
+    -------
+    DataFrame
+        Columns id, epsilon and price; the index holds the lines.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, holds a bad row, or offers that were not accepted; the message
+        names the lines.
+    """
+    table, place = read_texts(path), f"{path}: line"
+    if table.empty:
+        raise DataError(f"{path}: there is no seller in it; give one row per seller")
+    status = next((name for name in table if str(name).strip().lower() == "status"), None)
+    if status is not None:
+        open_offers = np.flatnonzero(table[status].str.strip().str.lower() != "accepted")
+        if open_offers.size:
+            lines = table.index.to_numpy()[open_offers]
+            why = "is not 'accepted': only what was accepted is sold; leave the others out"
+            raise DataError(blame(place, lines, f"the cell of the column {status!r}", why))
+    ids = checked_ids(table[column_named(table, id_column, ID_NAMES, "--id-column")], place)
+    columns = {
+        "epsilon": _amounts(table, epsilon_column, EPSILON_NAMES, "--epsilon-column", place),
+        "price": _amounts(table, price_column, PRICE_NAMES, "--price-column", place),
+    }
+    return pd.DataFrame({"id": ids, **columns})
+
+
+def _amounts(
+    table: pd.DataFrame, given: str | None, names: tuple[str, ...], option: str, place: str
+) -> pd.Series[Any]:
+    """Return a column of finite numbers >= 0, or say which lines hold others."""
+    texts = table[column_named(table, given, names, option)]
+    numbers = numbers_in(texts)
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if bad.size:
+        cell = f"the cell of the column {texts.name!r}"
+        why = "is no finite number >= 0"
+        raise DataError(blame(place, table.index.to_numpy()[bad], cell, why))
+    return numbers
+
+
+def report_faults(numbers: pd.Series[float], prior: Supported) -> list[tuple[pd.Series[bool], str]]:
+    """Return what may be wrong with reports: which are, and why."""
+    low, high = prior.support
+    beyond = (
+        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
+        "prior that covers it"
+    )
+    return [
+        (numbers.isna(), NO_NUMBER),
+        (numbers < 0, "is negative, and a sensitivity is >= 0"),
+        (numbers == np.inf, "is not finite"),
+        (~numbers.between(low, high), beyond),
+    ]
+
+
+def blank(values: pd.Series[Any]) -> pd.Series[bool]:
+    """Whether entries are missing, or text without a visible character."""
+    missing = values.isna()
+    if not pd.api.types.is_numeric_dtype(values):
+        missing |= values.astype(str).str.strip() == ""
+    return missing
+
+
+def column_named(
+    columns: Iterable[Any], given: str | None, common: Sequence[str], option: str
+) -> Any:
+    """Return the name of a column, as given or by one of its common names.
+
+    ``option`` is the one of the command line that gives it.
+    """
+    columns = list(columns)
+    for candidate in common if given is None else (given.strip().lower(),):
+        found = [name for name in columns if str(name).strip().lower() == candidate]
+        if len(found) > 1:
+            raise DataError(
+                f"the columns {' and '.join(map(repr, found))} are both called {candidate!r} but "
+                "for case and blanks; rename one of them"
+            )
+        if found:
+            return found[0]
+    sought = " or ".join(map(repr, common)) if given is None else repr(given)
+    python = option.removeprefix("--").replace("-", "_")
+    raise DataError(
+        f"no column is called {sought}; {columns_listed(columns)}. Name one of them with "
+        f"{option} ({python} in Python)"
+    )
+
+
+def columns_listed(columns: Iterable[Any]) -> str:
+    """Return the names of columns for a message, and what to do where a line was not split."""
+    names = [str(name) for name in columns]
+    if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
+        return (
+            f"the only column is {names[0]!r}: the program that saved the file put each line into"
+            " one cell; in a spreadsheet, import it as text that commas separate, and save it again"
+        )
+    return f"the columns are {', '.join(map(repr, names))}"
+
+
+def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:
+    """Say which labels are this class: as numbers if it is one, else as they are written."""
+    if isinstance(known, str):
+        return (labels.astype(str).str.strip() == known).to_numpy()
+    return (numbers_in(labels) == known).to_numpy()
+
+
+def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
+    """Say which rows are wrong, what of them, and why.
+
+    What a cell holds is private and is never said; ``what`` is an id, or the name of a column.
+    """
+    more = ""
+    if rows.size > 1:
+        others = ", ".join(str(row) for row in rows[1:6]) + (", ..." if rows.size > 6 else "")
+        more = f" ({rows.size - 1} more: {others})"
+    return f"{place} {rows[0]}: {what} {why}{more}"
+
+
+def clipped(value: Any) -> str:
+    """Return a value as a message shows it."""
+    found = repr(value) if isinstance(value, str) else str(value)
+    return found if len(found) <= SHOWN else f"{found[:SHOWN]}... ({len(found)} characters)"
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; give a CSV file of sellers") from None

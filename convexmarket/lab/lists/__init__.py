@@ -1,1 +1,0 @@
-"""Lists that people keep as files: sellers to be priced, offers to be booked."""

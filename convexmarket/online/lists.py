@@ -1,0 +1,193 @@
+"""Many sellers at once: a list of arrivals to quote, a list of answers to record.
+
+A list is checked as a whole before the first step is taken, because a step cannot be undone. What
+was done already when a list is given again stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.data.columns import ID_NAMES
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.data.lists import (
+    blame,
+    blank,
+    checked_ids,
+    clipped,
+    column_named,
+    read_list,
+)
+from convexmarket.errors import DataError, MarketClosedError
+from convexmarket.online.market import OnlineMarket
+
+__all__ = ["QuotedList", "answer_list", "quote_list"]
+
+Answer = Literal["accepted", "declined"]
+#: Called with the stage, the steps done and the steps in all.
+Progress: TypeAlias = Callable[[str, int, int], None]
+#: The status of a seller who was offered nothing.
+NOTHING = "nothing bought"
+
+#: Sellers of a list who are quoted, or answer, in one transaction.
+TOGETHER = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class QuotedList:
+    """What became of a list of arrivals.
+
+    Attributes
+    ----------
+    offers : DataFrame
+        Columns id, number, sensitivity, epsilon, payment and status of those who were quoted, in
+        the order of the list.
+    repeated : int
+        How many of them had been quoted before.
+    turned_away : int
+        How many came after the expected number.
+    """
+
+    offers: pd.DataFrame
+    repeated: int
+    turned_away: int
+
+
+def quote_list(
+    market: OnlineMarket,
+    path: str | Path,
+    id_column: str | None = None,
+    sensitivity_column: str | None = None,
+    progress: Progress | None = None,
+) -> QuotedList:
+    """Quote the sellers of a CSV file, in its order.
+
+    Interrupted and started again, it goes on where it was: who was quoted keeps the same terms.
+
+    Parameters
+    ----------
+    market : OnlineMarket
+    path : path of a CSV file
+    id_column, sensitivity_column : str, optional
+        Their columns, where they are not called id and sensitivity or something as common.
+    progress : callable, optional
+        Called with the stage, the steps done and the steps in all.
+
+    Returns
+    -------
+    QuotedList
+
+    Raises
+    ------
+    DataError
+        If the list cannot be read, or holds a bad row; the message names the lines. Nobody was
+        quoted then.
+    MarketClosedError
+        If the market was closed and the list has sellers that were not quoted before.
+    """
+    place = f"{path}: line"
+    listed = read_list(path, market.policy.prior, id_column, sensitivity_column)
+    known = _known(market)
+    _check_terms(listed, known, place)
+    new = listed[~listed["id"].isin(known.index)]
+    if len(new) and market.is_closed:
+        raise MarketClosedError(
+            f"the market in {market.folder} was closed, and {len(new)} sellers of {path} were not "
+            f"quoted before ({new['id'].iloc[0]}, for one); quote them in another market"
+        )
+    repeated, total = len(listed) - len(new), len(listed)
+    done = repeated
+    if progress is not None:
+        progress("quote", done, total)
+    try:
+        stream = zip(new["id"].tolist(), new["sensitivity"].tolist(), strict=True)
+        for done, _ in enumerate(market.quote_many(stream, TOGETHER), start=repeated + 1):
+            if progress is not None:
+                progress("quote", done, total)
+    except MarketClosedError:
+        pass  # it is full; who was quoted is in the database
+    known = _known(market)
+    offers = known.reindex(listed["id"][listed["id"].isin(known.index)]).reset_index()
+    columns = ["id", "number", "sensitivity", "epsilon", "payment", "status"]
+    return QuotedList(offers[columns], repeated, len(listed) - len(offers))
+
+
+def answer_list(
+    market: OnlineMarket,
+    path: str | Path,
+    answer: Answer,
+    id_column: str | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Record the same answer of every seller of a CSV file.
+
+    The file may be one of offers, as :func:`write_offers` writes it: who was offered nothing, as
+    its column ``status`` says, is passed over.
+
+    Returns
+    -------
+    int
+        How many sellers answer.
+
+    Raises
+    ------
+    DataError
+        If the list cannot be read, or a seller of it cannot give this answer; the message names the
+        lines. No answer was recorded then.
+    """
+    table = read_texts(path)
+    ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
+    ids = ids[~blank(ids)]
+    if ids.empty:
+        raise DataError(f"{path}: there is no id in it; give one row per seller")
+    if "status" in table:
+        ids = ids[table["status"].loc[ids.index] != NOTHING]
+    if ids.empty:
+        raise DataError(f"{path}: nobody in it was offered anything, so there is nothing to answer")
+    lines, place = ids.index.to_numpy(), f"{path}: line"
+    ids = checked_ids(ids, place)
+    statuses = ids.map(_known(market)["status"])
+    other = "declined" if answer == "accepted" else "accepted"
+    checks: list[tuple[pd.Series[bool], str]] = [
+        (statuses.isna(), "was not quoted; quote the seller first"),
+        (statuses == NOTHING, "was offered nothing, so there is nothing to answer"),
+        (statuses == other, f"has {other} already, and an answer cannot be taken back"),
+    ]
+    if market.is_closed:
+        checks.append((statuses == "offered", "did not answer before the market was closed"))
+    for wrong, why in checks:
+        bad = np.flatnonzero(wrong)
+        if bad.size:
+            raise DataError(blame(place, lines[bad], clipped(ids.iloc[bad[0]]), why))
+    for start in range(0, len(ids), TOGETHER):
+        together = ids.iloc[start : start + TOGETHER]
+        market.answer(together, answer)
+        if progress is not None:
+            progress("answer", start + len(together), len(ids))
+    return len(ids)
+
+
+def _known(market: OnlineMarket) -> pd.DataFrame:
+    """Return all offers by id."""
+    return market.offers().set_index("id")
+
+
+def _check_terms(listed: pd.DataFrame, known: pd.DataFrame, place: str) -> None:
+    """Refuse sellers who were quoted at another report, with their lines."""
+    before = listed["id"].map(known["sensitivity"])
+    bad = np.flatnonzero(before.notna() & (before != listed["sensitivity"]))
+    if bad.size:
+        raise DataError(
+            blame(
+                place,
+                listed.index.to_numpy()[bad],
+                clipped(listed["id"].iloc[bad[0]]),
+                "reports another sensitivity here than it was quoted at; a seller is quoted once",
+            )
+        )

@@ -1,0 +1,362 @@
+"""The model that an online market releases when it closes: trained once, under what was sold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+
+from convexmarket.data.features import PublicFeatures
+from convexmarket.errors import (
+    BudgetExceededError,
+    DataError,
+    MarketClosedError,
+    OfferError,
+    ParameterError,
+)
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
+from convexmarket.online.market import OnlineMarket
+from convexmarket.privacy import Guarantee, PrivacyAccountant, Simulation
+
+__all__ = [
+    "WITHOUT_MODEL",
+    "MarketRows",
+    "check_closing",
+    "close_without_model",
+    "model_guarantee",
+    "model_text",
+    "release_model",
+]
+
+Floats = NDArray[np.float64]
+
+#: What is stored of a market that was closed without a model.
+WITHOUT_MODEL = '{"model": null}'
+MOST_NAMES = 5  # ids that a message lists
+ASSUMPTIONS = (
+    "who came, what was reported and who accepted does not depend on the rows: weights and eta "
+    "follow from reports and answers alone",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MarketRows:
+    """Private rows by the id of their owner, and public rows to measure a model on.
+
+    Attributes
+    ----------
+    ids : sequence of str
+        Owners of the private rows.
+    X, y : ndarray of shape (n, n_features) and (n,)
+        The private rows; labels are -1 or 1.
+    X_test, y_test : ndarray
+        The public rows; none of them where nothing public is at hand.
+    feature_names : tuple of str
+    data_norm : float
+        The public bound on the Euclidean norm of every row.
+    description : str
+        Where the rows come from.
+    classes : tuple of two labels
+        What -1 and 1 stand for.
+    reports : ndarray of shape (n,), or None
+        What the owners report, where a file says it.
+    features : PublicFeatures, or None
+        What made the rows of a file.
+    """
+
+    ids: Sequence[str]
+    X: Floats
+    y: Floats
+    X_test: Floats
+    y_test: Floats
+    feature_names: tuple[str, ...]
+    data_norm: float
+    description: str
+    classes: tuple[Any, Any] = (-1, 1)
+    reports: Floats | None = None
+    features: PublicFeatures | None = None
+
+    def labels(self, signs: Floats) -> NDArray[Any]:
+        """Return the classes that -1 and 1 stand for."""
+        return np.asarray(self.classes)[(signs > 0).astype(np.intp)]
+
+    def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return the rows of these owners, in this order.
+
+        Raises
+        ------
+        DataError
+            Naming those who have no row.
+        """
+        places = pd.Index(self.ids).get_indexer(pd.Index(ids))
+        missing = [owner for owner, place in zip(ids, places, strict=True) if place < 0]
+        if missing:
+            named = ", ".join(missing[:MOST_NAMES]) + (", ..." if len(missing) > MOST_NAMES else "")
+            raise DataError(
+                f"{len(missing)} of {len(ids)} sellers who accepted have no row ({named}); add "
+                "their rows to the data, or leave them out with --leave-out; nothing was trained"
+            )
+        return self.X[places], self.y[places]
+
+
+def check_closing(
+    market: OnlineMarket,
+    learner: PrivateLogisticRegression,
+    rows: Callable[[], MarketRows],
+    *,
+    lapse: bool = False,
+    leave_out: Sequence[str] = (),
+) -> None:
+    """Check that a market can close with a model; nothing is trained, and it stays open.
+
+    Parameters
+    ----------
+    market : OnlineMarket
+    learner : PrivateLogisticRegression
+        The learner to train.
+    rows : callable
+        Reads the rows of the sellers.
+    lapse : bool
+        Whether offers that are still unanswered count as declined.
+    leave_out : sequence of str
+        Sellers who accepted and whose rows never came.
+
+    Raises
+    ------
+    OfferError
+        If offers are unanswered.
+    ParameterError
+        As :func:`model_guarantee`.
+    BudgetExceededError
+        If the model would cost a seller more than it sold and other releases left; no row was read.
+    DataError
+        If a seller who accepted has no row, or the rows cannot be read.
+    """
+    offers = market.offers()
+    _check_answers(offers, lapse)
+    accepted = offers[offers["status"] == "accepted"]
+    guarantee = model_guarantee(learner, accepted, leave_out)
+    try:
+        market.ledger.account(accepted["id"].tolist()).check(guarantee)
+    except BudgetExceededError as error:
+        if learner.calibration == "total":
+            raise
+        raise BudgetExceededError(
+            f"{error} The learner's calibration is 'noise', which sells the Jacobian's share on "
+            'top; give learner.calibration = "total"'
+        ) from None
+    rows().of(_usable(accepted, leave_out)["id"].tolist())
+
+
+def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
+    """Close a market for good and train nothing; what was accepted is owed all the same.
+
+    Raises
+    ------
+    OfferError
+        If offers are unanswered, and may not lapse.
+    MarketClosedError
+        If the market was closed with a model.
+    """
+    if not market.is_closed:
+        _check_answers(market.offers(), lapse)
+    if market.close(lambda _: WITHOUT_MODEL, lapse, _nothing) != WITHOUT_MODEL:
+        raise MarketClosedError(
+            f"the market in {market.folder} was closed, and its model was released; close it "
+            "without --without-model to see that again"
+        )
+
+
+def _nothing(accepted: pd.DataFrame) -> Guarantee:
+    return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
+
+
+def _check_answers(offers: pd.DataFrame, lapse: bool) -> None:
+    waiting = offers["id"][offers["status"] == "offered"]
+    if len(waiting) and not lapse:
+        named = ", ".join(waiting[:MOST_NAMES]) + (", ..." if len(waiting) > MOST_NAMES else "")
+        raise OfferError(
+            f"offers without an answer: {len(waiting)} ({named}); accept or decline them, or close "
+            "with --lapse (lapse=True in Python), which counts them as declined"
+        )
+
+
+def model_guarantee(
+    learner: PrivateLogisticRegression, accepted: pd.DataFrame, leave_out: Sequence[str] = ()
+) -> Guarantee:
+    """Compute what the model will guarantee those who accepted; no row is read.
+
+    Parameters
+    ----------
+    learner, accepted, leave_out
+        As for :func:`release_model`.
+
+    Returns
+    -------
+    Guarantee
+        One row per accepted offer, the Jacobian and the second noise included; zero for those who
+        are left out.
+
+    Raises
+    ------
+    ParameterError
+        If nobody accepted, or eta is too small for the regularisation.
+    """
+    used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
+    if not used.any():
+        raise ParameterError(
+            "nobody accepted an offer, so there is nothing to train on and the market stays as it "
+            "is; quote more sellers, record their answers with accept, or close with "
+            "--without-model"
+        )
+    epsilon = np.zeros(len(accepted))
+    try:
+        promised = learner.promise(accepted["epsilon"].to_numpy(dtype=float)[used])
+    except ParameterError as error:
+        raise ParameterError(
+            f"{error} Nothing was trained; close with another --regularization (regularization "
+            "in Python), chosen without looking at the rows"
+        ) from None
+    epsilon[used] = promised.epsilon
+    return Guarantee(epsilon, 0.0, promised.mechanism, promised.accounting, ASSUMPTIONS)
+
+
+def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
+    """Return those who accepted, without the ones whose rows never came.
+
+    Raises
+    ------
+    ParameterError
+        If one of these did not accept.
+    """
+    wrong = [who for who in leave_out if who not in set(accepted["id"])]
+    if wrong:
+        raise ParameterError(
+            f"leave_out has {wrong[0]!r}, who accepted no offer; name sellers who accepted and "
+            "whose rows are missing"
+        )
+    return accepted[~accepted["id"].isin(list(leave_out))]
+
+
+def release_model(
+    learner: PrivateLogisticRegression,
+    rows: MarketRows,
+    accepted: pd.DataFrame,
+    leave_out: Sequence[str] = (),
+    *,
+    seed: np.random.SeedSequence | None = None,
+) -> str:
+    """Train on the rows of those who accepted, under what each of them sold.
+
+    Parameters
+    ----------
+    learner : PrivateLogisticRegression
+        It is copied, and gets the classes of the rows.
+    rows : MarketRows
+    accepted : DataFrame
+        Columns id and epsilon of the sellers who accepted.
+    leave_out : sequence of str
+        Sellers who accepted and whose rows are not used.
+    seed : SeedSequence, optional
+        Of the noise, for experiments; by default fresh from the operating system.
+
+    Returns
+    -------
+    str
+        The released model as JSON: coefficients, classes, the guarantee of each seller, what it
+        rests on, and its error on public rows where there are some.
+
+    Raises
+    ------
+    ParameterError
+        As :func:`model_guarantee`.
+    DataError
+        If a seller has no row.
+    SolverError
+        If the minimiser is not found; nothing is released then.
+    """
+    used = _usable(accepted, leave_out)
+    model_guarantee(learner, used)
+    ids, sold = used["id"].tolist(), used["epsilon"].to_numpy(dtype=float)
+    X, y = rows.of(ids)
+    model = clone(learner).set_params(classes=tuple(rows.classes))
+    source = None if seed is None else Simulation(seed)
+    paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
+    model.fit(X, rows.labels(y), epsilon=sold, accountant=paid, random_state=source)
+    plain = None if seed is None else _without_noise(learner, rows, X, y, sold)
+    excess = float(np.max(model.epsilon_ - sold))
+    released = {
+        "model": "logistic regression without an intercept; predict classes[1] where the sum of "
+        "coef times features is above 0",
+        "features": list(rows.feature_names),
+        **({} if rows.features is None else {"public_features": rows.features.get_params()}),
+        "coef": model.coef_.tolist(),
+        "classes": list(rows.classes),
+        "data_norm": rows.data_norm,
+        "regularization": learner.regularization,
+        "eta": float(sold.sum()),
+        "eta_of_the_noise": model.eta_,
+        "epsilon_of_the_second_noise": model.minimum_epsilon_,
+        "sellers": len(ids),
+        "left_out": list(leave_out),
+        "rows_not_used": len(rows.ids) - len(ids),
+        "statement": model.guarantee_.statement(),
+        "data": rows.description,
+        "mechanism": model.guarantee_.mechanism,
+        "accounting": model.guarantee_.accounting,
+        "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
+        "largest_excess_over_sold": excess,
+        "test": _measured(model, rows, plain),
+        "to_publish": "features, coef and classes are what the guarantees cover; what single "
+        "sellers sold, below, is not",
+        "guarantees": dict(zip(ids, model.epsilon_.tolist(), strict=True)),
+    }
+    return model_text(released)
+
+
+def model_text(released: dict[str, Any]) -> str:
+    """Return a released model as it is stored, and as ``model.json`` holds it."""
+    return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _without_noise(
+    learner: PrivateLogisticRegression, rows: MarketRows, X: Floats, y: Floats, sold: Floats
+) -> Floats:
+    """Return the coefficients that the noise hides; only a simulation may know them."""
+    none = np.zeros(X.shape[1])
+    objective = PerturbedObjective(X, y, sold / sold.sum(), none, learner.regularization)
+    return minimise(objective, rows.data_norm, 1e-9)
+
+
+def _measured(
+    model: PrivateLogisticRegression, rows: MarketRows, plain: Floats | None
+) -> dict[str, Any] | None:
+    """Return errors and AUC on public rows: of the model, of one class, and without noise."""
+    if not rows.y_test.size:
+        return None
+    positive = float(np.mean(rows.y_test > 0))
+    measured: dict[str, Any] = {
+        "rows": int(rows.y_test.size),
+        **_on_public_rows(model.coef_, rows),
+        "error_of_one_class": min(positive, 1.0 - positive),
+    }
+    if plain is not None:
+        measured["without_noise"] = _on_public_rows(plain, rows)
+    return measured
+
+
+def _on_public_rows(coef: Floats, rows: MarketRows) -> dict[str, float | None]:
+    scores, positive = rows.X_test @ coef, rows.y_test > 0
+    both = bool(positive.any() and not positive.all())
+    return {
+        "error": float(np.mean((scores > 0) != positive)),
+        "auc": float(roc_auc_score(positive, scores)) if both else None,
+    }

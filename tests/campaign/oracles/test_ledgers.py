@@ -1,0 +1,12 @@
+"""All stored answers about ledgers; each chunk is one in so many."""
+
+import pytest
+
+from tests.oracles.store import failures, read
+
+CHUNKS = 4
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_the_package_computes_all_stored_answers(chunk):
+    assert failures("ledgers", read("ledgers")[chunk::CHUNKS]) == []

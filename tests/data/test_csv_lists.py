@@ -1,0 +1,197 @@
+"""CSV lists from strangers: read for certain, or refused with the line that is at fault."""
+
+import csv
+import io
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket.data import csv_rows as reading
+from convexmarket.data import lists
+from convexmarket.data.csv_rows import LONGEST_LINE, csv_rows, numbers_in, read_texts
+from convexmarket.data.lists import read_list
+from convexmarket.deal import price_offers
+from convexmarket.errors import DataError
+from convexmarket.priors import Uniform
+
+PRIOR = Uniform(0.0, 10.0)
+
+
+def file_with(folder, content, encoding="utf-8"):
+    path = folder / "list.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+    return path
+
+
+def listed(folder, content, encoding="utf-8"):
+    return read_list(file_with(folder, content, encoding), PRIOR, trim=True)
+
+
+def refusal(folder, content, encoding="utf-8"):
+    with pytest.raises(DataError) as caught:
+        listed(folder, content, encoding)
+    message = str(caught.value)
+    assert len(message) < 1_000
+    return message
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("id,c\na,1.5\nb,2\n", "utf-8"),
+        ("id,c\na,1.5\nb,2\n", "utf-8-sig"),
+        ("id,c\na,1.5\nb,2\n", "utf-16"),
+        ("\ufeffid,c\na,1.5\nb,2\n", "utf-16-be"),
+        ("\ufeffid,c\na,1.5\nb,2\n", "utf-16-le"),
+        ("id,c\ra,1.5\rb,2\r", "utf-8"),
+        ("id,c\r\na,1.5\r\nb,2", "utf-8"),
+        ("\n\nid;c\n\n a ;1,5\n;\n  \nb;2\n\n", "utf-8"),
+        ("id|c|\na|1.5|\nb|2|\n", "utf-8"),
+        ("id,c\na,1.5,,\nb,2, \n", "utf-8"),
+        ('"id"\t"c"\n"a"\t"1.5"\n"b"\t"2"\n', "utf-8"),
+        ('id;"what, and, why";c\na;x;1.5\nb;y, z;2\n', "utf-8"),
+        (" ID , C \na, 1.5 \nb,2e0\n", "utf-8"),
+    ],
+)
+def test_what_is_certain_is_read(tmp_path, content, encoding):
+    found = listed(tmp_path, content, encoding)
+    assert found["id"].tolist() == ["a", "b"]
+    assert found["sensitivity"].tolist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("id,c\na,1\n".encode("utf-16-le"), "line 1: it holds a NUL character, as UTF-16 without"),
+        ("id,c\na,1\n".encode("utf-16-be"), "NUL character"),
+        (b"id,c\na,1\nb\x00,2\n", "line 3: it holds a NUL character"),
+        (b"id,c\na,\xff1\n", "save the file as UTF-8"),
+        ("id,c\n", "no sellers"),
+        ("", "the file is empty"),
+        ("\n \n", "the file is empty"),
+        ("id,c,c\na,1,2\n", "line 1: columns 2 and 3 have the same name"),
+        ("id,ID,c\na,b,1\n", "'id' and 'ID' are both called 'id'"),
+        ("id,c\na,1\nb\n", "line 3: it has 1 fields, and the header has 2"),
+        ("id,c\na,1\nb,2,3\n", "line 3: it has 3 fields, and the header has 2"),
+        ('id,c\na,1\n"b,2\nc,3\n', "line 3: the row that begins here is not CSV"),
+        ('id,c\na,1\n"b"x,2\n', "line 3: the row that begins here is not CSV"),
+        ('note,id,c\n"x\ny",a,1\n"x\ny\nz",b,oops\n', "line 4: the report is not a number"),
+        ("id,c\na,1\n a,2\n", "line 3: ' a' is the id of an earlier seller"),
+        ("id,c\ncaf\u00e9,1\ncafe\u0301,2\n", "line 3: 'cafe\u0301' is the id of an earlier"),
+        ("id,c\na\u202eb,1\n", r"line 2: id 'a\u202eb' contains '\u202e', which is not printable"),
+        ("id,c\na\u200bb,1\n", "which is not printable"),
+        ("id,c\na\x1b[31m,1\n", "which is not printable"),
+        ("id,c\n\ufeffa,1\n", "which is not printable"),
+        (f"id,c\n{'a' * 201},1\n", "has 201 characters; give from 1 to 200"),
+        (f"id,c\na,{'1' * 100_000}x\n", "line 2: the report is not a number"),
+        (f"id,c\n{'a' * 200_000},1\n", "line 2: the row that begins here is not CSV (field larger"),
+    ],
+)
+def test_what_is_not_is_refused(tmp_path, content, said):
+    assert said in refusal(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1_000", "\u0663", "\uff11", "0x10", "nan", "NaN", "", "1,234", "1.234,5", "1,2,3", "5\u00a0",
+     "1e", "--1", "$5", "5 5", "true"],
+)  # fmt: skip
+def test_what_may_be_another_number_is_none(tmp_path, text):
+    assert "line 3: " in refusal(tmp_path, f'id;c\na;1\nb;"{text}"\n')
+    assert np.isnan(numbers_in(pd.Series(["1", text]))[1])
+
+
+@pytest.mark.parametrize("text", ["1e400", "inf", "Infinity"])
+def test_what_is_too_large(tmp_path, text):
+    assert "line 2: the report is not finite" in refusal(tmp_path, f"id;c\na;{text}\n")
+
+
+def test_ids_in_another_case_are_other_ids(tmp_path):
+    assert listed(tmp_path, "id,c\na,1\nA,2\n")["id"].tolist() == ["a", "A"]
+    assert listed(tmp_path, "id,c\n-5,1\n+49123,2\n")["id"].tolist() == ["-5", "+49123"]
+
+
+def test_a_line_without_end(tmp_path):
+    said = refusal(tmp_path, "id,c\n" + "," * (LONGEST_LINE + 1))
+    assert f"line 2: it has more than {LONGEST_LINE:,} characters" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_devices_and_folders_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", "/dev/zero"):
+        for read in (read_texts, lists.digest):
+            with pytest.raises(DataError, match="is a pipe or a device"):
+                read(path)
+    with pytest.raises(DataError, match=r"[Dd]irectory|device"):
+        read_texts(tmp_path)
+
+
+def test_a_table_in_memory_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_CELLS", 5)
+    with pytest.raises(DataError, match="a table that is held in memory has at most 5"):
+        read_texts(file_with(tmp_path, "id,c\na,1\nb,2\nc,3\n"))
+
+
+FIELD = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\r ,;\t|\"'"))
+
+
+@given(st.lists(st.tuples(FIELD, FIELD), max_size=8), st.sampled_from(",;\t|"))
+def test_rows_come_back_with_the_lines_that_they_begin_at(tmp_path_factory, rows, separator):
+    text, expected = io.StringIO(newline=""), []
+    writer = csv.writer(text, delimiter=separator, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow(["one", "two"])
+    for row in rows:
+        before = text.getvalue().replace("\r\n", "\n").replace("\r", "\n").count("\n")
+        writer.writerow(row)
+        if "".join(row).strip():
+            expected.append((before + 1, list(row)))
+    path = tmp_path_factory.getbasetemp() / "drawn.csv"
+    path.write_text(text.getvalue(), encoding="utf-8", newline="")
+    assert list(csv_rows(path)) == [(1, ["one", "two"]), *expected]
+
+
+@given(
+    st.lists(st.floats(0, 10), min_size=1, max_size=30),
+    st.integers(1, 5),
+    st.sampled_from([",", "."]),
+)
+def test_pieces_do_not_show(tmp_path_factory, values, piece, sign):
+    rows = [f"s{number};{str(value).replace('.', sign)}" for number, value in enumerate(values)]
+    path = tmp_path_factory.getbasetemp() / "pieces.csv"
+    path.write_text("id;c\n" + "\n;\n".join(rows), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "PIECE", piece)
+        found = read_list(path, PRIOR)
+    assert found["sensitivity"].tolist() == values
+    assert found.index.tolist() == list(range(2, 2 + 2 * len(values), 2))
+    again = numbers_in(read_texts(path)["c"].loc[found.index])
+    assert again.tolist() == values
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
+    path = tmp_path_factory.getbasetemp() / "bytes.csv"
+    path.write_bytes(b"id,c\n" + content)
+    try:
+        found = read_list(path, PRIOR)
+    except DataError:
+        return
+    assert found["id"].is_unique
+    assert found["sensitivity"].between(0, 10).all()
+
+
+def test_a_list_is_priced_as_its_frame(tmp_path):
+    reports = PRIOR.sample(500, np.random.default_rng(0))
+    frame = pd.DataFrame({"id": [f"s{i}" for i in range(500)], "c": reports})
+    path = file_with(tmp_path, frame.to_csv(index=False))
+    objective = {"mu": 1.0, "sigma": 10.0, "gamma": 0.01}
+    of_file = price_offers(path, PRIOR, **objective)
+    pd.testing.assert_frame_equal(of_file.table, price_offers(frame, PRIOR, **objective).table)
+    written, _ = of_file.write(tmp_path / "offers.csv")
+    in_pandas = of_file.table.to_csv(index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    assert written.read_text() == in_pandas

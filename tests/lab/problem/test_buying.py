@@ -1,0 +1,150 @@
+"""Buying from the people of a problem file: as cm.buy does, from who is not public, into books."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.lab.problem.buying import buy_from
+from convexmarket.lab.problem.loading import load_problem, parse_problem
+from convexmarket.privacy import Simulation
+from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
+from tests.lab.problem.builders import TWO_SELLERS
+
+TABLE = patients(300)
+PUBLIC = {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.fixture(scope="module")
+def sale(place):
+    problem = load_problem(written(place, TRADEOFF, TABLE))
+    return buy_from(problem, random_state=Simulation(0))
+
+
+def test_it_is_the_deal_that_the_library_makes(sale):
+    """The same by hand, from the table and what the file says."""
+    deal, people = sale
+    sold = TABLE.loc[people.ids]
+    by_hand = cm.buy(
+        sold,
+        ask="ask",
+        target="ill",
+        prior=cm.Uniform(0.02, 0.1),
+        learner=cm.PrivateLogisticRegression(
+            0.03,
+            features=cm.PublicFeatures(PUBLIC, missing="indicator"),
+            classes=("no", "yes"),
+            cap=2,
+        ),
+        objective=1.0 * cm.Spread() + 10.0 * cm.Noise(),
+        constraints=[cm.Cap(2)],
+        gamma=0.002,
+        random_state=Simulation(0),
+    )
+    pd.testing.assert_frame_equal(
+        deal.offers, by_hand.offers, check_names=False, check_index_type=False
+    )
+    np.testing.assert_array_equal(deal.model.coef_, by_hand.model.coef_)
+    assert str(deal) == str(by_hand)
+
+
+def test_public_rows_are_not_sold_and_measure_the_model(sale):
+    deal, people = sale
+    test = people.parts["test"]
+    assert len(deal.offers) == 150
+    assert not set(deal.offers.index) & set(test.index)
+    predicted = deal.model.predict(TABLE.loc[test.index])
+    assert deal.model.score(test, test[people.label]) == np.mean(
+        predicted == TABLE.loc[test.index, "ill"]
+    )
+
+
+def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
+    problem = load_problem(written(tmp_path, REGRESSION, TABLE))
+    deal, people = buy_from(problem, random_state=Simulation(0))
+    learner = cm.PersonalizedRidge(0.3)
+    width = len(people.features.get_feature_names_out())
+    mu, sigma = learner.risk(width, label_noise=0.2, failure_probability=0.05)
+    standard = deal.market.standard_form
+    assert (standard.mu, standard.sigma, standard.gamma) == (mu, sigma, 0.01)
+    assert deal.model.target_range == (-60_000, 60_000)
+    test = people.parts["test"]
+    assert np.isfinite(deal.model.score(test, test[people.label]))
+
+
+def test_gamma_or_budget_take_the_place_of_the_file_s(place):
+    problem = load_problem(written(place, TRADEOFF, TABLE))
+    assert buy_from(problem, gamma=0.01)[0].market.standard_form.gamma == 0.01
+    deal, _ = buy_from(problem, budget=5.0)
+    assert str(deal.incentives) == "by construction"
+    assert 3.0 < deal.offers["payment"].sum() < 7.0
+    with pytest.raises(ParameterError, match="gamma or budget, not both"):
+        buy_from(problem, gamma=0.01, budget=5.0)
+
+
+@pytest.mark.campaign  # a market is solved again for each seller
+def test_groups_carry_their_share(place):
+    problem = load_problem(written(place, TRADEOFF, TABLE))
+    deal, _ = buy_from(problem, group="region", at_least={"north": 0.7})
+    weights = deal.offers["weight"]
+    north = TABLE.loc[weights.index, "region"] == "north"
+    assert weights[north].sum() >= 0.7 - 1e-6
+    free = buy_from(problem, group="region")[0].offers["weight"]
+    assert free[north].sum() < 0.69
+    with pytest.raises(ParameterError, match="--group-column"):
+        buy_from(problem, at_least={"north": 0.7})
+    with pytest.raises(ParameterError, match="'west', which no seller is in"):
+        buy_from(problem, group="region", at_least={"west": 0.1})
+
+
+def test_a_sale_is_recorded_once_and_the_model_charged_to_it(sale, tmp_path):
+    deal, _ = sale
+    ledger = cm.Ledger.create(tmp_path / "books.sqlite")
+    offers = deal.offers
+    sold = offers[offers["epsilon"] > 0]
+    assert deal.record(ledger, "one table") == len(sold) > 0
+    sales = ledger.sales().set_index("id")
+    np.testing.assert_array_equal(sales.loc[sold.index, "epsilon"], sold["epsilon"])
+    np.testing.assert_array_equal(sales.loc[sold.index, "price"], sold["payment"])
+    account = ledger.account(list(offers.index))
+    np.testing.assert_array_equal(account.spent, deal.model.epsilon_)
+    with pytest.raises(DataError, match="recorded again they would count twice"):
+        deal.record(ledger, "one table")
+    np.testing.assert_array_equal(account.budget, offers["epsilon"])
+    deal.record(ledger)
+    np.testing.assert_allclose(account.budget, 2 * offers["epsilon"])
+    ledger.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("objective.gamma=[0.1, 0.2]", "objective.gamma lists 0.1, 0.2"),
+        ("objective.mu=[1, 2]", "objective.mu lists 1, 2"),
+        ("objective.sigma=[1, 2]", "--set objective.sigma=[1.0]"),
+        ("learner.regularization=[0.1, 0.2]", "learner.regularization lists"),
+    ],
+)
+def test_a_choice_is_not_made_on_the_people(place, setting, key):
+    problem = load_problem(written(place, TRADEOFF, TABLE), [setting])
+    with pytest.raises(ParameterError) as caught:
+        buy_from(problem)
+    assert key in str(caught.value)
+    assert "fixed before reports and rows are read" in str(caught.value)
+
+
+def test_what_cannot_be_bought(place):
+    simulated = TRADEOFF.replace('report = "ask"\n', "")
+    with pytest.raises(ParameterError, match=r"data\.report names no column"):
+        buy_from(load_problem(written(place, simulated, TABLE)))
+    with pytest.raises(NotSupportedError, match="data are not your own"):
+        buy_from(parse_problem(TWO_SELLERS))
+    joint = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
+    with pytest.raises(NotSupportedError, match="nothing is bought from a file of kind 'joint-tra"):
+        buy_from(load_problem(written(place, joint, TABLE)))

@@ -1,0 +1,274 @@
+"""Guarantees and noise of learners and releases on 200 inputs, by what they do, not by class.
+
+An input names the mathematics: the loss, where the noise is added, how rows are weighted. Only
+:func:`_learner` and :func:`_release` map it to today's calls. Rows are not random: they are
+multiples of square roots, modulo one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+import convexmarket as cm
+from convexmarket import learners, release
+from convexmarket.privacy import Simulation
+from tests.oracles.averages import apart_by_chance
+from tests.oracles.store import differences
+
+Numbers = dict[str, Any]
+
+PRIMES = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])
+#: Every option that an input does not change; an option that is not here is not used.
+OBJECTIVE = {"data_norm": 1.0, "calibration": "total", "minimum_epsilon": "auto", "tol": 1e-9}
+RIDGE = {"max_norm": None, "sensitivity": "tight", "rounding": "auto"}
+KERNEL = {
+    "loss": "logistic",
+    "kernel": "rbf",
+    "regularization": 0.1,
+    "gamma": 2.0,
+    "degree": 2,
+    "coef0": 1.0,
+    "huber_threshold": 0.5,
+    "data_norm": 1.0,
+    "feature_bound": None,
+    "tol": 0.01,
+}
+CHANCES = {"failure_probability": 0.05, "noise_failure_probability": 0.1}
+
+
+def answer(given: dict[str, Any]) -> Numbers:
+    """Return the numbers of an input: exact ones, and under "draws" averages."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
+        if given["kind"] in ("interactive", "public", "test set", "function"):
+            return _released(given)
+        return _learned(given)
+
+
+def points(count: int, features: int, shift: float = 0.0) -> np.ndarray:
+    """Return points of the unit cube."""
+    return (np.arange(1, count + 1)[:, None] * np.sqrt(PRIMES[:features]) + shift) % 1.0
+
+
+def _granted(given: dict[str, Any]) -> np.ndarray:
+    """Return what each row granted."""
+    unit = points(given["rows"], 6)[:, 5]
+    step = np.arange(unit.size)
+    kinds = {
+        "even": np.full(unit.size, 1.5),
+        "uneven": 0.3 + 1.7 * unit,
+        "zeros": np.where(step % 3 == 0, 0.0, 0.2 + unit),
+        "wide": np.geomspace(0.01, 8.0, unit.size),
+        "infinite": np.where(step % 4 == 0, np.inf, 0.5 + unit),
+    }
+    return kinds[given["granted"]]
+
+
+def _rows(given: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows, of norm at most the bound or of the unit cube, and their labels."""
+    cube = points(given["rows"], given["features"])
+    values = np.cos(3.0 * cube.sum(axis=1)) * 0.8
+    if given["kind"] == "ridge":
+        return cube, values
+    scale = 0.99 * given.get("data_norm", 1.0) / np.sqrt(given["features"])
+    if given.get("loss") in ("huber", "absolute"):
+        return (2.0 * cube - 1.0) * scale, values
+    return (2.0 * cube - 1.0) * scale, np.where(values > 0, 1, -1)
+
+
+def _learner(given: dict[str, Any], epsilon: np.ndarray) -> Any:
+    """Return today's learner of an input."""
+    ours = {"features": None, "epsilon": None}
+    if given["kind"] == "objective":
+        options = {name: given.get(name, usual) for name, usual in OBJECTIVE.items()}
+        options |= {"regularization": given["regularization"], **ours}
+        if given["loss"] == "logistic":
+            bound = {"accounting": given.get("accounting", "sharp"), "cap": given.get("cap")}
+            return cm.PrivateLogisticRegression(classes=(-1, 1), **bound, **options)
+        if given["loss"] == "hinge":
+            return learners.PrivateLinearSVC(classes=(-1, 1), width=given["threshold"], **options)
+        fitted = {"threshold": given["threshold"], "target_range": (-1.0, 1.0)}
+        return learners.PrivateHuberRegressor(**fitted, **options)
+    if given["kind"] == "ridge":
+        box = {"feature_range": (0.0, 1.0), "target_range": (-1.0, 1.0)}
+        box |= {"regularization": given["regularization"], **ours}
+        options = {name: given.get(name, usual) for name, usual in RIDGE.items()} | box
+        if given.get("perturbation") == "statistics":
+            return learners.StatisticsRidge(**box)
+        named = given["weighting"] if isinstance(given["weighting"], str) else ""
+        if named == "least":
+            return learners.NonPersonalizedRidge(**options)
+        if named == "none":
+            del box["epsilon"]
+            return learners.NonPrivateRidge(**box)
+        if named == "sampled":
+            chosen = {name: given[name] for name in ("threshold", "normalization")}
+            return learners.SampledRidge(**chosen, **options)
+        options["weights"] = given["weighting"]
+        if named == "given":
+            options["weights"] = np.arange(1.0, len(epsilon) + 1.0)
+            options["weights"] /= options["weights"].sum()
+        noise = {"label_noise": given.get("label_noise"), "failure_probability": 0.05}
+        return cm.PersonalizedRidge(**noise, **options)
+    if given["kind"] == "descent":
+        options = {name: given[name] for name in ("hidden", "steps", "delta")}
+        return learners.NoisyDescent(
+            max_norm=5.0, clip=1.0, classes=(-1, 1), epsilon=None, **options
+        )
+    if given["kind"] == "search":
+        inner = _learner({**OBJECTIVE, **given, "kind": "objective", **INNER}, epsilon)
+        held = _rows({**given, "rows": 20})
+        grid = {"regularization": [0.5, 1.0, 2.0]}
+        options = {"charge": given["charge"], "trials": given["trials"], "epsilon": None}
+        return learners.PrivateSearch(inner, grid, validation=held, **options)
+    options = {name: given.get(name, usual) for name, usual in KERNEL.items()}
+    return cm.KernelERM(classes=(-1, 1), **options, **ours)
+
+
+INNER = {"loss": "logistic", "regularization": 1.0}
+
+
+def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
+    """Return the model without noise: of all rows alike, or for ridge of the weights asked for."""
+    rows, labels = _rows(given)
+    if given["kind"] == "ridge":
+        weights = np.ones(len(rows))
+        if given["weighting"] == "given":
+            weights = np.arange(1.0, len(rows) + 1.0)
+        elif given["weighting"] == "proportional":
+            weights = epsilon if np.isfinite(epsilon).all() else 1.0 * np.isinf(epsilon)
+        given = {**given, "weighting": weights / weights.sum(), "perturbation": "output"}
+    learner = _learner(given, epsilon)
+    free = np.full(len(rows), np.inf)
+    if given["kind"] == "ridge":
+        free = np.where(given["weighting"] > 0, np.inf, 0.0)
+    learner.fit(rows, labels, epsilon=free, random_state=Simulation(0))
+    return np.append(learner.coef_, learner.intercept_)
+
+
+def _learned(given: dict[str, Any]) -> Numbers:
+    rows, labels = _rows(given)
+    epsilon = _granted(given)
+    learner = _learner(given, epsilon)
+    numbers: Numbers = {}
+    risk: dict[str, Any] = {"failure_probability": 0.05}
+    if given["kind"] == "objective":
+        risk = {**CHANCES, "max_norm": 2.0}
+        if given["loss"] == "logistic":
+            risk["constants"] = "proven"
+    elif given["kind"] == "ridge":
+        risk["label_noise"] = 0.3
+    elif given["kind"] == "kernel":
+        risk = {**CHANCES, "n_points": 7}
+    if given["kind"] != "search":  # which asks its learner, by defaults
+        numbers["risk"] = learner.risk(given["features"], **risk)
+    learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
+    numbers["epsilon"] = learner.guarantee_.epsilon
+    numbers["delta"] = learner.guarantee_.delta
+    if given["kind"] == "kernel":
+        for name in ("sensitivity_", "row_sensitivities_", "norm_bound_", "feature_bound_"):
+            numbers[name] = getattr(learner, name)
+        numbers["predictions"] = learner.decision_function(rows[:10])
+        return numbers
+    if given["kind"] == "objective":
+        numbers |= {"eta": learner.eta_, "rounding": _number(learner.rounding_)}
+        numbers["minimum_epsilon"] = learner.minimum_epsilon_
+    if given["kind"] == "ridge" and given.get("normalization") != "sample":
+        numbers |= {"rate": learner.noise_rate_, "rounding": _number(learner.rounding_)}
+    if given["kind"] in ("objective", "ridge") and given.get("weighting") != "optimal":
+        numbers["unperturbed"] = centre = _unperturbed(given, epsilon)
+    if given["draws"]:
+        drawn = []
+        for seed in range(given["draws"]):
+            learner.fit(rows, labels, epsilon=epsilon, random_state=Simulation(seed))
+            drawn.append(np.append(learner.coef_, learner.intercept_))
+        numbers["draws"] = _averages(drawn, centre)
+    return numbers
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _averages(drawn: list[np.ndarray], centre: np.ndarray) -> Numbers:
+    """Return means over draws of the values, and of their distances from a centre."""
+    values = np.hstack([drawn, np.abs(np.array(drawn) - centre)])
+    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    return {"mean": values.mean(axis=0), "error": error}
+
+
+def compare(given: dict[str, Any], stored: Numbers, new: Numbers) -> list[str]:
+    """Compare exactly what is exact, a minimiser as near as it is, averages to four errors."""
+    stored, new = dict(stored), dict(new)
+    texts = []
+    for name, allowed in (("unperturbed", 1e-6), ("predictions", 2.0 * given.get("tol", 0.0))):
+        if name in stored and name in new:
+            texts += differences(stored.pop(name), new.pop(name), allowed, name)
+    if "draws" in stored and "draws" in new:
+        texts += apart_by_chance(stored.pop("draws"), new.pop("draws"), "draws")
+    return texts + differences(stored, new)
+
+
+def _release(given: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) -> Any:
+    """Return today's release of an input."""
+    terms = {"epsilon": epsilon, "delta": given["delta"], "random_state": Simulation(seed)}
+    terms |= {"accountant": None, "rows": None}
+    if given["kind"] == "function":
+        return release.FunctionRelease(model, **terms)
+    terms["accounting"] = given["accounting"]
+    if given["kind"] == "test set":
+        fit = {"noise": given["noise"], "max_norm": 2.0, "solver": "exact", "rounding": "auto"}
+        return cm.TestSetRelease(model, _asked(given), **fit, **terms)
+    terms["failure_probability"] = 0.05
+    if given["kind"] == "public":
+        net = {"rounds": given["rounds"], "net_radius": given["net_radius"], "max_net": 10_000}
+        return release.PublicRelease(model, **net, **terms)
+    counts = {name: given[name] for name in ("max_queries", "max_updates")}
+    threshold = {"threshold": given.get("threshold"), "rounding": "auto"}
+    return cm.InteractiveRelease(model, **counts, **threshold, **terms)
+
+
+def _bound(given: dict[str, Any], made: Any, model: Any) -> float | tuple[float, float]:
+    """Return the main error bound of a release."""
+    if given["kind"] in ("interactive", "public"):
+        return made.error_bound
+    terms = model.sensitivity_, 1.5, given["delta"]
+    if given["kind"] == "function":
+        return release.function_error_bound(*terms, n_queries=20, failure_probability=0.05)
+    options = {"accounting": given["accounting"], "noise": given["noise"], "max_norm": 2.0}
+    size = {"n_points": 20, "feature_bound": model.feature_bound_, "failure_probability": 0.05}
+    bound = release.semi_interactive_error_bound(*terms, **options, **size)
+    return bound.fit, bound.generalization
+
+
+def _asked(given: dict[str, Any]) -> np.ndarray:
+    return (2.0 * points(4, given["features"], 0.3) - 1.0) * 0.7
+
+
+def _released(given: dict[str, Any]) -> Numbers:
+    rows, labels = _rows(given)
+    epsilon = _granted(given)
+    model = _learner({**given, "kind": "kernel"}, epsilon)
+    model.fit(rows, labels, epsilon=epsilon, random_state=Simulation(0))
+    made = _release(given, model, epsilon, 0)
+    numbers: Numbers = {
+        "scale": made.scale,
+        "epsilon": made.guarantee.epsilon,
+        "delta": made.guarantee.delta,
+        "error bound": _bound(given, made, model),
+    }
+    for name in ("threshold", "net_size"):
+        if hasattr(made, name):
+            numbers[name] = getattr(made, name)
+    if given["draws"]:
+        truth = model.decision_function(_asked(given))
+        drawn = []
+        for seed in range(given["draws"]):
+            made = _release(given, model, epsilon, seed)
+            told = made.noisy_predictions if given["kind"] == "test set" else None
+            drawn.append(made.predict(_asked(given)) if told is None else told)
+        numbers["draws"] = _averages(drawn, truth)
+    return numbers

@@ -1,0 +1,126 @@
+"""Accounts of 60 sequences of sales and releases.
+
+A spec names the account (``ledger`` on disk, ``memory`` or ``open``), how guarantees add up, and
+its steps. A step sells privacy or charges a release; the answer says which releases were admitted,
+and what is spent and left in each row at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import convexmarket as cm
+from convexmarket import privacy
+from convexmarket.errors import BudgetExceededError, ConvexMarketError
+
+Spec = dict[str, Any]
+
+
+def answer(spec: Spec) -> dict[str, Any]:
+    """Return what a sequence of steps leaves."""
+    kinds = {"ledger": _ledger, "memory": _memory, "open": _open}
+    return kinds[spec["account"]](spec)
+
+
+def _guarantee(step: Spec) -> cm.Guarantee:
+    epsilon = np.array(step["epsilon"], dtype=float)
+    return cm.Guarantee(epsilon, step["delta"], step["name"] or "a release", "exact", ())
+
+
+def _memory(spec: Spec) -> dict[str, Any]:
+    terms = {"delta": spec["delta"], "composition": spec["composition"], "ids": spec["ids"]}
+    account = cm.PrivacyAccountant(spec["budget"], **terms)
+    outcomes = []
+    for step in spec["steps"]:
+        outcomes.append(_outcome(account.charge, _guarantee(step), step["rows"]))
+        outcomes.append(account.remaining)
+    return {
+        "outcomes": outcomes,
+        "spent": account.spent,
+        "spent delta": account.spent_delta,
+        "remaining": account.remaining,
+        "releases": len(account.releases),
+    }
+
+
+def _ledger(spec: Spec) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "sold.sqlite")
+        with cm.Ledger.create(file, spec["composition"], spec["delta"]) as ledger:
+            outcomes: list[Any] = []
+            for step in spec["steps"]:
+                if step["do"] == "sell":
+                    sold = {name: step[name] for name in ("ids", "epsilon", "prices")}
+                    rest = {"release": step["name"], "source": step["source"]}
+                    outcomes.append(_outcome(ledger.sell, **sold, **rest))
+                    continue
+                account = ledger.account(step["ids"], release=step["name"])
+                action = account.check if step["do"] == "check" else account.charge
+                outcomes.append(_outcome(action, _guarantee(step), step["rows"]))
+            balance, charges = ledger.balance(), ledger.charges()
+            everyone = ledger.account(balance["id"].tolist(), release=None)
+            return {
+                "outcomes": outcomes,
+                "balance": {name: balance[name].to_numpy().tolist() for name in balance},
+                "remaining": everyone.remaining,
+                "budget": everyone.budget,
+                "charges": [charges["id"].tolist(), charges["epsilon"].to_numpy()],
+                "releases": ledger.releases()["sellers"].to_numpy(),
+            }
+
+
+def _open(spec: Spec) -> dict[str, Any]:
+    """Charge open accounts, one within the other, by fits of a learner that costs what it may."""
+    budgets = [
+        pd.Series(budget) if isinstance(budget, dict) else budget for budget in spec["budgets"]
+    ]
+    accounts = [privacy.account(budget, spec["delta"]) for budget in budgets]
+    outcomes = []
+    with contextlib.ExitStack() as stack:
+        for account in accounts:
+            stack.enter_context(account)
+        for step in spec["steps"]:
+            ids = step["ids"]
+            cube = np.outer(np.arange(1.0, len(step["epsilon"]) + 1.0), [0.31, 0.47]) % 1.0
+            rows = pd.DataFrame(cube, index=ids, columns=["a", "b"])
+            outcomes.append(_outcome(_fit, rows, np.array(step["epsilon"])))
+    return {
+        "outcomes": outcomes,
+        "spent": [[account.spent.index.tolist(), account.spent.to_numpy()] for account in accounts],
+        "spent unnamed": [account.spent_unnamed for account in accounts],
+        "releases": [len(account.releases) for account in accounts],
+    }
+
+
+def _fit(rows: pd.DataFrame, epsilon: np.ndarray) -> None:
+    learner = cm.PersonalizedRidge(
+        1.0,
+        max_norm=None,
+        weights="proportional",
+        sensitivity="tight",
+        feature_range=(0.0, 1.0),
+        target_range=(-1.0, 1.0),
+        rounding=None,
+    )
+    labels = rows["a"].to_numpy() / 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
+        learner.fit(rows, labels, epsilon=epsilon)
+
+
+def _outcome(action: Any, *arguments: Any, **named: Any) -> Any:
+    """Return what became of a step: done, or the name of the error that refused it."""
+    try:
+        result = action(*arguments, **named)
+    except BudgetExceededError:
+        return "refused"
+    except ConvexMarketError as error:
+        return type(error).__name__
+    return result if isinstance(result, int) else "done"

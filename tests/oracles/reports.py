@@ -1,0 +1,228 @@
+"""Tables of the reports of the problem files, computed anew by their problems.
+
+A spec names a problem and says what of each table is kept, its layout:
+
+- ``keys``: columns that name a row;
+- ``columns``: for each value a tolerance (relative; 0 for texts, yes and no), ``"noisy"`` for a
+  mean of draws, or, for a value that noise decides, the statistic and the column of draws it is of;
+- ``order``: in a table with many rows for the same keys, columns that put them in order. Such rows
+  are kept as a summary, and of noisy values the mean and its standard error;
+- ``where``: keys of the rows that are kept, if not all are;
+- ``choices``: columns that noisy validation errors decide. Where a choice differs, only what is
+  noisy is compared.
+
+What is not in the layout (times, solver statistics, intervals by resampling) is not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.cli.report import report_names
+from convexmarket.lab import load_problem, run_problem
+from tests import PROBLEMS
+from tests.oracles.averages import apart_by_chance
+from tests.oracles.store import read
+
+Layout = dict[str, Any]
+Frames = Mapping[str, pd.DataFrame]
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+#: Of a column's largest value: what is below counts as this much.
+SMALL = 1e-3
+
+
+def answer(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run a problem file, and return what is kept of its tables."""
+    problem = load_problem(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
+    return kept(spec["tables"], run_problem(problem).tables)
+
+
+def compare_tables(name: str, frames: Frames) -> list[str]:
+    """Compare tables with those stored of a report; return a text for each difference.
+
+    Parameters
+    ----------
+    name : str
+        Of the report, as in ``reports/``.
+    frames : mapping of str to DataFrame
+        Its tables by their names, with the stored columns at least. A noisy value without its
+        table of draws is compared by the stored standard error.
+
+    Examples
+    --------
+    >>> from tests.oracles.reports import compare_tables
+    >>> compare_tables("quickstart", {})[0]
+    'curve: missing'
+    """
+    (record,) = (each for each in read("reports") if each["name"] == name)
+    return compare(record["spec"], record["answer"], kept(record["spec"]["tables"], frames))
+
+
+def kept(layouts: dict[str, Layout], frames: Frames) -> dict[str, Any]:
+    """Return what the layouts keep of tables."""
+    return {
+        name: _kept(layout, frames) for name, layout in layouts.items() if layout["table"] in frames
+    }
+
+
+def _kept(layout: Layout, frames: Frames) -> dict[str, Any]:
+    keys, order = layout["keys"], layout.get("order", [])
+    frame = frames[layout["table"]]
+    missing = {*keys, *order, *layout["columns"]} - set(frame.columns)
+    if missing:
+        return {"missing": sorted(missing)}
+    for key, values in layout.get("where", {}).items():
+        frame = frame[frame[key].isin(values)]
+    frame = frame.assign(**{key: [_sortable(cell) for cell in frame[key]] for key in keys})
+    frame = frame.sort_values([*keys, *order], kind="stable").reset_index(drop=True)
+    groups = frame.groupby(keys, sort=True, dropna=False)
+    rows = groups.head(1) if order else frame
+    result: dict[str, Any] = {
+        "keys": {key: _plain(rows[key]) for key in keys},
+        "choices": _choices(layout, rows, frames),
+        "count": groups.size().tolist() if order else [],
+        "values": {},
+        "errors": {},
+    }
+    for column, rule in layout["columns"].items():
+        if order and rule == "noisy":
+            result["values"][column] = groups[column].mean().tolist()
+            result["errors"][column] = groups[column].sem().tolist()
+        elif order:
+            result["values"][column] = [_summary(part) for _, part in groups[column]]
+        else:
+            result["values"][column] = _plain(rows[column])
+        if isinstance(rule, dict):
+            result["errors"][column] = _errors(rule, keys, rows, frames)
+    return result
+
+
+def _sortable(cell: Any) -> Any:
+    """Return a key that has an order, and none of the digits that rounding decides."""
+    if isinstance(cell, float):
+        return float(f"{cell:.9g}")
+    return str(cell) if isinstance(cell, list | dict) else cell
+
+
+def _plain(values: pd.Series) -> list[Any]:
+    cells = values.tolist()
+    if values.dtype.kind in "fiub":
+        return cells
+    return ["" if cell is None or cell != cell else str(cell) for cell in cells]
+
+
+def _summary(values: pd.Series) -> Any:
+    """Return what tells a long column from another one: moments, quantiles, weighted sums."""
+    if values.dtype.kind not in "fiub":
+        return hashlib.sha256("\n".join(_plain(values)).encode()).hexdigest()[:16]
+    numbers = values.to_numpy(dtype=float)
+    place = np.arange(numbers.size)
+    numbers = numbers[np.isfinite(numbers)]
+    place = place[: numbers.size]
+    checks = [np.cos(step * place) ** 2 @ numbers / max(place.size, 1) for step in (1.0, 2.3, 0.01)]
+    quantiles = np.quantile(numbers, QUANTILES).tolist() if numbers.size else []
+    spread = [numbers.mean(), numbers.std()] if numbers.size else []
+    return [values.size - numbers.size, *spread, *quantiles, *checks]
+
+
+def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
+    """Return what noisy validation errors chose for each row."""
+    if not layout.get("choices"):
+        return []
+    table, *columns = layout["choices"]
+    chosen = frames.get(table)
+    if chosen is None:
+        return [""] * len(rows)
+    keys = [key for key in layout["keys"] if key in chosen]
+    chosen = chosen.assign(**{key: [_sortable(cell) for cell in chosen[key]] for key in keys})
+    found = rows[keys].merge(chosen[keys + columns], on=keys, how="left")
+    return [" ".join(f"{cell:.6g}" for cell in row) for row in found[columns].to_numpy()]
+
+
+def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -> list[float]:
+    """Return the standard error of a statistic of draws, by the table of draws."""
+    drawn = frames.get(rule["table"])
+    if drawn is None:
+        return [float("nan")] * len(rows)
+    keys = [key for key in keys if key in drawn]
+    drawn = drawn.assign(**{key: [_sortable(cell) for cell in drawn[key]] for key in keys})
+    spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
+    found = rows[keys].merge(spread, on=keys, how="left")
+    share = 1.0 / np.sqrt(found["count"])
+    if rule["statistic"] == "std":  # of heavy tails, so twice that of normal ones
+        share = 2.0 / np.sqrt(2.0 * found["count"])
+    return (found["std"] * share).tolist()
+
+
+def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Compare tables as their layouts say."""
+    texts = []
+    for name, layout in spec["tables"].items():
+        found = new.get(name)
+        if found is None or "missing" in found:
+            texts.append(f"{name}: missing" + (f" {found['missing']}" if found else ""))
+        else:
+            texts += [f"{name}.{text}" for text in _table(layout, stored[name], found)]
+    return texts
+
+
+def _table(layout: Layout, stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    texts = [
+        f"{key}: the rows have other keys"
+        for key, cells in stored["keys"].items()
+        if not _same_keys(cells, new["keys"][key])
+    ]
+    if stored["count"] != new["count"]:
+        texts.append("count: the numbers of rows differ")
+    if texts:
+        return texts
+    alike = [True] * len(next(iter(stored["keys"].values()), []))
+    if stored["choices"]:
+        alike = [a == b or not b for a, b in zip(stored["choices"], new["choices"], strict=True)]
+    for column, rule in layout["columns"].items():
+        values = stored["values"][column], new["values"][column]
+        if isinstance(rule, float | int):
+            texts += _cells(column, *values, alike, rule)
+        else:
+            old, now = stored["errors"][column], new["errors"][column]
+            now = [b if b == b else a for a, b in zip(old, now, strict=True)]
+            means = {"mean": values[0], "error": old}, {"mean": values[1], "error": now}
+            texts += apart_by_chance(*means, column)
+    return texts
+
+
+def _same_keys(stored: list[Any], new: list[Any]) -> bool:
+    if len(stored) != len(new):
+        return False
+    return all(
+        a == b or (a != a and b != b) or (isinstance(a, float) and np.isclose(a, b, rtol=1e-8))
+        for a, b in zip(stored, new, strict=True)
+    )
+
+
+def _cells(
+    column: str, stored: list[Any], new: list[Any], alike: list[bool], tolerance: float
+) -> list[str]:
+    """Compare cells, each a number, a text or a summary."""
+    pairs = [(place, stored[place], new[place]) for place in np.flatnonzero(alike)]
+    numbers = [a for _, a, _ in pairs if isinstance(a, float) and np.isfinite(a)]
+    largest = max(map(abs, numbers), default=0.0)
+    texts = []
+    for place, a, b in pairs:
+        if isinstance(a, str | bool) or isinstance(b, str | bool):
+            differ = a != b
+        else:
+            one, other = np.atleast_1d(a).astype(float), np.atleast_1d(b).astype(float)
+            scale = np.max(np.abs(one), initial=SMALL * largest, where=np.isfinite(one))
+            differ = one.shape != other.shape or not np.allclose(
+                one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True
+            )
+        if differ:
+            texts.append(f"{column}[{place}]: stored {a!r}, now {b!r}"[:300])
+    return texts

@@ -1,0 +1,106 @@
+"""Releases at the ends of floating point: finite answers or a typed error that quotes no row."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.errors import ConvexMarketError
+from convexmarket.privacy import Simulation
+from convexmarket.privacy.lattice import MOST_STEPS, lattice_release, whole_steps
+from convexmarket.release.base import bounded_predictions
+from tests import one_in
+from tests.learners.test_border import ENDS, SEEN, entries, malformed, said
+
+POINTS = np.random.default_rng(1).uniform(-0.5, 0.5, (3, 4))
+
+
+def model(first=(0.1, 0.2, 0.3, 0.4), **options):
+    X = np.random.default_rng(0).uniform(-0.5, 0.5, (40, 4))
+    y = np.where(X[:, 0] > 0, 1, -1)
+    X[0] = first
+    return cm.KernelERM(**({"regularization": 0.1} | options)).fit(X, y)
+
+
+def answers(erm, kind, epsilon=1.0, delta=1e-6, points=POINTS, **options):
+    source = {"random_state": Simulation(0)} | options
+    if kind == "interactive":
+        limits = {"max_queries": 9, "max_updates": 9, "threshold": 0.0}
+        return cm.InteractiveRelease(erm, epsilon, delta, **(limits | source)).predict(points)
+    if kind == "function":
+        return cm.release.FunctionRelease(erm, epsilon, delta, **source).predict(points)
+    if kind == "public":
+        return cm.release.PublicRelease(erm, epsilon, delta, rounds=2, **source).predict(points)
+    return cm.TestSetRelease(erm, points, epsilon, delta, **source).noisy_predictions
+
+
+@given(st.lists(entries, min_size=4, max_size=4), st.sampled_from(["rbf", "laplacian", "cosine"]))
+def test_any_finite_row_gives_finite_answers(row, kernel):
+    try:
+        erm = model(row, kernel=kernel)
+    except ConvexMarketError:
+        return
+    for kind in ("interactive", "function", "test set"):
+        assert np.isfinite(answers(erm, kind)).all()
+    largest = erm.feature_bound_ * erm.norm_bound_
+    assert np.all(np.abs(bounded_predictions(erm, POINTS)) <= largest)
+
+
+@pytest.mark.parametrize("limit", one_in(3, [*ENDS[1:], 1e-99, 1e99]))
+@pytest.mark.parametrize("parameter", ["regularization", "gamma", "tol", "epsilon", "delta"])
+def test_any_parameter_gives_finite_answers_or_a_typed_error(parameter, limit):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for kind in ("interactive", "function", "test set"):
+            try:
+                if parameter in ("epsilon", "delta"):
+                    found = answers(model(), kind, **{parameter: limit})
+                else:
+                    found = answers(model(**{parameter: limit}), kind)
+            except ConvexMarketError:
+                continue
+            assert np.isfinite(found).all(), kind
+
+
+@pytest.mark.parametrize("option", ["threshold", "net_radius", "max_norm", "rounding"])
+@pytest.mark.parametrize("limit", one_in(3, ENDS[1:]))
+def test_any_option_gives_finite_answers_or_a_typed_error(option, limit):
+    kind = {"threshold": "interactive", "net_radius": "public"}.get(option, "test set")
+    erm = cm.KernelERM(data_norm=1.0).fit(POINTS[:, :1], [1, -1, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = answers(erm, kind, points=POINTS[:, :1], **{option: limit})
+        except ConvexMarketError:
+            return
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("kind", ["interactive", "function", "test set"])
+def test_no_error_of_a_release_quotes_a_question(kind):
+    erm = model(kernel="linear", data_norm=1.0)
+    for name, bad in malformed().items():
+        text = ""
+        try:
+            answers(erm, kind, points=bad)
+        except ConvexMarketError as error:  # any other error fails the test
+            text = said(error)
+        assert not any(mark in text for mark in SEEN), name
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=9), st.sampled_from([1e-100, 0.25, 1.0, 1e100]))
+def test_every_number_becomes_a_bounded_integer(values, step):
+    found = whole_steps(values, step, 8.0 * step)
+    assert np.all(np.abs(found) <= 8)
+    assert np.all(np.abs(whole_steps(values, step, np.inf)) <= MOST_STEPS)
+    assert np.all(found[np.isnan(values)] == 0)
+
+
+def test_a_value_that_is_not_a_number_is_released_as_noise_around_zero():
+    found = [
+        lattice_release([value], 0.5, 4, np.random.default_rng(0))[0] for value in (np.nan, 0.0)
+    ]
+    assert found[0] == found[1]

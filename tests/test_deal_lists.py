@@ -1,0 +1,298 @@
+"""Offers: CSV files as people have them, refusals that name lines, files written whole."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.data.csv_rows import read_texts
+from convexmarket.deal import price_offers
+from convexmarket.errors import DataError, ParameterError, PriorError, UnattainedOptimumError
+from convexmarket.priors import Exponential, Uniform
+
+PRIOR = Uniform(0.02, 0.10)
+OBJECTIVE = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
+
+
+def priced(path, **options):
+    return price_offers(path, PRIOR, **(OBJECTIVE | options))
+
+
+def file_with(tmp_path, text, encoding="utf-8"):
+    path = tmp_path / "sellers.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+#: Offers that were there before.
+OLD = "id,epsilon\nsomebody,0.5\n"
+
+
+@pytest.fixture
+def offers():
+    reports = pd.DataFrame({"id": ["a", "b", "c"], "sensitivity": [0.03, 0.05, 0.09]})
+    return price_offers(reports, PRIOR, **OBJECTIVE)
+
+
+def test_offers_are_the_mechanisms(offers):
+    table = offers.table
+    assert list(table.columns) == [
+        "id",
+        "sensitivity",
+        "virtual_cost",
+        "epsilon",
+        "weight",
+        "payment",
+        "surplus",
+    ]
+    np.testing.assert_allclose(table.virtual_cost, 2 * table.sensitivity - 0.02)
+    np.testing.assert_allclose(table.surplus, table.payment - table.sensitivity * table.epsilon)
+    assert table.weight.sum() == pytest.approx(1)
+    assert table.epsilon.is_monotonic_decreasing
+    assert (table.surplus >= 0).all()
+
+
+def test_the_certificate_adds_up(offers):
+    certificate = offers.certificate
+    assert certificate["totals"]["payments"] == offers.table.payment.sum()
+    assert certificate["totals"]["epsilon"] == pytest.approx(certificate["optimality"]["eta"])
+    assert certificate["optimality"]["gap"] < 1e-12
+    assert certificate["audit"]["incentive_compatible"]
+    assert certificate["audit"]["sellers_audited"] == 3
+    assert certificate["prior"] == {"family": "uniform", "low": 0.02, "high": 0.10}
+    assert json.loads(json.dumps(certificate, allow_nan=False))
+
+
+def test_a_cap_holds():
+    reports = pd.DataFrame({"id": range(10), "sensitivity": np.linspace(0.02, 0.1, 10)})
+    capped = price_offers(reports, PRIOR, mu=0.01, sigma=100, gamma=0.001, cap=1.5)
+    assert capped.table.weight.max() == pytest.approx(0.15)
+    assert "no weight above 1.5 times" in capped.certificate["statements"][0]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("id,sensitivity\nAnn,0.03\nBob,0.05\n", "utf-8"),
+        ("id;sensitivity\r\nAnn;0.03\r\nBob;0.05\r\n", "utf-8"),
+        ("Seller;Cost\nAnn;0,03\nBob;0,05\n", "utf-8-sig"),
+        ("NAME\tc\nAnn\t 0.03\nBob\t5e-2\n", "utf-16"),
+        ('id,note,sensitivity\nAnn,"a, b",0.03\nBob,,"0.05"\n', "utf-8"),
+        ('id,sensitivity\nAnn,"0,03"\nBob,"0,05"\n', "utf-8"),
+        ("id,sensitivity\n\nAnn,0.03\nBob,0.05\n\n\n", "utf-8"),
+        ("sensitivity|id|c\n0.03|Ann|9\n0.05|Bob|9\n", "utf-8"),
+    ],
+)
+def test_csv_files_as_people_have_them(tmp_path, text, encoding):
+    table = priced(file_with(tmp_path, text, encoding)).table
+    assert list(table.id) == ["Ann", "Bob"]
+    assert list(table.sensitivity) == [0.03, 0.05]
+
+
+def test_ids_stay_as_written(tmp_path):
+    table = priced(file_with(tmp_path, "id,c\n007,0.03\nNA,0.05\n")).table
+    assert list(table.id) == ["007", "NA"]
+
+
+def test_columns_can_be_named(tmp_path):
+    path = file_with(tmp_path, "patient,asking price,id\nAnn,0.03,1\nBob,0.05,1\n")
+    table = priced(path, id_column="patient", sensitivity_column="Asking Price").table
+    assert list(table.id) == ["Ann", "Bob"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        ("id,sensitivity\n", "no sellers"),
+        ("who,what\na,0.03\n", "the first line has 2 columns of other names"),
+        ("id,sensitivity\na,0.03\nb,abc\n", "sellers.csv: line 3: the report is not a number"),
+        ("id,sensitivity\na,0.03\n\nb,\n", "line 4: the report is not a number"),
+        ("id,sensitivity\na,-0.03\n", "line 2: the report is negative"),
+        ("id,sensitivity\na,inf\n", "line 2: the report is not finite"),
+        (
+            "id,sensitivity\na,0.5\nb,0.03\nc,0.6\n",
+            r"line 2: the report is outside .* \(1 more: 4\)",
+        ),
+        ("id,sensitivity\na,0.03\na,0.05\n", "line 3: 'a' is the id of an earlier seller"),
+        ("id,sensitivity\na,0.03\n ,0.05\n", "line 3: ' ' is no id"),
+        ("id,sensitivity\na,0,03\nb,0,05\n", "line 2: it has 3 fields, and the header has 2"),
+        ("id,sensitivity\na,0.03\nb,0,05\n", "line 3: it has 3 fields, and the header has 2"),
+        ("id;sensitivity\na;1,000\nb;2,000\n", "line 2: the report is not a number"),
+        ("id;sensitivity\na;0.03\nb;0,05\n", "line 3: the report is not a number"),
+    ],
+)
+def test_refusals_name_the_line(tmp_path, text, said):
+    with pytest.raises(DataError, match=said):
+        priced(file_with(tmp_path, text))
+
+
+def test_many_bad_rows_are_counted(tmp_path):
+    rows = "".join(f"s{i},none\n" for i in range(10))
+    with pytest.raises(DataError, match=r"line 2: .*\(9 more: 3, 4, 5, 6, 7, \.\.\.\)"):
+        priced(file_with(tmp_path, "id,c\n" + rows))
+
+
+def test_bad_rows_of_a_frame_are_counted_from_one():
+    with pytest.raises(DataError, match=r"^row 2: the report is not a number"):
+        priced(pd.DataFrame({"id": [1, 2], "c": [0.03, np.nan]}))
+    with pytest.raises(DataError, match=r"^row 2: 1 is the id of an earlier seller"):
+        priced(pd.DataFrame({"id": [1, 1], "c": [0.03, 0.05]}))
+
+
+def test_infinite_reports_are_refused_under_any_prior():
+    frame = pd.DataFrame({"id": [1, 2], "c": [0.03, np.inf]})
+    with pytest.raises(DataError, match="row 2: the report is not finite"):
+        price_offers(frame, Exponential(0.05), **OBJECTIVE)
+
+
+def test_a_missing_file():
+    with pytest.raises(DataError, match=r"nowhere\.csv: No such file"):
+        priced("nowhere.csv")
+    with pytest.raises(DataError, match=r"nowhere\.csv: No such file"):
+        read_texts("nowhere.csv")
+
+
+def test_text_in_another_encoding(tmp_path):
+    with pytest.raises(DataError, match="save the file as UTF-8"):
+        priced(file_with(tmp_path, "id,c\nZoé,0.03\n", "latin-1"))
+
+
+def test_what_is_written_can_be_read_back(offers, tmp_path):
+    table, certificate = offers.write(tmp_path / "new" / "offers.csv")
+    assert certificate == tmp_path / "new" / "offers.certificate.json"
+    pd.testing.assert_frame_equal(pd.read_csv(table), offers.table, check_dtype=False)
+    assert json.loads(certificate.read_text()) == offers.certificate
+    assert len(list(table.parent.iterdir())) == 2
+
+
+def test_the_certificate_names_its_input(tmp_path):
+    path = file_with(tmp_path, "id,c\nAnn,0.03\n")
+    certificate = priced(path).certificate
+    assert certificate["input"]["file"] == str(path)
+    assert len(certificate["input"]["sha256"]) == 64
+
+
+def test_writing_replaces_earlier_offers(offers, tmp_path):
+    target = tmp_path / "offers.csv"
+    target.write_text(OLD)
+    offers.write(target, force=True)
+    assert target.read_text().startswith('"id",')
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_both_files_or_neither(offers, tmp_path):
+    target = tmp_path / "offers.csv"
+    target.write_text(OLD)
+    (tmp_path / "offers.certificate.json").mkdir()  # so that the second file cannot be put there
+    with pytest.raises(DataError, match="nothing was written"):
+        offers.write(target, force=True)
+    assert target.read_text() == OLD
+    assert sorted(os.listdir(tmp_path)) == ["offers.certificate.json", "offers.csv"]
+
+
+def test_a_failure_while_writing_leaves_no_trace(offers, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device", "offers.csv")
+
+    monkeypatch.setattr(csv, "writer", fail)
+    with pytest.raises(DataError, match="No space left on device; nothing was written"):
+        offers.write(tmp_path / "offers.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_markets_are_audited_by_sample():
+    rng = np.random.default_rng(0)
+    reports = pd.DataFrame({"id": range(20_000), "c": PRIOR.sample(20_000, rng)})
+    stages = []
+    found = priced(reports, progress=stages.append)
+    assert stages == ["reading", "allocating", "paying", "auditing"]
+    assert found.certificate["audit"]["sellers_audited"] == 200
+    assert found.certificate["audit"]["sellers"] == 20_000
+    assert found.certificate["audit"]["incentive_compatible"]
+
+
+def test_priors_without_a_top_are_priced_too():
+    reports = pd.DataFrame({"id": range(20), "c": np.linspace(0.01, 0.3, 20)})
+    found = price_offers(reports, Exponential(0.05), **OBJECTIVE)
+    assert (found.table.surplus >= 0).all()
+
+
+def test_a_prior_that_is_none():
+    from convexmarket.priors import parse_prior
+
+    with pytest.raises(PriorError, match="unknown"):
+        parse_prior("unifrm:0,1")
+
+
+def test_a_range_of_eta_makes_a_free_seller_payable():
+    reports = pd.DataFrame({"id": ["Ann", "Bob", "Cem"], "sensitivity": [0.0, 0.6, 0.7]})
+    prior = Uniform(0, 1)
+    with pytest.raises(UnattainedOptimumError, match="EtaRange"):
+        price_offers(reports, prior, mu=1, sigma=1, gamma=0.5)
+    offers = price_offers(reports, prior, mu=1, sigma=1, gamma=0.5, eta_range=(0.5, 4.0))
+    assert offers.table["epsilon"].sum() == pytest.approx(4.0)
+    assert offers.certificate["optimality"]["binding"] == ["eta_high"]
+
+
+# ------------------------------------------------------------------------- budgets and groups
+
+
+def drawn(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    reports = PRIOR.sample(n, rng)
+    groups = np.where(reports < 0.06, "south", "north")
+    return pd.DataFrame({"id": range(n), "ask": reports, "region": groups})
+
+
+def test_a_budget_decides_gamma_and_no_report_does():
+    aim = 1.0 * cm.Spread() + 100.0 * cm.Noise()
+    gamma = cm.calibrate_gamma(5.0, PRIOR, 60, aim, [cm.Cap(2)], draws=25).gamma
+    found = []
+    for seed in (0, 1):
+        offers = price_offers(drawn(seed=seed), PRIOR, mu=1, sigma=100, budget=5.0, cap=2)
+        known = price_offers(drawn(seed=seed), PRIOR, mu=1, sigma=100, gamma=gamma, cap=2)
+        pd.testing.assert_frame_equal(offers.table, known.table)
+        found.append(offers.certificate["objective"])
+        assert "payments come to 5 on average" in offers.certificate["statements"][-1]
+    assert found[0] == found[1]
+    assert (found[0]["gamma"], found[0]["budget"]) == (gamma, 5.0)
+
+
+@pytest.mark.parametrize("given", [{}, {"gamma": 0.1, "budget": 5.0}])
+def test_either_gamma_or_a_budget_is_given(given):
+    with pytest.raises(ParameterError, match="give gamma or budget, one of the two"):
+        price_offers(drawn(), PRIOR, mu=1, sigma=100, **given)
+
+
+def test_a_group_carries_its_share():
+    table = drawn(2)
+    quota = {"group_column": "region", "at_least": {"north": 0.9}}
+    free = price_offers(table, PRIOR, **OBJECTIVE, group_column="region")
+    pd.testing.assert_frame_equal(free.table, price_offers(table, PRIOR, **OBJECTIVE).table)
+    north = (table["region"] == "north").to_numpy()
+    assert free.table["weight"][north].sum() < 0.8
+    offers = price_offers(table, PRIOR, **OBJECTIVE, **quota)
+    assert offers.table["weight"][north].sum() >= 0.9 - 1e-6
+    assert offers.certificate["objective"]["at_least"] == {"north": 0.9}
+    first = offers.certificate["statements"][0]
+    assert "with at least 0.9 of the weight in the group 'north'" in first
+    assert "up to rounding and the gap" in first
+
+
+def test_groups_have_to_be_known(tmp_path):
+    table = drawn(5)
+    with pytest.raises(ParameterError, match="name their column, --group-column"):
+        price_offers(table, PRIOR, **OBJECTIVE, at_least={"north": 0.5})
+    with pytest.raises(DataError, match="no column is called 'country'"):
+        price_offers(table, PRIOR, **OBJECTIVE, group_column="country")
+    table.loc[3, "region"] = " "
+    for reports, place in ((table, "row 4"), (tmp_path / "sellers.csv", "line 5")):
+        if place == "line 5":
+            table.to_csv(reports, index=False)
+        with pytest.raises(DataError, match=f"{place}: the group is missing"):
+            price_offers(reports, PRIOR, **OBJECTIVE, group_column="Region")

@@ -1,0 +1,110 @@
+"""Offers in partitions are those in memory, and appear together or not at all."""
+
+import json
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.deal import price_offers
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
+from convexmarket.partitions import CERTIFICATE, price_parts
+from tests import one_in
+
+dd = pytest.importorskip("dask.dataframe")
+
+PRIOR = cm.Uniform(0.02, 0.10)
+STANDARD = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
+
+
+@pytest.fixture(autouse=True)
+def at_once():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def listed(folder, change=lambda table: table):
+    """Write 300 sellers as two files, the first with several row groups."""
+    reports = PRIOR.sample(300, np.random.default_rng(0))
+    table = change(pd.DataFrame({"id": [f"s{k}" for k in range(300)], "cost": reports}))
+    folder.mkdir()
+    table[:200].to_parquet(folder / "a.parquet", row_group_size=70)
+    table[200:].to_parquet(folder / "b.parquet")
+    return table
+
+
+@pytest.mark.parametrize("rows", one_in(2, [1, 1 << 20]))
+def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
+    monkeypatch.setattr("convexmarket.partitions._ROWS", rows)
+    table = listed(tmp_path / "sellers")
+    given = {**STANDARD, "cap": 3.0}
+    found = price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **given)
+    expected = price_offers(table, PRIOR, **given)
+    offers = dd.read_parquet(tmp_path / "offers").compute()
+    assert list(offers.columns) == list(expected.table.columns)
+    assert offers["id"].tolist() == table["id"].tolist()
+    numbers = [name for name in offers if name != "id"]
+    np.testing.assert_allclose(offers[numbers], expected.table[numbers], rtol=1e-8, atol=1e-10)
+    assert json.loads((tmp_path / "offers" / CERTIFICATE).read_text()) == found
+    assert found["optimality"]["gap"] < 1e-12
+    for name, value in expected.certificate["totals"].items():
+        assert found["totals"][name] == pytest.approx(value, rel=1e-9), name
+    audit = expected.certificate["audit"]
+    assert found["audit"] == pytest.approx(audit, rel=1e-9, abs=audit["tolerance"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["offers", "sellers"]
+    with pytest.raises(ParameterError, match="is there already"):
+        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **given)
+
+
+def changed(row, column, value):
+    def change(table):
+        table.loc[row, column] = value
+        return table
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        (changed(250, "cost", 0.3), SellersError, r"b.parquet: row 51 holds no number in the supp"),
+        (changed(150, "cost", np.nan), SellersError, r"a.parquet: row 151 holds no number"),
+        (changed(299, "id", "s7"), SellersError, r"a.parquet: row 8 and .*b.parquet: row 100; ids"),
+        (changed(280, "id", None), SellersError, r"b.parquet: row 81: there is no id"),
+        (lambda table: table.astype({"cost": str}), DataError, "the column 'cost' holds"),
+        (lambda table: table.drop(columns="id"), DataError, "no column is called 'id'"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_and_row_before_anything_is_written(
+    tmp_path, change, error, said
+):
+    listed(tmp_path / "sellers", change)
+    with pytest.raises(error, match=said):
+        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
+    assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
+
+
+@pytest.mark.parametrize("lost", [slice(4, 600), slice(-8, None)], ids=["page", "footer"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, lost):
+    listed(tmp_path / "sellers")
+    broken = tmp_path / "sellers" / "b.parquet"
+    content = np.frombuffer(broken.read_bytes(), np.uint8).copy()
+    content[lost] = 0
+    broken.write_bytes(content.tobytes())
+    with pytest.raises(DataError, match=r"b\.parquet cannot be read as Parquet"):
+        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
+    assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    listed(tmp_path / "sellers")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("convexmarket.partitions.os.replace", full)
+    with pytest.raises(ConvexMarketError, match="No space left on device; nothing was written"):
+        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
+    assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
