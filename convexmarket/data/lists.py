@@ -280,14 +280,17 @@ def column_named(
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Return the names of columns for a message, and what to do where a line was not split."""
+    """Describe the header of a file for a message.
+
+    Names are not quoted: without a header, the first line is the row of a person.
+    """
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (
-            f"the only column is {names[0]!r}: the program that saved the file put each line into"
-            " one cell; in a spreadsheet, import it as text that commas separate, and save it again"
+            "each line of the file is one quoted cell; in a spreadsheet, import it as text that "
+            "commas separate, and save it again"
         )
-    return f"the columns are {', '.join(map(repr, names))}"
+    return f"the first line has {len(names)} columns of other names"
 
 
 def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.bool_]:

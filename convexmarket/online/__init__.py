@@ -9,9 +9,8 @@ from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.market import MarketPlan, OnlineMarket
 from convexmarket.online.offers import Offer
 from convexmarket.online.outcome import OnlineOutcome, QuoteAudit, audit_quotes, run_online
-from convexmarket.online.plan import Plan, Root
+from convexmarket.online.plan import Buyer, Plan
 from convexmarket.online.policy import History, OnlinePolicy, Quote
-from convexmarket.online.shapes import Buyer
 
 __all__ = [
     "AdaptivePolicy",
@@ -25,7 +24,6 @@ __all__ = [
     "Plan",
     "Quote",
     "QuoteAudit",
-    "Root",
     "audit_quotes",
     "policy_from_dict",
     "run_online",

@@ -23,12 +23,8 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import as_float, check_count, check_instance
 from convexmarket.errors import AllocationError, ParameterError
-from convexmarket.online.curves import Terms
-from convexmarket.online.margins import atoms_of
-from convexmarket.online.plan import Plan, plan_all
+from convexmarket.online.plan import Buyer, Plan, Terms, plan
 from convexmarket.online.policy import History, OnlinePolicy
-from convexmarket.online.rest import plan_rest
-from convexmarket.online.shapes import Buyer
 from convexmarket.priors import EmpiricalPrior, Prior
 
 __all__ = ["AdaptivePolicy", "policy_from_dict"]
@@ -37,6 +33,8 @@ Floats = NDArray[np.float64]
 
 #: Earlier reports below this share of their median count as that much.
 _FREE = 1e-6
+#: Of new plans, relative: far below what the chance of who comes makes of them.
+_GAP = 1e-7
 
 
 class AdaptivePolicy:
@@ -184,20 +182,15 @@ class AdaptivePolicy:
         sold = np.asarray(history.epsilon)
         total, squares = float(sold.sum()), float(sold @ sold)
         try:
-            plan = self._plan(prior, buyer, remaining, total, squares)
+            if not self.replan:
+                made = plan(prior, buyer, gap=_GAP)
+            elif total > 0:
+                made = plan(prior, buyer, remaining, total, squares, _GAP)
+            else:  # a market of its own: its cap is k over those to come
+                made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening
-        return OnlinePolicy._planned(plan, prior, buyer, "expectation", self.start.support)
-
-    def _plan(
-        self, prior: Prior, buyer: Buyer, remaining: int, total: float, squares: float
-    ) -> Plan:
-        if not self.replan:
-            return plan_all(prior, buyer)
-        if total > 0:
-            return plan_rest(atoms_of(prior), buyer, remaining, total, squares)
-        # Nothing was sold, so the rest is a market of its own: its cap is k over those to come.
-        return plan_all(prior, replace(buyer, m=remaining))
+        return OnlinePolicy._planned(made, prior, buyer, "expectation", self.start.support)
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""

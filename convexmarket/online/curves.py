@@ -8,42 +8,29 @@ a step function, and a quadrature otherwise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import PPoly
 
-from convexmarket.online.integrals import Antiderivative
-from convexmarket.online.margins import cuts_of, report_at
+from convexmarket.online.atoms import cells_of
+from convexmarket.online.plan import Terms
 from convexmarket.priors import Prior
 
-__all__ = ["Curve", "Terms", "curve_of"]
+__all__ = ["Curve", "curve_of"]
 
 Floats = NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class Terms:
-    """What a plan fixes.
-
-    Attributes
-    ----------
-    price : float
-        Virtual cost from which on nothing is bought.
-    scale : float
-        Guarantee per unit of margin.
-    largest : float
-        Largest guarantee; infinite where there is no cap.
-    """
-
-    price: float
-    scale: float
-    largest: float = np.inf
-
-    def epsilon(self, costs: Floats) -> Floats:
-        """Return what is bought at virtual costs, +inf among them."""
-        return np.minimum(self.scale * np.maximum(self.price - costs, 0.0), self.largest)
+#: Even nodes up to the last sale, and how often cells halve towards it.
+_EVEN, _HALVINGS = 1025, 50
+_BISECTIONS = 120
+#: A cell whose halves differ from it by this share of the largest rent is halved, unless so many
+#: are that it must be rounding.
+_ACCURACY, _MANY = 1e-15, 5000
+#: Places of a Gauss rule on [0, 1], and from values there to coefficients of powers.
+_PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
+_TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
 
 class Curve(Protocol):
@@ -139,43 +126,86 @@ class StepCurve:
 
 
 class SmoothCurve:
-    """Reports of any other prior: rents by quadrature."""
+    """Reports of any other prior: rents by a Gauss rule on cells, kept as polynomials."""
 
     def __init__(self, prior: Prior, terms: Terms) -> None:
         self._prior, self._terms = prior, terms
-        cuts = _cuts_beyond(prior, terms.price)
+        self._low, top = prior.support
+        if np.isinf(top):
+            top = float(prior.quantile(0.5))
+            while float(prior.ironed_virtual_cost(top)) < terms.price:  # psi is at least c
+                top *= 2.0
         kinks = [terms.price]
         if np.isfinite(terms.largest) and terms.scale > 0:
             kinks.append(terms.price - terms.largest / terms.scale)
-        end, *saturated = report_at(prior, np.array(kinks), cuts)
-        cuts = np.unique(np.concatenate((cuts, saturated, [end])))
-        cuts = cuts[cuts <= end]
-        self.error = 0.0
-        self._integral = None
-        if cuts.size > 1 and terms.scale > 0:
-            self._integral = Antiderivative(self._sold, cuts)
-            self.error = float(self._integral.error[0])
+        self._end, *flat = _reports_at(prior, np.array(kinks), top)
+        self.error, self._rent = 0.0, None
+        if not (self._low < self._end and terms.scale > 0):
+            return
+        near = self._end - (self._end - self._low) * 0.5 ** np.arange(1.0, _HALVINGS)
+        even = np.linspace(self._low, self._end, _EVEN)
+        nodes = np.concatenate((cells_of(prior).edges, prior.breakpoints, near, even, flat))
+        nodes = np.unique(nodes[(nodes >= self._low) & (nodes <= self._end)])
+        nodes = nodes[np.append(np.diff(nodes) > 1e-16 * (self._end - self._low), True)]
+        nodes[0] = self._low
+        self.error, nodes = self._settled(nodes)
+        self._rent = self._integral(nodes)
+
+    def _settled(self, nodes: Floats) -> tuple[float, Floats]:
+        """Return what is still off in all, and nodes among them where halves agree with wholes."""
+        left, right, off = nodes[:-1], nodes[1:], 0.0
+        largest = float(self._sold(nodes[:1])[0]) * (self._end - self._low)
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (left + right)
+            whole, lower, upper = (
+                (after - before) * (_WEIGHTS @ self._sold(_places(before, after)))
+                for before, after in ((left, right), (left, middle), (middle, right))
+            )
+            apart = np.abs(whole - lower - upper)
+            bad = apart > _ACCURACY * largest
+            bad &= right - left > 1e-15 * (self._end - self._low)
+            off += float(apart[~bad].sum())
+            if not 0 < np.count_nonzero(bad) < _MANY:
+                break
+            nodes = np.union1d(nodes, middle[bad])
+            left, right = (
+                np.append(left[bad], middle[bad]),
+                np.append(middle[bad], right[bad]),
+            )
+        return off, nodes
 
     def _sold(self, reports: Floats) -> Floats:
-        return self._terms.epsilon(np.asarray(self._prior.ironed_virtual_cost(reports)))[None]
+        return self._terms.epsilon(np.asarray(self._prior.ironed_virtual_cost(reports)))
+
+    def _integral(self, nodes: Floats) -> PPoly:
+        """Return what is sold, integrated from the bottom on, as a polynomial on each cell."""
+        left, width = nodes[:-1], np.diff(nodes)
+        series = _TO_POWERS @ self._sold(_places(left, nodes[1:]))
+        powers = np.arange(_PLACES.size - 1.0, -1.0, -1.0)[:, None]
+        return PPoly(series / width**powers, nodes).antiderivative()
 
     def sell(self, reports: Floats) -> tuple[Floats, Floats]:
         """See :class:`Curve`."""
-        sold = self._sold(reports)[0]
-        if self._integral is None:
+        sold = self._sold(reports)
+        if self._rent is None:
             return sold, np.zeros_like(sold)
-        rent = self._integral.total[0] - self._integral(reports.ravel())[0].reshape(sold.shape)
+        rent = self._rent(self._end) - self._rent(np.minimum(reports, self._end))
         return sold, np.where(sold > 0, np.maximum(rent, 0.0), 0.0)
 
 
-def _cuts_beyond(prior: Prior, price: float) -> Floats:
-    """Return cuts up to a report from which on nothing is sold, or to the top of the support."""
-    cuts, top = cuts_of(prior), prior.support[1]
-    if np.isfinite(top):
-        return np.union1d(cuts, [top])
-    while float(prior.ironed_virtual_cost(cuts[-1])) < price:  # psi is at least the report
-        cuts = np.append(cuts, 2.0 * cuts[-1])
-    return cuts
+def _places(left: Floats, right: Floats) -> Floats:
+    """Return the places of the Gauss rule in intervals, one in each row."""
+    return np.clip(left + (right - left) * _PLACES[:, None], left, right)
+
+
+def _reports_at(prior: Prior, prices: Floats, top: float) -> Floats:
+    """Return the largest reports whose virtual costs are at most the prices."""
+    left, right = np.full(prices.shape, prior.support[0]), np.full(prices.shape, top)
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (left + right)
+        below = np.asarray(prior.ironed_virtual_cost(middle)) <= prices
+        left, right = np.where(below, middle, left), np.where(below, right, middle)
+    return np.where(np.asarray(prior.ironed_virtual_cost(top)) <= prices, top, left)
 
 
 def curve_of(prior: Prior, terms: Terms) -> Curve:

@@ -14,8 +14,8 @@ from convexmarket.arguments import check_instance, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.notebook import Shown, axes
 from convexmarket.online.adaptive import AdaptivePolicy
+from convexmarket.online.plan import Buyer
 from convexmarket.online.policy import History, OnlinePolicy
-from convexmarket.online.shapes import Buyer
 from convexmarket.priors import Prior
 
 __all__ = ["OnlineOutcome", "QuoteAudit", "audit_quotes", "run_online"]

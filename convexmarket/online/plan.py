@@ -1,76 +1,96 @@
 r"""The plan behind the quotes: the buyer's problem with expectations in the place of sums.
 
-Sellers still to come are known by the prior only. Let ``v = (p - psi)_+`` be the margin of a
-random seller at the price p, and let a weight be ``a(c)/m`` with E[a] = 1. The buyer minimises
+Sellers still to come are known by their prior only. After a total E of privacy whose squares sum
+to Q (both 0 at first), the buyer minimises over the guarantees of the n sellers to come
 
-.. math:: \mu \sqrt{E[a^2]/m} + \sigma/\eta + \gamma\eta E[\psi a], \qquad 0 \le a \le k.
+.. math:: (\mu N + \sigma)/S + \gamma n E[\psi\epsilon], \qquad
+          N^2 = Q + n E[\epsilon^2],\quad S = E + n E[\epsilon],\quad \epsilon \le k S/m.
 
-For a fixed eta this is convex, and as in A's Eq. (13) its optimum is ``a = min(v, w)/E[min(v, w)]``
-for some p, with ``w = infinity`` where there is no cap. Without it the points that are stationary
-in eta as well satisfy A's Eq. (14) in expectation, for lambda = gamma*p:
-
-.. math:: p = \frac{\sigma\gamma m}{\mu^2} E[v^2] + \frac{E[v^2]}{E[v]}.
-
-There can be several. As p falls from infinity to the cheapest virtual cost, eta rises from 0 to
-infinity, so a walk over p meets every solution; with t = gamma*eta the optimum V(t) of the
-fixed-eta problem is concave, and chords between the points of the walk prove a lower bound on
-everything between them (see :mod:`convexmarket.allocation.search`).
+For a given S the optimum is ``eps = b*min(v, w)`` with the margin ``v = (p - psi)_+`` at a price p
+of privacy, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` where there is a cap (A, Eq. 13, in
+expectation). For a given N the width ``w`` is known, and one price solves what is left, so that a
+walk over N meets all of these optima. Let G(S, r) be the least ``r*mu*N + gamma*n*E[psi*eps]``: it
+is concave in r and convex in S. So between two points of the walk the loss ``G(S, 1/S) + sigma/S``
+is above what chords in r and tangents in S say, and cells are divided until that proves the best
+point to be one. A prior with a density stands between two sets of atoms
+(:mod:`convexmarket.online.atoms`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from convexmarket.allocation.exact import solve_exact
-from convexmarket.errors import SolverError, UnattainedOptimumError
-from convexmarket.market import StandardForm
-from convexmarket.online.curves import Terms
-from convexmarket.online.margins import Margins, margins_of
-from convexmarket.online.shapes import ROUNDING, Buyer, cheapest_price, shape_at
+from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
+from convexmarket.online.atoms import Atoms, atoms_of, cells_of
 from convexmarket.priors import EmpiricalPrior, Prior
 
-__all__ = ["Plan", "Root", "algorithm_3", "plan_all"]
+__all__ = ["Buyer", "Plan", "Terms", "algorithm_3", "plan", "plan_atoms"]
 
 Floats = NDArray[np.float64]
 
-_GRID = 257
-_GAP = 1e-9
+#: Relative distance of the best point of a walk to what is proven, and of the best plan.
+_WALK, _GAP = 1e-10, 1e-9
+#: How often the cells of a prior are refined until they prove it.
+_REFINEMENTS = 2
+#: Powers of 4 that a walk covers, parts that its cells are divided into, how often, and how many
+#: at a time at most, as there are more only where rounding decides.
+_REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
+_STEPS = 100
+_ROUNDING = 8.0 * float(np.finfo(float).eps)
 #: Of the largest guarantee, so much may hang on the last digit of the price.
 _DIGITS = 1e-7
-_MAX_REFINEMENTS = 100
-#: Parts that a cell is divided into where the lower bound is lowest.
-_SPLIT = 8
-#: Stationary points whose objective is more than this times the best are not looked for.
-_WORST = 16.0
-#: Noise that is less than this share of the rest of the loss is nothing.
-_VANISHED = 1e-12
-#: How often a cell is halved in which a stationary point cannot be excluded.
-_HALVINGS = 16
-_MAX_DOUBLINGS = 1000
-#: Where V would be less accurate than this, the walk ends.
-_DIGITS = 1e-7
 
 
-class Root(NamedTuple):
-    """A stationary point of the expected problem.
+@dataclass(frozen=True)
+class Buyer:
+    """What the buyer wants (A, Eq. 11), and how many sellers are expected.
+
+    Attributes
+    ----------
+    mu, sigma, gamma : float
+    m : int
+        Sellers expected in all.
+    cap : float
+        k; infinite where there is none.
+    """
+
+    mu: float
+    sigma: float
+    gamma: float
+    m: int
+    cap: float = np.inf
+
+    def loss(self, norm: Any, eta: Any, cost: Any) -> Any:
+        """Return ``mu*||eps||/eta + sigma/eta + gamma*psi'eps``."""
+        return (self.mu * norm + self.sigma) / eta + self.gamma * cost
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a plan fixes.
 
     Attributes
     ----------
     price : float
-        p; A's lambda is ``gamma*price``.
-    eta : float
-        Expected total of the guarantees.
-    objective : float
+        Virtual cost from which on nothing is bought.
+    scale : float
+        Guarantee per unit of margin.
+    largest : float
+        Largest guarantee; infinite where there is no cap.
     """
 
     price: float
-    eta: float
-    objective: float
+    scale: float
+    largest: float = np.inf
+
+    def epsilon(self, costs: Floats) -> Floats:
+        """Return what is bought at virtual costs, +inf among them."""
+        return np.minimum(self.scale * np.maximum(self.price - costs, 0.0), self.largest)
 
 
 @dataclass(frozen=True)
@@ -88,18 +108,12 @@ class Plan:
         bought. In a plan for the rest, what was paid before does not count.
     lower_bound : float
         No plan has a smaller one; NaN where nothing is proved.
-    roots : tuple of Root
-        All stationary points that were found, by price; the plan is the best of them.
-    n_points : int
-        Points at which the expected problem was evaluated.
     """
 
     terms: Terms
     eta: float
     objective: float
     lower_bound: float = np.nan
-    roots: tuple[Root, ...] = ()
-    n_points: int = 0
 
     @property
     def cutoff(self) -> float:
@@ -112,77 +126,210 @@ class Plan:
         return (self.objective - self.lower_bound) / self.objective
 
 
-class _Walk:
-    """The optimal purchases for every eta, by their price."""
+class _Points(NamedTuple):
+    """Points of a walk: arrays of one shape.
 
-    def __init__(self, margins: Margins, buyer: Buyer) -> None:
-        self.margins, self.buyer = margins, buyer
-        self.base = cheapest_price(margins, buyer.cap)
-        self.noise = buyer.sigma * buyer.gamma
-        #: E[psi a] if only the cheapest are bought from; V never grows more slowly in t.
-        self.cheapest = margins.lowest
-        if np.isfinite(buyer.cap):
-            first = float(margins.moments(np.array(self.base))[1])
-            rounding = ROUNDING * (self.base + buyer.cap * first)
-            cheapest = self.base - buyer.cap * first - rounding
-            self.cheapest = max(margins.lowest, cheapest)
+    ``new`` is the norm of the guarantees still to be bought, ``norm`` that of all; ``price`` is
+    counted from the lowest cost; ``slope`` is that of G in S, and ``error`` what rounding may do
+    to the loss ``value``.
+    """
 
-    def at(self, above: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return t = gamma*eta, V(t), E[psi a] and the error of V, by distance to the cheapest."""
-        buyer = self.buyer
-        shape = shape_at(self.margins, self.base + above, buyer.cap)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            norm = np.sqrt(shape.second / buyer.m) / shape.first
-            t = buyer.mu / np.sqrt(buyer.m * shape.second)
-            cost = shape.cost / shape.first
-            spread = buyer.mu * norm
-            value = spread + t * cost
-        return t, value, cost, 2.0 * shape.doubt * value
+    new: Floats
+    norm: Floats
+    price: Floats
+    total: Floats
+    value: Floats
+    slope: Floats
+    error: Floats
 
-    def objective(self, above: Floats) -> Floats:
-        """Return the loss with expectations in the place of sums."""
-        t, value, _, _ = self.at(above)
-        return value + self.noise / t
 
-    def slope(self, above: float) -> float:
-        """Return a number with the sign of the objective's derivative in t."""
-        t, _, cost, _ = self.at(np.array(above))
-        return float(cost - self.noise / t / t)
+@dataclass(frozen=True)
+class _Market:
+    """A buyer and n sellers to come, after a total and a sum of squares."""
 
-    def range(self) -> tuple[float, float]:
-        """Return distances above the cheapest price that enclose every minimiser.
+    atoms: Atoms
+    buyer: Buyer
+    n: int
+    total: float
+    squares: float
 
-        And every stationary point, t being between sqrt(noise/E[psi a]) for the dearest and the
-        cheapest sellers; but none whose objective is more than ``_WORST`` times the best, and none
-        where a cap leaves next to no choice whom to buy from.
+    def walk(self) -> tuple[Plan, float]:
+        """Return the best plan for the atoms, and its price above the lowest cost."""
+        buyer, points = self.buyer, self._start()
+        if not points.new.size:
+            raise _too_far_apart(self)
+        for _ in range(_ROUNDS):
+            proven, bound = self._bounds(points)
+            bad = np.flatnonzero(proven < points.value.min() * (1.0 - _WALK))
+            if not 0 < bad.size < _MANY:
+                break
+            parts = np.arange(1, _PARTS) / _PARTS
+            between = points.new[bad, None] + np.diff(points.new)[bad, None] * parts
+            points = _merged(points, self._at(between.ravel(), points))
+        points, best = self._polished(points)
+        price, norm = float(points.price[best]), float(points.norm[best])
+        if points.new[best] == 0:
+            nothing = float(points.value[best])
+            return Plan(Terms(self.atoms.lowest, 0.0), self.total, nothing, bound), 0.0
+        scale = buyer.gamma * float(points.total[best]) * norm / buyer.mu
+        largest = buyer.cap / buyer.m * float(points.total[best])
+        best_plan = _outcome(self, Terms(self.atoms.lowest + price, scale, largest))
+        terms = replace(best_plan.terms, largest=buyer.cap * best_plan.eta / buyer.m)
+        bound = min(bound, best_plan.objective)
+        return replace(best_plan, terms=terms, lower_bound=bound), price
+
+    def _start(self) -> _Points:
+        """Return points over all scales, and the one at which nothing more is bought."""
+        atoms, buyer = self.atoms, self.buyer
+        first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
+        powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
+        new = buyer.mu / (buyer.gamma * self.n * first) * powers
+        if self.total == 0:
+            return self._at(new)
+        if self.is_limited:  # the last point is that of all who come at the cap
+            part = buyer.cap / buyer.m
+            eta = self.total / (1.0 - part * self.n * atoms.masses.sum())
+            most = np.array([part * eta * np.sqrt(self.n * atoms.masses.sum())])
+            points = _merged(self._at(new[new < most]), self._at(most, at_most=True))
+        else:
+            points = self._at(new)
+        norm = np.sqrt(self.squares)
+        value = buyer.loss(norm, self.total, 0.0)
+        nothing = (0.0, norm, 0.0, self.total, value, buyer.gamma * atoms.lowest, 0.0)
+        return _merged(_Points(*(np.array([entry]) for entry in nothing)), points)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the cap limits the total, as few are still to come."""
+        return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
+
+    def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
+        """Return the points with these norms; with ``at_most``, all who come are at the cap.
+
+        Without those that the cap excludes. Prices are looked for from those of ``near`` on.
         """
-        low = high = self.margins.unit
-        best = float(self.objective(np.array(high)))
-        with np.errstate(divide="ignore"):
-            first, last = np.sqrt(self.noise / np.array([self.margins.highest, self.cheapest]))
-        for _ in range(_MAX_DOUBLINGS):
-            t, value, _, _ = self.at(np.array(high))
-            best = min(best, float(value + self.noise / t))
-            worse = self.noise / t / best  # less privacy is worse by its noise alone
-            if worse >= _WORST or (worse >= 1 and t <= first):
+        buyer, n = self.buyer, self.n
+        norm = np.hypot(np.sqrt(self.squares), new)
+        share = buyer.cap / buyer.m if np.isfinite(buyer.cap) else 0.0
+        width = share * buyer.mu / buyer.gamma / norm if share else np.full_like(norm, np.inf)
+        if at_most:
+            price = self.atoms.above[-1] + width
+        else:
+            guess = np.full_like(new, self.atoms.unit)
+            if near is not None:
+                guess = np.interp(new, near.new, near.price)
+            price = self._price(new, norm, width, guess)
+        found = np.isfinite(price)
+        new, norm, width, price = (part[found] for part in (new, norm, width, price))
+        shape = self.atoms.shape(price, width)
+        with np.errstate(all="ignore"):
+            scale = new / np.sqrt(n * shape.second)
+            total = self.total + n * scale * shape.first
+            value = buyer.loss(norm, total, n * scale * shape.cost)
+            slope = buyer.gamma * (self.atoms.lowest + price - share * n * shape.beyond)
+            lost = price * (shape.share / shape.first + (shape.share > 0) / width)
+            error = buyer.mu * norm / total * price * shape.first / shape.second * lost
+            error = _ROUNDING * (value * (1.0 + lost) + error)
+        points = _Points(new, norm, price, total, value, slope, error)
+        known = (error < 1e-3 * value) & np.isfinite(value) & np.isfinite(total)
+        return _Points(*(part[known] for part in points))
+
+    def _price(self, new: Floats, norm: Floats, width: Floats, guess: Floats) -> Floats:
+        """Return the prices at which ``gamma*S*N = mu*b``, by Newton's method in a bracket."""
+        mu, gamma, n, before = self.buyer.mu, self.buyer.gamma, self.n, self.total
+        low = np.full(new.shape, self.atoms.unit * 1e-150)
+        high = np.full(new.shape, self.atoms.unit * 1e130)
+        price = high
+        reached: Any = True
+        for step in range(_STEPS):
+            shape = self.atoms.shape(price, width)
+            with np.errstate(all="ignore"):
+                root = np.sqrt(n * shape.second)
+                excess = gamma * norm * (before * root + n * new * shape.first) - mu * new
+                rise = before * n * shape.margin / root + n * new * shape.share
+                newton = price - excess / (gamma * norm * rise)
+            if step == 0:
+                reached, newton = excess >= 0, guess
+            low, high = np.where(excess < 0, price, low), np.where(excess < 0, high, price)
+            inside = (low <= newton) & (newton <= high)
+            following = np.where(inside, newton, np.sqrt(low) * np.sqrt(high))
+            moved = np.abs(following - price) > 1e-13 * price
+            price = following
+            if step and not moved.any():
                 break
-            high *= 2.0
-        for _ in range(_MAX_DOUBLINGS):
-            t, value, _, doubt = self.at(np.array(0.5 * low))
-            if not doubt <= _DIGITS * value:
-                break
-            low *= 0.5
-            best = min(best, float(value + self.noise / t))
-            worse = value / best  # more privacy is worse without any noise
-            if worse >= _WORST or (worse >= 1 and t >= last):
-                break
-            if self.noise / t <= _VANISHED * value:
-                break
-        return low, high
+        return np.where(reached, price, np.nan)
+
+    def _bounds(self, points: _Points) -> tuple[Floats, float]:
+        """Return lower bounds on the loss between neighbours, and one on every loss."""
+        sigma = self.buyer.sigma
+        value, slope, rate = points.value - points.error, points.slope, 1.0 / points.total
+        level = value - sigma * rate - slope * points.total  # of the tangent, at S = 0
+        left, right = slice(None, -1), slice(1, None)
+        step = rate[left] - rate[right]
+        with np.errstate(all="ignore"):
+            along = (level[left] - level[right]) / step + sigma
+            across = (rate[left] * slope[right] - rate[right] * slope[left]) / step
+            at = np.nan_to_num(np.sqrt(across / along))
+            at = np.clip(at, rate[right], rate[left])
+            part = (rate[left] - at) / step
+            between = (1.0 - part) * (level[left] + slope[left] / at) + sigma * at
+            between += part * (level[right] + slope[right] / at)
+            # As G is concave in r and not negative, it is above r times its tangent at the left.
+            tangent = (level[left] + slope[left] / rate[right]) / rate[left] + sigma
+        between = np.fmax(between, rate[right] * tangent)
+        proven = np.fmin(between, np.minimum(value[left], value[right]))
+        ends = [value[-1]]
+        if not self.is_limited:
+            ends.append(slope[-1] * points.total[-1])
+        if self.total == 0:
+            ends.append(sigma * rate[0])
+        return proven, float(min(*ends, proven.min(initial=np.inf)))
+
+    def _polished(self, points: _Points) -> tuple[_Points, int]:
+        """Return points with the one next to the best where the loss is stationary; its place."""
+
+        def slope(new: float) -> float:
+            at = self._at(np.array([new]), points)
+            if not at.new.size:  # beyond what the cap allows
+                return self.buyer.sigma
+            return float((at.slope * at.total**2 - self.buyer.mu * at.norm - self.buyer.sigma)[0])
+
+        best = int(np.argmin(points.value))
+        low, high = points.new[max(best - 1, 0)], points.new[min(best + 1, points.new.size - 1)]
+        if 0 < low < high and slope(low) < 0 < slope(high):
+            new = brentq(slope, low, high, xtol=1e-300, rtol=1e-15)
+            points = _merged(points, self._at(np.array([new]), points))
+            best = int(np.argmin(np.abs(points.new - new)))
+        return points, best
 
 
-def plan_all(prior: Prior, buyer: Buyer) -> Plan:
-    """Return the best plan for all sellers, with all stationary points and a lower bound.
+def _merged(some: _Points, others: _Points) -> _Points:
+    """Return points of both, by their norms."""
+    order = np.argsort(np.concatenate((some.new, others.new)), kind="stable")
+    return _Points(*(np.concatenate(pair)[order] for pair in zip(some, others, strict=True)))
+
+
+def plan(
+    prior: Prior,
+    buyer: Buyer,
+    n: int | None = None,
+    total: float = 0.0,
+    squares: float = 0.0,
+    gap: float = 1e-9,
+) -> Plan:
+    """Return the best plan for the sellers still to come, with a lower bound.
+
+    Parameters
+    ----------
+    prior : Prior
+    buyer : Buyer
+    n : int, optional
+        How many are still to come; all that are expected where left out.
+    total, squares : float
+        Sums of the guarantees sold so far, and of their squares.
+    gap : float
+        Relative distance of objective and lower bound at which cells are narrow enough. A sample
+        has no cells, and is planned as it is.
 
     Raises
     ------
@@ -193,198 +340,108 @@ def plan_all(prior: Prior, buyer: Buyer) -> Plan:
     SolverError
         If costs and weights are further apart than double precision can weigh.
     """
-    if isinstance(prior, EmpiricalPrior) and np.isfinite(buyer.cap):
-        return _plan_sample(prior, buyer)
-    margins = margins_of(prior)
-    walk = _Walk(margins, buyer)
-    above, t, value, cost, bound = _certified(walk)
-    roots = _roots(walk, above, t, cost)
-    ends = [_root(walk, float(above[int(np.argmin(value + walk.noise / t))]))]
-    if cost[0] < walk.noise / t[0] / t[0]:  # beyond the walk the same sellers are bought from
-        with np.errstate(divide="ignore"):
-            t_best = float(np.sqrt(np.divide(walk.noise, cost[0])))
-        spread = float(value[0] - t[0] * cost[0])
-        best = spread + 2.0 * float(np.sqrt(walk.noise * cost[0]))
-        ends.append(Root(walk.base + float(above[0]), t_best / buyer.gamma, best))
-    chosen = min([*roots, *ends], key=lambda root: root.objective)
-    _refuse_free_sellers(margins, buyer, chosen.objective)
-    terms = _terms(margins, buyer, chosen)
-    if not (_is_carried(terms, margins) and np.isfinite(chosen.objective)):
-        raise _too_far_apart(margins, buyer)
-    plan = Plan(
-        terms=terms,
-        eta=chosen.eta,
-        objective=chosen.objective,
-        lower_bound=min(bound, chosen.objective),
-        roots=roots,
-        n_points=int(t.size),
-    )
-    if isinstance(prior, EmpiricalPrior) and not plan.gap <= _GAP:
-        return replace(_plan_sample(prior, buyer), roots=roots)
-    return plan
-
-
-def _certified(walk: _Walk) -> tuple[Floats, Floats, Floats, Floats, float]:
-    """Walk until a lower bound on the objective meets the best point.
-
-    Returns
-    -------
-    above, t, value, cost : ndarray, shape (n,)
-        Distances to the cheapest price, rising, and what :meth:`_Walk.at` says there.
-    bound : float
-    """
-    above = np.geomspace(*walk.range(), _GRID)
-    t, value, cost, doubt = walk.at(above)
-    known = np.isfinite(value) & (t > 0) & np.isfinite(t)
-    if not (known[0] and known[-1]):  # the bound is about all that lies between them
-        raise _too_far_apart(walk.margins, walk.buyer)
-    above, t, value, cost, doubt = (part[known] for part in (above, t, value, cost, doubt))
-    for _ in range(_MAX_REFINEMENTS):
-        objective = value + walk.noise / t
-        best = float(objective.min())
-        where, bound = _lowest_bound(walk, t, value - doubt)
-        if best - bound <= _GAP * best:
-            break
-        cell = int(np.clip(np.searchsorted(-t, -where), 1, t.size - 1))  # t falls with p
-        between = np.geomspace(above[cell - 1], above[cell], _SPLIT + 1)[1:-1]
-        if not above[cell - 1] < between[0] < between[-1] < above[cell]:
-            break
-        above = np.insert(above, cell, between)
-        t, value, cost, doubt = (
-            np.insert(old, cell, added)
-            for old, added in zip((t, value, cost, doubt), walk.at(between), strict=True)
+    n = buyer.m if n is None else n
+    if not buyer.cap > 1.0 and total == 0:
+        raise InfeasibleMarketError(
+            f"cap is {buyer.cap:g}: weights of at most that times the average cannot sum to one; "
+            "give a cap > 1"
         )
-    return above, t, value, cost, bound
+    if isinstance(prior, EmpiricalPrior):
+        return plan_atoms(atoms_of(prior), buyer, n, total, squares)
+    cells = cells_of(prior)
+    price = _Market(cells.inner, buyer, n, total, squares).walk()[1]
+    size = int(gap**-0.5)
+    for _ in range(_REFINEMENTS):
+        lowest = cells.inner.lowest
+        cells = cells.refined(size, lowest, lowest + 1.25 * price)
+        market = _Market(cells.inner, buyer, n, total, squares)
+        best, price = market.walk()
+        outer, other = _Market(cells.outer, buyer, n, total, squares).walk()
+        best = replace(_between(best, outer, buyer), lower_bound=outer.lower_bound)
+        best = replace(best, lower_bound=min(best.objective, best.lower_bound))
+        if best.gap <= gap:
+            break
+        price, size = max(price, other), 4 * size
+    _check(market, best)
+    return best
 
 
-def _lowest_bound(walk: _Walk, t: Floats, proven: Floats) -> tuple[float, float]:
-    """Return where a lower bound on the objective is lowest, and that bound.
+def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
+    """Return the plan for means, its terms corrected by those for ends of cells.
 
-    From each point of the walk, where V is proven to be so high, V lies above the chord to the next
-    one, and above a line of the least slope. No minimiser has a t above the last one here.
+    On a cell of even density the means lose a variance of D^2/12 and the ends add D^2/6, so that
+    two thirds and one third cancel to leading order.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        last = max(t[0], np.sqrt(np.divide(walk.noise, walk.cheapest)))
-        left, right = np.append(t, 0.0), np.append(last, t)  # t falls
-        start = np.append(proven, walk.buyer.mu / np.sqrt(walk.buyer.m))
-        slope = np.fmax(np.append(0.0, np.diff(start) / np.diff(left)), walk.cheapest)
-        at = np.clip(np.sqrt(walk.noise / slope), np.maximum(left, t[-1]), right)
-        bound = start + np.fmax(slope * (at - left), 0.0) + walk.noise / at
-    least = int(np.argmin(bound))
-    return float(at[least]), float(bound[least])
+    some, others = inner.terms, outer.terms
+    if not abs(some.price - others.price) < 1e-6 * some.price or not some.scale * others.scale > 0:
+        return inner  # another root
+    eta = (2.0 * inner.eta + outer.eta) / 3.0
+    terms = Terms(
+        (2.0 * some.price + others.price) / 3.0,
+        (2.0 * some.scale + others.scale) / 3.0,
+        buyer.cap * eta / buyer.m,
+    )
+    return replace(inner, terms=terms, eta=eta)
 
 
-def _refuse_free_sellers(margins: Margins, buyer: Buyer, objective: float) -> None:
-    """Raise UnattainedOptimumError if buying ever more from free sellers is better."""
-    free = float(margins.moments(np.array(margins.lowest))[0]) if margins.lowest == 0 else 0.0
-    enough = free > 0 and free * buyer.cap >= 1
-    if enough and objective >= buyer.mu / np.sqrt(free * buyer.m):
+def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float) -> Plan:
+    """Return the plan where costs are these atoms; arguments and errors as for :func:`plan`."""
+    market = _Market(atoms, buyer, n, total, squares)
+    best = market.walk()[0]
+    _check(market, best)
+    return best
+
+
+def _check(market: _Market, best: Plan) -> None:
+    """Refuse a plan that is no optimum, or whose price has too few digits."""
+    atoms, buyer, terms = market.atoms, market.buyer, best.terms
+    free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
+    if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
         raise UnattainedOptimumError(
             "sellers with virtual cost 0 can carry all the weight, and buying ever more privacy "
             "from them lowers the loss without reaching its infimum; give a prior whose "
             "support starts above 0, or a tighter cap"
         )
+    largest = min(terms.scale * (terms.price - atoms.lowest), terms.largest)
+    lost = np.spacing(terms.price) * terms.scale
+    if not (np.isfinite(best.objective) and np.isfinite(terms.scale) and lost <= _DIGITS * largest):
+        raise _too_far_apart(market)
 
 
-def _is_carried(terms: Terms, margins: Margins) -> bool:
-    """Whether the last digit of the price moves no guarantee by much of the largest one."""
-    largest = min(terms.scale * (terms.price - margins.lowest), terms.largest)
-    return 0 < terms.scale < np.inf and np.spacing(terms.price) * terms.scale <= _DIGITS * largest
-
-
-def _too_far_apart(margins: Margins, buyer: Buyer) -> SolverError:
+def _too_far_apart(market: _Market) -> SolverError:
+    atoms, buyer = market.atoms, market.buyer
     return SolverError(
-        f"virtual costs from {margins.lowest:g} to {margins.highest:g}, mu = {buyer.mu:g}, "
-        f"sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than double "
-        "precision can weigh; bring them closer"
+        f"virtual costs from {atoms.lowest:g} to {atoms.lowest + atoms.above[-1]:g}, mu = "
+        f"{buyer.mu:g}, sigma = {buyer.sigma:g} and gamma = {buyer.gamma:g} are further apart than "
+        "double precision can weigh; bring them closer"
     )
 
 
-def _plan_sample(prior: EmpiricalPrior, buyer: Buyer) -> Plan:
-    """Return the best plan where the prior is a sample: exactly.
-
-    With N sellers of equal probability the expected problem is A's Eq. (11) of these N, with mu
-    multiplied by sqrt(N/m), as m sellers spread N times less or more.
-    """
-    n = prior.size
-    costs = np.repeat(np.asarray(prior.ironed_virtual_cost(prior.values)), prior.counts)
-    mu = buyer.mu * np.sqrt(n / buyer.m)
-    cap = min(1.0, buyer.cap / n)
-    found = solve_exact(StandardForm(costs, mu, buyer.sigma, buyer.gamma, cap))
-    eta = found.eta
-    price = found.multiplier / buyer.gamma
-    norm = float(np.sqrt(found.weights @ found.weights))
-    # Below the cap, mu*a = (lambda - gamma*psi)*eta*||a|| (A, Eq. 13), and eps = a*N*eta/m.
-    scale = buyer.gamma * eta * eta * norm / mu * n / buyer.m
-    terms = Terms(price, scale, buyer.cap * eta / buyer.m)
-    margins = margins_of(prior)
-    if not _is_carried(terms, margins):
-        raise _too_far_apart(margins, buyer)
-    root = Root(price, eta, found.objective)
-    return Plan(terms, eta, found.objective, found.lower_bound, (root,), 1)
-
-
-def _roots(walk: _Walk, above: Floats, t: Floats, cost: Floats) -> tuple[Root, ...]:
-    """Return the stationary points between the points of the walk, by price.
-
-    They are where the cost ``E[psi a]``, which never rises with t, meets ``noise/t^2``, which
-    falls: so values at the ends exclude most cells, and the others are halved.
-    """
-    for _ in range(_HALVINGS):
-        wanted = walk.noise / t / t  # rises with the price, as t falls
-        possible = (cost[:-1] <= wanted[1:]) & (cost[1:] >= wanted[:-1])
-        cells = np.flatnonzero(possible)
-        between = np.sqrt(above[cells] * above[cells + 1])
-        t_new, _, cost_new, _ = walk.at(between)
-        above, t, cost = (
-            np.insert(old, cells + 1, new)
-            for old, new in ((above, between), (t, t_new), (cost, cost_new))
-        )
-    slope = cost - walk.noise / t / t
-    crossing = np.flatnonzero((slope[:-1] > 0) != (slope[1:] > 0)).tolist()
-    roots = (_root(walk, _zero(walk, above[cell], above[cell + 1])) for cell in crossing)
-    return tuple(root for root in roots if np.isfinite(root.objective))
-
-
-def _zero(walk: _Walk, low: float, high: float) -> float:
-    """Return where the slope changes its sign."""
-    ends = walk.slope(low), walk.slope(high)
-    if not ends[0] > 0 > ends[1] and not ends[0] < 0 < ends[1]:  # for rounding
-        return float(np.sqrt(low * high))
-    return float(brentq(walk.slope, low, high, xtol=1e-300, rtol=1e-14))
-
-
-def _root(walk: _Walk, above: float) -> Root:
-    t, value, _, _ = walk.at(np.array(above))
-    price, eta = walk.base + above, float(t) / walk.buyer.gamma
-    return Root(price, eta, float(value + walk.noise / t))
-
-
-def _terms(margins: Margins, buyer: Buyer, root: Root) -> Terms:
-    first = float(shape_at(margins, np.array(root.price), buyer.cap).first)
-    scale = root.eta / (buyer.m * first)
-    largest = buyer.cap * root.eta / buyer.m
-    return Terms(root.price, scale, largest)
-
-
-def algorithm_3(buyer: Buyer, density: float, margins: Margins) -> Plan:
-    """Return A's Algorithm 3: the leading order of the plan for many sellers.
+def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
+    """Return A's Algorithm 3: the leading order of the plan for many sellers, without a cap.
 
     Parameters
     ----------
+    prior : Prior
+        For what the plan leads to.
     buyer : Buyer
-        Without a cap.
     density : float
         Of the virtual cost, at 0.
-    margins : Margins
-        For what the plan leads to.
     """
     cutoff = np.sqrt(buyer.mu**2 * buyer.gamma / (buyer.sigma * buyer.m * density))
-    price = float(cutoff / buyer.gamma)
     scale = 2.0 * np.sqrt(3.0) * buyer.gamma**2.5 * buyer.mu
     scale /= density**1.5 * buyer.m**1.5 * cutoff**3.5
-    _, first, second = margins.moments(np.array(price))
-    eta = buyer.m * scale * float(first)
-    norm = scale * float(np.sqrt(buyer.m * second))
-    cost = buyer.m * scale * float(price * first - second)
-    return Plan(Terms(price, float(scale)), eta, float(buyer.loss(norm, eta, cost)))
+    terms = Terms(float(cutoff / buyer.gamma), float(scale))
+    atoms = cells_of(prior).refined(int(_GAP**-0.5), 0.0, terms.price).inner
+    return _outcome(_Market(atoms, buyer, buyer.m, 0.0, 0.0), terms)
+
+
+def _outcome(market: _Market, terms: Terms) -> Plan:
+    """Return what terms lead to, by sums over the atoms."""
+    atoms, n = market.atoms, market.n
+    epsilon = terms.epsilon(atoms.lowest + atoms.above)
+    sold = n * atoms.masses * epsilon
+    eta = market.total + float(sold.sum())
+    norm = float(np.sqrt(market.squares + sold @ epsilon))
+    cost = atoms.lowest * float(sold.sum()) + float(sold @ atoms.above)
+    return Plan(terms, eta, float(market.buyer.loss(norm, eta, cost)))

@@ -21,10 +21,8 @@ from convexmarket.arguments import (
     check_positives,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
-from convexmarket.online.curves import AffineCurve, Terms, curve_of
-from convexmarket.online.margins import margins_of
-from convexmarket.online.plan import Plan, Root, algorithm_3, plan_all
-from convexmarket.online.shapes import Buyer
+from convexmarket.online.curves import AffineCurve, curve_of
+from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
 
 __all__ = ["History", "OnlinePolicy", "Quote", "Rule"]
@@ -93,7 +91,7 @@ class OnlinePolicy:
     Attributes
     ----------
     plan : Plan
-        What the policy does in expectation: the price, all stationary points, and a lower bound.
+        What the policy does in expectation: price, eta, objective and a lower bound.
     payment_error : float
         Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
     support : (float, float)
@@ -156,10 +154,10 @@ class OnlinePolicy:
     ) -> None:
         self._describe(prior, expected_sellers, mu, sigma, gamma, cap, rule)
         if rule == "algorithm-3":
-            plan = algorithm_3(self.buyer, self._density_at_zero(), margins_of(prior))
+            made = algorithm_3(prior, self.buyer, self._density_at_zero())
         else:
-            plan = plan_all(prior, self.buyer)
-        self._adopt(plan, prior.support)
+            made = plan(prior, self.buyer)
+        self._adopt(made, prior.support)
 
     @classmethod
     def _planned(
@@ -294,8 +292,6 @@ class OnlinePolicy:
                 "eta": plan.eta,
                 "objective": _none_if_infinite(plan.objective),
                 "lower_bound": None if np.isnan(plan.lower_bound) else plan.lower_bound,
-                "roots": [list(root) for root in plan.roots],
-                "n_points": plan.n_points,
             },
         }
 
@@ -319,8 +315,6 @@ class OnlinePolicy:
                 float(plan["eta"]),
                 _infinite_if_none(plan["objective"]),
                 np.nan if bound is None else float(bound),
-                tuple(Root(*map(float, root)) for root in plan["roots"]),
-                int(plan["n_points"]),
             )
             buyer = Buyer(
                 described["mu"],
@@ -379,10 +373,6 @@ class OnlinePolicy:
             f"sigma={self.sigma:g}, gamma={self.gamma:g}{cap}, {self.rule}: buys up to a virtual "
             f"cost of {self.plan.cutoff:.6g}, eta={self.plan.eta:.6g})"
         )
-
-
-def _positive(value: Any) -> bool:
-    return 0 < as_float(value) < np.inf
 
 
 def _none_if_infinite(value: float) -> float | None:

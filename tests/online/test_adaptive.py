@@ -10,10 +10,8 @@ from scipy.optimize import minimize
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
-from convexmarket.online.margins import AtomMargins, atoms_of, margins_of
-from convexmarket.online.plan import plan_all
-from convexmarket.online.rest import plan_rest
-from convexmarket.online.shapes import Buyer
+from convexmarket.online.atoms import Atoms
+from convexmarket.online.plan import Buyer, plan, plan_atoms
 from tests import one_in
 from tests.online.builders import (
     PUBLISHED,
@@ -121,7 +119,9 @@ def check_the_rest(costs, remaining, sold, weights, cap, n_starts):
     m = remaining + sold.size
     buyer = Buyer(mu, sigma, gamma, m, cap or np.inf)
     total, squares = sold.sum(), sold @ sold
-    plan = plan_rest(AtomMargins(costs, mass), buyer, remaining, total, squares)
+    plan = plan_atoms(Atoms(costs, mass), buyer, remaining, total, squares)
+    assert plan.lower_bound <= plan.objective * (1 + 1e-12)
+    assert plan.gap <= 1e-8
 
     def loss(epsilon):
         eta = total + remaining * mass @ epsilon
@@ -152,16 +152,17 @@ def check_the_rest(costs, remaining, sold, weights, cap, n_starts):
 def test_a_plan_for_the_rest_of_next_to_nothing_is_the_plan_for_all():
     prior = cm.Uniform(1, 5)
     buyer = Buyer(1.0, 2.0, 0.5, 1000)
-    whole = plan_all(prior, buyer)
-    rest = plan_rest(margins_of(prior), buyer, 1000, 1e-9, 1e-18)
-    assert rest.objective == pytest.approx(whole.objective, rel=1e-7)
-    assert rest.eta == pytest.approx(whole.eta, rel=1e-3)
+    whole = plan(prior, buyer)
+    rest = plan(prior, buyer, 1000, 1e-9, 1e-18)
+    assert rest.objective == pytest.approx(whole.objective, rel=1e-8)
+    assert rest.eta == pytest.approx(whole.eta, rel=1e-7)
 
 
 def test_who_has_enough_buys_no_more():
-    plan = plan_rest(atoms_of(cm.Uniform(1, 5)), Buyer(1, 1, 1, 100), 50, 1e4, 1e4)
-    assert plan.terms.scale == 0
-    assert plan.terms.epsilon(np.array([0.0, 1.0, np.inf])).tolist() == [0, 0, 0]
+    made = plan(cm.Uniform(1, 5), Buyer(1, 1, 1, 100), 50, 1e4, 1e4)
+    assert made.terms.scale == 0
+    assert made.lower_bound == pytest.approx(made.objective, rel=1e-9)
+    assert made.terms.epsilon(np.array([0.0, 1.0, np.inf])).tolist() == [0, 0, 0]
 
 
 # ------------------------------------------------------------------------- looking back

@@ -1,5 +1,7 @@
 """Plans: expectations by quadrature of our own, optima by the exact solver and by brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,16 +17,16 @@ from convexmarket.errors import (
     UnattainedOptimumError,
 )
 from convexmarket.market import StandardForm
-from convexmarket.online.margins import atoms_of, margins_of
+from convexmarket.online.atoms import atoms_of, cells_of
+from convexmarket.online.plan import Buyer, plan
 from tests import one_in
 from tests.online.builders import (
-    CHEAP_WITH_CAP,
     CONTINUOUS,
     PRIORS,
-    cells_of,
     check_the_bound_is_true_or_refused,
     check_the_plan_is_the_optimum,
     check_units_do_not_matter,
+    dense_cells,
     expectation,
     quantile_form,
 )
@@ -38,39 +40,51 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 @pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
 def test_moments_of_margins(name):
+    """Atoms at means of cells give E[v] and E[v^2] from below, atoms at their ends from above."""
     prior = PRIORS[name]()
-    cells = cells_of(prior)
+    many = dense_cells(prior)
     for level in (0.02, 0.3, 0.9):
         price = float(prior.ironed_virtual_cost(prior.quantile(level)))
-        share, first, second = margins_of(prior).moments(np.array([price]))
-        ours = first[0], second[0]
+        cells = cells_of(prior).refined(20_000, 0.0, price)
         theirs = [
-            expectation(cells, lambda psi, k=k, p=price: np.maximum(p - psi, 0) ** k)
-            for k in (1, 2)
+            expectation(many, lambda psi, k=k, p=price: np.maximum(p - psi, 0) ** k) for k in (1, 2)
         ]
-        np.testing.assert_allclose(ours, theirs, rtol=2e-6)
-        # On an ironed interval all the sellers at the price are counted.
-        assert share[0] >= level * (1 - 1e-8)
+        inner, outer = (moments(atoms, price) for atoms in (cells.inner, cells.outer))
+        np.testing.assert_allclose(inner, theirs, rtol=2e-6)
+        assert (inner <= outer * (1 + 1e-12)).all()
+        np.testing.assert_allclose(outer, inner, rtol=2e-7)
+
+
+def moments(atoms, price):
+    shape = atoms.shape(np.array([price - atoms.lowest]), np.array([np.inf]))
+    return np.array([shape.first[0], shape.second[0]])
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20), st.floats(1e-3, 2e3))
 def test_moments_of_a_sample_are_sums(samples, price):
     prior = cm.EmpiricalPrior(samples)
     margin = np.maximum(price - prior.ironed_virtual_cost(np.array(samples)), 0)
-    _, first, second = margins_of(prior).moments(np.array(price))
+    first, second = moments(atoms_of(prior), price)
     scale = max(price, *samples)
     assert first == pytest.approx(margin.mean(), rel=1e-9, abs=1e-11 * scale)
     assert second == pytest.approx((margin**2).mean(), rel=1e-9, abs=1e-11 * scale**2)
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
-def test_atoms_stand_for_a_density(name):
-    prior = PRIORS[name]()
-    prices = prior.ironed_virtual_cost(prior.quantile([0.01, 0.1, 0.5]))
-    for ours, exact in zip(
-        atoms_of(prior).moments(prices)[1:], margins_of(prior).moments(prices)[1:], strict=True
-    ):
-        np.testing.assert_allclose(ours, exact, rtol=3e-3)
+@given(
+    samples=st.lists(st.floats(0.1, 10), min_size=1, max_size=20),
+    price=st.floats(0.2, 20),
+    width=st.floats(0.01, 20),
+)
+def test_moments_under_a_cap_are_sums(samples, price, width):
+    prior = cm.EmpiricalPrior(samples)
+    psi = prior.ironed_virtual_cost(np.array(samples))
+    margin = np.maximum(price - psi, 0)
+    cut = np.minimum(margin, width)
+    atoms = atoms_of(prior)
+    shape = atoms.shape(np.array([price - atoms.lowest]), np.array([width]))
+    exact = [cut.mean(), (cut**2).mean(), (psi * cut).mean(), np.maximum(margin - width, 0).mean()]
+    if price > atoms.lowest:
+        np.testing.assert_allclose([part[0] for part in shape[:4]], exact, rtol=1e-9, atol=1e-9)
 
 
 # --------------------------------------------------------------------------- the optimum
@@ -82,7 +96,7 @@ def test_atoms_stand_for_a_density(name):
         2,
         [
             *[(name, 50, None) for name in CONTINUOUS],
-            *[(name, 1000, 3.0) for name in CHEAP_WITH_CAP],
+            *[(name, 1000, 3.0) for name in CONTINUOUS],
             *[(name, 300, 1.05) for name in ("uniform from 0", "uniform", "power")],
         ],
     ),
@@ -92,54 +106,54 @@ def test_the_plan_is_the_optimum_over_the_prior(name, m, cap):
 
 
 @pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
-def test_every_root_solves_the_expected_equation(name):
+def test_the_price_solves_the_expected_equation(name):
     prior = PRIORS[name]()
-    cells = cells_of(prior)
+    cells = dense_cells(prior)
     policy = cm.OnlinePolicy(prior, 200, 1.0, 2.0, 0.5)
-    for root in policy.plan.roots:
-        first, second = (
-            expectation(cells, lambda psi, k=k, p=root.price: np.maximum(p - psi, 0) ** k)
-            for k in (1, 2)
-        )
-        # lambda = (sigma*m/mu^2)*E[v^2] + E[v^2]/E[v] for v = gamma*(p - psi)_+
-        gamma, right = policy.gamma, second * policy.gamma**2
-        right = 2.0 * 200 * right + right / (first * gamma)
-        assert gamma * root.price == pytest.approx(right, rel=1e-5)
+    first, second = (
+        expectation(cells, lambda psi, k=k: np.maximum(policy.plan.cutoff - psi, 0) ** k)
+        for k in (1, 2)
+    )
+    # lambda = (sigma*m/mu^2)*E[v^2] + E[v^2]/E[v] for v = gamma*(p - psi)_+
+    gamma, right = policy.gamma, second * policy.gamma**2
+    right = 2.0 * 200 * right + right / (first * gamma)
+    assert gamma * policy.plan.cutoff == pytest.approx(right, rel=1e-5)
 
 
-def test_all_roots_are_found_and_the_best_is_chosen():
+def test_the_best_of_several_roots_is_chosen():
+    """Of the multipliers 0.0429264069, 0.2504113906 and 0.3763006421 that solve Eq. (14)."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=2.5, gamma=0.25)
-    roots = policy.plan.roots
-    multipliers = [policy.gamma * root.price for root in roots]
-    np.testing.assert_allclose(multipliers, [0.0429264069, 0.2504113906, 0.3763006421], rtol=1e-8)
-    objectives = [root.objective for root in roots]
-    np.testing.assert_allclose(objectives, [3.0707106781, 3.2140948463, 1.9946349581], rtol=1e-9)
+    assert policy.gamma * policy.plan.cutoff == pytest.approx(0.3763006421, rel=1e-8)
     assert policy.plan.objective == pytest.approx(1.9946349581, rel=1e-9)
     assert policy.plan.eta == pytest.approx(3.2672302966, rel=1e-9)
 
 
-@pytest.mark.parametrize(("sigma", "count"), [(20.22, 3), (20.2233, 3), (20.2235, 1), (20.5, 1)])
-def test_roots_that_are_close_together_are_told_apart(sigma, count):
-    """Two of the three meet at sigma = 20.22339; nearby they differ by less than a percent."""
-    plan = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25).plan
-    assert len(plan.roots) == count
-    if count == 3:
-        assert plan.roots[2].price / plan.roots[1].price < 1.01
-    assert plan.objective == min(root.objective for root in plan.roots)
+@pytest.mark.parametrize("sigma", [0.01, 2.5, 5.0, 8.0, 12.0, 20.22, 20.2233, 20.2235, 20.5])
+def test_the_best_root_is_that_of_the_exact_solver(sigma):
+    """Two of the three meet at sigma = 20.22339."""
+    policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25)
+    exact = solve_exact(quantile_form(policy, 45))
+    assert policy.plan.objective == pytest.approx(exact.objective, rel=1e-9)
+    assert policy.plan.eta == pytest.approx(exact.eta, rel=1e-7)
+    assert policy.plan.gap <= 1e-9
 
 
-@pytest.mark.campaign
 def test_a_density_can_have_several_roots_too():
     check_roots_of_a_density(20_000)
 
 
 def check_roots_of_a_density(n):
-    """Of three, the plan is the one of the exact solver for n even quantiles of the prior."""
+    """Eq. (14) in expectation has three roots; the plan is that of n even quantiles."""
     dear = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
     policy = cm.OnlinePolicy(humps, 45, mu=3, sigma=2.5, gamma=0.25)
-    assert len(policy.plan.roots) == 3
-    assert policy.plan.gap <= 1e-8
+    prices = np.geomspace(0.01, 10, 400)
+    first, second = (
+        np.array([moments(cells_of(humps).inner, price)[k] for price in prices]) for k in (0, 1)
+    )
+    balance = 2.5 * 0.25 * 45 / 9 * second + second / first - prices
+    assert np.count_nonzero(np.diff(np.sign(balance))) == 3
+    assert policy.plan.gap <= 1e-9
     many = solve_exact(quantile_form(policy, n))
     assert policy.plan.objective == pytest.approx(many.objective, rel=1e-4)
 
@@ -194,7 +208,7 @@ def test_a_sample_is_planned_as_cvxpy_does(cap):
 
 @given(
     case=st.tuples(st.sampled_from(CONTINUOUS), st.none())
-    | st.tuples(st.sampled_from(CHEAP_WITH_CAP), st.floats(1.01, 20)),
+    | st.tuples(st.sampled_from(CONTINUOUS), st.floats(1.01, 20)),
     m=st.integers(1, 10**8),
     weights=st.tuples(*[st.floats(-3, 3)] * 3),
 )
@@ -207,7 +221,7 @@ def check_no_purchase_beats_the_lower_bound(name, cap, m, weights):
     policy = cm.OnlinePolicy(prior, m, *10.0 ** np.array(weights), cap)
     plan = policy.plan
     assert plan.lower_bound <= plan.objective
-    assert plan.gap <= 1e-7
+    assert plan.gap <= 1e-8
     form = quantile_form(policy, 20_000)
     rng = np.random.default_rng(0)
     for price in prior.ironed_virtual_cost(prior.quantile(rng.uniform(0.001, 0.999, 5))):
@@ -291,6 +305,32 @@ def test_algorithm_3_refuses_priors_outside_its_assumption(prior, why):
 
 
 # ----------------------------------------------------------------------------- the edges
+
+
+@pytest.mark.parametrize("cap", [np.inf, 2.0])
+@pytest.mark.parametrize("name", one_in(3, CONTINUOUS))
+def test_a_plan_for_the_rest_is_proven(name, cap):
+    """And is not worse than any of the same shape with other terms."""
+    prior, buyer = PRIORS[name](), Buyer(1.0, 2.0, 0.5, 1000, cap)
+    cells = dense_cells(prior)
+    for n, total in ((990, 0.01), (500, 2.0), (10, 0.5)):
+        squares = total**2 / 300
+        made = plan(prior, buyer, n, total, squares, 1e-7)
+        assert made.gap <= 1e-6
+        values = []
+        for price, scale in np.random.default_rng(0).uniform(0.5, 1.5, (50, 2)):
+            terms = replace(
+                made.terms, price=made.terms.price * price, scale=made.terms.scale * scale
+            )
+            sold = terms.epsilon(cells[1])
+            eta = total + n * cells[0] @ sold
+            sold = np.minimum(sold, cap * eta / 1000)
+            eta = total + n * cells[0] @ sold
+            norm = np.sqrt(squares + n * cells[0] @ sold**2)
+            cost = n * cells[0] @ (np.minimum(cells[1], 1e300) * sold)
+            if sold.max() <= cap * eta / 1000 * (1 + 1e-12):
+                values.append(buyer.loss(norm, eta, cost))
+        assert min(values, default=np.inf) >= made.lower_bound * (1 - 1e-6)
 
 
 def test_one_cost_for_all():

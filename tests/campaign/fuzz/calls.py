@@ -266,7 +266,7 @@ ELSEWHERE = {
     *("CVaR", "EffectiveSize", "Fairness", "Form", "Moments", "Piece", "QuadraticSpread"),
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
     *("CoalitionAudit", "Kernel", "Learner", "declare_erm", "model_schema", "noisy_loss"),
-    *("objective_perturbation_log_density", "TracePoint", "convexity_constant", "Buyer", "Root"),
+    *("objective_perturbation_log_density", "TracePoint", "convexity_constant", "Buyer"),
     *("MarketPlan", "Plan", "ConstrainedFit", "FitFormulation", "KernelBasis", "Remaining"),
     *(
         "buy",

@@ -5,7 +5,6 @@ import pytest
 
 import convexmarket as cm
 from tests.online.builders import (
-    CHEAP_WITH_CAP,
     CONTINUOUS,
     PRIORS,
     PUBLISHED,
@@ -43,7 +42,7 @@ def test_the_roots_of_a_density_on_fine_quantiles():
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("name", sorted({*CONTINUOUS} - {*CHEAP_WITH_CAP, "mixture"}))
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_no_purchase_under_a_cap_beats_the_lower_bound(name, seed):
     rng = np.random.default_rng(seed)
     cap, m, weights = rng.uniform(1.01, 20), int(10 ** rng.uniform(0, 8)), rng.uniform(-3, 3, 3)

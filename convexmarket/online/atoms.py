@@ -1,0 +1,180 @@
+r"""A prior as finitely many virtual costs, from above and from below.
+
+On cells of sensitivities let R(q) = q*F^-1(q), so that the expected virtual cost on a cell is a
+difference of R. Two sets of atoms have these means: the means themselves, and the virtual costs
+at the ends of the cells, between which each mean is divided. A policy for the first set buys the
+same on each cell, which the buyer may do; a policy for the prior can be copied with the second
+set, as it tells more apart. So the best plan for the prior is between the two, and their distance
+is of second order in the width of the cells.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from convexmarket.priors import EmpiricalPrior, Prior
+
+__all__ = ["Atoms", "Cells", "atoms_of", "cells_of"]
+
+Floats = NDArray[np.float64]
+
+#: Cells halve in width towards the bottom, and in probability towards both ends, this often.
+_HALVINGS = 40
+_EVEN = 129
+#: Parts of each of these, before anything is known of the plan.
+_PARTS = 4
+#: Cells of less probability, of what is below and above them or at all, drown in rounding.
+_APART, _ROUNDING = 1e-9, 1e-15
+
+
+class Shape(NamedTuple):
+    """Moments of ``s = min(v, w)``, how purchases are shared out up to a factor.
+
+    Attributes
+    ----------
+    first, second, cost : E[s], E[s^2], E[psi*s]
+    beyond : E[(v - w)_+]
+    share, margin : P(0 < v < w) and E[v; v < w], half the slope of ``second`` in p
+    """
+
+    first: Floats
+    second: Floats
+    cost: Floats
+    beyond: Floats
+    share: Floats
+    margin: Floats
+
+
+class Atoms:
+    """Finitely many virtual costs, each with its probability.
+
+    Parameters
+    ----------
+    costs : ndarray, shape (n,)
+        Finite, not falling.
+    masses : ndarray, shape (n,)
+        Not negative; the rest to one is never bought from.
+
+    Attributes
+    ----------
+    lowest, unit : float
+        Smallest cost, and a typical distance above it.
+    above, masses : ndarray, shape (n,)
+        Costs less the smallest, and their probabilities.
+    """
+
+    def __init__(self, costs: Floats, masses: Floats) -> None:
+        self.lowest, self.masses = float(costs[0]), masses
+        self.above = costs - self.lowest
+        self.unit = float(self.above @ masses / masses.sum()) or max(self.lowest, 1.0)
+        powers = np.stack([np.ones_like(costs), self.above, self.above * self.above])
+        self._sums = np.concatenate((np.zeros((3, 1)), np.cumsum(masses * powers, axis=1)), axis=1)
+
+    def shape(self, price: Floats, width: Floats) -> Shape:
+        """Return the moments of ``min(v, w)``, the margin ``v = (p - psi)_+`` cut off at w.
+
+        Parameters
+        ----------
+        price, width : ndarray, of one shape
+            p above the lowest cost, and w, which may be infinite.
+        """
+        full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
+        share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
+        share, mean, square = share - full, mean - below, square - below2  # of those in between
+        width = np.where(full > 0, width, 0.0)
+        margin = np.maximum(price * share - mean, 0.0)
+        first = width * full + margin
+        second = width * width * full + ((share * price - 2.0 * mean) * price + square)
+        cost = self.lowest * first + width * below + (price * mean - square)
+        beyond = np.maximum((price - width) * full - below, 0.0)
+        return Shape(first, np.maximum(second, first * first), cost, beyond, share, margin)
+
+
+class Cells:
+    """A prior on cells of sensitivities.
+
+    Parameters
+    ----------
+    prior : Prior
+        With a density.
+    edges : ndarray, shape (k + 1,)
+        Increasing, from the bottom of the support on.
+    """
+
+    def __init__(self, prior: Prior, edges: Floats) -> None:
+        levels = np.asarray(prior.cdf(edges))
+        least = _APART * levels[1:] * (1.0 - levels[:-1]) + _ROUNDING
+        kept = np.append(True, np.diff(levels) > least)
+        self.prior, self.edges, levels = prior, edges[kept], levels[kept]
+        masses = np.diff(levels)
+        raw = self.edges[1:] + np.diff(self.edges) * levels[:-1] / masses
+        self._masses, self._means = masses, isotonic_regression(raw, weights=masses).x
+        costs = np.asarray(prior.ironed_virtual_cost(self.edges))
+        self._costs = np.clip(
+            costs, np.append(costs[0], self._means), np.append(self._means, np.inf)
+        )
+        low, high = self._costs[:-1], self._costs[1:]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
+            #: What telling the ends apart adds to the variance of the costs.
+            self._spread = np.fmax(up * (high - self._means) * (high - low) * masses, 0.0)
+        self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
+        self._at_ends[-1] += max(0.0, 1.0 - levels[-1])
+
+    @property
+    def inner(self) -> Atoms:
+        """Atoms at the means of cells: a plan for them is not better than one for the prior."""
+        return Atoms(self._means, self._masses)
+
+    @property
+    def outer(self) -> Atoms:
+        """Atoms at ends of cells: a plan for them is not worse."""
+        some = (self._at_ends > 0) & np.isfinite(self._costs)
+        return Atoms(self._costs[some], self._at_ends[some])
+
+    def refined(self, size: int, low: float, high: float) -> Cells:
+        """Return about so many cells more, where virtual costs between these differ most."""
+        touched = (self._costs[1:] > low) & (self._costs[:-1] < high)
+        need = np.where(touched, np.cbrt(self._spread), 0.0)
+        parts = 1 + np.ceil(size * need / max(float(need.sum()), 1e-300))
+        return Cells(self.prior, _divided(self.edges, parts.astype(int)))
+
+
+def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
+    """Return the edges of so many equal parts of each cell."""
+    number = np.broadcast_to(parts, edges.size - 1)
+    left = np.repeat(edges[:-1], number)
+    step = np.repeat(np.diff(edges) / number, number)
+    place = np.arange(left.size) - np.repeat(np.cumsum(number) - number, number)
+    return np.unique(np.append(left + place * step, edges[-1]))
+
+
+@lru_cache(maxsize=16)
+def cells_of(prior: Prior) -> Cells:
+    """Return cells that are narrow wherever the cheapest sellers may be."""
+    low, high = prior.support
+    halves = 0.5 ** np.arange(1.0, _HALVINGS)
+    middle = float(prior.quantile(0.5))
+    levels = np.concatenate((halves, 1.0 - halves))
+    top = min(high, float(prior.quantile(1.0 - halves[-1])))
+    edges = np.concatenate(
+        (
+            low + (middle - low) * halves,
+            np.asarray(prior.quantile(levels)),
+            np.linspace(low, top, _EVEN),
+            prior.breakpoints,
+            [high] if np.isfinite(high) else [],
+        )
+    )
+    return Cells(prior, _divided(np.unique(edges), _PARTS))
+
+
+def atoms_of(prior: EmpiricalPrior) -> Atoms:
+    """Return the atoms of a sample."""
+    costs, place = np.unique(prior.ironed_virtual_cost(prior.values), return_inverse=True)
+    return Atoms(costs, np.bincount(place, prior.masses).astype(float))
