@@ -19,9 +19,9 @@ from convexmarket.allocation import (
     declare,
     weights_for_guarantees,
 )
+from convexmarket.allocation.conic import LeastViolation
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
 from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.conic import LeastViolation
 from convexmarket.allocation.views import FixedEta, JointView, numbers
 from convexmarket.arguments import shown
 from convexmarket.errors import NotSupportedError
