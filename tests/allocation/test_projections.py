@@ -210,11 +210,9 @@ def test_the_search_starts_where_noise_and_payments_balance():
 
 
 def test_the_range_that_is_searched():
-    region = Projections(form(max_epsilon=0.5, eta_low=0.3)).region
-    assert (region.low, region.high) == (0.3, 2.0)
-    assert Projections(form(max_epsilon=0.5, eta_high=1.5)).region.high == 1.5
-    edge = Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).region
-    assert edge.low == edge.high == 2.0
+    assert Projections(form(max_epsilon=0.5, eta_low=0.3)).ends == (0.3, 2.0)
+    assert Projections(form(max_epsilon=0.5, eta_high=1.5)).ends[1] == 1.5
+    assert Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).ends == (2.0, 2.0)
     with pytest.raises(InfeasibleMarketError, match=r"^4 sellers at no .* 0\.5 sell 2 in all"):
         Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 1.1e-12)))
 

@@ -58,7 +58,7 @@ class Exact:
 
     def search(self, gap, max_solves, progress=None):
         """Return the best point and the bound, as a line search finds them."""
-        low, patience = self.region.low, search._PATIENCE
+        low, patience = self.ends[0], search._PATIENCE
         return search_eta(self, low, gap, max_solves, progress, patience)
 
 

@@ -313,7 +313,7 @@ def test_the_solver_that_is_asked_for_solves_everything(payments, monkeypatch):
         warnings.simplefilter("ignore")
         found = cm.allocate(market, solver="ECOS")
     assert set(asked) == {"ECOS"}
-    assert len(asked) > len(found.solves)
+    assert len(asked) >= len(found.solves)
 
 
 # ------------------------------------------------------------------ quadratic and sorted bounds
