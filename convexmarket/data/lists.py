@@ -135,7 +135,7 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
         found = forms_of(texts, lambda k: f"{place} {lines[k]}: id")
     except ParameterError as error:
         raise DataError(str(error)) from None
-    forms = ids.copy()
+    forms = ids.astype(object)
     forms[others] = list(found)
     return forms
 
@@ -280,10 +280,7 @@ def column_named(
 
 
 def columns_listed(columns: Iterable[Any]) -> str:
-    """Describe the header of a file for a message.
-
-    Names are not quoted: without a header, the first line is the row of a person.
-    """
+    """Describe the header of a file; it is not quoted, as it may be the row of a person."""
     names = [str(name) for name in columns]
     if len(names) == 1 and any(separator in names[0] for separator in SEPARATORS):
         return (

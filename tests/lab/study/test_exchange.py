@@ -58,7 +58,7 @@ def test_results_of_other_problems_are_refused(exported, tmp_path):
     results_of(table, problem="other").to_csv(tmp_path / "results.csv")
     with pytest.raises(DataError, match="no problem and setting of this study"):
         import_runs(study, tmp_path / "results.csv")
-    with pytest.raises(DataError, match="no results of qpbenchmark"):
+    with pytest.raises(DataError, match="No such file"):
         import_runs(study, tmp_path / "nothing.csv")
 
 
