@@ -225,6 +225,7 @@ class Conic:
         self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
         self.linearizer = Linearizer(self.view)
         self.problem: Subproblem | None = None
+        self._program: cp.Problem | None = None
         self._violation: LeastViolation | None = None
         self._inside: Floats | None = None
 
@@ -234,6 +235,11 @@ class Conic:
         if self._violation is None:
             self._violation = LeastViolation(self.view, self.solver)
         return self._violation
+
+    @property
+    def is_jointly_convex(self) -> bool:
+        """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
+        return not any(self.view.uses(e, self.view.epsilon) for _, _, e in self.view.terms)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -251,10 +257,7 @@ class Conic:
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of its objective there."""
         if self.problem is None:
-            even = self.view.active / np.count_nonzero(self.view.active)
-            size = self.view.size(even, eta)
-            size = size if 0 < size < np.inf else 1.0
-            self.problem = Subproblem(self.view, self.linearizer.kept, size, eta)
+            self.problem = Subproblem(self.view, self.linearizer.kept, self._size(eta), eta)
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
@@ -271,13 +274,16 @@ class Conic:
                 f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
                 "another solver, or bound eta with EtaRange(low, high)"
             )
-        raw = problem.weights
-        cut = self.linearizer.cut(raw, eta, *problem.proof(), polish=True)
+        raw, proof = problem.weights, problem.proof()
+        cut, floor = self.linearizer.cut(raw, eta, *proof, polish=True), -np.inf
+        if self.is_jointly_convex:
+            flat = self.linearizer.cut(raw, eta, *proof, polish=True, balance=True)
+            floor = flat.minimum(*self.ends)[1]
         weights = self.mended(raw, eta)
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
-        return Evaluated(weights, eta, objective, cut, scale)
+        return Evaluated(weights, eta, objective, cut, scale, floor)
 
     def mended(self, weights: Floats, eta: float) -> Floats:
         """Move weights that a solver left slightly outside towards a point with room."""
@@ -296,19 +302,29 @@ class Conic:
         the weights and 1/eta; else the eta at which noise and payments balance.
         """
         view = self.view
-        if not any(view.uses(e, view.epsilon) for _, _, e in view.terms) and view.has_noise:
-            joint = [view.jointly(item, self.solver) for item in view.flat_constraints()]
-            sides = [
-                expression <= 0 if isinstance(item, cp.constraints.Inequality) else expression == 0
-                for item, (expression, _) in zip(view.flat_constraints(), joint, strict=True)
-            ]
-            cones = [cone for _, each in joint for cone in each]
-            problem = cp.Problem(cp.Minimize(view.objective()), [*view.simplex, *sides, *cones])
-            if run_solver(problem, self.solver, self.options) in _SOLVED:
+        if self.is_jointly_convex and view.has_noise:
+            if self._program is None:
+                self._program = self._declare_whole()
+            if run_solver(self._program, self.solver, self.options) in _SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:
                     return 1.0 / inverse
         return _balanced_eta(self.market, view)
+
+    def _declare_whole(self) -> cp.Problem:
+        """Declare the market in the weights and 1/eta."""
+        view, sides, cones = self.view, [], []
+        for item in view.flat_constraints():
+            expression, more = view.jointly(item, self.solver)
+            below = isinstance(item, cp.constraints.Inequality)
+            sides.append(expression <= 0 if below else expression == 0)
+            cones += more
+        return cp.Problem(cp.Minimize(view.objective()), [*view.simplex, *sides, *cones])
+
+    def _size(self, eta: float) -> float:
+        """Return the size of the objective at an eta, where all weigh the same."""
+        size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
+        return size if 0 < size < np.inf else 1.0
 
     def search(
         self,

@@ -315,13 +315,15 @@ class Linearizer:
         multipliers: list[Floats | None],
         hints: Hints | None = None,
         polish: bool = False,
+        balance: bool = False,
     ) -> Cut:
         """Return the cut that touches the objective at a point.
 
         There is a multiplier for each constraint of the view; None leaves it out, which is always
         valid. ``hints`` are those at the atoms with kinks, whose own gradients are tried too. With
         ``polish`` the point is a solver's, nearly optimal, and another one nearby is taken if the
-        cut proves more there.
+        cut proves more there. With ``balance`` the multipliers of constraints on 1/eta are scaled
+        so that the bound does not depend on eta, as it does not at an optimum over eta.
         """
         view, n = self.view, self.view.scaled_weights.size
         point = np.where(view.active, weights, 0.0)
@@ -329,16 +331,17 @@ class Linearizer:
         view.place(point, eta)
         ways: list[Hints] = [hints, {}] if hints else [{}]
         value, scale = view.value(point, eta), view.size(point, eta)
+        proof = multipliers, balance
         found = []
         for kept in self._keeps or [[]]:
-            cuts = [self._cut(point, eta, kept, multipliers, way) for way in ways]
+            cuts = [self._cut(point, eta, kept, *proof, way) for way in ways]
             way, best = max(zip(ways, cuts, strict=True), key=lambda pair: pair[1](eta))
             near = point
             for _ in range(_POLISHES if polish else 0):
                 if not _SHORT[0] < (value - best(eta)) / scale < _SHORT[1]:
                     break
-                near = self._polished(near, eta, multipliers, way)
-                better = self._cut(near, eta, kept, multipliers, way)
+                near = self._polished(near, eta, *proof, way)
+                better = self._cut(near, eta, kept, *proof, way)
                 if not better(eta) > best(eta):
                     break
                 best = better
@@ -350,6 +353,7 @@ class Linearizer:
         point: Floats,
         eta: float,
         multipliers: list[Floats | None],
+        balance: bool,
         hints: Hints,
     ) -> Floats:
         """Return a point nearby where those who sell have more nearly the same slope.
@@ -364,7 +368,7 @@ class Linearizer:
             everybody = np.zeros(active.size)
             everybody[active] = weights
             self.view.place(everybody, eta)
-            return self._slopes(sum(self._lagrangian([], multipliers, hints)), eta)
+            return self._slopes(sum(self._lagrangian([], multipliers, balance, hints)), eta)
 
         a = point[active]
         here = slopes(a)
@@ -399,6 +403,7 @@ class Linearizer:
         self,
         kept: list[_Piece],
         multipliers: list[Floats | None],
+        balance: bool,
         hints: Hints,
     ) -> tuple[Floats, Floats, Floats]:
         """Return minorants, at where the view is placed, of all but what is kept, and of that.
@@ -408,7 +413,7 @@ class Linearizer:
         the bound stands in the first.
         """
         view, n = self.view, self.view.scaled_weights.size
-        rest, own, bounded = np.zeros((3, 2 + n + view.active.size))
+        rest, own, bounded, coupled = np.zeros((4, 2 + n + view.active.size))
         for piece in view.terms:
             if any(piece is one for one in kept):
                 own += self._minorant(piece[2], 1.0, {})
@@ -428,9 +433,13 @@ class Linearizer:
             part = self._minorant(item.expr, dual, hints)
             if view.bounds_epsilon(item):  # a smaller multiplier is one, too
                 bounded += part
+            elif balance and part[1] != 0:
+                coupled += part
             else:
                 rest += part
-        return rest, own, bounded
+        if coupled[1] < 0 < rest[1]:
+            coupled *= -rest[1] / coupled[1]
+        return rest + coupled, own, bounded
 
     def _least(self, expression: cp.Expression) -> float:
         """Bound a term in the guarantees alone from below, for all guarantees; else -inf.
@@ -455,10 +464,11 @@ class Linearizer:
         eta: float,
         kept: list[_Piece],
         multipliers: list[Floats | None],
+        balance: bool,
         hints: Hints,
     ) -> Cut:
         view = self.view
-        rest, own, bounded = self._lagrangian(kept, multipliers, hints)
+        rest, own, bounded = self._lagrangian(kept, multipliers, balance, hints)
         total = rest + bounded
         const, noise = float(total[0]), float(total[1]) / view.inverse_scale
         costs, slopes = self._parts(total)

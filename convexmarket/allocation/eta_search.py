@@ -89,7 +89,8 @@ def first_look(usual: float, start: float | None) -> float:
 class Evaluated:
     """The result of a solve at one eta: a feasible point and its cut.
 
-    ``scale`` is the sum of the absolute weighted terms, to which gaps are relative.
+    ``scale`` is the sum of the absolute weighted terms, to which gaps are relative; ``floor`` a
+    lower bound for all eta.
     """
 
     weights: Floats
@@ -97,6 +98,7 @@ class Evaluated:
     objective: float
     cut: Cut
     scale: float
+    floor: float = -np.inf
 
     @property
     def aim(self) -> float:
@@ -227,6 +229,7 @@ class _Search:
         self.cuts = Cuts()
         self.solved: dict[float, Cut] = {}
         self.best: Evaluated | None = None
+        self.floor = -np.inf  # a lower bound for all eta
         self.approached: set[float] = set()  # ends of eta
 
     def solve(self, eta: float) -> Evaluated | None:
@@ -239,6 +242,7 @@ class _Search:
             self.progress(self.runner.records[-1])
         self.solved[eta] = point.cut
         self.cuts.add(eta, point.cut)
+        self.floor = max(self.floor, point.floor)
         if self.best is None or point.objective < self.best.objective:
             self.best = point
         return point
@@ -261,7 +265,7 @@ class _Search:
     def bounded(self, low: float, high: float, known: float = -np.inf) -> _Interval:
         """Bound an interval of eta by the cuts so far."""
         where, value = self.cuts.minimum(low, high)
-        return _Interval(max(value, known), low, high, where, len(self.cuts))
+        return _Interval(max(value, known, self.floor), low, high, where, len(self.cuts))
 
 
 def search_eta(
