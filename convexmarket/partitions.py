@@ -102,9 +102,11 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             "its workers runs code as you. Give a tls:// address, with certificates in Dask's "
             "configuration, or --trust-scheduler where only trusted users can connect"
         )
+    before = dask.config.get("scheduler", None)
     try:
         return Client(address, timeout=5)
     except (OSError, ValueError, TypeError) as error:
+        dask.config.set(scheduler=before)  # a client that fails leaves itself there
         raise ParameterError(
             f"dask is {address!r}, where no scheduler answers ({error}); start one with "
             "'dask scheduler', and workers with 'dask worker ADDRESS'"

@@ -284,7 +284,8 @@ def test_a_target_that_is_a_file_or_a_folder_is_refused(here, name):
     elif name in REPLACES_A_FOLDER:
         arguments = [*arguments[:-1], "sellers.csv"]
     else:
-        arguments = [*arguments[:-1], "reports"]
+        place = -2 if arguments[-1] == "--force" else -1
+        arguments = [*arguments[:place], "reports", *arguments[place:][1:]]
     before = contents(here)
     code, command = run(arguments, here)
     assert code == 2

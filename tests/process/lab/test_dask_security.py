@@ -11,10 +11,19 @@ from convexmarket.errors import ParameterError
 
 distributed = pytest.importorskip("distributed")
 
+import dask  # noqa: E402
 from distributed.core import rpc  # noqa: E402
 from distributed.protocol.pickle import dumps  # noqa: E402
 
 from convexmarket.partitions import workers  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def scheduler_as_before():
+    """A client of Dask that cannot connect stays in the configuration."""
+    before = dask.config.get("scheduler", None)
+    yield
+    dask.config.set(scheduler=before)
 
 
 def by_the_scheduler(address, security, work):
