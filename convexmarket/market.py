@@ -28,6 +28,7 @@ from convexmarket.terms import (
 from convexmarket.terms.base import Number, Parameter, Piece
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
+from convexmarket.terms.formula import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective", "check_columns"]
 
@@ -103,7 +104,7 @@ def checked_constraints(
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Market(Shown):
+class Market(Written, Shown):
     """A buyer's problem: whom to buy how much privacy from.
 
     Parameters
@@ -131,6 +132,8 @@ class Market(Shown):
     >>> market = cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise() + 0.5 * cm.Payments())
     >>> market
     Market(2 sellers, 1 * Spread() + 1 * Noise() + 0.5 * Payments())
+    >>> print(market.objective)
+    ||a||_2 + 1/eta + 0.5 sum_i psi_i eps_i
     """
 
     sellers: Sellers
@@ -305,6 +308,12 @@ class Market(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return one row per seller: :meth:`Sellers.to_frame`."""
         return self.sellers.to_frame()
+
+    @property
+    def formula(self) -> str:
+        """The optimisation problem, in one line."""
+        where = ["eps = eta a", "sum_i a_i = 1", "a_i >= 0", *map(str, self.constraints)]
+        return f"min_{{a, eta}} {self.objective.formula} subject to {', '.join(where)}"
 
     def __repr__(self) -> str:
         parts = [f"{len(self.sellers)} sellers", repr(self.objective)]

@@ -13,6 +13,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from convexmarket.arguments import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
+from convexmarket.terms.formula import Written, times
 from convexmarket.terms.shortcuts import Defined
 from convexmarket.terms.values import check_length
 
@@ -121,7 +122,7 @@ class Piece(Defined):
     found out from its CVXPY expressions, or counts as not known.
     """
 
-    shortcuts: ClassVar[tuple[str, ...]] = ("reports", "separable")
+    shortcuts: ClassVar[tuple[str, ...]] = ("formula", "reports", "separable")
     #: How the reports enter: as ``psi'u(eps)`` in the objective, as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether beside a budget it leaves each seller to itself (docs/theory.md, section 9.4).
@@ -175,7 +176,7 @@ class Piece(Defined):
         return "unknown" if "virtual_costs" in self.speaks_of(n_sellers) else "none"
 
 
-class Summand(ABC):
+class Summand(Written, ABC):
     """What weights and sums make objectives of: a term, or an objective."""
 
     __array_ufunc__ = None  # so that a number of numpy's leaves products to us
@@ -372,7 +373,7 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
 
 
 @dataclass(frozen=True)
-class WeightedTerm:
+class WeightedTerm(Written):
     """A term and what it is multiplied with: a nonnegative number, or a parameter."""
 
     weight: Number
@@ -454,6 +455,11 @@ class WeightedTerm:
         plain = not self.is_parametric and self.weight == 1
         return checked if plain else WeightedTerm(self.weight * factor, self.term)
 
+    @property
+    def formula(self) -> str:
+        """The formula of the term with its weight."""
+        return times(self.weight, self.term.formula)
+
     def __repr__(self) -> str:
         weight = self.weight if self.is_parametric else f"{self.weight:g}"
         return f"{weight} * {self.term!r}"
@@ -496,6 +502,11 @@ class Objective(Summand):
     def without_noise(self) -> Objective:
         """The objective but for its noise."""
         return Objective(tuple(part for part in self.parts if not part.term.is_noise))
+
+    @property
+    def formula(self) -> str:
+        """The weighted sum of the formulas of the terms."""
+        return " + ".join(part.formula for part in self.parts) or "0"
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))

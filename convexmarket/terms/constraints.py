@@ -15,6 +15,7 @@ from convexmarket.arguments import as_float, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form
+from convexmarket.terms.formula import named, number
 from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
@@ -60,6 +61,11 @@ class Cap(ByValue, Constraint):
         if not isinstance(k, cp.Parameter) and np.mean(k) < 1:
             raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
         object.__setattr__(self, "k", k)
+
+    @property
+    def formula(self) -> str:
+        """The bound on each weight."""
+        return f"a_i <= {number(self.k, 'k_i')}/m"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= k/m, written for m*a, whose entries are of order one."""
@@ -113,6 +119,11 @@ class MaxEpsilon(ByValue, Constraint):
         super().check(n_sellers)
         if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
             raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
+
+    @property
+    def formula(self) -> str:
+        """The bound on each guarantee."""
+        return f"eps_i <= {number(self.epsilon, 'e_i')}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""
@@ -194,6 +205,11 @@ class Budget(Constraint):
             return
         check_positive("the budget", self.amount)
 
+    @property
+    def formula(self) -> str:
+        """The bound on the expected payments."""
+        return f"sum_i psi_i eps_i <= {number(self.amount, 'B')}"
+
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return psi'a <= amount/eta, linear in the weights and 1/eta."""
         mean = float(np.mean(value_of(quantities.virtual_costs)))
@@ -262,6 +278,15 @@ class GroupShare(ByValue, Constraint):
             )
         object.__setattr__(self, "groups", groups)
 
+    @property
+    def formula(self) -> str:
+        """The bounds on the shares; at most four are written."""
+        lower = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
+        upper = [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
+        equal = ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
+        bounds = lower + upper + equal
+        return ", ".join(bounds[:4] + ["..."] * (len(bounds) > 4))
+
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the bounds on the shares of the groups, linear in the weights."""
 
@@ -308,6 +333,11 @@ class EtaRange(Constraint):
                 f"eta range is ({self.low!r}, {self.high!r}); give two finite numbers with "
                 "0 < low <= high"
             )
+
+    @property
+    def formula(self) -> str:
+        """The range of eta."""
+        return f"{self.low:g} <= eta <= {self.high:g}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return 1 <= high/eta and low/eta <= 1."""

@@ -31,9 +31,11 @@ class PrivacyCost(Defined):
     """
 
     definition = "expression"
-    shortcuts = ("__call__", "priced", "conjugate", "derivatives", "is_linear", "name")
+    shortcuts = ("formula", "__call__", "priced", "conjugate", "derivatives", "is_linear", "name")
     #: What a problem file calls it; None for a cost that files do not know.
     name: ClassVar[str | None] = None
+
+    _argument = "(eps_i)"
 
     @property
     def is_linear(self) -> bool:
@@ -77,6 +79,7 @@ class LinearCost(PrivacyCost):
     """
 
     name = "linear"
+    formula = "eps_i"
     is_linear = True
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -117,6 +120,11 @@ class PowerCost(PrivacyCost):
                 f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
                 "give a finite number >= 1"
             )
+
+    @property
+    def formula(self) -> str:
+        """The power of eps_i."""
+        return "eps_i" if self.is_linear else f"eps_i^{self.power:g}"
 
     @property
     def is_linear(self) -> bool:
@@ -160,6 +168,7 @@ class ExponentialCost(PrivacyCost):
     """
 
     name = "exponential"
+    formula = "(exp(eps_i) - 1)"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""
@@ -229,6 +238,13 @@ class TieredCost(PrivacyCost):
             raise ParameterError(
                 f"thresholds must be them in rising order, got {self.thresholds!r}"
             )
+
+    @property
+    def formula(self) -> str:
+        """The rate of the first tier, and the increase of the rate at each threshold."""
+        rises = zip(pairwise(self.slopes), self.thresholds, strict=True)
+        parts = [f"{high - low:g} (eps_i - {end:g})_+" for (low, high), end in rises]
+        return f"({' + '.join([f'{self.slopes[0]:g} eps_i', *parts])})"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return u(eps), as a sum of what each tier adds to the rate before it."""

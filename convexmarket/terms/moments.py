@@ -14,6 +14,7 @@ from scipy import sparse
 from convexmarket.arguments import aligned, as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.formula import number
 from convexmarket.terms.values import ByValue, brief, checked_matrix, checked_vector, one_or_each
 
 __all__ = ["EffectiveSize", "Moments"]
@@ -68,6 +69,11 @@ class Moments(ByValue, Constraint):
                 )
         for name, value in (("A", A), ("b", b), ("tol", tol)):
             object.__setattr__(self, name, value)
+
+    @property
+    def formula(self) -> str:
+        """The bound on each moment."""
+        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {number(self.tol, 'tol')}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``-tol <= A'a - b <= tol``, linear in the weights; equal where tol is 0.
@@ -130,6 +136,11 @@ class EffectiveSize(Constraint):
                 f"the effective size is {self.n!r}, but {n_sellers} sellers count as at most "
                 f"{n_sellers}; give a number from 1 to {n_sellers}"
             )
+
+    @property
+    def formula(self) -> str:
+        """The bound on the effective size."""
+        return f"1/||a||_2^2 >= {self.n:g}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``||a|| <= n^(-1/2)``, written for m*a, whose entries are of order one."""

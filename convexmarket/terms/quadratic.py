@@ -50,6 +50,7 @@ class QuadraticSpread(ByValue, Term):
     array([0.474, 0.359, 0.168])
     """
 
+    formula = "a'Sigma a"
     each_seller = ("Sigma", "Sigma")
     Sigma: Matrix
     _factor: sparse.csr_array = field(init=False)
