@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import cvxpy as cp
@@ -66,7 +67,8 @@ class Sellers(Shown):
         Reported cost of each seller per unit of privacy lost, in its prior's support.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
         The distribution that the sensitivities are drawn from, common knowledge: one for all, one
-        for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
+        for each seller, or one for each of the ``groups``. A frozen ``scipy.stats`` distribution
+        can replace each Prior. Required with ``sensitivities``.
     ids : sequence, length m, optional
         A distinct name for each seller; text as a ledger takes it. By default the index of the
         pandas columns given, else 0, 1, ..., m - 1.
@@ -194,7 +196,7 @@ class Sellers(Shown):
         for one, who in by_prior(priors, prior_of, np.arange(n_sellers)):
             drawn[who] = one.sample(who.size, rng)
         each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
-        return cls(drawn, each, groups=groups)
+        return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
 
     def _set(self, **values: Any) -> Self:
         for name, value in values.items():
@@ -247,6 +249,19 @@ class Sellers(Shown):
     def prior(self) -> Prior | None:
         """The one prior that all sellers share; None where there are several, or none."""
         return self.priors[0] if len(self.priors) == 1 else None
+
+    @cached_property
+    def prior_is_from_reports(self) -> bool:
+        """Whether a prior looks computed from the reports of its sellers.
+
+        That is a sample which contains every report of its two or more sellers, at least as often
+        as it was reported. A few draws from a large sample look the same. For the reports of
+        :meth:`draw` the answer is no.
+        """
+        reports = self.sensitivities
+        return reports is not None and any(
+            who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()
+        )
 
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller.

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import is_iterable
 from convexmarket.errors import SellersError
-from convexmarket.priors.base import Prior
+from convexmarket.priors.base import Prior, PriorLike, as_prior
 
 __all__ = ["PriorOrPriors", "assigned", "by_prior"]
 
 #: One prior for all, one for each seller, or one for each group.
-PriorOrPriors: TypeAlias = Prior | Iterable[Prior] | Mapping[Any, Prior]
+PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
 
 def by_prior(
@@ -68,14 +68,12 @@ def assigned(
         if len(each) != m:
             raise SellersError(f"{len(each)} priors for {m} sellers; give one for each, or one")
         named = {f"prior[{position}]": prior for position, prior in enumerate(each)}
+    made: dict[int, Prior] = {}  # each object is converted once
     for name, prior in named.items():
-        if not isinstance(prior, Prior):
-            raise SellersError(
-                f"{name} is {prior!r}, which is not a prior; give one such as Uniform(0.02, 0.10), "
-                "or Prior.from_scipy(frozen distribution); or one for each seller, or a mapping "
-                "from group to prior"
-            )
-    place = {prior: number for number, prior in enumerate(dict.fromkeys(each))}
+        if id(prior) not in made:
+            made[id(prior)] = as_prior(prior, name, SellersError)
+    priors = [made[id(prior)] for prior in each]
+    place = {prior: number for number, prior in enumerate(dict.fromkeys(priors))}
     if len(place) == 1:
         return tuple(place), None
-    return tuple(place), np.array([place[prior] for prior in each], dtype=np.intp)
+    return tuple(place), np.array([place[prior] for prior in priors], dtype=np.intp)

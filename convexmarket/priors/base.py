@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.integrate import quad
 
-from convexmarket.arguments import checked_numbers, generator_of
-from convexmarket.errors import ParameterError, PriorError
+from convexmarket.arguments import checked_numbers, generator_of, shown
+from convexmarket.errors import ConvexMarketError, ParameterError, PriorError
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
 
-__all__ = ["FloatArray", "Prior", "ScipyPrior", "as_prior", "floats"]
+__all__ = ["FloatArray", "Prior", "PriorLike", "ScipyPrior", "as_prior", "floats"]
 
 FloatArray = NDArray[np.float64]
+#: A prior, or a frozen distribution of scipy.stats (which has no public class).
+PriorLike: TypeAlias = Any
 
 #: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
 SMALLEST = float(np.finfo(np.float64).tiny)
@@ -258,6 +260,10 @@ class Prior(ABC):
         if outside.any():
             raise self._outside(reports, outside, "are not in")
 
+    def contains(self, reports: FloatArray) -> bool:
+        """Whether the prior is a sample in which all these reports occur; no, with a density."""
+        return False
+
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
         """Draw ``size`` independent sensitivities with a generator, or one of a seed.
 
@@ -405,9 +411,24 @@ class ScipyPrior(Prior):
         return f"Prior.from_scipy(scipy.stats.{name}({', '.join(texts)}))"
 
 
-def as_prior(prior: Any) -> Prior:
-    """Accept a prior, or a frozen distribution of scipy.stats as one."""
-    return prior if isinstance(prior, Prior) else ScipyPrior(prior)
+def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = PriorError) -> Prior:
+    """Return a prior, converted from a frozen distribution of scipy.stats if it is one.
+
+    Raises
+    ------
+    ConvexMarketError
+        Of the given type, with the name of the argument, if it is neither.
+    PriorError
+        If the distribution cannot be a prior; see :meth:`Prior.from_scipy`.
+    """
+    if isinstance(given, Prior):
+        return given
+    if isinstance(given, stats.rv_continuous | stats.rv_discrete) or hasattr(given, "dist"):
+        return ScipyPrior(given)
+    raise error(
+        f"{name} is {shown(given)}, which is not a prior; give one such as Uniform(0.02, 0.10), or "
+        "a frozen distribution such as scipy.stats.gamma(2, scale=0.05)"
+    )
 
 
 def _support(frozen: Any) -> tuple[float, float]:

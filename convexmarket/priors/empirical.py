@@ -103,6 +103,12 @@ class EmpiricalPrior(Prior):
         """The probability of each of them, shape (n,)."""
         return self._counts / self._below[-1]
 
+    def contains(self, reports: FloatArray) -> bool:
+        """Whether each report is in the sample, at least as often as among the reports."""
+        values, times = np.unique(reports, return_counts=True)
+        place = np.searchsorted(self._values[:-1], values)
+        return bool(np.all((self._values[place] == values) & (self._counts[place] >= times)))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the family, the distinct samples, and their counts if any repeats."""
         described: dict[str, Any] = {"family": self.family, "samples": self._values.tolist()}

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior, floats
+from convexmarket.priors.base import FloatArray, Prior, PriorLike, as_prior, floats
 from convexmarket.priors.ironing import dense_nodes
 
 __all__ = ["Mixture"]
@@ -27,7 +27,7 @@ class Mixture(Prior):
     ----------
     weights : array_like, shape (k,)
         Share of each population, positive; divided by their sum.
-    components : sequence of k Priors
+    components : sequence of k priors or frozen scipy.stats distributions
         Continuous ones, whose supports together form one interval.
 
     Raises
@@ -47,7 +47,7 @@ class Mixture(Prior):
     family = "mixture"
     example = "mixture:0.5*uniform:0,1;0.5*beta:2,5,0,2"
 
-    def __init__(self, weights: ArrayLike, components: Sequence[Prior]) -> None:
+    def __init__(self, weights: ArrayLike, components: Sequence[PriorLike]) -> None:
         shares = floats("weights", weights)
         parts = _continuous(components)
         if shares.shape != (len(parts),) or not parts:
@@ -130,16 +130,17 @@ class Mixture(Prior):
         return f"Mixture({self._weights.tolist()}, [{', '.join(map(repr, self._components))}])"
 
 
-def _continuous(components: Sequence[Prior]) -> tuple[Prior, ...]:
+def _continuous(components: Sequence[PriorLike]) -> tuple[Prior, ...]:
     """Return the components, checked to be priors with a density."""
-    parts = tuple(components) if isinstance(components, Sequence) else (components,)
-    for number, part in enumerate(parts):
-        if not isinstance(part, Prior) or part.is_step:
+    given = components if isinstance(components, Sequence) else (components,)
+    parts = [as_prior(part, f"components[{place}]") for place, part in enumerate(given)]
+    for place, part in enumerate(parts):
+        if part.is_step:
             raise PriorError(
-                f"Mixture: components[{number}] is {part!r}, which is not a prior with a density; "
-                "give priors such as Uniform(0, 1)"
+                f"components[{place}] is {part!r}, which has no density; give priors such as "
+                "Uniform(0, 1)"
             )
-    return parts
+    return tuple(parts)
 
 
 def _union(supports: list[tuple[float, float]]) -> tuple[float, float]:
