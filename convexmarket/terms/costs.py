@@ -31,7 +31,16 @@ class PrivacyCost(Defined):
     """
 
     definition = "expression"
-    shortcuts = ("formula", "__call__", "priced", "conjugate", "derivatives", "is_linear", "name")
+    shortcuts = (
+        "formula",
+        "formula_template",
+        "__call__",
+        "priced",
+        "conjugate",
+        "derivatives",
+        "is_linear",
+        "name",
+    )
     #: What a problem file calls it; None for a cost that files do not know.
     name: ClassVar[str | None] = None
 
@@ -79,7 +88,7 @@ class LinearCost(PrivacyCost):
     """
 
     name = "linear"
-    formula = "eps_i"
+    formula_template = "eps_i"
     is_linear = True
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -112,6 +121,7 @@ class PowerCost(PrivacyCost):
     """
 
     name = "power"
+    formula_template = "eps_i^{power}"
     power: float
 
     def __post_init__(self) -> None:
@@ -120,11 +130,6 @@ class PowerCost(PrivacyCost):
                 f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
                 "give a finite number >= 1"
             )
-
-    @property
-    def formula(self) -> str:
-        """The power of eps_i."""
-        return "eps_i" if self.is_linear else f"eps_i^{self.power:g}"
 
     @property
     def is_linear(self) -> bool:
@@ -168,7 +173,7 @@ class ExponentialCost(PrivacyCost):
     """
 
     name = "exponential"
-    formula = "(exp(eps_i) - 1)"
+    formula_template = "(exp(eps_i) - 1)"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""

@@ -6,10 +6,10 @@ A formula is plain text, such as ``0.1 sum_i psi_i eps_i``. LaTeX is derived fro
 from __future__ import annotations
 
 import re
+from numbers import Real
 from typing import Any, ClassVar
 
 import cvxpy as cp
-import numpy as np
 
 __all__ = ["Written", "named", "number", "times"]
 
@@ -36,13 +36,16 @@ _SAME_IN_LATEX = re.compile(
 class Written:
     """An object with a formula: ``str`` returns it, and a notebook typesets it."""
 
-    #: Follows the name of a class without a formula.
+    #: The formula, with fields in braces. Without one, the name of the class stands for it.
+    formula_template: ClassVar[str] = ""
     _argument: ClassVar[str] = ""
 
     @property
     def formula(self) -> str:
-        """The formula, one line of plain text; by default the name of the class."""
-        return named(type(self).__name__) + self._argument
+        """The formula, one line of plain text."""
+        fields = {name: number(value, f"{name[0]}_i") for name, value in vars(self).items()}
+        written = self.formula_template.format_map(fields)
+        return written or named(type(self).__name__) + self._argument
 
     def __str__(self) -> str:
         return self.formula
@@ -76,7 +79,7 @@ def number(value: Any, each: str) -> str:
         return named(value.name())
     if isinstance(value, cp.Expression):
         return named(f"({value})")
-    return each if np.ndim(value) else f"{value:g}"
+    return f"{value:g}" if isinstance(value, Real) else each
 
 
 def times(weight: Any, formula: str) -> str:

@@ -114,6 +114,8 @@ class EffectiveSize(Constraint):
     array([0.402, 0.346, 0.252])
     """
 
+    formula_template = "1/||a||_2^2 >= {n}"
+    at_most_all = ("n", "the effective size")
     n: float
 
     def __post_init__(self) -> None:
@@ -122,25 +124,6 @@ class EffectiveSize(Constraint):
                 "the effective size must be a finite number >= 1, such as half the number of "
                 f"sellers, got {self.n!r}"
             )
-
-    def check(self, n_sellers: int) -> None:
-        """Check that there are so many sellers.
-
-        Raises
-        ------
-        ParameterError
-            If the effective size exceeds the number of sellers.
-        """
-        if self.n > n_sellers:
-            raise ParameterError(
-                f"the effective size is {self.n!r}, but {n_sellers} sellers count as at most "
-                f"{n_sellers}; give a number from 1 to {n_sellers}"
-            )
-
-    @property
-    def formula(self) -> str:
-        """The bound on the effective size."""
-        return f"1/||a||_2^2 >= {self.n:g}"
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``||a|| <= n^(-1/2)``, written for m*a, whose entries are of order one."""

@@ -156,7 +156,7 @@ class SquaredSpread(Term):
     array([0.474, 0.359, 0.168])
     """
 
-    formula = "||a||_2^2"
+    formula_template = "||a||_2^2"
     separable = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -261,7 +261,7 @@ class Noise(Term):
     4 4.472
     """
 
-    formula = "1/eta"
+    formula_template = "1/eta"
     is_noise = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -289,7 +289,7 @@ class SquaredNoise(Term):
     2.153
     """
 
-    formula = "1/eta^2"
+    formula_template = "1/eta^2"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta^2."""
@@ -317,7 +317,7 @@ class Losses(Term):
     array([0.37 , 0.422, 0.208])
     """
 
-    formula = "sum_i l_i a_i"
+    formula_template = "sum_i l_i a_i"
     each_seller = ("values", "losses")
     values: Floats
 

@@ -99,7 +99,7 @@ class Fairness(ByValue, Term):
     array([0.36 , 0.307, 0.333])
     """
 
-    formula = "max_g mean_{i in g} eps_i"
+    formula_template = "max_g mean_{{i in g}} eps_i"
     each_seller = ("groups", "groups")
     kind: Rule
     groups: Groups
@@ -154,6 +154,7 @@ class RobustCosts(ByValue, Term):
 
     pays = True
     each_seller = ("radius", "radius")
+    at_most_all = ("budget", "budget")
 
     kind: Kind
     radius: float | Floats
@@ -173,21 +174,6 @@ class RobustCosts(ByValue, Term):
             raise ParameterError(
                 f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "
                 'out, or give the kind "budget"'
-            )
-
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one radius, or one for each seller, and no more off than sellers.
-
-        Raises
-        ------
-        ParameterError
-            If the number of radii is not that of the sellers, or the budget exceeds it.
-        """
-        super().check(n_sellers)
-        if self.budget is not None and self.budget > n_sellers:
-            raise ParameterError(
-                f"budget is {self.budget!r}, but there are {n_sellers} sellers; give at most "
-                f"{n_sellers}, at which it is the box"
             )
 
     @property

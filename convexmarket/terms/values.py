@@ -37,24 +37,14 @@ _SUM_ERROR = 1e-6
 class ByValue:
     """Equality and hash by the values of the fields, which may be arrays."""
 
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(_hashable(getattr(self, field.name)) for field in fields(self) if field.init)
+
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(
-            _same(getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
-            if field.init
-        )
+        return type(other) is type(self) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        values = (getattr(self, field.name) for field in fields(self) if field.init)
-        return hash((type(self), *map(_hashable, values)))
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, cp.Parameter) or isinstance(other, cp.Parameter):
-        return one is other
-    if _is_sparse(one) and _is_sparse(other):
-        return one.shape == other.shape and (one != other).nnz == 0
-    return not (_is_sparse(one) or _is_sparse(other)) and np.array_equal(one, other)
+        return hash((type(self), self._key()))
 
 
 def _hashable(value: Any) -> Any:
@@ -64,7 +54,9 @@ def _hashable(value: Any) -> Any:
         return id(value)
     if isinstance(value, Mapping):
         return frozenset(value.items())
-    return value.shape if _is_sparse(value) else value
+    if _is_sparse(value):
+        return value.shape, *zip(*map(np.ndarray.tolist, sparse.find(value)), strict=True)
+    return value
 
 
 def _is_sparse(value: Any) -> bool:
@@ -105,20 +97,9 @@ def one_or_each(
     each: str = "seller",
     parameter: bool = False,
 ) -> float | Floats:
-    """Return a positive number, or one nonnegative number for each seller, read-only.
+    """Return a positive number, or one nonnegative number for ``each`` seller, read-only.
 
-    Parameters
-    ----------
-    name : str
-    value : object
-    example : str
-        A number that would do.
-    zero : bool
-        Whether a number for all may be zero too.
-    each : str
-        What a vector has an entry for.
-    parameter : bool
-        Whether a cvxpy.Parameter may stand for it.
+    With ``zero``, a number for all may be zero; with ``parameter``, it may be a cvxpy.Parameter.
     """
     if parameter and isinstance(value, cp.Parameter):
         if value.ndim > 1 or not value.is_nonneg():
