@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float, numbers_of, shown
+from convexmarket.arguments import as_float, is_number, label_array, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -64,7 +63,7 @@ def _is_sparse(value: Any) -> bool:
 
 
 def brief(values: Any) -> str:
-    """Return one number, the range of many, or the name of a parameter, for a repr."""
+    """Write a number, the range of a vector or the name of a parameter, for a repr."""
     if isinstance(values, cp.Parameter):
         return f"parameter {values.name()!r}"
     if not isinstance(values, np.ndarray):
@@ -73,7 +72,7 @@ def brief(values: Any) -> str:
 
 
 def check_length(name: str, values: Any, n_sellers: int) -> None:
-    """Refuse a vector, or a matrix, that does not have one entry, or row, for each seller."""
+    """Check that a vector or matrix has one entry or row for each seller."""
     shape = getattr(values, "shape", ())
     if shape and shape[0] != n_sellers:
         what = "rows" if len(shape) == 2 else "entries"
@@ -83,7 +82,7 @@ def check_length(name: str, values: Any, n_sellers: int) -> None:
 
 
 def _floats(value: Any) -> Floats:
-    """Return an array; one without dimensions, and so of no use, where it is not of numbers."""
+    """Convert to an array of floats; to one NaN if an entry is not a number."""
     found = numbers_of(value)
     return np.array(np.nan if found is None else found)
 
@@ -108,18 +107,15 @@ def one_or_each(
                 f"each {each}"
             )
         return value  # type: ignore[return-value]
-    if isinstance(value, Real) and not isinstance(value, bool):
+    wanted = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}"
+    if is_number(value):
         if not (0 < as_float(value) < np.inf or (zero and value == 0)):
-            least = ">= 0" if zero else "> 0"
-            raise ParameterError(
-                f"{name} must be a finite number {least}, such as {example}, got {value!r}"
-            )
-        return value  # type: ignore[return-value]
+            raise ParameterError(f"{name} must be {wanted}, got {value!r}")
+        return value
     array = _floats(value)
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(
-            f"{name} must be a finite number {'>= 0' if zero else '> 0'}, such as {example}, or a "
-            f"vector with one for each {each}, got {value!r}"
+            f"{name} must be {wanted}, or a vector with one for each {each}, got {value!r}"
         )
     good = (array >= 0) & (array < np.inf)
     if not good.all():
@@ -176,11 +172,7 @@ def checked_reference(value: Any, *, positive: bool = False) -> Floats | None:
 
 def checked_groups(value: Any) -> tuple[NDArray[Any], Sequence[Any]]:
     """Return the group of each seller, read-only, and the groups in the order they appear."""
-    try:
-        groups = np.array(value)
-    except ValueError:  # lists of several lengths
-        groups = np.empty((0, 0))
+    groups = label_array(value)
     if groups.ndim != 1 or groups.size == 0:
         raise ParameterError("groups must name the group of each seller: a column or a list")
-    groups.flags.writeable = False
     return groups, list(dict.fromkeys(groups.tolist()))
