@@ -309,7 +309,7 @@ class Sellers(Shown):
         Raises
         ------
         SellersError
-            If the virtual cost is negative or not a number.
+            If the virtual cost is negative or NaN.
         """
         if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")

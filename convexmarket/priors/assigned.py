@@ -1,4 +1,4 @@
-"""Which seller has which prior: one for all, one for each, or one for each group."""
+"""Assignment of priors to sellers: one for all, one for each, or one for each group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorL
 def by_prior(
     priors: tuple[Prior, ...], prior_of: NDArray[np.intp] | None, positions: NDArray[np.intp]
 ) -> list[tuple[Prior, NDArray[np.intp]]]:
-    """Return the priors of some sellers, each with its sellers' places among ``positions``."""
+    """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
     if prior_of is None:
         return [(prior, np.arange(positions.size)) for prior in priors]
     own = prior_of[positions]
@@ -34,12 +34,12 @@ def by_prior(
 def assigned(
     given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
 ) -> tuple[tuple[Prior, ...], NDArray[np.intp] | None]:
-    """Return the distinct priors, and each seller's place among them if there are several.
+    """Return the distinct priors, and the place of each seller's prior if there are several.
 
     Raises
     ------
     SellersError
-        If a seller has no prior, or what is given is not one.
+        If a seller has no prior, or an object is not a prior.
     """
     if given is None:
         raise SellersError(

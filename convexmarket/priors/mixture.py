@@ -18,10 +18,9 @@ __all__ = ["Mixture"]
 
 
 class Mixture(Prior):
-    """Sellers from several populations, who cannot be told apart.
+    """The prior of sellers from several populations, whose population is not observed.
 
-    Where they can (a group that everybody sees), give each group its own prior instead. With two
-    humps psi falls between them and is ironed.
+    If it is observed, give each group a prior instead. Between two modes psi falls and is ironed.
 
     Parameters
     ----------
@@ -62,7 +61,7 @@ class Mixture(Prior):
                 f"Mixture: weights[{first}] = {shares[first]}; give finite numbers > 0"
             )
         whole = shares.sum()
-        # Shares that sum to one stay as they are, so that what to_dict says gives the same prior.
+        # Shares that sum to one are not divided: to_dict then describes the same prior.
         self._weights = shares if abs(whole - 1.0) < 1e-12 else shares / whole
         self._components = parts
         self.support = _union([part.support for part in parts])
@@ -77,11 +76,11 @@ class Mixture(Prior):
         return logsumexp(logarithms, axis=0, b=weights)
 
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Compute F(c), the average of those of the components; same shape as ``c``."""
+        """Compute F(c), the average over the components; same shape as ``c``."""
         return np.minimum(self._average([part.cdf(c) for part in self._components]), 1.0)
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Compute the density f(c), the average of those of the components."""
+        """Compute the density f(c), the average over the components."""
         return self._average([part.pdf(c) for part in self._components])
 
     def _log_cdf(self, c: FloatArray) -> FloatArray:
@@ -131,7 +130,7 @@ class Mixture(Prior):
 
 
 def _continuous(components: Sequence[PriorLike]) -> tuple[Prior, ...]:
-    """Return the components, checked to be priors with a density."""
+    """Check that the components are priors with a density."""
     given = components if isinstance(components, Sequence) else (components,)
     parts = [as_prior(part, f"components[{place}]") for place, part in enumerate(given)]
     for place, part in enumerate(parts):
@@ -144,7 +143,7 @@ def _continuous(components: Sequence[PriorLike]) -> tuple[Prior, ...]:
 
 
 def _union(supports: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return the interval that supports make up together, or say where they leave a gap."""
+    """Return the union of supports, which must be one interval."""
     ordered = sorted(supports)
     low, reach = ordered[0]
     for bottom, top in ordered[1:]:
