@@ -15,6 +15,7 @@ from convexmarket.arguments import as_float, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form
+from convexmarket.terms.formula import named
 from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
@@ -49,7 +50,7 @@ class Cap(ByValue, Constraint):
     """
 
     separable = True
-    bounds_each = True
+    formula_template = "a_i <= {k}/m"
     each_seller = ("k", "cap")
     k: float | Floats
 
@@ -94,25 +95,15 @@ class MaxEpsilon(ByValue, Constraint):
     array([1.5  , 1.311, 0.601])
     """
 
-    bounds_each = True
+    formula_template = "eps_i <= {epsilon}"
     each_seller = ("epsilon", "the largest epsilon")
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
         given = one_or_each("the largest epsilon", self.epsilon, "1.0", parameter=True)
-        object.__setattr__(self, "epsilon", given)
-
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one bound, or one for each seller, and that a seller may sell.
-
-        Raises
-        ------
-        ParameterError
-            If the number of bounds is not that of the sellers, or every bound is 0.
-        """
-        super().check(n_sellers)
-        if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
+        if not isinstance(given, cp.Parameter) and np.max(given) == 0:
             raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
+        object.__setattr__(self, "epsilon", given)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""
@@ -178,14 +169,12 @@ class Budget(Constraint):
     2.0
     """
 
+    formula_template = "sum_i psi_i eps_i <= {amount}"
     reports = "budget"
     amount: Number
 
     def __repr__(self) -> str:
-        amount = self.amount
-        if isinstance(amount, cp.Parameter):
-            return f"Budget(parameter {amount.name()!r})"
-        return f"Budget({amount!r})"
+        return f"Budget({brief(self.amount)})"
 
     def __post_init__(self) -> None:
         if isinstance(self.amount, cp.Parameter):
@@ -262,6 +251,15 @@ class GroupShare(ByValue, Constraint):
             )
         object.__setattr__(self, "groups", groups)
 
+    @property
+    def formula(self) -> str:
+        """The bounds on the shares; at most four are written."""
+        lower = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
+        upper = [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
+        equal = ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
+        bounds = lower + upper + equal
+        return ", ".join(bounds[:4] + ["..."] * (len(bounds) > 4))
+
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the bounds on the shares of the groups, linear in the weights."""
 
@@ -271,7 +269,7 @@ class GroupShare(ByValue, Constraint):
         found: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
         found += [share(g) <= high for g, high in self.at_most.items()]
         if self.equal:
-            known = list(dict.fromkeys(self.groups.tolist()))
+            known = checked_groups(self.groups)[1]
             found += [share(g) == 1.0 / len(known) for g in known[1:]]
         return found
 
@@ -299,6 +297,7 @@ class EtaRange(Constraint):
     ('eta_high',)
     """
 
+    formula_template = "{low} <= eta <= {high}"
     low: float
     high: float
 

@@ -31,9 +31,20 @@ class PrivacyCost(Defined):
     """
 
     definition = "expression"
-    shortcuts = ("__call__", "priced", "conjugate", "derivatives", "is_linear", "name")
+    shortcuts = (
+        "formula",
+        "formula_template",
+        "__call__",
+        "priced",
+        "conjugate",
+        "derivatives",
+        "is_linear",
+        "name",
+    )
     #: What a problem file calls it; None for a cost that files do not know.
     name: ClassVar[str | None] = None
+
+    _argument = "(eps_i)"
 
     @property
     def is_linear(self) -> bool:
@@ -77,6 +88,7 @@ class LinearCost(PrivacyCost):
     """
 
     name = "linear"
+    formula_template = "eps_i"
     is_linear = True
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
@@ -109,6 +121,7 @@ class PowerCost(PrivacyCost):
     """
 
     name = "power"
+    formula_template = "eps_i^{power}"
     power: float
 
     def __post_init__(self) -> None:
@@ -160,6 +173,7 @@ class ExponentialCost(PrivacyCost):
     """
 
     name = "exponential"
+    formula_template = "(exp(eps_i) - 1)"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""
@@ -229,6 +243,13 @@ class TieredCost(PrivacyCost):
             raise ParameterError(
                 f"thresholds must be them in rising order, got {self.thresholds!r}"
             )
+
+    @property
+    def formula(self) -> str:
+        """The rate of the first tier, and the increase of the rate at each threshold."""
+        rises = zip(pairwise(self.slopes), self.thresholds, strict=True)
+        parts = [f"{high - low:g} (eps_i - {end:g})_+" for (low, high), end in rises]
+        return f"({' + '.join([f'{self.slopes[0]:g} eps_i', *parts])})"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return u(eps), as a sum of what each tier adds to the rate before it."""

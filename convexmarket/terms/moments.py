@@ -14,6 +14,7 @@ from scipy import sparse
 from convexmarket.arguments import aligned, as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.formula import number
 from convexmarket.terms.values import ByValue, brief, checked_matrix, checked_vector, one_or_each
 
 __all__ = ["EffectiveSize", "Moments"]
@@ -69,6 +70,11 @@ class Moments(ByValue, Constraint):
         for name, value in (("A", A), ("b", b), ("tol", tol)):
             object.__setattr__(self, name, value)
 
+    @property
+    def formula(self) -> str:
+        """The bound on each moment."""
+        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {number(self.tol, 'tol')}"
+
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return ``-tol <= A'a - b <= tol``, linear in the weights; equal where tol is 0.
 
@@ -108,6 +114,8 @@ class EffectiveSize(Constraint):
     array([0.402, 0.346, 0.252])
     """
 
+    formula_template = "1/||a||_2^2 >= {n}"
+    at_most_all = ("n", "the effective size")
     n: float
 
     def __post_init__(self) -> None:
@@ -115,20 +123,6 @@ class EffectiveSize(Constraint):
             raise ParameterError(
                 "the effective size must be a finite number >= 1, such as half the number of "
                 f"sellers, got {self.n!r}"
-            )
-
-    def check(self, n_sellers: int) -> None:
-        """Check that there are so many sellers.
-
-        Raises
-        ------
-        ParameterError
-            If the effective size exceeds the number of sellers.
-        """
-        if self.n > n_sellers:
-            raise ParameterError(
-                f"the effective size is {self.n!r}, but {n_sellers} sellers count as at most "
-                f"{n_sellers}; give a number from 1 to {n_sellers}"
             )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:

@@ -74,6 +74,11 @@ class Spread(ByValue, Term):
         object.__setattr__(self, "reference", checked_reference(self.reference))
 
     @property
+    def formula(self) -> str:
+        """The norm of the weights, or of their distance from the reference q."""
+        return f"||{'a' if self.reference is None else 'a - q'}||_{self.p:g}"
+
+    @property
     def is_euclidean(self) -> bool:
         """Whether it is ||a||, the norm of the papers, and not another or about a reference."""
         return self.p == 2 and self.reference is None
@@ -151,6 +156,7 @@ class SquaredSpread(Term):
     array([0.474, 0.359, 0.168])
     """
 
+    formula_template = "||a||_2^2"
     separable = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -213,6 +219,11 @@ class NegativeEntropy(ByValue, Term):
         target = checked_reference(self.reference, positive=True)
         object.__setattr__(self, "reference", target)
 
+    @property
+    def formula(self) -> str:
+        """The negative entropy, or the divergence from the reference q."""
+        return f"sum_i a_i log {'a_i' if self.reference is None else '(a_i/q_i)'}"
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
         if self.reference is None:
@@ -250,6 +261,7 @@ class Noise(Term):
     4 4.472
     """
 
+    formula_template = "1/eta"
     is_noise = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -277,6 +289,8 @@ class SquaredNoise(Term):
     2.153
     """
 
+    formula_template = "1/eta^2"
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta^2."""
         return cp.square(quantities.inverse_eta)
@@ -303,6 +317,7 @@ class Losses(Term):
     array([0.37 , 0.422, 0.208])
     """
 
+    formula_template = "sum_i l_i a_i"
     each_seller = ("values", "losses")
     values: Floats
 
@@ -351,6 +366,11 @@ class Payments(Term):
                 "privacy_cost must be LinearCost(), PowerCost(2), ExponentialCost() or your own "
                 f"PrivacyCost, got {self.privacy_cost!r}"
             )
+
+    @property
+    def formula(self) -> str:
+        """The expected payments, with the formula of the privacy cost."""
+        return f"sum_i psi_i {self.privacy_cost.formula}"
 
     @property
     def is_linear(self) -> bool:

@@ -13,6 +13,7 @@ from scipy import sparse
 from convexmarket.arguments import as_float, check_choice
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
+from convexmarket.terms.formula import number
 from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
@@ -61,6 +62,11 @@ class CVaR(Term):
         if self.of == "eps":
             object.__setattr__(self, "of", "epsilon")
 
+    @property
+    def formula(self) -> str:
+        """The risk measure with its level."""
+        return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the mean of the k largest, k = (1 - level)*m, which need not be an integer."""
         risk = quantities.epsilon
@@ -93,6 +99,7 @@ class Fairness(ByValue, Term):
     array([0.36 , 0.307, 0.333])
     """
 
+    formula_template = "max_g mean_{{i in g}} eps_i"
     each_seller = ("groups", "groups")
     kind: Rule
     groups: Groups
@@ -147,6 +154,7 @@ class RobustCosts(ByValue, Term):
 
     pays = True
     each_seller = ("radius", "radius")
+    at_most_all = ("budget", "budget")
 
     kind: Kind
     radius: float | Floats
@@ -168,20 +176,15 @@ class RobustCosts(ByValue, Term):
                 'out, or give the kind "budget"'
             )
 
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one radius, or one for each seller, and no more off than sellers.
-
-        Raises
-        ------
-        ParameterError
-            If the number of radii is not that of the sellers, or the budget exceeds it.
-        """
-        super().check(n_sellers)
-        if self.budget is not None and self.budget > n_sellers:
-            raise ParameterError(
-                f"budget is {self.budget!r}, but there are {n_sellers} sellers; give at most "
-                f"{n_sellers}, at which it is the box"
-            )
+    @property
+    def formula(self) -> str:
+        """The largest payments over the virtual costs in the set."""
+        r = number(self.radius, "r_i")
+        if self.kind == "box":
+            return f"sum_i (1 + {r}) psi_i eps_i"
+        worst = "|| " if self.kind == "ellipsoid" else f"largest_{self.budget:g} ("
+        close = " ||_2" if self.kind == "ellipsoid" else ")"
+        return f"(sum_i psi_i eps_i + {worst}{r} psi_i eps_i{close})"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the payments and what the worst costs add to them."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC
 from typing import Any, ClassVar
 
+from convexmarket.terms.formula import Written
+
 __all__ = ["Defined"]
 
 
-class Defined(ABC):
+class Defined(Written, ABC):
     """Something that one method defines; what else it knows of itself are shortcuts to that.
 
     A subclass that overrides the definition and inherits a shortcut would be taken for its parent.
