@@ -33,6 +33,7 @@ from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.solvers import run_solver
+from convexmarket.allocation.views import numbers
 from convexmarket.arguments import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
@@ -49,8 +50,8 @@ Floats = NDArray[np.float64]
 
 #: Descents, each followed by a bound; what they may learn of infeasible eta; steps of each.
 _ROUNDS, _LESSONS, _STEPS = 4, 20, 25
-#: Exceeding a limit costs this many times the objective for all of it; proofs cost more still.
-_PENALTY, _PROOF = 100.0, 1e4
+#: Exceeding a limit costs this many times the objective for all of it.
+_PENALTY = 100.0
 #: Sold stays below linear bounds on eta by this; next to one, its multiplier may be positive.
 _WITHIN, _NEXT = 1e-7, 1e-5
 #: An excess up to this, relatively, is a solver's error.
@@ -274,11 +275,11 @@ class _Buyers:
         sold = cp.multiply(share[able], cp.sum([part.epsilon for part in self.parts])[able])
         self._shared, self._share = sold <= 1 + self._excess, share
         costs = [part.scale / self.scale * part.objective.expr for part in self.parts]
-        fine = self._penalty * (self.limit[able] / self.limit.sum()) @ self._excess
-        self.joint = cp.Problem(
-            cp.Minimize(cp.sum(cp.hstack(costs)) + fine),
-            [*(item for part in self.parts for item in part.constraints), self._shared],
-        )
+        items = [*(item for part in self.parts for item in part.constraints), self._shared]
+        over = self.limit[able] @ self._excess
+        fine = self._penalty * (over / self.limit.sum())
+        self.joint = cp.Problem(cp.Minimize(cp.sum(cp.hstack(costs)) + fine), items)
+        self.least = cp.Problem(cp.Minimize(over), items)
 
     def alone(
         self, prices: Floats, starts: Iterable[float | None], gap: float
@@ -306,50 +307,57 @@ class _Buyers:
         """Return the best purchases at given eta; raise _Lesson where there are none."""
         for part, eta in zip(self.parts, etas, strict=True):
             part.eta = float(eta)
-        for penalty in (self._penalty.value, self._penalty.value * _PROOF):
-            self._run(etas, penalty)
-            y = self._share.copy()
-            y[y > 0] *= np.maximum(np.asarray(self._shared.dual_value), 0.0)
-            raw = [part.weights for part in self.parts]
-            self.charge.value = self.scale * y
-            cuts = [
-                conic.linearizer.cut(weights, eta, *part.proof(self.scale))
-                for conic, part, weights, eta in zip(
-                    self.conics, self.parts, raw, etas, strict=True
-                )
-            ]
-            slopes = [
-                (cut(eta * (1 + _STEP)) - cut(eta * (1 - _STEP))) / (2 * _STEP * eta)
-                for cut, eta in zip(cuts, etas, strict=True)
-            ]
-            excess = np.asarray(self._excess.value)
-            if np.max(excess) <= _SOLVER_ERROR:
-                break
-        else:
-            unit = self.limit.sum() / penalty
-            g, over = np.array(slopes) * unit / self.scale, float(self.limit[self.limit > 0] @ excess)
-            self.bounds.append((g, float(g @ etas) - over - _WITHIN * self.limit.sum(), y * unit))
-            raise _Lesson
-        value = self.scale * float(self.joint.value)
-        self.charge.value = np.zeros(self.limit.size)
-        weights = [
-            conic.mended(each, eta) for conic, each, eta in zip(self.conics, raw, etas, strict=True)
+        self._run(self.joint, etas)
+        if np.max(self._excess.value) > _SOLVER_ERROR:
+            self._learn(etas)
+            self._penalty.value *= _PENALTY
+            self._run(self.joint, etas)
+        prices, value = self.scale * self._prices(), self.scale * float(self.joint.value)
+        raw = [part.weights for part in self.parts]
+        self.charge.value = prices
+        each = list(zip(self.conics, self.parts, raw, etas, strict=True))
+        cuts = [conic.linearizer.cut(a, eta, *part.proof(self.scale)) for conic, part, a, eta in each]
+        slopes = [
+            (cut(eta * (1 + _STEP)) - cut(eta * (1 - _STEP))) / (2 * _STEP * eta)
+            for cut, eta in zip(cuts, etas, strict=True)
         ]
-        sold = self._share * np.sum([e * w for e, w in zip(etas, weights, strict=True)], axis=0)
-        near = etas / max(1.0, float(np.max(sold)))
-        views = [conic.view for conic in self.conics]
+        self.charge.value = np.zeros(self.limit.size)
+        weights = [conic.mended(a, eta) for conic, _, a, eta in each]
+        near = etas / max(1.0, np.max(np.transpose(weights) @ etas * self._share))
         objective, scale = (
-            sum(of(each, eta) for of, each, eta in zip(ways, weights, near, strict=True))
-            for ways in ([view.value for view in views], [view.size for view in views])
+            sum(evaluate(a, eta) for evaluate, a, eta in zip(ways, weights, near, strict=True))
+            for ways in zip(*((c.view.value, c.view.size) for c in self.conics), strict=True)
         )
-        prices = [cut.price for cut in cuts]
-        return _Point(near, weights, objective, scale, value, np.array(slopes), self.scale * y, prices)
+        levels = [cut.price for cut in cuts]
+        return _Point(near, weights, objective, scale, value, np.array(slopes), prices, levels)
 
-    def _run(self, etas: Floats, penalty: float) -> None:
-        self._penalty.value = penalty
+    def _prices(self) -> Floats:
+        prices = self._share.copy()
+        prices[prices > 0] *= np.maximum(np.asarray(self._shared.dual_value), 0.0)
+        return prices
+
+    def _learn(self, etas: Floats) -> None:
+        """Note a linear bound on the eta by the multipliers of the least excess, if there is one."""
+        self._run(self.least, etas)
+        over, prices = float(self.least.value), self._prices()
+        if over <= _SOLVER_ERROR * self.limit.min(where=self.limit > 0, initial=np.inf):
+            return
+        slopes = []
+        for conic, part, eta in zip(self.conics, self.parts, etas, strict=True):
+            weights, ends = part.weights, []
+            for step in (_STEP, -_STEP):
+                conic.view.place(weights, eta * (1 + step))
+                pairs = zip(conic.view.flat_constraints(), part.proof(1.0)[0], strict=True)
+                ends.append(sum(np.sum(y * numbers(h.expr)) for h, y in pairs if y is not None))
+            slopes.append(prices @ weights + (ends[0] - ends[1]) / (2 * _STEP * eta))
+        g = np.array(slopes)
+        self.bounds.append((g, float(g @ etas) - over - _WITHIN * self.limit.sum(), prices))
+        raise _Lesson
+
+    def _run(self, problem: cp.Problem, etas: Floats) -> None:
         self.charge.value = np.zeros(self.limit.size)
         first = self.conics[0]
-        status = run_solver(self.joint, first.solver, first.options)
+        status = run_solver(problem, first.solver, first.options)
         self.n_solves += 1
         if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             return
@@ -369,7 +377,10 @@ class _Buyers:
         size = np.abs(rows) @ unit
         return {
             "bounds": [
-                (max(r.low / u, 1 / _FAR), min(r.high / u, _FAR))
+                (
+                    max(r.low * (1 + _WITHIN * bool(r.proofs)) / u, 1 / _FAR),
+                    min(r.high * (1 - _WITHIN * bool(r.proofs)) / u, _FAR),
+                )
                 for r, u in zip(self.ranges, unit, strict=True)
             ],
             "constraints": LinearConstraint(rows * unit / size[:, None], ub=ends / size),
