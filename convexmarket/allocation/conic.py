@@ -80,6 +80,7 @@ class LeastViolation:
         m, n = view.active.size, view.scaled_weights.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
         self._items: list[list[cp.Constraint]] = []
+        self.n_solves = 0
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
             room = self._unit * worst if view.bounds_epsilon(item) else worst
@@ -100,6 +101,7 @@ class LeastViolation:
 
     def _solve(self, eta: float, room: bool) -> Floats | None:
         """Solve for the most room, or for the least violation; None where the solver fails."""
+        self.n_solves += 1
         self._eta.value = eta
         self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
         if run_solver(self._problem, self.solver) not in _SOLVED:

@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import LinearConstraint, minimize, nnls
+from scipy.optimize import LinearConstraint, OptimizeResult, minimize, nnls
 
 from convexmarket.allocation.conic import Conic
-from convexmarket.allocation.eta_search import Range, check_gap, search_eta
+from convexmarket.allocation.eta_search import check_gap, search_eta
 from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
@@ -52,8 +52,8 @@ Floats = NDArray[np.float64]
 _ROUNDS, _LESSONS, _STEPS = 4, 20, 25
 #: Exceeding a limit costs this many times the objective for all of it.
 _PENALTY = 100.0
-#: Sold stays below linear bounds on eta by this; next to one, its multiplier may be positive.
-_WITHIN, _NEXT = 1e-7, 1e-5
+#: Distance from bounds on eta, where multipliers are not unique: in descents, and at the end.
+_MARGIN, _WITHIN = 1e-4, 1e-7
 #: An excess up to this, relatively, is a solver's error.
 _SOLVER_ERROR = 1e-5
 #: Slopes are differences of cuts over this step; gap of the first look; solves of a search.
@@ -160,17 +160,16 @@ def allocate_together(
     check_gap(gap)
     buyers = _Buyers(markets, _shared_limit(markets, constraints), solver, solver_options)
     etas, bound, prices = buyers.first, -np.inf, np.zeros(0)
-    best: _Point | None = None
+    best, open_gap = None, np.inf
     for _ in range(_ROUNDS):
-        point = buyers.descend(etas)
+        point, asked = buyers.descend(etas)
         best = point if best is None else min(best, point, key=lambda each: each.objective)
-        asked = buyers.prices(point)
         found = buyers.alone(asked, point.etas, gap / 4)
-        etas, proven = np.array([each[1] for each in found]), sum(each[2] for each in found)
-        bound, prices = max(
-            (bound, prices), (proven - float(asked @ buyers.limit), asked), key=lambda each: each[0]
-        )
-        if best.objective - bound <= gap * best.scale:
+        etas = np.array([eta for _, eta, _ in found])
+        proven = sum(least for _, _, least in found) - float(asked @ buyers.limit)
+        bound, prices = max((bound, prices), (proven, asked), key=lambda each: each[0])
+        before, open_gap = open_gap, best.objective - bound
+        if open_gap <= gap * best.scale or open_gap > before - gap * best.scale:
             break
     assert best is not None
     seconds = time.perf_counter() - began
@@ -179,7 +178,7 @@ def allocate_together(
         objective=best.objective,
         lower_bound=min(bound, best.objective),
         prices=prices,
-        n_solves=buyers.n_solves,
+        n_solves=buyers.n_solves + sum(conic.violation.n_solves for conic in buyers.conics),
         seconds=seconds,
         scale=best.scale,
     )
@@ -232,7 +231,7 @@ class _Point(NamedTuple):
     multipliers: list[float]
 
 
-class _Lesson(Exception):
+class _InfeasibleError(Exception):
     """The eta are infeasible, and why has been noted."""
 
 
@@ -249,16 +248,23 @@ class _Buyers:
         self.limit, self.n_solves = limit, 0
         self.charge = cp.Parameter(limit.size, nonneg=True, value=np.zeros(limit.size))
         kept, shared = {id(self.charge): self.charge}, MaxEpsilon(limit)
-        bounded = [Market(each.sellers, each.objective, [*each.constraints, shared]) for each in markets]
+        bounded = [
+            Market(each.sellers, each.objective, [*each.constraints, shared]) for each in markets
+        ]
         self.forms = [market.form for market in bounded]
         self.conics = [
-            Conic(Market(b.sellers, b.objective + _Charge(self.charge), b.constraints), solver, options, kept)
+            Conic(
+                Market(b.sellers, b.objective + _Charge(self.charge), b.constraints),
+                solver,
+                options,
+                kept,
+            )
             for b in bounded
         ]
         total = float(limit.sum())
-        self.ranges = [Range(form.eta_low, min(form.eta_high, total)) for form in self.forms]
+        self.ranges = [(form.eta_low, min(form.eta_high, total)) for form in self.forms]
         # Linear bounds on the eta, g'eta <= d, with the prices that prove them.
-        self.bounds = [(np.ones(len(markets)), total * (1 - _WITHIN), np.ones(limit.size))]
+        self.bounds = [(np.ones(len(markets)), total, np.ones(limit.size))]
         found = self.alone(np.zeros(limit.size), [None] * len(markets), _COARSE)
         self.first = np.array([eta for _, eta, _ in found])
         views = zip(self.conics, found, strict=True)
@@ -288,7 +294,9 @@ class _Buyers:
         found = []
         for form, conic, start in zip(self.forms, self.conics, starts, strict=True):
             gamma = form.gamma or 1.0
-            costs = np.where(np.isinf(form.virtual_costs), np.inf, form.gamma / gamma * form.virtual_costs)
+            costs = np.where(
+                np.isinf(form.virtual_costs), np.inf, form.gamma / gamma * form.virtual_costs
+            )
             charged = replace(form, gamma=gamma, virtual_costs=costs + prices / gamma)
             if projectable := ProjectableForm.of(charged):
                 runner = Projections(projectable[0])
@@ -304,19 +312,21 @@ class _Buyers:
         return found
 
     def solve(self, etas: Floats) -> _Point:
-        """Return the best purchases at given eta; raise _Lesson where there are none."""
+        """Return the best purchases at given eta; raise _InfeasibleError where there are none."""
         for part, eta in zip(self.parts, etas, strict=True):
             part.eta = float(eta)
         self._run(self.joint, etas)
-        if np.max(self._excess.value) > _SOLVER_ERROR:
+        if np.max(numbers(self._excess)) > _SOLVER_ERROR:
             self._learn(etas)
-            self._penalty.value *= _PENALTY
+            self._penalty.value = _PENALTY * numbers(self._penalty)
             self._run(self.joint, etas)
         prices, value = self.scale * self._prices(), self.scale * float(self.joint.value)
         raw = [part.weights for part in self.parts]
         self.charge.value = prices
         each = list(zip(self.conics, self.parts, raw, etas, strict=True))
-        cuts = [conic.linearizer.cut(a, eta, *part.proof(self.scale)) for conic, part, a, eta in each]
+        cuts = [
+            conic.linearizer.cut(a, eta, *part.proof(self.scale)) for conic, part, a, eta in each
+        ]
         slopes = [
             (cut(eta * (1 + _STEP)) - cut(eta * (1 - _STEP))) / (2 * _STEP * eta)
             for cut, eta in zip(cuts, etas, strict=True)
@@ -337,7 +347,7 @@ class _Buyers:
         return prices
 
     def _learn(self, etas: Floats) -> None:
-        """Note a linear bound on the eta by the multipliers of the least excess, if there is one."""
+        """Note a linear bound on the eta by the multipliers of the least excess."""
         self._run(self.least, etas)
         over, prices = float(self.least.value), self._prices()
         if over <= _SOLVER_ERROR * self.limit.min(where=self.limit > 0, initial=np.inf):
@@ -351,83 +361,107 @@ class _Buyers:
                 ends.append(sum(np.sum(y * numbers(h.expr)) for h, y in pairs if y is not None))
             slopes.append(prices @ weights + (ends[0] - ends[1]) / (2 * _STEP * eta))
         g = np.array(slopes)
-        self.bounds.append((g, float(g @ etas) - over - _WITHIN * self.limit.sum(), prices))
-        raise _Lesson
+        self.bounds.append((g, float(g @ etas) - over, prices))
+        raise _InfeasibleError
 
     def _run(self, problem: cp.Problem, etas: Floats) -> None:
         self.charge.value = np.zeros(self.limit.size)
         first = self.conics[0]
         status = run_solver(problem, first.solver, first.options)
         self.n_solves += 1
-        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE) and np.allclose(
+            [part.raw_weights.sum() for part in self.parts], 1.0, atol=_SOLVER_ERROR
+        ):
             return
-        for conic, known, eta in zip(self.conics, self.ranges, etas, strict=True):
-            self.n_solves += 1
-            if (proof := conic.violation.proof(float(eta))) is not None:
-                known.exclude(proof)
-                raise _Lesson
+        for b, (conic, known, eta) in enumerate(zip(self.conics, self.ranges, etas, strict=True)):
+            proven = conic.violation.interval(float(eta))
+            self.ranges[b] = max(known[0], proven[0]), min(known[1], proven[1])
+            if not np.allclose(known, self.ranges[b], rtol=_WITHIN):
+                raise _InfeasibleError
         raise SolverError(
             f"{first.solver} {first.version} failed on {len(etas)} markets together (status "
             f"{status}); try another solver"
         )
 
-    def _limits(self, unit: Floats) -> dict[str, Any]:
-        """Return what is known of feasible eta, in a unit each, as SciPy wants it."""
-        rows, ends = np.array([g for g, _, _ in self.bounds]), [d for _, d, _ in self.bounds]
-        size = np.abs(rows) @ unit
-        return {
-            "bounds": [
-                (
-                    max(r.low * (1 + _WITHIN * bool(r.proofs)) / u, 1 / _FAR),
-                    min(r.high * (1 - _WITHIN * bool(r.proofs)) / u, _FAR),
-                )
-                for r, u in zip(self.ranges, unit, strict=True)
-            ],
-            "constraints": LinearConstraint(rows * unit / size[:, None], ub=ends / size),
-            "method": "SLSQP",
-        }
+    def _inside(self, margin: float) -> tuple[Floats, list[float]]:
+        """Return the known range of every eta, shape (2, n), and the ends of the linear bounds.
 
-    def descend(self, etas: Floats) -> _Point:
-        """Return the best point of a descent in every eta."""
+        Ends that come from other constraints than an EtaRange are moved inwards, as multipliers are
+        not unique there.
+        """
+        given = np.transpose([(form.eta_low, form.eta_high) for form in self.forms])
+        known, step = np.transpose(self.ranges), np.array([[1 + margin], [1 - margin]])
+        ends = [d - margin * float(self.limit.sum()) for _, d, _ in self.bounds]
+        return np.where(known == given, known, known * step), ends
+
+    def _minimize(
+        self,
+        value: Callable[[Floats], tuple[float, Floats]],
+        unit: Floats,
+        start: Floats,
+        margin: float,
+    ) -> OptimizeResult:
+        """Minimise over the eta, in a unit each, within what is known of feasible ones."""
+        (low, high), ends = self._inside(margin)
+        rows = np.array([g for g, _, _ in self.bounds]) * unit
+        size = np.abs(rows).sum(axis=1)
+        return minimize(
+            value,
+            start,
+            jac=True,
+            method="SLSQP",
+            bounds=np.clip([low / unit, high / unit], 1 / _FAR, _FAR).T,
+            constraints=LinearConstraint(rows / size[:, None], ub=ends / size),
+            options={"maxiter": _STEPS, "ftol": 1e-11},
+        )
+
+    def descend(self, etas: Floats) -> tuple[_Point, Floats]:
+        """Return the best point of a descent in every eta, and the prices of the limits there."""
         seen: list[_Point] = []
 
         def value(x: Floats) -> tuple[float, Floats]:
             seen.append(self.solve(unit * x))
             return seen[-1].value / self.scale, seen[-1].slopes * unit / self.scale
 
+        def near(x: Floats) -> tuple[float, Floats]:
+            return float(np.sum((x - 1) ** 2)), 2 * (x - 1)
+
+        def ahead(x: Floats) -> tuple[float, Floats]:
+            away, slopes = x - seen[0].etas / unit, seen[0].slopes * unit / self.scale
+            return float(slopes @ away + away @ away), slopes + 2 * away
+
         for _ in range(_LESSONS):
             unit = etas
-            limits = self._limits(unit)
-            start = minimize(lambda x: float(np.sum((x - 1) ** 2)), np.ones(unit.size), **limits)
+            start = self._minimize(near, unit, np.ones(unit.size), _MARGIN)
             if not start.success:
                 raise InfeasibleMarketError(
                     "the buyers' constraints need more privacy than the sellers sell in all; "
                     "loosen one of them, or raise the shared limit"
                 )
             try:
-                options = {"maxiter": _STEPS, "ftol": 1e-11}
-                minimize(value, start.x, jac=True, options=options, **limits)
-                break
-            except _Lesson:
+                self._minimize(value, unit, start.x, _MARGIN)
+                seen.sort(key=lambda point: point.objective)
+                prices = self._levelled(seen[0])
+                value(self._minimize(ahead, unit, seen[0].etas / unit, _WITHIN).x)
+            except _InfeasibleError:
                 etas = min(seen, key=lambda p: p.objective).etas if seen else unit * start.x
-        if not seen:
-            raise SolverError("no purchases within the shared limits were found; try another solver")
-        return min(seen, key=lambda point: point.objective)
+                continue
+            return min(seen, key=lambda point: point.objective), prices
+        raise SolverError("no purchases within the shared limits were found; try another solver")
 
-    def prices(self, point: _Point) -> Floats:
+    def _levelled(self, point: _Point) -> Floats:
         """Return the prices of the limits, with the levels at which the slopes in eta vanish."""
-        tight = [each for each in self.bounds if each[0] @ point.etas >= each[1] * (1 - _NEXT)]
-        sides = [
-            sign * (np.arange(point.etas.size) == b)
-            for b, (known, eta) in enumerate(zip(self.ranges, point.etas, strict=True))
-            for sign, end in ((-1.0, known.low), (1.0, known.high))
-            if abs(eta - end) <= _NEXT * eta
+        (low, high), ends = self._inside(2 * _MARGIN)
+        etas = point.etas
+        tight = [
+            (g, z) for (g, _, z), end in zip(self.bounds, ends, strict=True) if g @ etas >= end
         ]
-        columns = [*(each[0] for each in tight), *sides]
+        unit = np.eye(etas.size)
+        columns = [*(g for g, _ in tight), *-unit[etas <= low], *unit[etas >= high]]
         if not columns:
             return point.prices
-        levels = nnls(np.transpose(columns) * point.etas[:, None], -point.slopes * point.etas)[0]
-        return point.prices + sum(t * z for t, (_, _, z) in zip(levels, tight, strict=False))
+        levels = nnls(np.transpose(columns) * etas[:, None], -point.slopes * etas)[0]
+        return point.prices + sum(t * z for t, (_, z) in zip(levels, tight, strict=False))
 
     def allocation(self, point: _Point, b: int, gap: float, seconds: float) -> Allocation:
         """Return what one buyer buys; the time is that of all together."""
