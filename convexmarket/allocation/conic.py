@@ -29,6 +29,7 @@ from convexmarket.allocation.eta_search import (
     search_eta,
 )
 from convexmarket.allocation.minorants import Lifted, Minorants
+from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
@@ -249,6 +250,7 @@ class Conic:
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
         self.records: list[SolveRecord] = []
+        self._multipliers: dict[float, list[Floats | None]] = {}
 
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of its objective there."""
@@ -274,7 +276,9 @@ class Conic:
                 "another solver, or bound eta with EtaRange(low, high)"
             )
         raw = problem.weights
-        cut = self.linearizer.cut(raw, eta, *problem.proof(), polish=True)
+        multipliers, hints = problem.proof()
+        cut = self.linearizer.cut(raw, eta, multipliers, hints, polish=True)
+        self._multipliers[eta] = multipliers
         weights = self.mended(raw, eta)
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
         seconds = time.perf_counter() - start
@@ -366,6 +370,7 @@ class Conic:
                 for name, end in zip(("eta_low", "eta_high"), self.ends, strict=True)
                 if eta == end
             ),
+            pricing=self._pricing(weights, eta, best),
         )
         allocation.warn_if_loose(
             gap,
@@ -373,6 +378,19 @@ class Conic:
             "are used up, or the solver is not accurate enough",
         )
         return allocation
+
+    def _pricing(
+        self, weights: Floats, eta: float, best: Evaluated
+    ) -> Callable[[], tuple[Any, ...]] | None:
+        """Return what computes the shadow prices: from the point, or from the multipliers."""
+        if not self.market.form.rest:
+            return pricing_of(self.market, weights, eta)
+        given = iter(self._multipliers[best.eta])
+        own = [[next(given) for _ in items] for _, items in self.view.constraints]
+        step, at = 1e-4, best.eta
+        slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
+        count = len(self.market.constraints)
+        return pricing_of(self.market, weights, eta, own[:count], slope)
 
     def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
         """Remove the traces of interior-point methods, unless that costs too much.

@@ -309,6 +309,7 @@ class _Buyers:
                 bought = conic.search(gap, _MAX_SOLVES, start, None)
             self.n_solves += len(bought.solves)
             found.append((bought.weights, bought.eta, bought.lower_bound))
+        self.charge.value = np.zeros(self.limit.size)
         return found
 
     def solve(self, etas: Floats) -> _Point:
