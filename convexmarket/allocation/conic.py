@@ -29,6 +29,7 @@ from convexmarket.allocation.eta_search import (
     search_eta,
 )
 from convexmarket.allocation.minorants import Lifted, Minorants
+from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
@@ -80,6 +81,7 @@ class LeastViolation:
         m, n = view.active.size, view.scaled_weights.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
         self._items: list[list[cp.Constraint]] = []
+        self.n_solves = 0
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
             room = self._unit * worst if view.bounds_epsilon(item) else worst
@@ -100,6 +102,7 @@ class LeastViolation:
 
     def _solve(self, eta: float, room: bool) -> Floats | None:
         """Solve for the most room, or for the least violation; None where the solver fails."""
+        self.n_solves += 1
         self._eta.value = eta
         self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
         if run_solver(self._problem, self.solver) not in _SOLVED:
@@ -253,6 +256,7 @@ class Conic:
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
         self.records: list[SolveRecord] = []
+        self._multipliers: dict[float, list[Floats | None]] = {}
 
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of its objective there."""
@@ -274,11 +278,14 @@ class Conic:
                 f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
                 "another solver, or bound eta with EtaRange(low, high)"
             )
-        raw, proof = problem.weights, problem.proof()
+        raw = problem.weights
+        multipliers, hints = problem.proof()
+        proof = multipliers, hints
         cut, floor = self.linearizer.cut(raw, eta, *proof, polish=True), -np.inf
         if self.is_jointly_convex:
             flat = self.linearizer.cut(raw, eta, *proof, polish=True, balance=True)
             floor = flat.minimum(*self.ends)[1]
+        self._multipliers[eta] = multipliers
         weights = self.mended(raw, eta)
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
         seconds = time.perf_counter() - start
@@ -380,6 +387,7 @@ class Conic:
                 for name, end in zip(("eta_low", "eta_high"), self.ends, strict=True)
                 if eta == end
             ),
+            pricing=self._pricing(weights, eta, best),
         )
         allocation.warn_if_loose(
             gap,
@@ -387,6 +395,19 @@ class Conic:
             "are used up, or the solver is not accurate enough",
         )
         return allocation
+
+    def _pricing(
+        self, weights: Floats, eta: float, best: Evaluated
+    ) -> Callable[[], tuple[Any, ...]] | None:
+        """Return what computes the shadow prices: from the point, or from the multipliers."""
+        if not self.market.form.rest:
+            return pricing_of(self.market, weights, eta)
+        given = iter(self._multipliers[best.eta])
+        own = [[next(given) for _ in items] for _, items in self.view.constraints]
+        step, at = 1e-4, best.eta
+        slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
+        count = len(self.market.constraints)
+        return pricing_of(self.market, weights, eta, own[:count], slope)
 
     def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
         """Remove the traces of interior-point methods, unless that costs too much.

@@ -16,6 +16,7 @@ from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.parted import allocate_parts
+from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.projections import solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
@@ -178,7 +179,7 @@ def allocate(
         common["formulation"] = formulation
     taken = {name: common[name] for name in _arguments_of(method) & common.keys()}
     if "solver" not in _arguments_of(method):
-        return replace(_METHODS[method](market, **taken, **given), ids=market.sellers.ids)
+        return _told(market, _METHODS[method](market, **taken, **given))
     fast = ["PIQP"] if formulation == "projection" else []
     solvers = [*fast, "CLARABEL"] if solver is None else solver
     solvers = [solvers] if isinstance(solvers, str) else list(solvers)
@@ -189,8 +190,20 @@ def allocate(
             if not last:
                 raise
         else:
-            return replace(found, ids=market.sellers.ids)
+            return _told(market, found)
     raise ParameterError("solver is an empty list; name a solver, such as CLARABEL")
+
+
+def _told(market: Market, found: Allocation) -> Allocation:
+    """Return an allocation with ids, the constraints that bind, and their shadow prices."""
+    weights, eta, costs = found.weights, found.eta, market.sellers.virtual_costs
+    binding = binding_constraints(market.constraints, weights, eta, costs)
+    pricing = found.pricing
+    if pricing is None and not market.form.rest:
+        pricing = pricing_of(market, weights, eta)
+    return replace(
+        found, ids=market.sellers.ids, binding=(*binding, *found.binding), pricing=pricing
+    )
 
 
 def best_method(market: Market) -> Method:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -110,9 +111,12 @@ class Allocation(Shown, CertifiedPurchase):
     solves : tuple of SolveRecord
         Every subproblem that a search solved; empty for the exact method.
     binding : tuple of str
-        Bounds of an :class:`EtaRange` that decided the answer.
+        Kinds of constraints without room, such as "Budget"; "eta_low" and "eta_high" for the ends
+        of an :class:`EtaRange` that decided the answer.
     ids : sequence, shape (m,), or None
         What the sellers are called.
+    pricing : callable or None
+        Computes :attr:`prices`.
     """
 
     weights: NDArray[np.float64]
@@ -130,6 +134,17 @@ class Allocation(Shown, CertifiedPurchase):
     solves: tuple[SolveRecord, ...] = ()
     binding: tuple[str, ...] = ()
     ids: Any = field(default=None, repr=False)
+    pricing: Callable[[], tuple[Any, ...]] | None = field(default=None, repr=False)
+
+    @cached_property
+    def prices(self) -> tuple[Any, ...]:
+        """Shadow prices of the market's constraints, in their order; empty where none are known.
+
+        Each is the rate at which the optimal objective falls as the number of the constraint is
+        raised: one number, or one for each seller or group. An :class:`EtaRange` has those of low
+        and high, another constraint the multipliers of its comparisons. NaN where there is none.
+        """
+        return () if self.pricing is None else self.pricing()
 
     def __post_init__(self) -> None:
         self.weights.flags.writeable = False
@@ -150,6 +165,7 @@ class Allocation(Shown, CertifiedPurchase):
             "solver_version": self.solver_version,
             "tolerance": self.tolerance,
             "binding": list(self.binding),
+            "prices": [_plain(price) for price in self.prices],
             "seconds": self.seconds,
             "solves": [vars(record) for record in self.solves],
         }
@@ -165,3 +181,12 @@ class Allocation(Shown, CertifiedPurchase):
             f"Allocation(eta={self.eta:.6g}, objective={self.objective:.10g}, gap={self.gap:.1e}, "
             f"bought {self.n_bought} of {self.weights.size}, method={self.method!r})"
         )
+
+
+def _plain(price: Any) -> Any:
+    """Return a price as plain values for JSON."""
+    if isinstance(price, dict):
+        return {str(name): _plain(each) for name, each in price.items()}
+    if isinstance(price, list | tuple):
+        return [_plain(each) for each in price]
+    return np.asarray(price, dtype=float).tolist()
