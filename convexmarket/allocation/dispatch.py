@@ -74,8 +74,8 @@ def allocate(
         "auto" takes the best method that can serve the market, in this order:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
-          linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
-          ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
+          given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
           ``Losses``, ``MaxEpsilon`` or caps for each seller, by a certified search over eta with
           exact evaluations;
@@ -195,7 +195,7 @@ def allocate(
 
 def best_method(market: Market) -> Method:
     """Choose the best method that can serve a market."""
-    if market.form.standard is not None or market.form.granted is not None:
+    if market.form.exact is not None or market.form.granted is not None:
         return "exact"
     return "projections" if market.form.is_projectable else "branch_and_bound"
 
@@ -228,7 +228,7 @@ def _closed_form(market: Market) -> Allocation:
     granted = market.form.granted
     if granted is not None:
         return allocate_guarantees(market.form, granted)
-    return _exact(standard_form_of(market, "the exact solver"))
+    return _exact(market.form.exact or standard_form_of(market, "the exact solver"))
 
 
 def _exact(form: StandardForm) -> Allocation:

@@ -26,7 +26,7 @@ class StandardForm:
     """The papers' problem (A, Eq. 11) in numbers.
 
     minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight`` and ``eta_low <= eta <= eta_high``.
+    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
     """
 
     virtual_costs: Floats
@@ -36,6 +36,7 @@ class StandardForm:
     max_weight: float = 1.0
     eta_low: float = 0.0
     eta_high: float = np.inf
+    max_epsilon: float = np.inf
 
     def expected_cost(self, weights: Floats) -> float:
         """Return psi'a, the expected payment per unit of privacy bought."""
@@ -123,9 +124,16 @@ class Form:
     @property
     def standard(self) -> StandardForm | None:
         """The papers' problem (A, Eq. 11); None where the market has another piece."""
+        return None if self.is_bounded else self.exact
+
+    @property
+    def exact(self) -> StandardForm | None:
+        """The papers' problem, possibly with one largest guarantee; None for other markets."""
         spread_or_noise = not (self.mu_squared or self.payments or np.any(self.losses))
-        bounds = not self.budgets and np.ndim(self.max_weight) == 0 and not self.is_bounded
+        bounds = not self.budgets and np.ndim(self.max_weight) == np.ndim(self.max_epsilon) == 0
         if self.rest or not (spread_or_noise and bounds and self.gamma > 0):
+            return None
+        if self.is_bounded and self.mu == 0:
             return None
         return StandardForm(
             self.virtual_costs,
@@ -135,6 +143,7 @@ class Form:
             float(self.max_weight),
             self.eta_low,
             self.eta_high,
+            float(self.max_epsilon),  # type: ignore[arg-type]
         )
 
     @property
