@@ -6,13 +6,14 @@ once, exactly, from the prefix sums of one sorted list (:mod:`convexmarket.alloc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import check_noise
+from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.costs import (
     Arrays,
     Replaced,
@@ -78,11 +79,12 @@ class OwnReportCurve:
         self.form = form
         psi = form.virtual_costs
         # One seller may leave, so that the next dearer ones must be there.
-        self._limit = cheap_enough(form, spare=1) if form.mu > 0 else np.inf
+        whole = form.mu == 0 or form.max_epsilon < np.inf
+        self._limit = np.inf if whole else cheap_enough(form, spare=1)
         kept = np.flatnonzero(psi <= self._limit)
         order = kept[np.argsort(psi[kept])]
         ordered = psi[order]
-        if form.mu > 0:
+        if not whole:
             self._limit = min(self._limit, highest_cost_bought(form, ordered, spare=1))
         self._base = SortedCosts(ordered, self._limit)
         self._rank = np.full(psi.size, order.size)
@@ -130,14 +132,23 @@ class OwnReportCurve:
         return CurvePoints.joined(found or [CurvePoints(*np.empty((4, 0)))])
 
     def can_do_without(self) -> bool:
-        """Whether the others can carry the whole weight under the cap."""
-        return self._least_weight <= 1e-12
+        """Whether the others can carry the whole weight, and sell the least total."""
+        return self._least_weight <= 1e-12 and self._least_sold <= 1e-12 * self.form.eta_low
 
     @cached_property
+    def _others(self) -> int:
+        return int(np.count_nonzero(self.form.virtual_costs < np.inf)) - 1
+
+    @property
     def _least_weight(self) -> float:
         """The weight that the others leave for one seller under the cap."""
-        others = np.count_nonzero(self.form.virtual_costs < np.inf) - 1
-        return max(0.0, 1.0 - others * self.form.max_weight)
+        return max(0.0, 1.0 - self._others * self.form.max_weight)
+
+    @property
+    def _least_sold(self) -> float:
+        """What one seller sells however dear it is."""
+        low, sold = self.form.eta_low, self._others * self.form.max_epsilon
+        return max(low * self._least_weight, low - sold if self._others else low)
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         solve = self._vertices if self.form.mu == 0 else self._interior
@@ -146,9 +157,8 @@ class OwnReportCurve:
             return solve(Replaced(base, rank, np.where(psi > self._limit, np.inf, psi)))
         endless = np.isinf(psi)
         found = solve(Replaced(base, rank, np.where(endless, base.scale, psi)))
-        least = self.form.eta_low * self._least_weight
         return CurvePoints(
-            epsilon=np.where(endless, least, found.epsilon),
+            epsilon=np.where(endless, self._least_sold, found.epsilon),
             value=np.where(endless, np.inf, found.value),
             level=np.where(endless, np.inf, found.level),
             cap_level=np.where(endless, np.inf, found.cap_level),
@@ -165,15 +175,19 @@ class OwnReportCurve:
             found.append(minimise(costs, u, rho, rates, within))
         ends = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
         found += [point_at(costs, u, rho, rate) for rate in ends]
-        best = np.argmin([point.value for point in found], axis=0)
-        point = PathPoint.joined(found)[best * best.size + np.arange(best.size)]
+        point = _best_of(found)
         if np.any(np.isinf(point.rate)):
             raise _free()
         return point
 
     def _interior(self, costs: Replaced | ReplacedInGroups) -> CurvePoints:
         form, base = self.form, self._base
-        point = self._optimum(costs)
+        if form.max_epsilon < np.inf:
+            return self._bounded(costs)  # type: ignore[arg-type]
+        return self._unbounded(costs, self._optimum(costs))
+
+    def _unbounded(self, costs: Replaced | ReplacedInGroups, point: PathPoint) -> CurvePoints:
+        form, base = self.form, self._base
         with np.errstate(divide="ignore"):
             width = form.max_weight / point.beta
         eta = point.rate * form.mu / (form.gamma * base.scale)
@@ -183,6 +197,56 @@ class OwnReportCurve:
             level=base.lowest + base.scale * point.level,
             cap_level=base.lowest + base.scale * (point.level - width),
         )
+
+    def _bounded(self, costs: Replaced) -> CurvePoints:
+        """Solve under a largest guarantee: those markets anew in which it is exceeded without."""
+        form, base, e = self.form, self._base, self.form.max_epsilon
+        u, unit = form.max_weight, form.gamma * base.scale / form.mu
+        rho, border = ratio_of_scales(form, base), e / form.max_weight
+        high = min(form.eta_high, border)
+        count = np.arange(costs.count)
+        point = point_at(costs, u, rho, border * unit)  # the most that is sold below the border
+        if form.eta_low > high:
+            point = replace(point, value=np.full(costs.count, np.inf))
+        elif form.sigma > 0:
+            rates = form.eta_low * unit, form.eta_high * unit
+            free = minimise(costs, u, rho, rates)
+            first = costs.value(count, np.zeros_like(count))
+            with np.errstate(invalid="ignore"):
+                sold = np.minimum(free.beta * (free.level - first), u) * free.rate
+            fits = (sold <= e * unit) & np.isfinite(free.value)
+            if form.eta_high == np.inf and form.eta_low == 0 and np.all(fits):
+                return self._unbounded(costs, free)
+            within = minimise(costs, u, rho, (rates[0], min(rates[1], border * unit)))
+            ends = [point_at(costs, u, rho, end * unit) for end in self._ends(high)]
+            point = _best_of([within, *ends])
+        else:
+            point = _best_of([point_at(costs, u, rho, end * unit) for end in self._ends(high)])
+        found = self._unbounded(costs, point)
+        low = max(form.eta_low, border) / e
+        most = form.eta_high / e
+        if low > most:
+            return found
+        bounded, _ = minimise_bounded(costs, rho, e * unit, low, most)
+        level, beta, rate = bounded.level, bounded.beta, bounded.n * e * unit
+        kink = bounded.capped == bounded.bought
+        if np.any(kink):  # where the market would just not buy from one more
+            price = (bounded.norm * rate + rho) / rate**2 - base.offset
+            level = np.where(kink, np.clip(price, level, bounded.level_above), level)
+        y = np.where(np.isinf(costs.psi), np.inf, costs.y)
+        weight = np.clip(beta * (level - y), 0.0, 1.0 / bounded.n)
+        solved = CurvePoints(
+            epsilon=np.where(kink & (weight > 0), 1.0 / bounded.n, weight) * bounded.n * e,
+            value=form.mu * bounded.value,
+            level=base.lowest + base.scale * level,
+            cap_level=base.lowest + base.scale * (level - 1.0 / (bounded.n * beta)),
+        )
+        better = solved.value < found.value
+        fields = vars(found).items()
+        return CurvePoints(*(np.where(better, getattr(solved, name), one) for name, one in fields))
+
+    def _ends(self, high: float) -> list[float]:
+        return [eta for eta in (self.form.eta_low, high) if 0 < eta < np.inf]
 
     def _vertices(self, costs: Replaced) -> CurvePoints:
         """Solve with mu = 0, where the cheapest sellers are filled to the cap."""
@@ -203,6 +267,12 @@ class OwnReportCurve:
             level=base.lowest + base.scale * marginal,
             cap_level=base.lowest + base.scale * marginal,
         )
+
+
+def _best_of(points: list[PathPoint]) -> PathPoint:
+    """Return the best of several points of every market."""
+    best = np.argmin([point.value for point in points], axis=0)
+    return PathPoint.joined(points)[best * best.size + np.arange(best.size)]
 
 
 def _chunks(index: Ints) -> list[Ints]:
