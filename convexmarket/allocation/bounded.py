@@ -34,10 +34,12 @@ _STEPS = 30
 _PARTS, _ROUNDS, _NARROW = 4, 80, 1e-11
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
+#: Nodes in each round, unless more intervals are left.
+_NODES = 64
 #: Intervals of a single market, and of many, at first.
-_FIRST, _FIRST_OF_MANY = 24, 4
+_FIRST, _FIRST_OF_MANY = 48, 4
 #: Fewer markets share no bounds. Rounds for what they share.
-_FEW, _SHARED_ROUNDS = 8, 6
+_FEW, _SHARED_ROUNDS = 8, 2
 _NEWTON = 60
 
 
@@ -403,7 +405,7 @@ def minimise_bounded(
             cells = cells[keep]
         if not cells.e.size:
             break
-        new = _split(markets, cells)
+        new = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))
         best = _better(best, new.e, new.a)
         cells = new
     return best, np.minimum(bound, best.value)
@@ -467,12 +469,11 @@ def _shared(markets: _Bounded, low: float, high: float) -> Floats | None:
         n = np.minimum(every.n[at], costs.size)
         count = np.arange(costs.count)
         guess = (np.full(costs.count, every.capped[at]), np.full(costs.count, every.bought[at]))
-        if round_ in (0, _SHARED_ROUNDS // 2):
-            threshold = float(markets.at(count, n.astype(float), guess).value.max())
+        threshold = float(markets.at(count, n.astype(float), guess).value.max())
         below = alone.least(cells.a, cells.b, *alone.slopes(cells.a, cells.b))
         cells = cells[below <= threshold * (1 + _SLACK)]
         if round_ < _SHARED_ROUNDS - 1:
-            cells = _split(alone, cells)
+            cells = _split(alone, cells, max(_PARTS, _NODES // cells.e.size))
     starts, ends = cells.a.n, cells.b.n
     order = np.argsort(starts)
     starts, ends = starts[order], ends[order]

@@ -6,7 +6,7 @@ once, exactly, from the prefix sums of one sorted list (:mod:`convexmarket.alloc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,8 @@ Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
 _CHUNK = 1 << 13
+#: Fewer markets do not share bounds.
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -199,54 +201,56 @@ class OwnReportCurve:
         )
 
     def _bounded(self, costs: Replaced) -> CurvePoints:
-        """Solve under a largest guarantee: those markets anew in which it is exceeded without."""
+        """Solve under a largest guarantee, which binds only where more than ``e/u`` is sold."""
         form, base, e = self.form, self._base, self.form.max_epsilon
         u, unit = form.max_weight, form.gamma * base.scale / form.mu
         rho, border = ratio_of_scales(form, base), e / form.max_weight
-        high = min(form.eta_high, border)
-        count = np.arange(costs.count)
-        point = point_at(costs, u, rho, border * unit)  # the most that is sold below the border
-        if form.eta_low > high:
-            point = replace(point, value=np.full(costs.count, np.inf))
-        elif form.sigma > 0:
-            rates = form.eta_low * unit, form.eta_high * unit
-            free = minimise(costs, u, rho, rates)
-            first = costs.value(count, np.zeros_like(count))
-            with np.errstate(invalid="ignore"):
-                sold = np.minimum(free.beta * (free.level - first), u) * free.rate
-            fits = (sold <= e * unit) & np.isfinite(free.value)
-            if form.eta_high == np.inf and form.eta_low == 0 and np.all(fits):
-                return self._unbounded(costs, free)
-            within = minimise(costs, u, rho, (rates[0], min(rates[1], border * unit)))
-            ends = [point_at(costs, u, rho, end * unit) for end in self._ends(high)]
-            point = _best_of([within, *ends])
-        else:
-            point = _best_of([point_at(costs, u, rho, end * unit) for end in self._ends(high)])
-        found = self._unbounded(costs, point)
-        low = max(form.eta_low, border) / e
-        most = form.eta_high / e
-        if low > most:
-            return found
-        bounded, _ = minimise_bounded(costs, rho, e * unit, low, most)
-        level, beta, rate = bounded.level, bounded.beta, bounded.n * e * unit
+        found = []
+        if form.sigma > 0 and form.eta_low <= border:
+            within = self._common_to(costs, rho)
+            rates = form.eta_low * unit, min(form.eta_high, border) * unit
+            found.append(minimise(costs, u, rho, rates, within))
+        ends = [eta for eta in (form.eta_low, form.eta_high) if 0 < eta < border]
+        found += [point_at(costs, u, rho, eta * unit) for eta in ends]
+        low, high = max(form.eta_low, border) / e, form.eta_high / e
+        if low > high:
+            return self._unbounded(costs, _best_of(found))
+        solved = self._at_bounds(costs, rho, e * unit, low, high)
+        if not found:
+            return solved
+        point = _best_of(found)
+        better = np.flatnonzero(form.mu * point.value < solved.value)
+        if better.size:
+            below = self._unbounded(costs.some(better), point[better])
+            for name, values in vars(solved).items():
+                values[better] = getattr(below, name)
+        return solved
+
+    def _common_to(self, costs: Replaced, rho: float) -> Common | None:
+        base, finite = self._base, costs.psi[np.isfinite(costs.psi)]
+        if costs.count < _FEW or self._least_weight > 0 or np.any(finite < base.lowest):
+            return None
+        dearest = float(max(base.psi[-1], finite.max(initial=0.0)))
+        return common_stretches(base, self.form.max_weight, rho, dearest)
+
+    def _at_bounds(
+        self, costs: Replaced, rho: float, largest: float, low: float, high: float
+    ) -> CurvePoints:
+        form, base, e = self.form, self._base, self.form.max_epsilon
+        bounded, _ = minimise_bounded(costs, rho, largest, low, high)
+        level, beta, rate = bounded.level, bounded.beta, bounded.n * largest
         kink = bounded.capped == bounded.bought
         if np.any(kink):  # where the market would just not buy from one more
             price = (bounded.norm * rate + rho) / rate**2 - base.offset
             level = np.where(kink, np.clip(price, level, bounded.level_above), level)
         y = np.where(np.isinf(costs.psi), np.inf, costs.y)
         weight = np.clip(beta * (level - y), 0.0, 1.0 / bounded.n)
-        solved = CurvePoints(
+        return CurvePoints(
             epsilon=np.where(kink & (weight > 0), 1.0 / bounded.n, weight) * bounded.n * e,
             value=form.mu * bounded.value,
             level=base.lowest + base.scale * level,
             cap_level=base.lowest + base.scale * (level - 1.0 / (bounded.n * beta)),
         )
-        better = solved.value < found.value
-        fields = vars(found).items()
-        return CurvePoints(*(np.where(better, getattr(solved, name), one) for name, one in fields))
-
-    def _ends(self, high: float) -> list[float]:
-        return [eta for eta in (self.form.eta_low, high) if 0 < eta < np.inf]
 
     def _vertices(self, costs: Replaced) -> CurvePoints:
         """Solve with mu = 0, where the cheapest sellers are filled to the cap."""

@@ -37,7 +37,7 @@ ACCURACY = 1e-11
 _SHORTEST = 1e-12
 _MAX_DEPTH = 60
 #: Sellers whose rents are all integrated; of more, some, and the others follow to this accuracy.
-_MANY, _ACCURACY_BETWEEN = 256, 3e-11
+_MANY, _MANY_AFFINE, _ACCURACY_BETWEEN = 256, 10_000, 3e-11
 #: Nodes of a polynomial, at least: where sellers are in clusters, several of 25 are the same.
 _FEWEST = 16
 #: Searches take an infinite virtual cost for this, and one right at the level for just above.
@@ -97,10 +97,12 @@ def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports
             "with bounded support, or a larger cap"
         )
     truth = np.asarray(prior.ironed_virtual_cost(reports))
-    if seller.size >= _MANY and np.all(truth == curve.form.virtual_costs[seller]):
-        return _of_many(curve, prior, seller, reports)
     slope = prior.virtual_cost_slope
-    if slope is None or np.isinf(top):
+    affine = slope is not None and np.isfinite(top)
+    many = _MANY_AFFINE if affine else _MANY
+    if seller.size >= many and np.all(truth == curve.form.virtual_costs[seller]):
+        return _of_many(curve, prior, seller, reports)
+    if not affine:
         return _quadrature(curve, prior, seller, reports)
     own, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
     dearest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
