@@ -40,7 +40,7 @@ _NODES = 64
 _FIRST, _FIRST_OF_MANY = 48, 4
 #: Fewer markets share no bounds. Rounds for what they share.
 _FEW, _SHARED_ROUNDS = 8, 2
-_NEWTON = 60
+_NEWTON = 30
 
 
 @dataclass(frozen=True)
@@ -247,6 +247,11 @@ class _Bounded:
         most = last / (a.beta * low) * high * high - a.norm * low
         return least, most
 
+    def excess(self, at: BoundedPoint, level: Floats) -> Floats:
+        """Return by how much T exceeds rho at points."""
+        rate = at.n * self.largest
+        return (self.costs.offset + level) * rate * rate - at.norm * rate - self.rho
+
     def least(self, a: BoundedPoint, b: BoundedPoint, low: Floats, high: Floats) -> Floats:
         """Bound the objective between two totals from below, by bounds on T there."""
         start, width = a.n * self.largest, (b.n - a.n) * self.largest
@@ -297,25 +302,19 @@ class _Bounded:
         low, high, e = cells.a.n.copy(), cells.b.n.copy(), cells.e
         j, q = cells.a.capped, cells.a.bought
         no = np.zeros(e.size, dtype=bool)
-        n, moved = 0.5 * (low + high), np.ones(e.size, dtype=bool)
-        for step in range(_NEWTON):
+        n = 0.5 * (low + high)
+        for _ in range(_NEWTON):
             at = self._points(e, n, j, q, no)
-            rate = n * self.largest
-            excess = (self.costs.offset + at.level) * rate * rate - at.norm * rate - self.rho
+            excess = self.excess(at, at.level)
             low, high = np.where(excess < 0, n, low), np.where(excess < 0, high, n)
-            if step:
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    following = n - excess * (n - before) / (excess - other)
-            else:
-                following = np.where(excess < 0, 0.5 * (n + high), 0.5 * (n + low))
-            inside = (following > low) & (following < high)
+            slope, _ = self.bend(_Cells(e, at, at))
+            following = n - excess / (slope * self.largest)
+            close = np.abs(following - n) <= 1e-12 * n  # rounding may put it outside
+            inside = close | ((following >= low) & (following <= high))
             following = np.where(inside, following, 0.5 * (low + high))
-            if step % 4 == 3:  # so that the interval shrinks whatever the formula does
-                following = np.where(high - low > 1e-6 * n, 0.5 * (low + high), following)
-            moved = np.abs(following - n) > 1e-15 * n
-            before, other = n, excess
-            n = np.where(moved, following, n)
-            if not np.any(moved):
+            still = np.all(np.abs(following - n) <= 1e-15 * n)
+            n = np.clip(following, cells.a.n, cells.b.n)
+            if still:
                 break
         return self._points(e, n, j, q, no)
 
@@ -397,9 +396,11 @@ def minimise_bounded(
         if single.size:
             rises, falls = markets.bend(cells[single])
             rising, falling = single[rises > 0], single[falls < 0]
-            if rising.size:
-                found = markets.roots(cells[rising])
-                best = _better(best, cells.e[rising], found)
+            some = cells[rising]
+            crossed = markets.excess(some.a, some.a.level_above) < 0
+            some = some[crossed & (markets.excess(some.b, some.b.level) > 0)]
+            if some.e.size:
+                best = _better(best, some.e, markets.roots(some))
             keep = np.ones(cells.e.size, dtype=bool)
             keep[rising] = keep[falling] = False
             cells = cells[keep]

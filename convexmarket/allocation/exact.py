@@ -126,19 +126,24 @@ def _bounded(form: StandardForm) -> ExactSolution:
             f"the EtaRange starts at {form.eta_low:g}; raise one or lower the other"
         )
     border = e / form.max_weight
-    below = []
-    if form.eta_low <= border:
-        below.append(solve_exact(replace(free, eta_high=min(border, form.eta_high)), costs))
     # A seller who does not exist is replaced by one who does not.
     alone = Replaced(costs, np.array([costs.psi.size]), np.array([np.inf]))
     unit = form.gamma * costs.scale / form.mu
     ends = max(form.eta_low, border) / e, min(form.eta_high / e, float(costs.psi.size))
+    below = replace(free, eta_high=min(border, form.eta_high))
     if ends[0] > ends[1]:
-        return below[0]
+        return solve_exact(below, costs)
     rho = ratio_of_scales(form, costs)
     best, bound = minimise_bounded(alone, rho, e * unit, *ends)
-    if below and below[0].objective <= form.mu * best.value[0]:
-        return replace(below[0], lower_bound=min(below[0].lower_bound, form.mu * float(bound[0])))
+    if form.eta_low <= border:
+        less = np.inf
+        if form.sigma > 0:
+            rates = form.eta_low * unit, below.eta_high * unit
+            less = float(minimise(costs, form.max_weight, rho, rates).value[0])
+        if form.eta_low > 0 or less <= best.value[0]:
+            found = solve_exact(below, costs)
+            if found.objective <= form.mu * best.value[0]:
+                return replace(found, lower_bound=min(found.lower_bound, form.mu * bound[0]))
     return _certified(form, costs, best, form.mu * float(bound[0]))
 
 

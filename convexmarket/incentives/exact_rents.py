@@ -25,13 +25,15 @@ from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import NotSupportedError, SolverError
 from convexmarket.priors import Prior
 
-__all__ = ["ACCURACY", "information_rents", "last_sale"]
+__all__ = ["ACCURACY", "ACCURACY_BOUNDED", "information_rents", "last_sale"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Relative accuracy that the integrals are computed to.
 ACCURACY = 1e-11
+#: With a largest guarantee, where the curve has a kink for every seller at the bound.
+ACCURACY_BOUNDED = 1e-9
 #: Length, relative to the report, at which an interval with a jump is let be: it moves a payment
 #: by less than this.
 _SHORTEST = 1e-12
@@ -186,7 +188,9 @@ def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floa
         parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
     else:
         scale = _least_payment(curve, prior, seller, reports, end)
-        parts = _adaptive(epsilon, low, high, ACCURACY * scale[owner])
+        bounded = curve.form.max_epsilon < np.inf
+        accuracy = ACCURACY_BOUNDED if bounded else ACCURACY
+        parts = _adaptive(epsilon, low, high, accuracy * scale[owner])
     return np.bincount(owner, parts, minlength=seller.size).astype(float)
 
 

@@ -30,7 +30,7 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
-from convexmarket.incentives.exact_rents import ACCURACY, information_rents
+from convexmarket.incentives.exact_rents import ACCURACY, ACCURACY_BOUNDED, information_rents
 from convexmarket.incentives.rents import (
     Estimate,
     SolvedCurve,
@@ -336,7 +336,8 @@ def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> Paymen
         own = bought[place]
         paid[own] += information_rents(curve, prior, own, reports[own])
     paid = paid[who]
-    return PaymentEstimate(paid, 10 * ACCURACY * paid, who, "exact", market.incentives)
+    accuracy = ACCURACY_BOUNDED if form.max_epsilon < np.inf else ACCURACY
+    return PaymentEstimate(paid, 10 * accuracy * paid, who, "exact", market.incentives)
 
 
 def _payments_in_parts(parts: SellerParts, market: Market, allocation: Any) -> Any:
