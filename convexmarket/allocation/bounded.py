@@ -40,7 +40,7 @@ _NODES = 64
 _FIRST, _FIRST_OF_MANY = 48, 4
 #: Fewer markets share no bounds. Rounds for what they share.
 _FEW, _SHARED_ROUNDS = 8, 2
-_NEWTON = 30
+_NEWTON, _POLISHES = 30, 6
 
 
 @dataclass(frozen=True)
@@ -155,9 +155,7 @@ class _Bounded:
         size = self.costs.size[e]
         return np.where(k < size, self.costs.value(e, np.minimum(k, size - 1)), np.inf)
 
-    def _level(
-        self, e: Ints, j: Ints, q: Ints, n: Floats, rate: Floats
-    ) -> tuple[Floats, Floats]:
+    def _level(self, e: Ints, j: Ints, q: Ints, n: Floats, rate: Floats) -> tuple[Floats, Floats]:
         """Return the level, and how far below it those at the bound are, if a piece is right."""
         free, left, mean, spread, _, norm2 = self._piece(e, j, q, n)
         room = 1.0 - rate * rate * spread
@@ -409,7 +407,31 @@ def minimise_bounded(
         new = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))
         best = _better(best, new.e, new.a)
         cells = new
-    return best, np.minimum(bound, best.value)
+    return _polished(markets, best, low, high), np.minimum(bound, best.value)
+
+
+def _polished(markets: _Bounded, best: BoundedPoint, low: float, high: float) -> BoundedPoint:
+    """Return points at which T is closer to rho: the objective says half of their digits."""
+    high_of = np.minimum(high, markets.costs.size)
+    excess = markets.excess(best, best.level)
+    todo = np.flatnonzero((best.capped < best.bought) & (low < best.n) & (best.n < high_of))
+    for _ in range(_POLISHES):
+        if not todo.size:
+            break
+        old = best[todo]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope, _ = markets.bend(_Cells(todo, old, old))
+            n = old.n - excess[todo] / (slope * markets.largest)
+        n = np.where((slope > 0) & (low < n) & (n < high_of[todo]), n, old.n)
+        new = markets.at(todo, n, (old.capped, old.bought))
+        off = markets.excess(new, new.level)
+        better = np.abs(off) < np.abs(excess[todo])
+        better &= new.value <= old.value + 2 * _EXACT * np.abs(old.value)
+        todo = todo[better]
+        excess[todo] = off[better]
+        for name, part in vars(best).items():
+            part[todo] = getattr(new, name)[better]
+    return best
 
 
 def _first_cells(markets: _Bounded, low: float, high: float) -> _Cells:
@@ -479,9 +501,7 @@ def _shared(markets: _Bounded, low: float, high: float) -> Floats | None:
     order = np.argsort(starts)
     starts, ends = starts[order], ends[order]
     apart = np.flatnonzero(starts[1:] > ends[:-1])
-    return np.column_stack(
-        (starts[np.append(0, apart + 1)], ends[np.append(apart, ends.size - 1)])
-    )
+    return np.column_stack((starts[np.append(0, apart + 1)], ends[np.append(apart, ends.size - 1)]))
 
 
 def _least_of(count: int, e: Ints, points: BoundedPoint) -> BoundedPoint:

@@ -33,7 +33,7 @@ Ints = NDArray[np.intp]
 #: Relative accuracy that the integrals are computed to.
 ACCURACY = 1e-11
 #: With a largest guarantee, where the curve has a kink for every seller at the bound.
-ACCURACY_BOUNDED = 1e-9
+ACCURACY_BOUNDED = 1e-8
 #: Length, relative to the report, at which an interval with a jump is let be: it moves a payment
 #: by less than this.
 _SHORTEST = 1e-12
