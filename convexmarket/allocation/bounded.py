@@ -438,10 +438,7 @@ def _first_cells(markets: _Bounded, low: float, high: float) -> _Cells:
     """Return intervals that hold every optimum; few where many markets share bounds."""
     costs = markets.costs
     count, size = costs.count, costs.size
-    if count >= _FEW:
-        spans = _shared(markets, low, high)
-    else:
-        spans = None
+    spans = _shared(markets, low, high) if count >= _FEW else None
     parts = _FIRST if count < _FEW else _FIRST_OF_MANY
     if spans is None:
         top = np.minimum(high, size)

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.bounded import minimise_bounded
+from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import (
     Arrays,
     Replaced,
@@ -183,8 +183,7 @@ class OwnReportCurve:
         return point
 
     def _interior(self, costs: Replaced | ReplacedInGroups) -> CurvePoints:
-        form, base = self.form, self._base
-        if form.max_epsilon < np.inf:
+        if self.form.max_epsilon < np.inf:
             return self._bounded(costs)  # type: ignore[arg-type]
         return self._unbounded(costs, self._optimum(costs))
 

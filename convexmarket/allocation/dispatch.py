@@ -17,7 +17,7 @@ from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.parted import allocate_parts
 from convexmarket.allocation.projected_gradient import projected_gradient
-from convexmarket.allocation.projections import solve_projections
+from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.arguments import (
@@ -77,7 +77,7 @@ def allocate(
           linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
-          ``Losses``, ``MaxEpsilon`` or caps for each seller, by a certified search over eta with
+          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified search over eta with
           exact evaluations;
         - "branch_and_bound": the certified search over eta, for any market, terms and constraints
           of your own included, smooth or not.
@@ -197,7 +197,7 @@ def best_method(market: Market) -> Method:
     """Choose the best method that can serve a market."""
     if market.form.exact is not None or market.form.granted is not None:
         return "exact"
-    return "projections" if market.form.is_projectable else "branch_and_bound"
+    return "projections" if is_projectable(market) else "branch_and_bound"
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:

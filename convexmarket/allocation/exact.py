@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
 from convexmarket.allocation.bounded import BoundedPoint, minimise_bounded
+from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
 from convexmarket.allocation.costs import GroupedCosts, Replaced, SortedCosts
 from convexmarket.allocation.passes import blocks_of, survey
 from convexmarket.allocation.path import (
