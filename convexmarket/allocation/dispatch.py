@@ -77,8 +77,8 @@ def allocate(
           linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
-          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified search over eta with
-          exact evaluations;
+          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
+          search over eta with exact evaluations;
         - "branch_and_bound": the certified search over eta, for any market, terms and constraints
           of your own included, smooth or not.
 
