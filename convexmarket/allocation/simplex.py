@@ -10,8 +10,8 @@ from convexmarket.errors import InfeasibleMarketError, ParameterError
 
 #: Relative slack within which a bound given by the user counts as met.
 ROUNDING = 1e-9
-#: Steps towards the level of weights, and towards their norm.
-_STEPS, _NORMS = 200, 20
+#: Steps towards the level of weights, and towards their norm, which is then the same.
+_STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
 
 __all__ = [
     "cheapest_purchase",
@@ -77,27 +77,26 @@ def norm_minimiser(
     def at(norm: float) -> NDArray[np.float64]:
         return project_capped_simplex(slopes * -norm, max_weight)
 
+    low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     for _ in range(_NORMS):
         weights = at(norm)
+        size = float(weights @ weights)
+        low, high = (norm, high) if size > norm * norm else (low, norm)
         # Where the same sellers are free, their weights are affine in the norm: this is a root.
-        free = (weights > 0) & (weights < max_weight)
-        tilted = slopes[free]
+        tilted = slopes[(weights > 0) & (weights < max_weight)]
         tilted = tilted - tilted.mean() if tilted.size else tilted
         tilt = float(tilted @ tilted)
-        if not tilt < 1.0:
-            break
-        size = max(float(weights @ weights) - norm * norm * tilt, 0.0)
-        before, norm = norm, float(np.sqrt(size / (1.0 - tilt)))
-        if not smallest * (1 - ROUNDING) <= norm <= largest * (1 + ROUNDING):
-            break
-        if abs(norm - before) <= 1e-15 * norm:
+        following = np.sqrt(max(size - norm * norm * tilt, 0.0) / (1.0 - tilt)) if tilt < 1 else 0.0
+        off, outside = abs(following - norm), not low < following < high
+        if off <= (_NOISE if outside else _SAME) * norm:
             return weights
+        norm = float(np.sqrt(low * high) if outside else following)
 
-    def excess(norm: float) -> float:
+    def excess(norm: float) -> float:  # a seller is just at the border of the free ones
         return float(norm - np.linalg.norm(at(norm)))
 
-    # Outwards a little, so that rounding does not hide the change of sign at an end point.
-    low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
+    if excess(low) >= 0 or excess(high) <= 0:  # by rounding
+        return weights
     return at(float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14)))
 
 
