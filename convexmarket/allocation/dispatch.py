@@ -18,7 +18,7 @@ from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.parted import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projected_gradient import projected_gradient
-from convexmarket.allocation.projections import solve_projections
+from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.arguments import (
@@ -75,11 +75,11 @@ def allocate(
         "auto" takes the best method that can serve the market, in this order:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
-          linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
-          ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
+          given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
-          ``Losses``, ``MaxEpsilon`` or caps for each seller, by a certified search over eta with
-          exact evaluations;
+          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
+          search over eta with exact evaluations;
         - "branch_and_bound": the certified search over eta, for any market, terms and constraints
           of your own included, smooth or not.
 
@@ -208,9 +208,9 @@ def _told(market: Market, found: Allocation) -> Allocation:
 
 def best_method(market: Market) -> Method:
     """Choose the best method that can serve a market."""
-    if market.form.standard is not None or market.form.granted is not None:
+    if market.form.exact is not None or market.form.granted is not None:
         return "exact"
-    return "projections" if market.form.is_projectable else "branch_and_bound"
+    return "projections" if is_projectable(market) else "branch_and_bound"
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:
@@ -241,7 +241,7 @@ def _closed_form(market: Market) -> Allocation:
     granted = market.form.granted
     if granted is not None:
         return allocate_guarantees(market.form, granted)
-    return _exact(standard_form_of(market, "the exact solver"))
+    return _exact(market.form.exact or standard_form_of(market, "the exact solver"))
 
 
 def _exact(form: StandardForm) -> Allocation:

@@ -26,7 +26,7 @@ class StandardForm:
     """The papers' problem (A, Eq. 11) in numbers.
 
     minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight`` and ``eta_low <= eta <= eta_high``.
+    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
     """
 
     virtual_costs: Floats
@@ -36,6 +36,7 @@ class StandardForm:
     max_weight: float = 1.0
     eta_low: float = 0.0
     eta_high: float = np.inf
+    max_epsilon: float = np.inf
 
     def expected_cost(self, weights: Floats) -> float:
         """Return psi'a, the expected payment per unit of privacy bought."""
@@ -118,11 +119,17 @@ class Form:
     @property
     def standard(self) -> StandardForm | None:
         """The papers' problem (A, Eq. 11); None if the market has another piece."""
+        return None if self.is_bounded else self.exact
+
+    @property
+    def exact(self) -> StandardForm | None:
+        """The papers' problem, possibly with one largest guarantee; None for other markets."""
         others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
-        if others or self.budgets or np.ndim(self.max_weight) or self.is_bounded or not self.gamma:
+        each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
+        if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
-        costs, cap = self.virtual_costs, float(self.max_weight)
-        return StandardForm(costs, self.mu, self.sigma, self.gamma, cap, *self.eta_range)
+        numbers = self.mu, self.sigma, self.gamma, float(self.max_weight), *self.eta_range
+        return StandardForm(self.virtual_costs, *numbers, float(self.max_epsilon))  # type: ignore[arg-type]
 
     @property
     def granted(self) -> Floats | None:

@@ -37,7 +37,7 @@ def test_every_numerical_method_stops_at_a_millionth_unless_told_otherwise():
 ROUTES = {
     "exact": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.Cap(2)]),
     "guarantees": (cm.Spread() + cm.Noise(), [cm.terms.GivenEpsilon([0.5, 1.0, 2.0])]),
-    "projections": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.MaxEpsilon(1.0)]),
+    "projections": (cm.Spread() + cm.Noise() + cm.Payments(), [cm.MaxEpsilon([1.0, 2.0, 0.5])]),
     "branch_and_bound": (PAID, []),
 }
 
