@@ -229,6 +229,7 @@ class Conic:
         self.linearizer = Linearizer(self.view)
         self.problem: Subproblem | None = None
         self._program: cp.Problem | None = None
+        self._multipliers: dict[float, list[Floats | None]] = {}
         self._violation: LeastViolation | None = None
         self._inside: Floats | None = None
 
@@ -402,8 +403,8 @@ class Conic:
         """Return what computes the shadow prices: from the point, or from the multipliers."""
         if not self.market.form.rest:
             return pricing_of(self.market, weights, eta)
-        given = iter(self._multipliers[best.eta])
-        own = [[next(given) for _ in items] for _, items in self.view.constraints]
+        given = iter(self._multipliers.get(best.eta, ()))
+        own = [[next(given, None) for _ in items] for _, items in self.view.constraints]
         step, at = 1e-4, best.eta
         slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
         count = len(self.market.constraints)

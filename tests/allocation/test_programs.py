@@ -339,7 +339,7 @@ def test_a_view_holds_a_point_in_its_units():
 
 
 def test_nobody_to_buy_from_is_said_in_words():
-    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
         _ = market(costs=np.full(3, np.inf)).form.active
     bound = cm.MaxEpsilon([1.0, 0.0, 0.0])
     with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):

@@ -316,7 +316,7 @@ def test_who_cannot_sell_is_left_out():
 
 
 def test_markets_in_which_nobody_or_too_few_can_sell():
-    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
         ProjectableForm.of(market(costs=np.full(4, np.inf)).form)
     nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):

@@ -550,7 +550,11 @@ REFUSED = {
                 "effective size must be .*a finite num.*, got 0.9",
             ),
             ("size nan", lambda: pieces.EffectiveSize(np.nan), "effective size must .*, got nan"),
-            ("size m", lambda: market_with(pieces.EffectiveSize(6)), "the effective size is 6, but there are 5 sellers"),
+            (
+                "size m",
+                lambda: market_with(pieces.EffectiveSize(6)),
+                "the effective size is 6, but there are 5 sellers",
+            ),
             (
                 "skew",
                 lambda: pieces.QuadraticSpread([[1, 2], [0, 1]]),
