@@ -3,7 +3,6 @@
 import warnings
 from functools import partial
 from importlib import metadata
-from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.allocation import conic as branch
 from convexmarket.allocation.conic import branch_and_bound
+from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, Found
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.views import JointView
@@ -135,7 +135,8 @@ def ended(weights, eta, bound, *constraints, tolerance=1e-6, price=3.0, objectiv
     compiled.records = [SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1)]
     weights = np.asarray(weights)
     value, scale = compiled.view.value(weights, eta), compiled.view.size(weights, eta)
-    best = Evaluated(weights, eta, value, SimpleNamespace(price=price), scale)
+    cut = KeptSpreadCut(value, 0.0, np.zeros(1), np.zeros(1), np.min, price)
+    best = Evaluated(weights, eta, value, cut, scale)
     return compiled.finish(Found(best, bound), tolerance, 0.0)
 
 
