@@ -227,7 +227,7 @@ class Market(Written, Shown):
 
     @property
     def privacy_cost(self) -> PrivacyCost:
-        """The privacy cost of the payments; linear if there are none.
+        """The privacy cost of the payments; linear in a market without payments.
 
         Raises
         ------

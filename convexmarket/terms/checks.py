@@ -84,7 +84,7 @@ def _check_closed(
                     f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
                 )
             raise CurvatureError(
-                f"{shown(piece)} uses the variable {variable.name()!r} of its own, but a piece "
+                f"{shown(piece)} uses another variable {variable.name()!r}, but a piece "
                 "depends on its quantities alone; write the minimum over the variable as one "
                 "expression, such as log_sum_exp or sum_largest"
             )

@@ -355,12 +355,12 @@ REFUSED = {
     "a variable of its own": (
         lambda: market_with(Bad(threshold)),
         CurvatureError,
-        rf"Bad\(\) uses the variable 't' of its own, but {CLOSED}",
+        rf"Bad\(\) uses another variable 't', but {CLOSED}",
     ),
     "a bound with a variable of its own": (
         lambda: market_with(BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))),
         CurvatureError,
-        rf"BadConstraint\(\) uses the variable 'top' of its own, but {CLOSED}",
+        rf"BadConstraint\(\) uses another variable 'top', but {CLOSED}",
     ),
     "a problem inside": (
         lambda: market_with(Bad(partly)),
@@ -645,8 +645,16 @@ REFUSED = {
                 lambda: pieces.RobustCosts("box", -1),
                 "radius must be .*a finite number >=.*, got -1",
             ),
-            ("how many", lambda: pieces.RobustCosts("budget", 1), "budget is None; say how many"),
-            ("none", lambda: pieces.RobustCosts("budget", 1, 0), "budget is 0; say how many"),
+            (
+                "how many",
+                lambda: pieces.RobustCosts("budget", 1),
+                "budget is None; give the number of costs",
+            ),
+            (
+                "none",
+                lambda: pieces.RobustCosts("budget", 1, 0),
+                "budget is 0; give the number of costs",
+            ),
             (
                 "unused",
                 lambda: pieces.RobustCosts("box", 1, 2),
