@@ -166,8 +166,8 @@ class RobustCosts(ByValue, Term):
         if self.kind == "budget":
             if not 0 < as_float(self.budget) < np.inf:
                 raise ParameterError(
-                    f"budget is {self.budget!r}; give the number of costs that deviate, finite "
-                    "and > 0"
+                    "budget must be the number of costs that deviate, finite and > 0, got "
+                    f"{self.budget!r}"
                 )
         elif self.budget is not None:
             raise ParameterError(

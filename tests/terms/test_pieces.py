@@ -648,12 +648,12 @@ REFUSED = {
             (
                 "how many",
                 lambda: pieces.RobustCosts("budget", 1),
-                "budget is None; give the number of costs",
+                "budget must be the number .* got None",
             ),
             (
                 "none",
                 lambda: pieces.RobustCosts("budget", 1, 0),
-                "budget is 0; give the number of costs",
+                "budget must be the number .* got 0",
             ),
             (
                 "unused",
