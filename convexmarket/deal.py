@@ -34,8 +34,7 @@ from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
-from convexmarket.priors import Prior
-from convexmarket.priors.base import PriorLike, as_prior
+from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers

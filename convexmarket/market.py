@@ -153,10 +153,7 @@ class Market(Written, Shown):
     constraints: tuple[Constraint, ...]
 
     def __init__(
-        self,
-        sellers: Sellers,
-        objective: Objective | Term,
-        constraints: Iterable[Constraint] = (),
+        self, sellers: Sellers, objective: Objective | Term, constraints: Iterable[Constraint] = ()
     ) -> None:
         if not isinstance(sellers, Sellers):  # reports are private: only their type is named
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
@@ -230,7 +227,7 @@ class Market(Written, Shown):
 
     @property
     def privacy_cost(self) -> PrivacyCost:
-        """The privacy cost of the payments; linear if there are none.
+        """The privacy cost of the payments; linear in a market without payments.
 
         Raises
         ------
@@ -272,10 +269,9 @@ class Market(Written, Shown):
         joint lies. Other numbers computed from the reports, as in ``Losses(-20 * reports)``, are
         not detected; :func:`~convexmarket.audit_incentives` with ``build`` tests them.
         """
-        verdict, reason = self._incentives()
-        return Incentives(verdict, reason)
+        return Incentives(*self._verdict())
 
-    def _incentives(self) -> tuple[str, str]:
+    def _verdict(self) -> tuple[str, str]:
         pieces = (*self.terms, *self.constraints)
         readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
         under_budget = "budget" in readers

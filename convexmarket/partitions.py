@@ -40,8 +40,7 @@ from convexmarket.ids import forms_of
 from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
 from convexmarket.market import Market
-from convexmarket.priors import Prior
-from convexmarket.priors.base import PriorLike, as_prior
+from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import sync_folder
 

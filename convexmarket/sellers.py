@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -42,10 +42,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 
-class SellerParts(Protocol):
+class SellerParts(Sized, Protocol):
     """Reports that are stored in several parts."""
-
-    def __len__(self) -> int: ...
 
     def map_parts(self, work: Callable[[Floats], Any]) -> Sequence[Any]:
         """Apply a function to the reports of each part."""
@@ -91,8 +89,8 @@ class Sellers(Shown):
     DataError
         If the labels of columns cannot be matched.
     SellersError
-        If there is no seller, lengths differ, an id repeats or is not valid, a number is not
-        finite and >= 0, or a seller has no prior.
+        If lengths differ or are 0, an id repeats or is not valid, a number is not finite and >= 0,
+        or a prior is missing.
     PriorError
         If a sensitivity lies outside the support of its prior.
 

@@ -1,4 +1,4 @@
-"""What a buyer may not do: too much weight, too large a guarantee, too high a bill, unfairness."""
+"""Constraints on weights, guarantees, payments, shares of groups and eta."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _TOO_SMALL = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cap(ByValue, Constraint):
-    """No seller may weigh more than ``k`` times the average: a_i <= k/m (A, Eq. 11).
+    """The largest weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
     Parameters
     ----------
     k : float, array_like of shape (m,), or cvxpy.Parameter
-        For all sellers, at least 1 (or the weights could not sum to one; ``k = 1`` makes all
-        equal), or one number >= 0 for each seller, at least 1 on average.
+        At least 1 for all sellers (``k = 1`` makes the weights equal), or one number >= 0 for each
+        seller, at least 1 on average.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Cap(ByValue, Constraint):
         object.__setattr__(self, "k", k)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return a_i <= k/m, written for m*a, whose entries are of order one."""
+        """Return m*a_i <= k, whose entries are of order one."""
         m = quantities.weights.size
         return [m * quantities.weights <= self.k]
 
@@ -78,7 +78,7 @@ class Cap(ByValue, Constraint):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaxEpsilon(ByValue, Constraint):
-    """No guarantee may be weaker than this: eps_i <= e_i.
+    """Each guarantee has a largest epsilon: eps_i <= e_i.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class MaxEpsilon(ByValue, Constraint):
         object.__setattr__(self, "epsilon", given)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""
+        """Return m*a_i <= m*e_i/eta, whose left side is of order one."""
         m = quantities.weights.size
         bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
@@ -120,12 +120,12 @@ class MaxEpsilon(ByValue, Constraint):
 
 
 class GivenEpsilon(MaxEpsilon):
-    """What the sellers have already granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
+    """Guarantees that the sellers have granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
 
     Parameters
     ----------
     epsilon : array_like, shape (m,)
-        What each seller granted, >= 0. The market uses at most that.
+        The granted epsilon of each seller, >= 0.
 
     Examples
     --------
@@ -148,16 +148,15 @@ class GivenEpsilon(MaxEpsilon):
 
 @dataclass(frozen=True, repr=False)
 class Budget(Constraint):
-    """The expected payments are at most this: psi'eps <= amount.
+    """The expected payments have an upper bound: psi'eps <= amount.
 
-    The reports stand in this constraint, so that a seller may gain by lying; the truthful way to
+    This constraint contains the reports, so that a seller may gain by lying. The truthful way to
     meet a budget is :func:`convexmarket.calibrate_gamma`.
 
     Parameters
     ----------
     amount : float or cvxpy.Parameter
-        In the currency of the sensitivities, > 0. A parameter can be changed between solves of a
-        problem that is declared without eta; see :func:`convexmarket.sweep`.
+        In the currency of the sensitivities, > 0. For a parameter see :func:`convexmarket.sweep`.
 
     Examples
     --------
@@ -195,13 +194,13 @@ class Budget(Constraint):
         return replace(form, budgets=(*form.budgets, self.amount))
 
     def with_budget(self, amount: Number) -> Budget:
-        """Return the budget of another amount."""
+        """Replace the amount."""
         return replace(self, amount=amount)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupShare(ByValue, Constraint):
-    """Each group of sellers carries at least, or at most, a share of the weight; or all the same.
+    """Bounds on the share of each group in the weight, or equal shares.
 
     Parameters
     ----------
@@ -247,7 +246,7 @@ class GroupShare(ByValue, Constraint):
             object.__setattr__(self, name, dict(shares))
         if not (self.at_least or self.at_most or self.equal):
             raise ParameterError(
-                "the group share says nothing; give at_least, at_most or equal=True"
+                "the group share has no bound; give at_least, at_most or equal=True"
             )
         object.__setattr__(self, "groups", groups)
 
@@ -283,9 +282,8 @@ class GroupShare(ByValue, Constraint):
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
-    It makes an otherwise degenerate market well posed (the papers' naive model, mu = sigma = 0),
-    and is what the papers' grid over eta amounts to. When a bound is active, it decided the
-    answer; :attr:`Allocation.binding` says so.
+    It replaces the papers' grid over eta, and makes a degenerate market well posed (the papers'
+    naive model, mu = sigma = 0). :attr:`Allocation.binding` lists an active bound.
 
     Examples
     --------

@@ -68,7 +68,7 @@ def _latex(token: re.Match[str]) -> str:
 
 
 def named(name: object) -> str:
-    """Write a name; one that is no symbol stands in quotes."""
+    """Write a name, in quotes unless it looks like a symbol."""
     text = " ".join(str(name).replace('"', "'").split())
     return text if re.fullmatch("[A-Za-z]+(_[A-Za-z0-9])?", text) else f'"{text}"'
 

@@ -1,4 +1,4 @@
-"""A spread for sellers whose rows are alike: a quadratic form of the weights."""
+"""A quadratic form of the weights, for correlated rows."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ Matrix = Any
 class QuadraticSpread(ByValue, Term):
     """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
 
-    With Sigma the covariance of the sellers' rows it is what :class:`SquaredSpread` is for
-    independent rows: two members of a household, whose rows say the same, count as little more than
-    one. It is the risk of a portfolio (Markowitz, 1952).
+    With the covariance of the sellers' rows as Sigma, it generalises :class:`SquaredSpread` to
+    dependent rows, such as those of a household. It is the risk of a portfolio (Markowitz, 1952).
 
     Parameters
     ----------
     Sigma : array_like or scipy sparse matrix, shape (m, m)
-        Public, symmetric and positive semidefinite, either up to 1e-9 of its largest entry or
-        eigenvalue. Blocks (households) are factored one by one, so that a sparse matrix may be
-        large.
+        Public, symmetric and positive semidefinite, up to 1e-9 of its largest entry or eigenvalue.
+        Blocks (households) are factored separately, so that a sparse matrix may be large.
 
     Examples
     --------
@@ -71,7 +69,7 @@ class QuadraticSpread(ByValue, Term):
 
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
-    """Return F with ``F'F = Sigma``, whose rows are scaled eigenvectors of the blocks of Sigma."""
+    """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
     m, largest = Sigma.shape[0], float(abs(Sigma).max())
     skew = float(abs(Sigma - Sigma.T).max())
     if largest == 0:
