@@ -336,6 +336,10 @@ class Constraint(Piece):
         """Return a market's numbers with this constraint; None if they cannot say it."""
         return None
 
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
+        return multipliers
+
     def with_budget(self, amount: Number) -> Constraint:
         """Return the constraint with another budget, if it is one."""
         return self
