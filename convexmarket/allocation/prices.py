@@ -17,21 +17,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.market import Market
-from convexmarket.terms import (
-    Budget,
-    Cap,
-    Constraint,
-    EtaRange,
-    Form,
-    GroupShare,
-    MaxEpsilon,
-    PrivacyCost,
-)
-from convexmarket.terms.base import Quantities, value_of
+from convexmarket.terms import Constraint, Form, PrivacyCost
+from convexmarket.terms.base import Quantities
 
 __all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "pricing_of"]
 
@@ -51,10 +43,11 @@ def binding_constraints(
     quantities = Quantities.at(weights, eta, costs)
     names = []
     for piece in constraints:
-        if isinstance(piece, EtaRange):
+        own = piece.numbers(Form(costs))
+        if own is not None and own.eta_high < np.inf:
             continue
         for item in piece.comparisons(quantities):
-            if not hasattr(item, "args") or len(item.args) < 2:
+            if len(item.args) < 2 or not isinstance(item, cp.constraints.Inequality):
                 continue
             low, high = (np.asarray(side.value, dtype=float) for side in item.args)
             size = np.maximum(np.abs(low), np.abs(high))
@@ -125,43 +118,41 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     end = float(next(known)) if at_end else 0.0
     rent = tau - slope - spent * eta * psi
     rent = np.where(np.isnan(rent), np.nan, np.maximum(rent, 0.0))
+    capped_too, rest = capped & full, {"spent": spent, "end": end, "eta": eta}
+    at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
+    for prices in (at_cap, at_bound):
+        prices[capped_too] = np.nan  # only their sum is known
     return tuple(
-        _price(piece, form, rent, capped, full, spent, end, eta) for piece in market.constraints
+        _price(piece.numbers(Form(form.virtual_costs)), form, at_cap, at_bound, **rest)
+        for piece in market.constraints
     )
 
 
 def _price(
-    piece: Constraint,
+    own: Form | None,
     form: Form,
-    rent: Floats,
-    capped: NDArray[np.bool_],
-    full: NDArray[np.bool_],
+    at_cap: Floats,
+    at_bound: Floats,
     spent: float,
     end: float,
     eta: float,
 ) -> Any:
-    m = rent.size
-    if isinstance(piece, Cap):
-        k = np.broadcast_to(value_of(piece.k) / m, m)
-        price = np.where(capped & (k <= form.max_weight * (1 + _BINDS)), rent / m, 0.0)
-        price = np.where(capped & full, np.nan, price)
-        return price if np.ndim(value_of(piece.k)) else float(price.sum())
-    if isinstance(piece, MaxEpsilon):
-        e = np.broadcast_to(value_of(piece.epsilon), m)
-        price = np.where(full & (e <= form.max_epsilon * (1 + _BINDS)), rent / eta, 0.0)
-        price = np.where((e == 0) | (capped & full), np.nan, price)
-        return price if np.ndim(value_of(piece.epsilon)) else float(price.sum())
-    if isinstance(piece, Budget):
-        return spent if value_of(piece.amount) <= form.budget * (1 + _BINDS) else 0.0
-    if isinstance(piece, EtaRange):
-        return _range_price(piece, end, eta)
-    return np.nan
-
-
-def _range_price(piece: EtaRange, end: float, eta: float) -> tuple[float, float]:
-    """Return the prices of low and high from the multiplier of eta, which is <= 0 at low."""
-    low, high = (abs(eta - each) <= _BINDS * eta for each in (piece.low, piece.high))
-    return (min(end, 0.0) if low else 0.0), (max(end, 0.0) if high else 0.0)
+    """Return the price of a constraint that amounts to ``own``, of those that all amount to."""
+    assert own is not None
+    if own.budgets:
+        return spent if own.budget <= form.budget * (1 + _BINDS) else 0.0
+    if own.eta_high < np.inf:  # the multiplier of eta is <= 0 at the low end
+        low, high = (abs(eta - each) <= _BINDS * eta for each in own.eta_range)
+        return (min(end, 0.0) if low else 0.0), (max(end, 0.0) if high else 0.0)
+    bounded = np.any(np.isfinite(own.max_epsilon))
+    ours, all_, prices = (
+        (own.max_epsilon, form.max_epsilon, at_bound)
+        if bounded
+        else (own.max_weight, form.max_weight, at_cap)
+    )
+    price = np.where(ours <= all_ * (1 + _BINDS), prices, 0.0)
+    price = np.where(np.equal(ours, 0.0), np.nan, price)  # nothing is known of what it would sell
+    return price if np.ndim(ours) else float(price.sum())
 
 
 def prices_of_multipliers(
@@ -171,28 +162,16 @@ def prices_of_multipliers(
 
     ``slope`` is that of the optimal objective in eta.
     """
+    form, m = market.form, len(market.sellers)
+    mean = float(np.where(form.active, market.sellers.virtual_costs, 0.0).mean())
     found: list[Any] = []
     for piece, given in zip(market.constraints, multipliers, strict=True):
-        own = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
-        if isinstance(piece, EtaRange):
-            found.append(_range_price(piece, -slope, eta))
-        elif isinstance(piece, Cap):
-            found.append(own[0] if np.ndim(value_of(piece.k)) else float(np.sum(own[0])))
-        elif isinstance(piece, MaxEpsilon):
-            price = len(market.sellers) / eta * own[0]
-            found.append(price if np.ndim(value_of(piece.epsilon)) else float(np.sum(price)))
-        elif isinstance(piece, Budget):
-            active = market.form.active
-            mean = float(np.where(active, market.sellers.virtual_costs, 0.0).mean())
-            found.append(float(np.sum(own[0])) / (eta * mean if mean > 0 else eta))
-        elif isinstance(piece, GroupShare):
-            duals = iter(float(np.sum(each)) for each in own)
-            found.append(
-                {
-                    "at_least": {group: -next(duals) for group in piece.at_least},
-                    "at_most": {group: next(duals) for group in piece.at_most},
-                }
-            )
-        else:
-            found.append(own)
+        dual = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
+        own = piece.numbers(Form(form.virtual_costs))
+        if own is None:
+            found.append(piece.shadow_prices(dual))
+            continue
+        first = dual[0] * np.ones(m)
+        spent = float(np.sum(dual[0])) / (eta * mean if mean > 0 else eta)
+        found.append(_price(own, own, first, m / eta * first, spent, -slope, eta))
     return tuple(found)

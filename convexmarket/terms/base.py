@@ -337,6 +337,10 @@ class Constraint(Piece):
         """Add this constraint to a market in numbers; None if that cannot express it."""
         return None
 
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
+        return multipliers
+
     def with_budget(self, amount: Number) -> Constraint:
         """Replace the amount, if the constraint is a budget."""
         return self

@@ -272,6 +272,14 @@ class GroupShare(ByValue, Constraint):
             found += [share(g) == 1.0 / len(known) for g in known[1:]]
         return found
 
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        """Return the prices of the shares, by group."""
+        prices = iter(float(np.sum(each)) for each in multipliers)
+        return {
+            "at_least": {group: -next(prices) for group in self.at_least},
+            "at_most": {group: next(prices) for group in self.at_most},
+        }
+
     def __repr__(self) -> str:
         said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}
         shares = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
