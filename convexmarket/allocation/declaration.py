@@ -25,6 +25,11 @@ class ConvexProgram(DeclaredMarket):
     ----------
     formulation : str
         "joint".
+
+    Raises
+    ------
+    NotSupportedError
+        If a piece speaks of the guarantees.
     """
 
     formulation = "joint"

@@ -383,7 +383,8 @@ def is_projectable(market: Market) -> bool:
 def _shares_of(form: Form) -> GroupShare | None:
     """Return the bound on shares, if a market has one and no other piece that has no numbers."""
     (piece, *others) = form.rest or (None,)
-    return piece if isinstance(piece, GroupShare) and not others else None
+    share = piece is not None and getattr(piece, "bounds_shares", False)
+    return piece if share and not others else None  # type: ignore[return-value]
 
 
 def _form_of(market: Market) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:

@@ -194,6 +194,11 @@ class LogNormal(ScipyPrior):
     log_mean, log_std : float
         Mean and standard deviation of the natural logarithm; ``log_std`` is at least 1e-9.
 
+    Raises
+    ------
+    PriorError
+        If a parameter is not finite, or ``log_std`` is too small.
+
     Examples
     --------
     >>> import convexmarket as cm

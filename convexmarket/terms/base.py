@@ -317,7 +317,9 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "with_budget")
+    shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "bounds_shares")
+    #: Whether it bounds shares of disjoint groups, as :class:`GroupShare`.
+    bounds_shares: ClassVar[bool] = False
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:

@@ -221,6 +221,7 @@ class GroupShare(ByValue, Constraint):
     array([0.305, 0.195, 0.5  ])
     """
 
+    bounds_shares = True
     each_seller = ("groups", "groups")
     groups: Any = field(repr=False)
     at_least: Mapping[Any, float] = field(default_factory=dict)
