@@ -299,8 +299,8 @@ def test_solvers_go_by_the_names_and_versions_of_their_packages():
 def test_an_allocation_says_everything_that_proves_it():
     records = (SolveRecord(1.0, 3.0, 2.0, "optimal", 0.5),)
     found = cm.Allocation(
-        np.array([0.25, 0.0, 0.75]), 2.0, -4.0, -5.0, 0.3, "line_search", 1.5, "dual", "ECOS",
-        "2.0", 1e-6, records, ("eta_low",),
+        np.array([0.25, 0.0, 0.75]), 2.0, -4.0, -5.0, 0.3, "line_search", 1.5, None, "dual",
+        "ECOS", "2.0", 1e-6, records, ("eta_low",),
     )  # fmt: skip
     np.testing.assert_allclose(found.epsilon, [0.5, 0.0, 1.5])
     assert not found.epsilon.flags.writeable
@@ -311,7 +311,7 @@ def test_an_allocation_says_everything_that_proves_it():
         "objective": -4.0, "lower_bound": -5.0, "gap": 0.25, "eta": 2.0, "multiplier": 0.3,
         "n_sellers": 3, "n_bought": 2, "method": "line_search", "formulation": "dual",
         "solver": "ECOS", "solver_version": "2.0", "tolerance": 1e-6, "binding": ["eta_low"],
-        "seconds": 1.5, "solves": [vars(records[0])],
+        "seconds": 1.5, "solves": [vars(records[0])], "prices": [],
     }  # fmt: skip
     frame = found.to_frame()
     assert frame.index.tolist() == [0, 1, 2]
