@@ -311,7 +311,7 @@ def test_an_allocation_says_everything_that_proves_it():
         "objective": -4.0, "lower_bound": -5.0, "gap": 0.25, "eta": 2.0, "multiplier": 0.3,
         "n_sellers": 3, "n_bought": 2, "method": "line_search", "formulation": "dual",
         "solver": "ECOS", "solver_version": "2.0", "tolerance": 1e-6, "binding": ["eta_low"],
-        "seconds": 1.5, "prices": [], "solves": [vars(records[0])],
+        "seconds": 1.5, "solves": [vars(records[0])], "prices": [],
     }  # fmt: skip
     frame = found.to_frame()
     assert frame.index.tolist() == [0, 1, 2]
