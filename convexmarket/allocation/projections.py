@@ -254,6 +254,10 @@ class SharedForm(ProjectableForm):
         low, high = (1 - ROUNDING) / np.sqrt(costs.size), 1 + ROUNDING
         return self._project(-brentq(excess, low, high, xtol=1e-300, rtol=1e-14) * costs, limit)[0]
 
+    def minimum(self, mu: float, costs: Floats) -> float:
+        """Return the minimum of ``mu*R(a) + costs'a``; the multipliers of caps stand in costs."""
+        return float(self._level(mu, costs))
+
     def _blocks(self, active: NDArray[np.bool_]) -> Ints:
         """Return a number for each group with an active bound, and one for all other sellers."""
         return np.where(active[self.group], self.group + 1, 0)
@@ -355,6 +359,9 @@ class Projections:
         const, shares = 0.0, np.zeros(1)
         if isinstance(form, SharedForm):
             price, extra, const, shares = form.relief(weights, eta)
+            capped = limit >= form.max_weight
+            const -= float(np.sum(np.where(capped, form.max_weight * extra, 0.0)))
+            shares = shares + np.where(capped, extra, 0.0)
         else:
             price, extra = form.multipliers(form.weight, weights, form.prices(eta), limit)
         extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
