@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any, Literal
 
@@ -179,7 +180,7 @@ def allocate(
         common["formulation"] = formulation
     taken = {name: common[name] for name in _arguments_of(method) & common.keys()}
     if "solver" not in _arguments_of(method):
-        return _told(market, _METHODS[method](market, **taken, **given))
+        return _completed(market, _METHODS[method](market, **taken, **given))
     fast = ["PIQP"] if formulation == "projection" else []
     solvers = [*fast, "CLARABEL"] if solver is None else solver
     solvers = [solvers] if isinstance(solvers, str) else list(solvers)
@@ -190,17 +191,18 @@ def allocate(
             if not last:
                 raise
         else:
-            return _told(market, found)
+            return _completed(market, found)
     raise ParameterError("solver is an empty list; name a solver, such as CLARABEL")
 
 
-def _told(market: Market, found: Allocation) -> Allocation:
+def _completed(market: Market, found: Allocation) -> Allocation:
     """Return an allocation with ids, the constraints that bind, and their shadow prices."""
     weights, eta, costs = found.weights, found.eta, market.sellers.virtual_costs
     binding = binding_constraints(market.constraints, weights, eta, costs)
     pricing = found.pricing
-    if pricing is None and not market.form.rest:
-        pricing = pricing_of(market, weights, eta)
+    if pricing is None:
+        unknown = partial(tuple, [np.nan] * len(market.constraints))
+        pricing = unknown if market.form.rest else pricing_of(market, weights, eta)
     return replace(
         found, ids=market.sellers.ids, binding=(*binding, *found.binding), pricing=pricing
     )

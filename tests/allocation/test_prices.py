@@ -44,7 +44,7 @@ CASES = {
     "the low end of a range": (PAID, lambda x: [cm.EtaRange(x, 9.0)], 3.0, lambda p: p[0]),
     "the high end of a range": (PAID, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
     "the high end of a solver": (KINKED, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
-    "a share": (PAID, lambda x: [share(x)], 0.6, lambda p: p["at_least"]["b"]),
+    "a share": (KINKED, lambda x: [share(x)], 0.6, lambda p: p["at_least"]["b"]),
 }
 
 
