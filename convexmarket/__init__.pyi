@@ -13,7 +13,6 @@ from .allocation import Allocation as Allocation
 from .allocation import allocate as allocate
 from .allocation import allocate_together as allocate_together
 from .allocation import declare as declare
-from .allocation import recommend as recommend
 from .allocation import sweep as sweep
 from .attacks import audit_privacy as audit_privacy
 from .data import PublicFeatures as PublicFeatures

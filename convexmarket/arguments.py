@@ -1,4 +1,4 @@
-"""Checks of what users pass, in words that name the argument, the value and the remedy."""
+"""Checks of arguments; each message names the argument, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ __all__ = [
     "is_default",
     "is_iterable",
     "is_number",
+    "label_array",
     "labels_of",
     "moderate",
     "numbers_of",
@@ -57,15 +58,12 @@ _SHOWN = 120
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Return what stands for a value in an error message: one line, long ones without their middle.
+    """Write a value for an error message: one line, without the middle of a long text.
 
-    A market's constraints stand at its end, so that both ends are kept. A terminal would obey
-    control characters, so they are replaced.
+    Control characters are replaced, as a terminal would execute them.
     """
     text = " ".join(write(value).split())
-    text = "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
-    )
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
     if len(text) <= _SHOWN:
         return text
     end = _SHOWN // 3
@@ -73,17 +71,17 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Say whether a value is one real number, and not a truth value."""
+    """Test whether a value is one real number, and not a truth value."""
     return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
 
 
 def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
-    """Say whether a value can be gone through; an array without dimensions cannot."""
+    """Test whether a value can be iterated; an array without dimensions cannot."""
     return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
 
 
 def as_float(value: object) -> float:
-    """Return a real number as a float; NaN for what is none, or too large for a float."""
+    """Convert a real number to a float; NaN for other values, or beyond the range of floats."""
     if not is_number(value):
         return np.nan
     try:
@@ -93,7 +91,7 @@ def as_float(value: object) -> float:
 
 
 def check_positive(name: str, value: object) -> float:
-    """Return a finite number > 0."""
+    """Check for a finite number > 0."""
     number = as_float(value)
     if not 0 < number < np.inf:
         raise ParameterError(f"{name} must be a finite number > 0, got {value!r}")
@@ -101,13 +99,13 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_positives(**numbers: object) -> None:
-    """Refuse numbers, given by name, that are not finite and > 0."""
+    """Check that numbers, given by name, are finite and > 0."""
     for name, value in numbers.items():
         check_positive(name, value)
 
 
 def check_scales(**numbers: object) -> None:
-    """Refuse numbers, given by name, whose squares and ratios floating point does not hold."""
+    """Check that squares and ratios of numbers, given by name, stay within floating point."""
     for name, value in numbers.items():
         if not SMALLEST <= check_positive(name, value) <= LARGEST:
             raise ParameterError(
@@ -116,7 +114,7 @@ def check_scales(**numbers: object) -> None:
 
 
 def check_nonnegative(name: str, value: object) -> float:
-    """Return a finite number >= 0."""
+    """Check for a finite number >= 0."""
     number = as_float(value)
     if not 0 <= number < np.inf:
         raise ParameterError(f"{name} must be a finite number >= 0, got {value!r}")
@@ -124,7 +122,7 @@ def check_nonnegative(name: str, value: object) -> float:
 
 
 def check_share(name: str, value: object) -> float:
-    """Return a number strictly between 0 and 1."""
+    """Check for a number strictly between 0 and 1."""
     number = as_float(value)
     if not 0 < number < 1:
         raise ParameterError(f"{name} must lie strictly between 0 and 1, got {value!r}")
@@ -132,7 +130,7 @@ def check_share(name: str, value: object) -> float:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
-    """Return a whole number that is at least as large as it has to be."""
+    """Check for a whole number of at least ``least``."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or value < least:
         raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
@@ -142,13 +140,13 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
 
 def check_jobs(jobs: Any) -> None:
-    """Refuse a number of processes that joblib does not understand."""
+    """Check a number of processes for joblib."""
     if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs == 0:
         raise ParameterError(f"jobs must be a whole number >= 1, or -1 for all cores, got {jobs!r}")
 
 
 def check_choice(name: str, value: object, choices: Any) -> None:
-    """Refuse what is not one of the words of a ``Literal``."""
+    """Check for one of the words of a ``Literal``."""
     words = get_args(choices)
     if not isinstance(value, str) or value not in words:
         known = ", ".join(map(repr, words))
@@ -158,14 +156,14 @@ def check_choice(name: str, value: object, choices: Any) -> None:
 def check_instance(
     name: str, value: object, kind: type[Any] | tuple[type[Any], ...], example: str = ""
 ) -> None:
-    """Refuse an object of another kind, or of none of several; ``example`` says what to give."""
+    """Check the type of an object; ``example`` is the remedy in the message."""
     if not isinstance(value, kind):
         remedy = example or f"a {getattr(kind, '__name__', kind)}"
         raise ParameterError(f"{name} must be {remedy}, got {shown(value)}")
 
 
 def check_callable(name: str, value: object, *, optional: bool = True) -> None:
-    """Refuse what cannot be called; None stands for no call, where that is an option."""
+    """Check for a function; with ``optional``, None is accepted."""
     if not callable(value) and not (optional and value is None):
         raise ParameterError(
             f"{name} must be a function{', or None' * optional}, got {shown(value)}"
@@ -173,9 +171,9 @@ def check_callable(name: str, value: object, *, optional: bool = True) -> None:
 
 
 def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
-    """Return real numbers as floats; None where an entry is text, complex or no number at all.
+    """Convert real numbers to floats; None if an entry is text, complex or not a number.
 
-    Nothing is converted silently, and no error is raised that could quote an entry.
+    No error quotes an entry.
     """
     try:
         array = np.asarray(values)
@@ -219,12 +217,12 @@ def checked_numbers(
     *,
     truth_values: bool = False,
 ) -> NDArray[np.float64]:
-    """Return real numbers as an array of floats, whatever its shape.
+    """Convert real numbers to an array of floats of any shape.
 
     Raises
     ------
     ConvexMarketError
-        Of the given type, if an entry is no real number. The message does not quote the entry.
+        Of the given type, if an entry is not a real number. The message does not quote the entry.
     """
     array = numbers_of(values, truth_values=truth_values)
     if array is None:  # raised outside of any handler, so that no context quotes an entry either
@@ -259,17 +257,27 @@ def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def labels_of(value: object) -> pd.Index[Any] | None:
-    """Return the labels that a pandas Series or DataFrame carries; None for anything else."""
+    """Return the index of a pandas Series or DataFrame; None for anything else."""
     return value.index if isinstance(value, pd.Series | pd.DataFrame) else None
 
 
+def label_array(values: Any) -> NDArray[Any]:
+    """Convert labels to a read-only array; the result has two axes if their lengths differ."""
+    try:
+        labels = np.array(values)
+    except ValueError:  # lists of several lengths
+        labels = np.empty((0, 0))
+    labels.flags.writeable = False
+    return labels
+
+
 def is_default(labels: pd.Index[Any]) -> bool:
-    """Say whether labels are 0, 1, 2, ..., which pandas gives to what was not labelled."""
+    """Test whether labels are 0, 1, 2, ..., the default of pandas."""
     return isinstance(labels, pd.RangeIndex) and (labels.start, labels.step) == (0, 1)
 
 
 def check_distinct(name: str, labels: pd.Index[Any]) -> None:
-    """Refuse labels that do not tell who is who."""
+    """Check that no label repeats."""
     if not labels.is_unique:
         raise DataError(
             f"the label {labels[labels.duplicated()][0]!r} stands for more than one row of {name}; "
@@ -278,7 +286,7 @@ def check_distinct(name: str, labels: pd.Index[Any]) -> None:
 
 
 def generator_of(random_state: object) -> np.random.Generator:
-    """Return the generator that was given, or one of the seed that was."""
+    """Return a generator as it is, or create one from a seed."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     if isinstance(random_state, int | np.integer) and random_state >= 0:
@@ -290,27 +298,25 @@ def generator_of(random_state: object) -> np.random.Generator:
 
 
 def aligned(**arguments: Any) -> tuple[Any, ...]:
-    """Return arguments that hold one entry per row, all in the order of the first with labels.
+    """Order the rows of all arguments as in the first pandas argument, by labels.
 
-    Labels are the index of a pandas Series or DataFrame. Where two arguments carry them they say
-    who is who, whatever the order; arguments without labels are known by position, and are only
-    good beside labels that agree in their order.
+    Arguments without labels are matched by position, which requires labels in one order.
 
     Parameters
     ----------
     **arguments : array_like, number or None
-        By the names that the user knows.
+        By their names in messages.
 
     Returns
     -------
     tuple
-        The arguments in the order they were given in, labels kept.
+        The arguments, with their labels.
 
     Raises
     ------
     DataError
-        If a label stands twice, or labels differ; if the order differs and one of the arguments
-        is labelled 0, 1, 2, ... by default, which may be positions, or has no labels.
+        If a label repeats, or labels differ. If orders differ and an argument has no labels, or
+        the default labels 0, 1, 2, ..., which may be positions.
 
     Examples
     --------
@@ -355,7 +361,7 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the line of the user that led here, however deep inside the package."""
+    """Warn at the line of the user's code, outside of the package."""
     package = str(Path(__file__).parent) + os.sep
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):

@@ -34,7 +34,7 @@ from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
 from convexmarket.notebook import Shown, axes
-from convexmarket.priors import Prior
+from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
@@ -258,7 +258,7 @@ def price(
         One row per seller.
     ask : str
         The column of reported costs per unit of epsilon, in a currency.
-    prior : Prior, or mapping from group to Prior
+    prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
         What the buyer minimises, such as ``1.0 * Spread() + 100 * Noise()``: besides payments if
@@ -559,7 +559,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 def price_offers(
     reports: pd.DataFrame | str | Path,
-    prior: Prior,
+    prior: PriorLike,
     *,
     mu: float,
     sigma: float,
@@ -579,7 +579,7 @@ def price_offers(
     ----------
     reports : DataFrame, or path of a CSV file or a Parquet file (.parquet)
         One row per seller, with an id and a reported sensitivity.
-    prior : Prior
+    prior : Prior or frozen scipy.stats distribution
         The distribution that the sensitivities are drawn from.
     mu, sigma, gamma, cap, eta_range
         The buyer's objective, see :meth:`convexmarket.market.Market.standard`.
@@ -620,6 +620,7 @@ def price_offers(
         raise ParameterError("give gamma or budget, one of the two: the budget decides gamma")
     if at_least and group_column is None:
         raise ParameterError("at_least is about groups: name their column, --group-column")
+    prior = as_prior(prior)
     clock = Clock(progress)
     clock.start("reading")
     origin: dict[str, Any] = {"file": None, "sha256": None}

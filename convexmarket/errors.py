@@ -21,6 +21,7 @@ __all__ = [
     "OfferError",
     "ParameterError",
     "PriorError",
+    "PriorFromReportsWarning",
     "PrivacyLeakWarning",
     "ProblemFileError",
     "QueriesExhaustedError",
@@ -126,6 +127,10 @@ class SolverError(AllocationError):
 
 class LooseCertificateWarning(UserWarning):
     """The gap of an allocation is larger than the one that was asked for; its bound is valid."""
+
+
+class PriorFromReportsWarning(UserWarning):
+    """A prior is a sample that contains the reports, so that a report may move its own price."""
 
 
 class PrivacyLeakWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""The buyer's declared problem, as data: sellers, an objective and constraints."""
+"""A buyer's declared problem: sellers, an objective and constraints."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from functools import cached_property
 
 import pandas as pd
 
-from convexmarket.arguments import check_nonnegative, check_positive, is_iterable, shown
-from convexmarket.errors import ParameterError
+from convexmarket.arguments import (
+    check_instance,
+    check_nonnegative,
+    check_positive,
+    is_iterable,
+    shown,
+    warn_user,
+)
+from convexmarket.errors import ParameterError, PriorFromReportsWarning
 from convexmarket.notebook import Shown
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
@@ -28,26 +35,31 @@ from convexmarket.terms import (
 from convexmarket.terms.base import Number, Parameter, Piece
 from convexmarket.terms.checks import check_convex
 from convexmarket.terms.form import StandardForm
+from convexmarket.terms.formula import Written
 
-__all__ = ["Incentives", "Market", "StandardForm", "as_objective", "check_columns"]
+__all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
-#: What every verdict "by construction" takes for granted: a number does not say where it is from.
+#: The conditions of a verdict "by construction". The origin of a number cannot be seen.
 _GIVEN = (
-    "provided that no number given to the pieces (weights, losses, caps, shares, a user's own "
-    "data) depends on the reports"
+    "provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
+    "sample, a user's own data) depends on the reports"
 )
-#: What such a verdict is about.
 _ALONE = "; that is about each seller alone: two who lie together may gain"
 _DIFFERENT_COSTS = (
     "the payment terms have different privacy costs, so that what a seller's privacy costs is not "
     "defined"
 )
+_FROM_REPORTS = (
+    "a prior is a sample that contains every report of its sellers: if it was computed from these "
+    "reports, a report moves its own price, and a lie may pay; give a prior from other data, such "
+    "as past reports"
+)
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, which it equals as a text, with its reason.
+    """Whether truthful prices exist: a verdict, equal to its text, with a reason.
 
-    With truthful prices truth is the best reply of each seller alone.
+    With truthful prices, truth is the best reply of each seller alone.
 
     Attributes
     ----------
@@ -59,28 +71,25 @@ class Incentives(str):
     reason: str
 
     def __new__(cls, verdict: str, reason: str) -> Incentives:
-        """Return the verdict as a text that carries its reason."""
+        """Create a verdict with its reason."""
         text = super().__new__(cls, verdict)
         text.reason = reason
         return text
 
     def __reduce__(self) -> tuple[type[Incentives], tuple[str, str]]:
-        """Keep the reason in copies and pickles."""
         return Incentives, (str(self), self.reason)
 
 
 def as_objective(given: Objective | Term) -> Objective:
-    """Return a term as the objective that it is, and refuse what is neither."""
+    """Convert a term to an objective; refuse anything else."""
     objective = 1.0 * given if isinstance(given, Term) else given
-    if not isinstance(objective, Objective):
-        raise ParameterError(
-            f"objective must be a sum of terms such as mu * Spread(), got {shown(given)}"
-        )
+    check_instance("objective", objective, Objective, "a sum of terms such as mu * Spread()")
     return objective
 
 
-def check_columns(piece: Piece, sellers: Sellers) -> None:
-    """Refuse a piece that was made of a column about the sellers in another order."""
+def _check_fits(piece: Piece, sellers: Sellers) -> None:
+    """Refuse a piece for another number of sellers, or with pandas labels in another order."""
+    piece.check(len(sellers))
     for name, labels in piece.column_labels.items():
         sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
 
@@ -88,23 +97,22 @@ def check_columns(piece: Piece, sellers: Sellers) -> None:
 def checked_constraints(
     constraints: Iterable[Constraint], sellers: Sellers
 ) -> tuple[Constraint, ...]:
-    """Return what was given as constraints, after checking that it is, and fits the sellers."""
+    """Check that each constraint is one, and fits the sellers."""
     if not is_iterable(constraints):
         raise ParameterError(
             f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
         )
     pieces = tuple(constraints)
-    for constraint in pieces:
-        if not isinstance(constraint, Constraint):
-            raise ParameterError(f"{shown(constraint)} is not a constraint such as Cap(5)")
-        constraint.check(len(sellers))
-        check_columns(constraint, sellers)
+    for piece in pieces:
+        if not isinstance(piece, Constraint):
+            raise ParameterError(f"{shown(piece)} is not a constraint such as Cap(5)")
+        _check_fits(piece, sellers)
     return pieces
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Market(Shown):
-    """A buyer's problem: whom to buy how much privacy from.
+class Market(Written, Shown):
+    """A buyer's problem: how much privacy to buy from each seller.
 
     Parameters
     ----------
@@ -122,7 +130,12 @@ class Market(Shown):
     DataError
         If a piece was made of a pandas column whose labels are not those of the sellers.
     CurvatureError
-        If a piece is not convex; the message names it and the curvature that CVXPY found.
+        If a piece is not convex; the message names it and its curvature.
+
+    Warns
+    -----
+    PriorFromReportsWarning
+        If a prior is a sample that contains the reports of its sellers.
 
     Examples
     --------
@@ -131,6 +144,8 @@ class Market(Shown):
     >>> market = cm.Market(sellers, 1.0 * cm.Spread() + 1.0 * cm.Noise() + 0.5 * cm.Payments())
     >>> market
     Market(2 sellers, 1 * Spread() + 1 * Noise() + 0.5 * Payments())
+    >>> print(market.objective)
+    ||a||_2 + 1/eta + 0.5 sum_i psi_i eps_i
     """
 
     sellers: Sellers
@@ -138,18 +153,14 @@ class Market(Shown):
     constraints: tuple[Constraint, ...]
 
     def __init__(
-        self,
-        sellers: Sellers,
-        objective: Objective | Term,
-        constraints: Iterable[Constraint] = (),
+        self, sellers: Sellers, objective: Objective | Term, constraints: Iterable[Constraint] = ()
     ) -> None:
-        if not isinstance(sellers, Sellers):
+        if not isinstance(sellers, Sellers):  # reports are private: only their type is named
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
         objective = as_objective(objective)
         constraints = checked_constraints(constraints, sellers)
         for part in objective.parts:
-            part.term.check(len(sellers))
-            check_columns(part.term, sellers)
+            _check_fits(part.term, sellers)
             if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
@@ -158,6 +169,8 @@ class Market(Shown):
         costs = sellers.cost_parameter
         if sellers.parts is None:  # in parts, only pieces of this package are supported
             check_convex(objective, constraints, sellers.virtual_costs if costs is None else costs)
+        if sellers.prior_is_from_reports:
+            warn_user(_FROM_REPORTS, PriorFromReportsWarning)
         object.__setattr__(self, "sellers", sellers)
         object.__setattr__(self, "objective", objective)
         object.__setattr__(self, "constraints", constraints)
@@ -193,22 +206,18 @@ class Market(Shown):
 
     @property
     def form(self) -> Form:
-        """What the market amounts to in numbers; read anew where a weight is a parameter."""
-        form = self._form
-        return self._read_form() if form.parametric else form
-
-    @cached_property
-    def _form(self) -> Form:
-        return self._read_form()
-
-    def _read_form(self) -> Form:
-        changing = self.sellers.cost_parameter is not None
-        form = Form(self.sellers.virtual_costs, parametric=changing)
-        return form.plus(self.objective.parts, self.constraints)
+        """The market in numbers, computed again on each access where a number is a parameter."""
+        if (form := vars(self).get("_form")) is None:
+            changing = self.sellers.cost_parameter is not None
+            form = Form(self.sellers.virtual_costs, parametric=changing)
+            form = form.plus(self.objective.parts, self.constraints)
+            if not form.parametric:
+                vars(self)["_form"] = form
+        return form
 
     @property
     def standard_form(self) -> StandardForm | None:
-        """The market as A's Eq. (11) in numbers; None where it has another piece."""
+        """The market as A's Eq. (11) in numbers; None if it has another piece."""
         return self.form.standard
 
     @property
@@ -218,25 +227,28 @@ class Market(Shown):
 
     @property
     def privacy_cost(self) -> PrivacyCost:
-        """What losing privacy costs the sellers: that of the payments, linear where there are none.
+        """The privacy cost of the payments; linear in a market without payments.
 
         Raises
         ------
         ParameterError
-            If two payment terms disagree about it.
+            If two payment terms have different privacy costs.
         """
-        costs = [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
-        if any(cost != costs[0] for cost in costs):
+        if any(cost != self._costs[0] for cost in self._costs):
             raise ParameterError(f"{_DIFFERENT_COSTS}; use one")
-        return costs[0] if costs else LinearCost()
+        return self._costs[0] if self._costs else LinearCost()
+
+    @property
+    def _costs(self) -> list[PrivacyCost]:
+        return [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
 
     def with_budget(self, amount: Number) -> Market:
-        """Return the market with another amount in its budgets, a number or a parameter."""
+        """Replace the amount of each budget by a number or a parameter."""
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)
 
     def with_parameter(self, parameter: Parameter, own: Parameter) -> Market:
-        """Return the market with another parameter in place of one, where its pieces show it."""
+        """Replace a parameter in the pieces and the virtual costs."""
         parts = tuple(part.with_parameter(parameter, own) for part in self.objective.parts)
         constraints = [piece.with_parameter(parameter, own) for piece in self.constraints]
         return Market(self.sellers.with_parameter(parameter, own), Objective(parts), constraints)
@@ -245,66 +257,70 @@ class Market(Shown):
     def incentives(self) -> Incentives:
         """Whether each seller sells less the more it asks for, so that truthful prices exist.
 
-        With these truth is the best reply of each seller alone; two who lie together may gain, and
-        ``audit_incentives(market, coalitions=100)`` says how much.
+        - "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, or
+          only through a budget next to one spread and noise. Section 9.4 of docs/theory.md has
+          both proofs.
+        - "not guaranteed": a budget next to other pieces; in known examples a seller gains by
+          lying.
+        - "unknown": a user's own piece reads the virtual costs, or a prior may be computed from
+          the reports.
 
-        "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, whose
-        global minimum then has eps_i nonincreasing in c_i; or only through a budget beside one
-        spread and noise (docs/theory.md, section 9.4, has both proofs). "not guaranteed": a budget
-        beside anything else, where examples are known of a seller that gains by lying. "unknown":
-        a user's own piece reads them. Numbers computed from the reports, as in
-        ``Losses(-20 * reports)``, are not seen here. The audit settles it for given reports, with
-        ``build`` also where there are such numbers.
+        The verdict is about each seller alone: ``audit_incentives(market, coalitions=100)`` tests
+        joint lies. Other numbers computed from the reports, as in ``Losses(-20 * reports)``, are
+        not detected; :func:`~convexmarket.audit_incentives` with ``build`` tests them.
         """
-        m, pieces = len(self.sellers), (*self.terms, *self.constraints)
-        readers = {piece.reading(m): piece for piece in reversed(pieces)}  # the first of a kind
-        if "budget" in readers:
-            return self._incentives_under_a_budget()
-        if "unknown" in readers:
-            return Incentives(
-                "unknown",
-                f"{shown(readers['unknown'])} reads the virtual costs, and what that does to a "
-                "seller's guarantee as a function of its report is not known; audit_incentives "
-                "tries it",
-            )
-        try:
-            _ = self.privacy_cost
-        except ParameterError:
-            return Incentives("unknown", _DIFFERENT_COSTS)
-        if "price" not in readers:
-            return Incentives(
-                "by construction",
-                f"reports do not enter the problem, so no report changes it, {_GIVEN}",
-            )
-        return Incentives(
-            "by construction",
-            "reports enter only through the payments, so a dearer seller sells no more at the "
-            f"global minimum (certified up to the gap), {_GIVEN}{_ALONE}",
-        )
+        return Incentives(*self._verdict())
 
-    def _incentives_under_a_budget(self) -> Incentives:
-        """Return the verdict on a market whose budget reads the reports."""
-        objective = self.objective.without_noise
-        terms = [part.term for part in objective.parts if not part.is_idle]
+    def _verdict(self) -> tuple[str, str]:
+        pieces = (*self.terms, *self.constraints)
+        readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
+        under_budget = "budget" in readers
+        if under_budget and not self._budget_is_harmless:
+            return (
+                "not guaranteed",
+                "the budget puts the reports into a constraint: a seller that asks for more makes "
+                "the buyer poorer, who may then buy more of it; the truthful way to meet a budget "
+                "next to other terms or constraints is calibrate_gamma",
+            )
+        if "unknown" in readers:
+            return (
+                "unknown",
+                f"{shown(readers['unknown'])} reads the virtual costs, and the effect of a report "
+                "on the seller's guarantee is not known; audit_incentives tests it",
+            )
+        if any(cost != self._costs[0] for cost in self._costs):
+            return "unknown", _DIFFERENT_COSTS
+        if not under_budget and "price" not in readers:
+            no_effect = "reports do not enter the problem, so no report changes it"
+            return "by construction", f"{no_effect}, {_GIVEN}"
+        if self.sellers.prior_is_from_reports:
+            return "unknown", _FROM_REPORTS
+        where = (
+            "the budget, and next to such a spread and noise a more expensive seller sells no more"
+            if under_budget
+            else "the payments, so a more expensive seller sells no more at the global minimum "
+            "(certified up to the gap)"
+        )
+        return "by construction", f"reports enter only through {where}, {_GIVEN}{_ALONE}"
+
+    @property
+    def _budget_is_harmless(self) -> bool:
+        """Whether the pieces next to a budget are a separable spread, or one norm, and noise."""
+        parts = self.objective.without_noise.parts
+        terms = [part.term for part in parts if not part.is_idle]
         limits = [piece for piece in self.constraints if piece.reports != "budget"]
         separable = all(piece.separable for piece in (*terms, *limits))
-        norm = len(terms) == 1 and terms[0].is_norm and not limits
-        if terms and (separable or norm):
-            return Incentives(
-                "by construction",
-                "reports enter only through the budget, and beside such a spread and noise alone a "
-                f"dearer seller sells no more, {_GIVEN}{_ALONE}",
-            )
-        return Incentives(
-            "not guaranteed",
-            "the budget puts the reports into a constraint: a seller that asks for more makes the "
-            "buyer poorer, who may then buy more of it; the truthful way to meet a budget beside "
-            "other terms or constraints is calibrate_gamma",
-        )
+        return bool(terms) and (separable or (len(terms) == 1 and terms[0].is_norm and not limits))
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per seller: :meth:`Sellers.to_frame`."""
         return self.sellers.to_frame()
+
+    @property
+    def formula(self) -> str:
+        """The optimisation problem, in one line."""
+        where = ["eps = eta a", "sum_i a_i = 1", "a_i >= 0", *map(str, self.constraints)]
+        return f"min_{{a, eta}} {self.objective.formula} subject to {', '.join(where)}"
 
     def __repr__(self) -> str:
         parts = [f"{len(self.sellers)} sellers", repr(self.objective)]

@@ -12,10 +12,11 @@ _ROWS = 8
 
 
 class Shown:
-    """An object that a notebook shows as its text, and the first and last rows of its table."""
+    """An object that a notebook shows as formula or text, with the ends of its table."""
 
     def _repr_html_(self) -> str:
-        said = f"<p>{escape(str(self)).replace(chr(10), '<br>')}</p>"
+        write = getattr(self, "_repr_latex_", self.__str__)
+        said = f"<p>{escape(write()).replace(chr(10), '<br>')}</p>"
         frame = getattr(self, "to_frame", None)
         if frame is None:
             return said

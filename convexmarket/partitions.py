@@ -40,7 +40,7 @@ from convexmarket.ids import forms_of
 from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
 from convexmarket.market import Market
-from convexmarket.priors import Prior
+from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
 from convexmarket.writing import sync_folder
 
@@ -116,7 +116,7 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
 # ------------------------------------------------------------------------------ sellers
 
 
-def sellers(sensitivities: Any, prior: Prior, ids: Any = None) -> Sellers:
+def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     """Return sellers whose reports stay in the partitions of a Dask column.
 
     :func:`~convexmarket.allocate`, :func:`~convexmarket.payments` and
@@ -127,7 +127,7 @@ def sellers(sensitivities: Any, prior: Prior, ids: Any = None) -> Sellers:
     ----------
     sensitivities : Dask Series or one-dimensional Array
         For example one column of a Parquet folder. A pass checks it.
-    prior : Prior
+    prior : Prior or frozen scipy.stats distribution
         The distribution of all sensitivities.
     ids : Dask Series, optional
         In the same partitions. They are compared by hashes, in a pass for each 16 million of them,
@@ -151,8 +151,7 @@ def sellers(sensitivities: Any, prior: Prior, ids: Any = None) -> Sellers:
     >>> cm.allocate(market).epsilon.compute().round(2).tolist()
     [0.89, 0.37, 0.58]
     """
-    if not isinstance(prior, Prior):
-        raise SellersError(f"sellers in partitions have one prior for all, got {prior!r}")
+    prior = as_prior(prior, error=SellersError)
     if np.dtype(object) == sensitivities.dtype or sensitivities.ndim != 1:
         raise SellersError("sensitivities must be one column of numbers")
     if not hasattr(sensitivities, "map_partitions"):

@@ -1,10 +1,11 @@
-"""Sellers: their ids, their reported sensitivities and the priors of these."""
+"""Sellers: their ids, reported sensitivities and priors."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import cvxpy as cp
@@ -20,6 +21,7 @@ from convexmarket.arguments import (
     checked_numbers,
     generator_of,
     is_default,
+    label_array,
     labels_of,
 )
 from convexmarket.errors import (
@@ -40,17 +42,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 
-class SellerParts(Protocol):
-    """Reports that are stored in several parts; functions are mapped over the parts."""
-
-    def __len__(self) -> int:
-        """Return the number of sellers."""
+class SellerParts(Sized, Protocol):
+    """Reports that are stored in several parts."""
 
     def map_parts(self, work: Callable[[Floats], Any]) -> Sequence[Any]:
-        """Return the result of the function for the reports of each part."""
+        """Apply a function to the reports of each part."""
 
     def column(self, work: Callable[[Floats], Any], name: str) -> Any:
-        """Return a column, stored as the reports are, of one number for each report."""
+        """Compute a column with one number per report, stored like the reports."""
 
     def take(self, positions: Ints) -> tuple[Floats, list[Any]]:
         """Return the reports and ids at positions in ascending order."""
@@ -63,36 +62,35 @@ class Sellers(Shown):
     Parameters
     ----------
     sensitivities : array_like, shape (m,), optional
-        Reported cost of each seller per unit of privacy lost, in its prior's support.
+        Reported cost of each seller per unit of privacy lost, in the support of its prior.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
         The distribution that the sensitivities are drawn from, common knowledge: one for all, one
-        for each seller, or one for each of the ``groups``. Required with ``sensitivities``.
+        for each seller, or one for each of the ``groups``. A frozen ``scipy.stats`` distribution
+        can replace each Prior. Required with ``sensitivities``.
     ids : sequence, length m, optional
-        A distinct name for each seller; text as a ledger takes it. By default the index of the
-        pandas columns given, else 0, 1, ..., m - 1.
+        Distinct names. By default the index of the pandas columns, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. A
-        ``cvxpy.Parameter(m, nonneg=True)`` stands for many related markets
-        (:func:`~convexmarket.sweep`).
+        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. Give a
+        ``cvxpy.Parameter(m, nonneg=True)`` to solve related markets (:func:`~convexmarket.sweep`).
     groups : array_like or pandas column, length m, optional
-        The group of each seller, which is public.
+        The public group of each seller.
 
-    pandas columns are matched by their labels; the sellers have the order of the first column.
+    pandas columns are matched by their labels, in the order of the first column.
 
     Attributes
     ----------
     priors : tuple of Prior
-        The distinct priors; empty where only virtual costs are known.
+        The distinct priors; empty if only virtual costs are known.
     parts : SellerParts or None
-        The storage of the reports, if it is not in this process (:mod:`convexmarket.partitions`).
+        The storage of reports outside of this process (:mod:`convexmarket.partitions`).
 
     Raises
     ------
     DataError
-        If columns have different labels, or cannot be matched for certain.
+        If the labels of columns cannot be matched.
     SellersError
-        If there is no seller, lengths differ, ids repeat, a value cannot be an id, a number is
-        not finite and >= 0, or a seller has no prior.
+        If lengths differ or are 0, an id repeats or is not valid, a number is not finite and >= 0,
+        or a prior is missing.
     PriorError
         If a sensitivity lies outside the support of its prior.
 
@@ -162,7 +160,7 @@ class Sellers(Shown):
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
-        """Return the sellers whose reports are in parts, where they were checked."""
+        """Create sellers from reports in parts, which are checked already."""
         one = object.__new__(cls)._set(parts=parts, priors=(prior,), ids=range(len(parts)))
         return one._set(sensitivities=None, groups=None, _costs=None, _prior_of=None, _index=None)
 
@@ -194,7 +192,7 @@ class Sellers(Shown):
         for one, who in by_prior(priors, prior_of, np.arange(n_sellers)):
             drawn[who] = one.sample(who.size, rng)
         each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
-        return cls(drawn, each, groups=groups)
+        return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
 
     def _set(self, **values: Any) -> Self:
         for name, value in values.items():
@@ -203,7 +201,7 @@ class Sellers(Shown):
 
     @property
     def virtual_costs(self) -> Floats:
-        """psi_i(c_i), shape (m,), ironed where the prior is not regular; of a parameter its value.
+        """psi_i(c_i), shape (m,), ironed if the prior is not regular.
 
         Raises
         ------
@@ -220,12 +218,12 @@ class Sellers(Shown):
         return self._costs
 
     def check_in_memory(self) -> None:
-        """Refuse sellers whose reports are in parts.
+        """Check that the reports are in memory.
 
         Raises
         ------
         NotSupportedError
-            If they are.
+            If they are in parts.
         """
         if self.parts is not None:
             raise NotSupportedError(
@@ -236,17 +234,30 @@ class Sellers(Shown):
 
     @property
     def cost_parameter(self) -> cp.Parameter | None:
-        """The CVXPY parameter that stands for the virtual costs, if there is one."""
+        """The CVXPY parameter of the virtual costs, if there is one."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
 
     def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Sellers:
-        """Return the sellers with another parameter in place of ``parameter``."""
+        """Replace the parameter of the virtual costs."""
         return copy.copy(self)._set(_costs=own) if self._costs is parameter else self
 
     @property
     def prior(self) -> Prior | None:
-        """The one prior that all sellers share; None where there are several, or none."""
+        """The prior that all sellers share; None if there are several, or none."""
         return self.priors[0] if len(self.priors) == 1 else None
+
+    @cached_property
+    def prior_is_from_reports(self) -> bool:
+        """Whether a prior looks computed from the reports of its sellers.
+
+        That is a sample which contains every report of its two or more sellers, at least as often
+        as it was reported. A few draws from a large sample look the same. For the reports of
+        :meth:`draw` the answer is no.
+        """
+        reports = self.sensitivities
+        return reports is not None and any(
+            who.size > 1 and prior.contains(reports[who]) for prior, who in self.by_prior()
+        )
 
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller.
@@ -262,10 +273,7 @@ class Sellers(Shown):
         return self.priors[0 if self._prior_of is None else self._prior_of[place]]
 
     def by_prior(self, positions: Ints | None = None) -> list[tuple[Prior, Ints]]:
-        """Return each distinct prior with the places, within ``positions``, of its sellers.
-
-        By default the positions are those of all sellers.
-        """
+        """Return each prior with the indices into ``positions`` (default: all) of its sellers."""
         some = np.arange(len(self)) if positions is None else positions
         return by_prior(self.priors, self._prior_of, some)
 
@@ -273,7 +281,7 @@ class Sellers(Shown):
         return len(self.ids)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller, by its id: sensitivity, virtual_cost and group, as known."""
+        """Return one row per seller: id, and the known of sensitivity, virtual_cost and group."""
         columns = {"sensitivity": self.sensitivities, "virtual_cost": self.virtual_costs}
         known = {name: v for name, v in (columns | {"group": self.groups}).items() if v is not None}
         return pd.DataFrame(known, index=pd.Index(self.ids, name="id"))
@@ -286,7 +294,7 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
-        """Return the same sellers with another report of one of them."""
+        """Change the report of one seller."""
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
         changed = self.with_virtual_cost(position, float(prior.ironed_virtual_cost(report)[0]))
@@ -294,14 +302,12 @@ class Sellers(Shown):
         return changed._set(priors=self.priors, _prior_of=self._prior_of, sensitivities=reports)
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
-        """Return the same sellers, by virtual costs alone, with another cost of one of them.
-
-        A seller at +inf is out of the market.
+        """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
 
         Raises
         ------
         SellersError
-            If the virtual cost is negative or not a number.
+            If the virtual cost is negative or NaN.
         """
         if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
@@ -310,12 +316,12 @@ class Sellers(Shown):
         return changed._set(priors=(), _prior_of=None)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
-        """Refuse labels of a column about the sellers that have another order than theirs.
+        """Check the order of the labels of a column about the sellers.
 
         Raises
         ------
         DataError
-            If the labels have another order or name others, or the order is not certain.
+            If the labels differ from those of the sellers, or their order is not certain.
         """
         if labels is None or len(labels) != len(self):
             return
@@ -325,21 +331,19 @@ class Sellers(Shown):
         if labels.equals(own) or labels.equals(pd.Index(self.ids)):
             return
         if self._index is None and own.symmetric_difference(labels, sort=False).size:
-            return  # names were given, and the labels are not about these
+            return  # the labels name other things than sellers
         raise DataError(
             f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "
             "column.loc[list(sellers.ids)], or column.to_numpy() if it has the sellers' order"
         )
 
     def _virtual(self, reports: Floats) -> Floats:
-        """Return the virtual costs of the reports, each checked against its prior."""
+        """Compute the virtual costs of reports, each checked against its prior."""
         costs = np.empty(reports.size)
         for prior, who in self.by_prior():
-            try:
-                prior.check_reports(reports[who])
-            except PriorError:
-                low, high = prior.support
-                outside = who[~((reports[who] >= low) & (reports[who] <= high))]
+            low, high = prior.support
+            outside = who[~((reports[who] >= low) & (reports[who] <= high))]
+            if outside.size:
                 first = outside[0]
                 name = "" if isinstance(self.ids, range) else f" of {self.ids[first]!r}"
                 if self.groups is not None:
@@ -348,7 +352,7 @@ class Sellers(Shown):
                     f"{outside.size} of {who.size} sensitivities are not in the support [{low:g}, "
                     f"{high:g}] of {prior!r}; the first is sensitivities[{first}]{name}. "
                     "Correct the reports, or declare a prior that covers them"
-                ) from None
+                )
             costs[who] = prior.ironed_virtual_cost(reports[who])
         costs.flags.writeable = False
         return costs
@@ -358,15 +362,11 @@ def _groups(groups: Any, m: int) -> NDArray[Any] | None:
     """Return the group of each seller, read-only."""
     if groups is None:
         return None
-    try:
-        labels = np.array(groups)
-    except ValueError:  # lists of several lengths
-        labels = np.empty((0, 0))
+    labels = label_array(groups)
     if labels.shape != (m,):
         raise SellersError(
             f"groups has shape {labels.shape} for {m} sellers; give one group for each"
         )
-    labels.flags.writeable = False
     return labels
 
 
@@ -385,7 +385,7 @@ def _replaced(values: Floats | None, position: int, value: float) -> Floats:
 
 
 def _given_costs(given: Any) -> Floats | cp.Parameter:
-    """Return checked virtual costs, or a parameter that takes only such."""
+    """Check virtual costs, or a parameter for them."""
     if not isinstance(given, cp.Parameter):
         return _costs("virtual_costs", given)
     if given.ndim != 1 or given.size == 0 or not given.is_nonneg():
@@ -397,7 +397,7 @@ def _given_costs(given: Any) -> Floats | cp.Parameter:
 
 
 def _costs(name: str, values: ArrayLike | None) -> Floats:
-    """Return ``values`` as a read-only vector of finite numbers >= 0."""
+    """Convert to a read-only vector of finite numbers >= 0."""
     costs = np.array(checked_numbers(name, values, SellersError))
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(

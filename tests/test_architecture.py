@@ -172,9 +172,16 @@ def test_what_counts_as_wrong(room, imported, wrong):
 # -------------------------------------------------------------------------- ceilings
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.names[0])
-def test_a_package_has_no_more_lines_than_its_ceiling_or_its_recorded_count(row):
-    assert row.lines() <= row.limit, "delete lines, or move them: see CONTRIBUTING.md"
+@pytest.mark.parametrize("row", [row for row in ROWS if row.is_folder], ids=lambda r: r.names[0])
+def test_a_folder_has_no_more_lines_than_its_ceiling_or_its_recorded_count(row):
+    assert row.lines() <= row.limit, "delete lines: see CONTRIBUTING.md"
+
+
+def test_packages_exceed_their_limits_by_no_more_than_an_issue_may():
+    """Within an issue old and new code stand side by side."""
+    excess = {row.names[0]: row.lines() - row.limit for row in ROWS if not row.is_folder}
+    above = {name: lines for name, lines in excess.items() if lines > 0}
+    assert sum(above.values()) <= sizes.SLACK, f"delete lines, or move them: {above}"
 
 
 def test_the_rows_of_packages_add_up_to_the_total():

@@ -257,7 +257,7 @@ BAD = {
     "an unknown method": (
         lambda: cm.allocate(papers(), method="guess"),
         ParameterError,
-        "method must be one of 'auto', 'exact', .*'convex_program', .*'line_search'.*got 'guess'",
+        "method must be one of 'auto', 'exact', .*'branch_and_bound', .*'line_search'.*got 'guess'",
     ),
     "an option of another method": (
         lambda: cm.allocate(papers(), max_solves=3),

@@ -9,7 +9,12 @@ import pytest
 import scipy.stats
 
 import convexmarket as cm
-from convexmarket.errors import ParameterError, PriorError, SellersError
+from convexmarket.errors import (
+    ParameterError,
+    PriorError,
+    PriorFromReportsWarning,
+    SellersError,
+)
 
 
 def uniform():
@@ -222,11 +227,6 @@ BAD = {
         lambda: cm.Sellers([0.2]),
         SellersError,
         r"need the prior .* prior=Uniform\(0.02, 0.10\); without one, give virtual_costs",
-    ),
-    "a scipy distribution": (
-        lambda: cm.Sellers([0.2], scipy.stats.uniform(0, 1)),
-        SellersError,
-        r"prior is <scipy.*which is not a prior; give .*Prior.from_scipy\(frozen",
     ),
     "a prior in words": (
         lambda: cm.Sellers([0.2], "uniform:0,1"),
@@ -445,3 +445,106 @@ def test_a_million_sellers_are_checked_in_one_pass():
     costs[777_777] = np.nan
     with pytest.raises(SellersError, match=r"virtual_costs\[777777\] is nan"):
         cm.Sellers(virtual_costs=costs)
+
+
+GAMMA = scipy.stats.gamma(2, scale=0.05)
+
+
+@pytest.mark.parametrize(
+    ("prior", "groups"),
+    [
+        (GAMMA, None),
+        ([GAMMA, scipy.stats.expon(scale=0.1)], None),
+        ({"a": GAMMA, "b": cm.Uniform(0, 1)}, ["a", "b"]),
+    ],
+)
+def test_a_frozen_distribution_of_scipy_is_a_prior(prior, groups):
+    converted = {
+        list: lambda: [cm.Prior.from_scipy(one) for one in prior],
+        dict: lambda: {"a": cm.Prior.from_scipy(GAMMA), "b": cm.Uniform(0, 1)},
+    }.get(type(prior), lambda: cm.Prior.from_scipy(prior))()
+    given = cm.Sellers([0.1, 0.2], prior, groups=groups)
+    known = cm.Sellers([0.1, 0.2], converted, groups=groups)
+    assert given.priors == known.priors
+    assert given.virtual_costs.tolist() == known.virtual_costs.tolist()
+    drawn = cm.Sellers.draw(2, prior, 0, groups=groups)
+    assert drawn.priors == known.priors
+
+
+def test_one_distribution_for_each_seller_is_one_prior():
+    histogram = scipy.stats.rv_histogram(np.histogram([0.1, 0.2, 0.4], bins=3))()
+    assert len(cm.Sellers([0.2, 0.3], [histogram] * 2).priors) == 1
+
+
+def test_every_border_takes_a_frozen_distribution():
+    prior, objective = cm.Prior.from_scipy(GAMMA), cm.Spread() + cm.Noise()
+    people = pd.DataFrame({"ask": [0.1, 0.2]})
+    deals = [
+        cm.price(people, ask="ask", prior=p, objective=objective, gamma=1) for p in (GAMMA, prior)
+    ]
+    assert deals[0].offers.equals(deals[1].offers)
+    buyer = {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
+    plans = [cm.OnlinePolicy(p, 10, **buyer) for p in (GAMMA, prior)]
+    assert plans[0].quote([0.1]) == plans[1].quote([0.1])
+    weights = [cm.calibrate_gamma(1.0, p, 5, objective, draws=3).gamma for p in (GAMMA, prior)]
+    assert weights[0] == weights[1]
+    mixtures = [cm.priors.Mixture([1, 1], [p, cm.Uniform(0, 1)]) for p in (GAMMA, prior)]
+    assert mixtures[0] == mixtures[1]
+
+
+def own_sample(reports):
+    """Build a market whose prior is the sample of its reports."""
+    sellers = cm.Sellers(reports, cm.EmpiricalPrior(reports))
+    return cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+
+
+def test_a_prior_computed_from_the_reports_warns_and_a_lie_pays():
+    reports = np.array([0.2, 0.25, 0.3, 0.9])
+    with pytest.warns(PriorFromReportsWarning, match="contains every report.*past reports"):
+        market = own_sample(reports)
+    with pytest.warns(PriorFromReportsWarning):
+        audit = cm.audit_incentives(market, build=own_sample)
+    assert market.incentives == "unknown"
+    assert "a report moves its own price" in market.incentives.reason
+    assert not audit.is_incentive_compatible
+
+
+@pytest.mark.parametrize(
+    ("reports", "sample", "from_reports"),
+    [
+        ([0.2, 0.3], [0.2, 0.3], True),
+        ([0.2, 0.3], [0.1, 0.2, 0.3, 0.4], True),
+        ([0.3, 0.3], [0.2, 0.3, 0.3], True),
+        ([0.3, 0.3], [0.2, 0.3], False),  # the sample has one of the two
+        ([0.2, 0.25], [0.2, 0.3], False),
+        ([0.2], [0.2, 0.3], False),  # of a single seller
+    ],
+)
+def test_a_sample_that_contains_all_reports_may_be_computed_from_them(
+    reports, sample, from_reports
+):
+    sellers = cm.Sellers(reports, cm.EmpiricalPrior(sample))
+    assert sellers.prior_is_from_reports is from_reports
+
+
+def test_a_group_can_have_a_prior_computed_from_its_reports():
+    reports, past = [0.2, 0.3, 0.4], cm.EmpiricalPrior([0.1, 0.5])
+    priors = {"a": cm.EmpiricalPrior([0.2, 0.3]), "b": past}
+    assert cm.Sellers(reports, priors, groups=["a", "a", "b"]).prior_is_from_reports
+    assert not cm.Sellers(reports, past).prior_is_from_reports
+
+
+def test_reports_drawn_from_a_sample_are_not_its_source():
+    drawn = cm.Sellers.draw(2, cm.EmpiricalPrior(np.linspace(0.1, 1, 1000)), 0)
+    market = cm.Market.standard(drawn, mu=1, sigma=1, gamma=0.5)
+    assert market.incentives == "by construction"
+
+
+def test_without_payments_a_prior_has_no_effect_on_incentives():
+    sellers = cm.Sellers([0.2, 0.3], cm.EmpiricalPrior([0.2, 0.3]))
+    with pytest.warns(PriorFromReportsWarning):
+        market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon(1.0)])
+    assert market.incentives == "by construction"
+    with pytest.warns(PriorFromReportsWarning):
+        market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.Budget(1.0)])
+    assert market.incentives == "unknown"

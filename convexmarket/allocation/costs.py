@@ -262,6 +262,10 @@ class Replaced(OneSellerEach):
         self.size = m + ~present - gone.astype(np.intp)
         self.count = rank.size
 
+    def some(self, e: Ints) -> Replaced:
+        """Return only some of the markets."""
+        return Replaced(self.base, self.rank[e], self.psi[e])
+
     def _others(self, e: Ints, k: Ints) -> Ints:
         """Return the base rank of the k-th of the sellers that were not replaced."""
         return k + (k >= self.rank[e])

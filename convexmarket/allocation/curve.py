@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import (
     Arrays,
@@ -44,6 +45,8 @@ Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
 _CHUNK = 1 << 13
+#: Fewer markets do not share bounds.
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,12 @@ class OwnReportCurve:
         self.form = form
         psi = form.virtual_costs
         # One seller may leave, so that the next dearer ones must be there.
-        self._limit = cheap_enough(form, spare=1) if form.mu > 0 else np.inf
+        whole = form.mu == 0 or form.max_epsilon < np.inf
+        self._limit = np.inf if whole else cheap_enough(form, spare=1)
         kept = np.flatnonzero(psi <= self._limit)
         order = kept[np.argsort(psi[kept])]
         ordered = psi[order]
-        if form.mu > 0:
+        if not whole:
             self._limit = min(self._limit, highest_cost_bought(form, ordered, spare=1))
         self._base = SortedCosts(ordered, self._limit)
         self._rank = np.full(psi.size, order.size)
@@ -130,14 +134,23 @@ class OwnReportCurve:
         return CurvePoints.joined(found or [CurvePoints(*np.empty((4, 0)))])
 
     def can_do_without(self) -> bool:
-        """Whether the others can carry the whole weight under the cap."""
-        return self._least_weight <= 1e-12
+        """Whether the others can carry the whole weight, and sell the least total."""
+        return self._least_weight <= 1e-12 and self._least_sold <= 1e-12 * self.form.eta_low
 
     @cached_property
+    def _others(self) -> int:
+        return int(np.count_nonzero(self.form.virtual_costs < np.inf)) - 1
+
+    @property
     def _least_weight(self) -> float:
         """The weight that the others leave for one seller under the cap."""
-        others = np.count_nonzero(self.form.virtual_costs < np.inf) - 1
-        return max(0.0, 1.0 - others * self.form.max_weight)
+        return max(0.0, 1.0 - self._others * self.form.max_weight)
+
+    @property
+    def _least_sold(self) -> float:
+        """What one seller sells however dear it is."""
+        low, sold = self.form.eta_low, self._others * self.form.max_epsilon
+        return max(low * self._least_weight, low - sold if self._others else low)
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         solve = self._vertices if self.form.mu == 0 else self._interior
@@ -146,9 +159,8 @@ class OwnReportCurve:
             return solve(Replaced(base, rank, np.where(psi > self._limit, np.inf, psi)))
         endless = np.isinf(psi)
         found = solve(Replaced(base, rank, np.where(endless, base.scale, psi)))
-        least = self.form.eta_low * self._least_weight
         return CurvePoints(
-            epsilon=np.where(endless, least, found.epsilon),
+            epsilon=np.where(endless, self._least_sold, found.epsilon),
             value=np.where(endless, np.inf, found.value),
             level=np.where(endless, np.inf, found.level),
             cap_level=np.where(endless, np.inf, found.cap_level),
@@ -165,15 +177,18 @@ class OwnReportCurve:
             found.append(minimise(costs, u, rho, rates, within))
         ends = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
         found += [point_at(costs, u, rho, rate) for rate in ends]
-        best = np.argmin([point.value for point in found], axis=0)
-        point = PathPoint.joined(found)[best * best.size + np.arange(best.size)]
+        point = _best_of(found)
         if np.any(np.isinf(point.rate)):
             raise _free()
         return point
 
     def _interior(self, costs: Replaced | ReplacedInGroups) -> CurvePoints:
+        if self.form.max_epsilon < np.inf:
+            return self._bounded(costs)  # type: ignore[arg-type]
+        return self._unbounded(costs, self._optimum(costs))
+
+    def _unbounded(self, costs: Replaced | ReplacedInGroups, point: PathPoint) -> CurvePoints:
         form, base = self.form, self._base
-        point = self._optimum(costs)
         with np.errstate(divide="ignore"):
             width = form.max_weight / point.beta
         eta = point.rate * form.mu / (form.gamma * base.scale)
@@ -182,6 +197,58 @@ class OwnReportCurve:
             value=form.mu * point.value,
             level=base.lowest + base.scale * point.level,
             cap_level=base.lowest + base.scale * (point.level - width),
+        )
+
+    def _bounded(self, costs: Replaced) -> CurvePoints:
+        """Solve under a largest guarantee, which binds only where more than ``e/u`` is sold."""
+        form, base, e = self.form, self._base, self.form.max_epsilon
+        u, unit = form.max_weight, form.gamma * base.scale / form.mu
+        rho, border = ratio_of_scales(form, base), e / form.max_weight
+        found = []
+        if form.sigma > 0 and form.eta_low <= border:
+            within = self._common_to(costs, rho)
+            rates = form.eta_low * unit, min(form.eta_high, border) * unit
+            found.append(minimise(costs, u, rho, rates, within))
+        ends = [eta for eta in (form.eta_low, form.eta_high) if 0 < eta < border]
+        found += [point_at(costs, u, rho, eta * unit) for eta in ends]
+        low, high = max(form.eta_low, border) / e, form.eta_high / e
+        if low > high:
+            return self._unbounded(costs, _best_of(found))
+        solved = self._at_bounds(costs, rho, e * unit, low, high)
+        if not found:
+            return solved
+        point = _best_of(found)
+        better = np.flatnonzero(form.mu * point.value < solved.value)
+        if better.size:
+            below = self._unbounded(costs.some(better), point[better])
+            for name, values in vars(solved).items():
+                values[better] = getattr(below, name)
+        return solved
+
+    def _common_to(self, costs: Replaced, rho: float) -> Common | None:
+        base, finite = self._base, costs.psi[np.isfinite(costs.psi)]
+        if costs.count < _FEW or self._least_weight > 0 or np.any(finite < base.lowest):
+            return None
+        dearest = float(max(base.psi[-1], finite.max(initial=0.0)))
+        return common_stretches(base, self.form.max_weight, rho, dearest)
+
+    def _at_bounds(
+        self, costs: Replaced, rho: float, largest: float, low: float, high: float
+    ) -> CurvePoints:
+        form, base, e = self.form, self._base, self.form.max_epsilon
+        bounded, _ = minimise_bounded(costs, rho, largest, low, high)
+        level, beta, rate = bounded.level, bounded.beta, bounded.n * largest
+        kink = bounded.capped == bounded.bought
+        if np.any(kink):  # where the market would just not buy from one more
+            price = (bounded.norm * rate + rho) / rate**2 - base.offset
+            level = np.where(kink, np.clip(price, level, bounded.level_above), level)
+        y = np.where(np.isinf(costs.psi), np.inf, costs.y)
+        weight = np.clip(beta * (level - y), 0.0, 1.0 / bounded.n)
+        return CurvePoints(
+            epsilon=np.where(kink & (weight > 0), 1.0 / bounded.n, weight) * bounded.n * e,
+            value=form.mu * bounded.value,
+            level=base.lowest + base.scale * level,
+            cap_level=base.lowest + base.scale * (level - 1.0 / (bounded.n * beta)),
         )
 
     def _vertices(self, costs: Replaced) -> CurvePoints:
@@ -203,6 +270,12 @@ class OwnReportCurve:
             level=base.lowest + base.scale * marginal,
             cap_level=base.lowest + base.scale * marginal,
         )
+
+
+def _best_of(points: list[PathPoint]) -> PathPoint:
+    """Return the best of several points of every market."""
+    best = np.argmin([point.value for point in points], axis=0)
+    return PathPoint.joined(points)[best * best.size + np.arange(best.size)]
 
 
 def _chunks(index: Ints) -> list[Ints]:

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, minres
 
-from convexmarket.allocation.minorants import Hints, Minorants
+from convexmarket.allocation.minorants import Hints, Minorants, kinks_of
 from convexmarket.allocation.views import JointView
 from convexmarket.terms import Term
 from convexmarket.terms.base import Number, value_of
@@ -59,16 +59,15 @@ _SELLS = 1e-6
 _STEP, _RESIDUALS = 1e-5, 20
 
 
+#: Bound on the relative error of a cut's sums in floating point.
+_ROUNDING = 4e-15
+
+
 class Cut:
-    """A lower bound on the optimal objective for every eta."""
+    """A lower bound on the optimal objective for every eta, its own rounding included."""
 
     _affine: ClassVar[tuple[str, ...]]
     price: float
-
-    @property
-    def flattens(self) -> bool:
-        """Whether the bound stays finite as eta grows: some seller's privacy is free."""
-        raise NotImplementedError
 
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
@@ -127,9 +126,8 @@ class KeptSpreadCut(Cut):
         bounds on a concave function their chord is one.
     price : float
         Multiplier of ``sum a = 1`` at the point of the tangent.
-    far : KeptSpreadCut, optional
-        The cut with multipliers of bounds on the weights that grow with eta: a cap holds back a
-        seller whose privacy would be free, however much is bought.
+    tail : tuple of float, optional
+        (eta_0, A, B): the bound ``A + B/eta`` for all ``eta >= eta_0``.
     """
 
     const: float
@@ -138,51 +136,50 @@ class KeptSpreadCut(Cut):
     slopes: Floats
     spread: Callable[[Floats], Floats | float]
     price: float
-    far: KeptSpreadCut | None = None
+    tail: tuple[float, float, float] | None = None
 
     _affine = ("const", "noise", "costs", "slopes", "price")
 
     def __post_init__(self) -> None:
         self._known: dict[float, float] = {}
         self._steepest = float(self.slopes.min())
-
-    @property
-    def flattens(self) -> bool:
-        """Whether some seller's privacy is free."""
-        return self._steepest <= 0 and (self.far is None or self.far.flattens)
+        self._size = abs(self.const) + float(np.max(np.abs(self.costs)))
+        self._growth = float(np.max(np.abs(self.slopes)))
 
     def blend(self, other: Cut, share: float) -> Cut:
-        """Return the cut of the mean of two tangents, far off too."""
-        mixed = cast("KeptSpreadCut", super().blend(other, share))
-        far = cast("KeptSpreadCut", other).far
-        if self.far is None or far is None:
-            return replace(mixed, far=None)
-        return replace(mixed, far=cast("KeptSpreadCut", self.far.blend(far, share)))
+        """Return the cut of the mean of two tangents, without a tail."""
+        return replace(cast("KeptSpreadCut", super().blend(other, share)), tail=None)
 
     def _concave(self, eta: float) -> float:
+        """Compute the concave part and the constant, less a bound on the rounding of both."""
         if eta not in self._known:
-            self._known[eta] = float(self.spread(self.costs + eta * self.slopes))
+            value = float(self.spread(self.costs + eta * self.slopes))
+            error = _ROUNDING * (self._size + eta * self._growth + abs(value))
+            self._known[eta] = self.const + value - error
         return self._known[eta]
 
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
-        return self.const + self._concave(eta) + self.noise / eta
+        noise = self.noise / eta
+        return self._concave(eta) + noise - _ROUNDING * abs(noise)
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of the chord's minimum; beyond the last point, of a line's."""
         if low == high:
             return low, self(low)
-        start = self.const + self._concave(low)
-        if high == np.inf:  # a concave function never falls faster than its last slope
-            slope = self._steepest
-            if slope <= 0 and self.far is not None:  # both are bounds
-                near = replace(self, far=None).minimum(low, high)
-                return max(near, self.far.minimum(low, high), key=lambda found: found[1])
-            if slope < 0:
-                return np.inf, -np.inf
-        else:
-            slope = (self.const + self._concave(high) - start) / (high - low)
-        return _least_of_chord(start, slope, self.noise, low, high)
+        start = self._concave(low)
+        if high < np.inf:
+            slope = (self._concave(high) - start) / (high - low)
+            return _least_of_chord(start, slope, self.noise, low, high)
+        # A concave function never falls faster than its last slope.
+        slope = self._steepest
+        bounds = [(np.inf, -np.inf)]
+        if slope >= 0:
+            bounds.append(_least_of_chord(start, slope, self.noise, low, high))
+        if self.tail is not None and low >= self.tail[0]:
+            _, level, noise = self.tail
+            bounds.append((np.inf, level) if noise >= 0 else (low, level + noise / low))
+        return max(bounds, key=lambda bound: bound[1])
 
     def bridge(self, other: Cut, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound by the blend that follows eta from low to high.
@@ -192,7 +189,7 @@ class KeptSpreadCut(Cut):
         """
         its, width = cast("KeptSpreadCut", other), high - low
         dip = max(float(np.max(its.slopes - self.slopes)), 0.0) * width / 4
-        start, end = self.const + self._concave(low), its.const + its._concave(high)
+        start, end = self._concave(low), its._concave(high)
         more = (its.noise - self.noise) / width
         chord = (end - start) / width
         return _least_of_chord(start - dip + more, chord, self.noise - more * low, low, high)
@@ -234,18 +231,14 @@ class KeptCostCut(Cut):
         if free.any():  # a higher price would have their privacy sold without limit
             self.price = min(self.price, float(self.costs[free].min()))
 
-    @property
-    def flattens(self) -> bool:
-        """Whether some seller's privacy is free."""
-        return float(self.weights.min()) <= 0
-
     def _at(self, s: float) -> float:
         reach = np.maximum(s * (self.price - self.costs) - self.slopes, 0.0)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             lost = self.weights * self.conjugate(reach / self.weights)
             # A seller without virtual cost would be sold without limit.
             lost = np.where(self.weights > 0, lost, np.where(reach > 0, np.inf, 0.0))
-        return float(self.const + self.price + self.noise * s - lost.sum())
+        parts = self.const, self.price, self.noise * s, -float(lost.sum())
+        return float(sum(parts) - _ROUNDING * sum(map(abs, parts)))
 
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
@@ -268,11 +261,6 @@ class Highest(Cut):
     def __init__(self, cuts: Sequence[Cut]) -> None:
         self.cuts = cuts
         self.price = cuts[0].price
-
-    @property
-    def flattens(self) -> bool:
-        """Whether every one stays finite as eta grows."""
-        return all(cut.flattens for cut in self.cuts)
 
     def __call__(self, eta: float) -> float:
         """Return the highest bound at one eta."""
@@ -326,31 +314,31 @@ class Linearizer:
         eta: float,
         multipliers: list[Floats | None],
         hints: Hints | None = None,
-        balance: bool = False,
         polish: bool = False,
+        balance: bool = False,
     ) -> Cut:
         """Return the cut that touches the objective at a point.
 
         There is a multiplier for each constraint of the view; None leaves it out, which is always
         valid. ``hints`` are those at the atoms with kinks, whose own gradients are tried too. With
-        ``balance`` the multipliers of the constraints on 1/eta are scaled so that the bound does
-        not depend on eta, as it does not at an optimum over eta. With ``polish`` the point is a
-        solver's, nearly optimal, and another one nearby will do if the cut proves more there.
+        ``polish`` the point is a solver's, nearly optimal, and another one nearby is taken if the
+        cut proves more there. With ``balance`` the multipliers of constraints on 1/eta are scaled
+        so that the bound does not depend on eta, as it does not at an optimum over eta.
         """
         view, n = self.view, self.view.scaled_weights.size
         point = np.where(view.active, weights, 0.0)
         point = (1 - _INWARDS) * point + _INWARDS * view.active / n
         view.place(point, eta)
         ways: list[Hints] = [hints, {}] if hints else [{}]
+        value, scale = view.value(point, eta), view.size(point, eta)
         proof = multipliers, balance
-        value = view.value(point, eta)
         found = []
         for kept in self._keeps or [[]]:
             cuts = [self._cut(point, eta, kept, *proof, way) for way in ways]
             way, best = max(zip(ways, cuts, strict=True), key=lambda pair: pair[1](eta))
             near = point
             for _ in range(_POLISHES if polish else 0):
-                if not _SHORT[0] < (value - best(eta)) / abs(value) < _SHORT[1]:
+                if not _SHORT[0] < (value - best(eta)) / scale < _SHORT[1]:
                     break
                 near = self._polished(near, eta, *proof, way)
                 better = self._cut(near, eta, kept, *proof, way)
@@ -380,7 +368,7 @@ class Linearizer:
             everybody = np.zeros(active.size)
             everybody[active] = weights
             self.view.place(everybody, eta)
-            return self._slopes(self._lagrangian([], multipliers, balance, hints)[0], eta)
+            return self._slopes(sum(self._lagrangian([], multipliers, balance, hints)), eta)
 
         a = point[active]
         here = slopes(a)
@@ -421,30 +409,54 @@ class Linearizer:
         """Return minorants, at where the view is placed, of all but what is kept, and of that.
 
         Each is a vector: the constant, and the slopes in the scaled 1/eta, the scaled weights and
-        the guarantees. The third is the part of the first that bounds the weights alone.
+        the guarantees. The third holds what depends on the guarantees alone and is bounded below;
+        the bound stands in the first.
         """
         view, n = self.view, self.view.scaled_weights.size
-        total, own, coupled, held = np.zeros((4, 2 + n + view.active.size))
+        rest, own, bounded, coupled = np.zeros((4, 2 + n + view.active.size))
         for piece in view.terms:
             if any(piece is one for one in kept):
                 own += self._minorant(piece[2], 1.0, {})
+                continue
+            part, least = self._minorant(piece[2], 1.0, hints), self._least(piece[2])
+            if np.isfinite(least):
+                bounded += part
+                bounded[0] -= least
+                rest[0] += least
             else:
-                total += self._minorant(piece[2], 1.0, hints)
+                rest += part
         for item, dual in zip(view.flat_constraints(), multipliers, strict=True):
             if dual is None or not np.all(np.isfinite(dual)):
                 continue
             if isinstance(item, cp.constraints.Inequality):
                 dual = np.maximum(dual, 0.0)
-            bound = self._minorant(item.expr, dual, hints)
-            if balance and bound[1] != 0:
-                coupled += bound
+            part = self._minorant(item.expr, dual, hints)
+            if view.bounds_epsilon(item):  # a smaller multiplier is one, too
+                bounded += part
+            elif balance and part[1] != 0:
+                coupled += part
             else:
-                total += bound
-            if not (bound[1] or bound[2 + n :].any()):
-                held += bound
-        if coupled[1] < 0 < total[1]:
-            coupled *= -total[1] / coupled[1]
-        return total + coupled, own, held
+                rest += part
+        if coupled[1] < 0 < rest[1]:
+            coupled *= -rest[1] / coupled[1]
+        return rest + coupled, own, bounded
+
+    def _least(self, expression: cp.Expression) -> float:
+        """Bound a term in the guarantees alone from below, for all guarantees; else -inf.
+
+        Its atoms with kinks are replaced by the centres of their subdifferentials.
+        """
+        if not all(variable is self.view.epsilon for variable in expression.variables()):
+            return -np.inf
+        if expression.is_nonneg():
+            return 0.0
+        centres = {
+            id(atom): [np.zeros(argument.size) for argument in atom.args]
+            for atom in kinks_of(expression)
+        }
+        minorant = self._minorant(expression, 1.0, centres)
+        grows = np.all(self._parts(minorant)[1] >= 0)
+        return float(minorant[0]) if grows else -np.inf
 
     def _cut(
         self,
@@ -456,23 +468,33 @@ class Linearizer:
         hints: Hints,
     ) -> Cut:
         view = self.view
-        total, own, held = self._lagrangian(kept, multipliers, balance, hints)
+        rest, own, bounded = self._lagrangian(kept, multipliers, balance, hints)
+        total = rest + bounded
         const, noise = float(total[0]), float(total[1]) / view.inverse_scale
         costs, slopes = self._parts(total)
         price = float(self._slopes(total + own, eta) @ point[view.active])
         if kept is self._paid and self._conjugate:
             psi = sum(value_of(w) for w, _, _ in kept) * view.market.form.virtual_costs[view.active]
             return KeptCostCut(const, noise, costs, slopes, psi, self._conjugate, price)
-        cut = KeptSpreadCut(const, noise, costs, slopes, self._minimum, price)
-        if held.any():  # (held_0 + held'a) * eta, as the weights sum to one
-            level, of_each = float(held[0]), self._parts(held)[0]
-            cut.far = replace(
-                cut,
-                const=const - level,
-                costs=costs - of_each,
-                slopes=slopes + (level + of_each) / eta,
-            )
-        return cut
+        return KeptSpreadCut(
+            const, noise, costs, slopes, self._minimum, price, self._tail(rest, bounded, eta)
+        )
+
+    def _tail(self, rest: Floats, bounded: Floats, eta: float) -> tuple[float, float, float] | None:
+        """Bound the objective for all larger eta, by minorants that flatten as 1/eta.
+
+        A term with the minorant ``c + v'eps`` and the least value b is above
+        ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, whose slope ``eta_0 * v`` in the weights
+        does not depend on eta.
+        """
+        if np.any(self._parts(rest)[1] < 0):
+            return None
+        level = float(rest[0])
+        noise = float(rest[1]) / self.view.inverse_scale + eta * float(bounded[0])
+        costs = self._slopes(rest + bounded, eta)
+        kept = float(self._minimum(costs))
+        error = _ROUNDING * (abs(level) + abs(kept) + 2 * float(np.max(np.abs(costs))))
+        return eta, level + kept - error, noise - _ROUNDING * abs(noise)
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""

@@ -4,14 +4,51 @@ from __future__ import annotations
 
 from typing import overload
 
-from convexmarket.allocation.convex import ConvexProgram
+import cvxpy as cp
+
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
-from convexmarket.allocation.views import FixedEta
+from convexmarket.allocation.views import DeclaredMarket, FixedEta, JointView
 from convexmarket.arguments import check_choice, check_instance, check_positive, shown
 from convexmarket.errors import CurvatureError, NotSupportedError
 from convexmarket.market import Market
 
-__all__ = ["declare"]
+__all__ = ["ConvexProgram", "declare"]
+
+
+class ConvexProgram(DeclaredMarket):
+    """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
+
+    Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
+    as the amount of a :class:`Budget`, can be changed between solves without compiling again.
+
+    Attributes
+    ----------
+    formulation : str
+        "joint".
+
+    Raises
+    ------
+    NotSupportedError
+        If a piece speaks of the guarantees.
+    """
+
+    formulation = "joint"
+
+    def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
+        self.view = view = JointView(market, 1.0 / eta_scale, None)
+        if view.uses_epsilon:
+            raise NotSupportedError(
+                f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
+                "not convex in the weights and 1/eta together; declare it at a fixed eta: "
+                "declare(market, eta=...)"
+            )
+        self._weights = view.quantities.weights
+        super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
+
+    @property
+    def eta(self) -> float:
+        """Total privacy of the last solve."""
+        return 1.0 / float(self.solution(self.view.quantities.inverse_eta))
 
 
 @overload

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.allocation.branch import branch_and_bound
-from convexmarket.allocation.convex import solve_convex
+from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact import solve_exact
 from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.allocation.parted import allocate_parts
+from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projected_gradient import projected_gradient
-from convexmarket.allocation.projections import solve_projections
-from convexmarket.allocation.recommendation import recommend
+from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
 from convexmarket.arguments import (
@@ -28,6 +28,7 @@ from convexmarket.arguments import (
     check_choice,
     check_count,
     check_instance,
+    check_positive,
     shown,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
@@ -39,14 +40,10 @@ Method = Literal[
     "auto",
     "exact",
     "projections",
-    "convex_program",
     "branch_and_bound",
     "line_search",
     "projected_gradient",
 ]
-
-#: Tried where the fastest solver fails that nobody asked for.
-CAREFUL = "CLARABEL"
 
 
 def allocate(
@@ -54,11 +51,12 @@ def allocate(
     method: Method = "auto",
     *,
     formulation: str | None = None,
-    solver: str | None = None,
+    solver: str | Sequence[str] | None = None,
     gap: float = 1e-6,
     start: float | Allocation | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
     max_solves: int | None = None,
+    time_limit: float | None = None,
     solver_options: Mapping[str, Any] | None = None,
     grid: int | ArrayLike | None = None,
     eta_max: float | None = None,
@@ -78,23 +76,23 @@ def allocate(
         "auto" takes the best method that can serve the market, in this order:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
-          linear ``Payments``, ``Cap``, ``EtaRange``) and for given guarantees (``Spread(2)`` and
-          ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
+          given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
-          ``Losses``, ``MaxEpsilon`` or caps for each seller, by a certified search over eta with
-          exact evaluations;
-        - "convex_program": one conic solve, where no piece speaks of the guarantees;
+          ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
+          search over eta with exact evaluations;
         - "branch_and_bound": the certified search over eta, for any market, terms and constraints
           of your own included, smooth or not.
 
         For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
     formulation : {"primal", "dual", "projection"}
-        CVXPY declaration of the subproblem at a fixed eta; for the line search. Where left out, the
-        fastest by :func:`recommend`.
-    solver : str
-        Any solver that CVXPY has installed; for the methods that need one. Where left out, the
-        fastest by :func:`recommend`, and CLARABEL where that fails.
+        CVXPY declaration of the subproblem at a fixed eta, for the line search; the projection,
+        which is the best conditioned, where left out.
+    solver : str or sequence of str, optional
+        Any solver that CVXPY has installed, for the methods that need one; of several, each is
+        tried where those before it fail. CLARABEL where left out, and PIQP before it for the
+        projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
@@ -105,8 +103,10 @@ def allocate(
     max_solves : int, optional
         Solves at which a search stops with the gap it has reached: 200, or 500 projections, where
         left out. For "projections", "branch_and_bound" and "line_search".
+    time_limit : float, optional
+        Seconds after which "branch_and_bound" or "line_search" stops like that.
     solver_options : mapping, optional
-        Passed on to the solver. For "convex_program", "branch_and_bound" and "line_search".
+        Passed on to the solver. For "branch_and_bound" and "line_search".
     grid : int or array_like, optional
         Values of eta to try, or how many of them, evenly spaced; 50 where left out. This and all
         below for "projected_gradient".
@@ -158,10 +158,13 @@ def allocate(
         check_count("max_solves", max_solves)
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
-    advice = recommend(market, method, formulation=formulation, solver=solver)
-    method = cast(Method, advice.method)
+    if time_limit is not None:
+        check_positive("time_limit", time_limit)
+    if method == "auto":
+        method = best_method(market)
     options: dict[str, Any] = {
         "max_solves": max_solves,
+        "time_limit": time_limit,
         "solver_options": solver_options,
         "grid": grid,
         "eta_max": eta_max,
@@ -171,22 +174,45 @@ def allocate(
     }
     given = {name: value for name, value in options.items() if value is not None}
     _check_taken(method, given)
-    told: dict[str, Any] = {
-        "formulation": advice.formulation,
-        "solver": solver or advice.solver,
-        "gap": gap,
-        "start": _eta_of(start),
-        "progress": progress,
-    }
-    fitting = _arguments_of(method) & told.keys()
-    taken = {name: told[name] for name in fitting}
-    try:
-        found = _METHODS[method](market, **taken, **given)
-    except SolverError:
-        if solver is not None or advice.solver in (None, CAREFUL):
-            raise
-        found = _METHODS[method](market, **taken | {"solver": CAREFUL}, **given)
-    return replace(found, ids=market.sellers.ids)
+    common = {"gap": gap, "start": _eta_of(start), "progress": progress}
+    if method == "line_search":
+        formulation = formulation or "projection"
+        common["formulation"] = formulation
+    taken = {name: common[name] for name in _arguments_of(method) & common.keys()}
+    if "solver" not in _arguments_of(method):
+        return _completed(market, _METHODS[method](market, **taken, **given))
+    fast = ["PIQP"] if formulation == "projection" else []
+    solvers = [*fast, "CLARABEL"] if solver is None else solver
+    solvers = [solvers] if isinstance(solvers, str) else list(solvers)
+    for last, name in enumerate(solvers, 1 - len(solvers)):
+        try:
+            found = _METHODS[method](market, **taken, **given, solver=name)
+        except SolverError:
+            if not last:
+                raise
+        else:
+            return _completed(market, found)
+    raise ParameterError("solver is an empty list; name a solver, such as CLARABEL")
+
+
+def _completed(market: Market, found: Allocation) -> Allocation:
+    """Return an allocation with ids, the constraints that bind, and their shadow prices."""
+    weights, eta, costs = found.weights, found.eta, market.sellers.virtual_costs
+    binding = binding_constraints(market.constraints, weights, eta, costs)
+    pricing = found.pricing
+    if pricing is None:
+        unknown = partial(tuple, [np.nan] * len(market.constraints))
+        pricing = unknown if market.form.rest else pricing_of(market, weights, eta)
+    return replace(
+        found, ids=market.sellers.ids, binding=(*binding, *found.binding), pricing=pricing
+    )
+
+
+def best_method(market: Market) -> Method:
+    """Choose the best method that can serve a market."""
+    if market.form.exact is not None or market.form.granted is not None:
+        return "exact"
+    return "projections" if is_projectable(market) else "branch_and_bound"
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:
@@ -217,7 +243,7 @@ def _closed_form(market: Market) -> Allocation:
     granted = market.form.granted
     if granted is not None:
         return allocate_guarantees(market.form, granted)
-    return _exact(standard_form_of(market, "the exact solver"))
+    return _exact(market.form.exact or standard_form_of(market, "the exact solver"))
 
 
 def _exact(form: StandardForm) -> Allocation:
@@ -234,7 +260,6 @@ def _exact(form: StandardForm) -> Allocation:
 _METHODS: dict[str, Callable[..., Allocation]] = {
     "exact": _closed_form,
     "projections": solve_projections,
-    "convex_program": solve_convex,
     "branch_and_bound": branch_and_bound,
     "line_search": line_search,
     "projected_gradient": projected_gradient,

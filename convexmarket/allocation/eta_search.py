@@ -1,38 +1,44 @@
 """The search over eta: branch and bound with cuts, for any solver of the market at one eta.
 
 Each solve gives a feasible point, hence an upper bound, and a cut
-(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta. The range
-of eta is split where the lower bound is lowest; the market is solved there unless the cuts at hand
-already prove that nothing better lies there. The search ends when no interval can hold a point that
-is better by more than the gap.
+(:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta; or a proof
+that all eta on one side are infeasible. The range of eta is split where the lower bound is lowest.
+The market is solved there unless the cuts already prove that nothing better lies there. The search
+ends when no interval can hold a point that is better by more than the gap.
+
+An optimum that is not attained is not inferred from where the search goes. It is reported where the
+search has closed its gap, the best point is the outermost one, no constraint limits eta on that
+side, and a point much further out is better still.
 """
 
 from __future__ import annotations
 
 import heapq
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.cuts import Cut
-from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.arguments import check_count, check_positive
-from convexmarket.errors import SolverError, UnattainedOptimumError
+from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 
 __all__ = [
     "FOR_TRACES",
     "Cuts",
     "Evaluated",
+    "Excluded",
+    "Found",
+    "Range",
     "Runner",
     "check_gap",
     "first_look",
-    "move_inside",
     "search_eta",
 ]
 
@@ -42,13 +48,25 @@ Floats = NDArray[np.float64]
 FOR_TRACES = 0.1
 #: A start that is given may be away from the usual one by this factor.
 _NEAR = 1e6
-#: Further from where the search began than this factor, an optimum counts as running away.
-_FAR = 1e24
+#: Intervals of eta further than this factor from the first look are not split any more.
+_FAR = 1e12
+#: Factors of the first look that are tried in turn.
+_TRIES = (1.0, 0.6, 1.7, 0.1, 10.0)
+#: A point so much further out decides whether the optimum is attained.
+_OUT = (1e6, 1e3, 30.0)
+#: Where terms cancel to less than this share of their sum, gaps are relative to that share.
+_CANCELLED = 1e-3
+#: It counts as better by so much, in gaps.
+_BETTER = 1e-4
 _MAX_SPLITS = 40_000
 #: Cuts that fall short of their own points by less than this do so by the solver's accuracy.
 _ACCURACY = 1e-6
 #: Relative width of intervals of eta that are not split any more.
 _NARROW = 1e-12
+#: Distance from a proven end of eta at which the market is solved, relatively.
+_INSIDE = 1e-9
+#: Proofs of infeasibility after which the search gives up.
+_MAX_EXCLUDED = 60
 #: Cuts on either side of an interval that are asked for its bound.
 _REACH = 2
 #: A descent in eta looks this factor up and down, with so many steps.
@@ -63,33 +81,59 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
 
 
 def first_look(usual: float, start: float | None) -> float:
-    """Return where a search begins: at the usual eta, or at one that is given and not far off."""
+    """Choose where a search begins: at the usual eta, or at a given one that is not far off."""
     return usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """What a solve at one eta found: a feasible point and its cut."""
+    """The result of a solve at one eta: a feasible point and its cut.
+
+    ``scale`` is the sum of the absolute weighted terms, to which gaps are relative; ``floor`` a
+    lower bound for all eta.
+    """
 
     weights: Floats
     eta: float
     objective: float
     cut: Cut
+    scale: float
+    floor: float = -np.inf
+
+    @property
+    def aim(self) -> float:
+        """Scale of the gap that a search aims at: the objective, unless its terms nearly cancel."""
+        return max(abs(self.objective), _CANCELLED * self.scale)
+
+
+class Excluded(NamedTuple):
+    """A proof that no eta with ``low < eta < high`` is feasible; low is 0 or high is inf."""
+
+    low: float
+    high: float
+    pieces: tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """The best point of a search, and a lower bound for all eta."""
+
+    best: Evaluated
+    bound: float
 
 
 class Runner(Protocol):
     """A solver of a market at one eta after the other."""
 
     @property
-    def region(self) -> Region:
-        """The feasible set."""
+    def ends(self) -> tuple[float, float]:
+        """The given range of eta; 0 and inf where there is none."""
 
     @property
     def records(self) -> list[SolveRecord]:
-        """What has been solved."""
+        """The solves so far."""
 
-    def solve(self, eta: float) -> Evaluated:
-        """Return a feasible point near eta and the cut of its multipliers."""
+    def solve(self, eta: float) -> Evaluated | Excluded:
+        """Compute a feasible point near eta and its cut, or exclude eta."""
 
 
 class Cuts:
@@ -126,6 +170,45 @@ class Cuts:
         return max(found, key=lambda end: end[1])
 
 
+class Range:
+    """The eta that are not proven infeasible."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.given = self.low, self.high = low, high
+        self.proofs: list[Excluded] = []
+
+    def exclude(self, proof: Excluded) -> None:
+        """Narrow the range by a proof.
+
+        Raises
+        ------
+        InfeasibleMarketError
+            If nothing is left.
+        SolverError
+            If that took too many proofs.
+        """
+        self.proofs.append(proof)
+        if proof.low == 0:
+            self.low = max(self.low, proof.high)
+        if proof.high == np.inf:
+            self.high = min(self.high, proof.low)
+        if self.low >= self.high * (1 + _NARROW):
+            names = dict.fromkeys(name for each in self.proofs[-2:] for name in each.pieces)
+            low, high = self.given
+            if low > 0 or high < np.inf:
+                names[f"EtaRange(low={low:g}, high={high:g})"] = None
+            raise InfeasibleMarketError(
+                f"these constraints contradict each other: {', '.join(names)}; loosen one of them"
+                if len(names) > 1
+                else f"no weights that sum to one satisfy {', '.join(names)}; loosen it"
+            )
+        if len(self.proofs) > _MAX_EXCLUDED:
+            raise SolverError(
+                f"no feasible total privacy was found between {self.low:.6g} and {self.high:.6g}; "
+                "bound it with EtaRange(low, high)"
+            )
+
+
 @dataclass(frozen=True, order=True)
 class _Interval:
     """A range of eta, its lower bound, where that lies, and how many cuts it knows of."""
@@ -137,6 +220,54 @@ class _Interval:
     known: int
 
 
+class _Search:
+    """One search over eta: the cuts, the intervals left, the best point."""
+
+    def __init__(self, runner: Runner, progress: Callable[[SolveRecord], None] | None) -> None:
+        self.runner, self.progress = runner, progress
+        self.range = Range(*runner.ends)
+        self.cuts = Cuts()
+        self.solved: dict[float, Cut] = {}
+        self.best: Evaluated | None = None
+        self.floor = -np.inf  # a lower bound for all eta
+        self.approached: set[float] = set()  # ends of eta
+
+    def solve(self, eta: float) -> Evaluated | None:
+        """Solve at an eta; None where it is infeasible, which narrows the range."""
+        point = self.runner.solve(eta)
+        if isinstance(point, Excluded):
+            self.range.exclude(point)
+            return None
+        if self.progress is not None:
+            self.progress(self.runner.records[-1])
+        self.solved[eta] = point.cut
+        self.cuts.add(eta, point.cut)
+        self.floor = max(self.floor, point.floor)
+        if self.best is None or point.objective < self.best.objective:
+            self.best = point
+        return point
+
+    def first(self, eta: float) -> Evaluated:
+        """Solve at the first feasible eta, starting from a given one."""
+        failure: SolverError | None = None
+        for factor in _TRIES:
+            try:
+                point = None
+                while point is None:
+                    point = self.solve(_inside(factor * eta, self.range.low, self.range.high))
+            except SolverError as error:  # next to the end of a term's domain, for example
+                failure = failure or error
+            else:
+                return point
+        assert failure is not None
+        raise failure
+
+    def bounded(self, low: float, high: float, known: float = -np.inf) -> _Interval:
+        """Bound an interval of eta by the cuts so far."""
+        where, value = self.cuts.minimum(low, high)
+        return _Interval(max(value, known, self.floor), low, high, where, len(self.cuts))
+
+
 def search_eta(
     runner: Runner,
     first: float,
@@ -144,80 +275,124 @@ def search_eta(
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
     patience: int | None = None,
-) -> tuple[Evaluated, float]:
-    """Return the best point and a lower bound for all eta, looking at ``first`` first.
+    time_limit: float = np.inf,
+) -> Found:
+    """Find the best point and a lower bound for all eta, looking at ``first`` first.
 
     Cuts that fall short of their points a little do so by the solver's accuracy, which ends the
     search; with ``patience``, so many solves do that bring the two closer by less than a tenth.
     """
-    region = runner.region
-    first = move_inside(first, region)
-    solved: dict[float, Cut] = {}
-    cuts = Cuts()
-
-    def solve(eta: float) -> Evaluated:
-        point = runner.solve(eta)
-        solved[eta] = point.cut
-        cuts.add(eta, point.cut)
-        if progress is not None:
-            progress(runner.records[-1])
-        return point
-
-    def bounded(low: float, high: float, known: float = -np.inf) -> _Interval:
-        where, value = cuts.minimum(low, high)
-        return _Interval(max(value, known), low, high, where, len(cuts))
-
-    best = solve(first)
-    heap = [bounded(*piece) for piece in _halves(*region.bounds, first)]
-    if not heap:  # the constraints leave one eta only
-        return best, best.cut(first)
+    until = time.perf_counter() + time_limit
+    search = _Search(runner, progress)
+    cuts, solved = search.cuts, search.solved
+    point = search.first(first)
+    first = point.eta
+    heap = [search.bounded(*piece) for piece in _halves(search.range.low, search.range.high, first)]
     heapq.heapify(heap)
+    aside = [point.cut(first)] if not heap else []
     # How far below the best point the solver's accuracy leaves its own cut, relatively.
     slack = 0.0
     distances: list[float] = []
+    failure: SolverError | None = None
     for _ in range(_MAX_SPLITS):
-        least = heap[0]
-        if least.known < len(cuts):  # later cuts may have raised the bound
-            heapq.heapreplace(heap, bounded(least.low, least.high, least.bound))
+        if not heap:
+            break
+        best, least = search.best, heap[0]
+        assert best is not None
+        low, high = max(least.low, search.range.low), min(least.high, search.range.high)
+        if low >= high:  # proven infeasible since
+            heapq.heappop(heap)
             continue
-        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * abs(best.objective)
-        if least.bound >= target or len(solved) >= max_solves:
+        if least.known < len(cuts) or (low, high) != (least.low, least.high):
+            heapq.heapreplace(heap, search.bounded(low, high, least.bound))
+            continue
+        target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
+        if least.bound >= target or len(solved) >= max_solves or time.perf_counter() > until:
             break
-        eta = float(np.clip(_split_at(least, cuts), region.low, region.high))
-        _check_attained(eta, first, best.objective, least.bound)
-        if not least.low * (1 + _NARROW) < eta < least.high * (1 - _NARROW):
-            break
+        heapq.heappop(heap)
+        approached = len(search.approached)
+        eta = _split_at(least, cuts, search)
+        approach = len(search.approached) > approached
+        if not low * (1 + _NARROW) < eta < high * (1 - _NARROW):
+            aside.append(least.bound)
+            break  # this bound stays the lowest
+        if not first / _FAR < eta < first * _FAR:
+            aside.append(least.bound)
+            continue
         if cuts.at(eta) < target:
             blended = _between(solved, eta)
             if blended is not None and blended(eta) >= target:
                 cuts.add(eta, blended)
             else:
                 try:
-                    point = solve(eta)
-                except SolverError:
-                    # Numbers too far apart for the solver, where all the objective does is fall.
-                    falling = eta > best.eta == max(solved) and best.cut.flattens
-                    if falling and region.high == np.inf:
-                        raise _runs_away(best.objective, least.bound) from None
-                    raise
-                best = min(best, point, key=lambda p: p.objective)
+                    point = search.solve(eta)  # type: ignore[assignment]
+                except SolverError as error:
+                    if first / _NEAR < eta < first * _NEAR:
+                        failure = error
+                    if approach:  # at the end of a term's domain, for example
+                        heapq.heappush(heap, least)
+                    else:
+                        aside.append(least.bound)
+                    continue
+                if point is None:
+                    heapq.heappush(heap, least)
+                    continue
+                best = search.best
                 distances.append(best.objective - least.bound)
                 if patience is None:
-                    short = 1.5 * (best.objective - best.cut(best.eta)) / abs(best.objective)
+                    short = 1.5 * (best.objective - best.cut(best.eta)) / best.aim
                     slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
                 elif len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]:
                     slack = np.inf
-        heapq.heappop(heap)
-        for piece in _halves(least.low, least.high, eta):
-            heapq.heappush(heap, bounded(*piece, least.bound))
-    bound, last = heap[0].bound, max(solved)
-    falling = best.eta == last or solved[last](last) <= best.objective
-    stopped = len(solved) >= max_solves  # which proves nothing of how it would have gone on
-    if not stopped and heap[0].high == np.inf and best.cut.flattens and falling:
-        raise _runs_away(best.objective, bound)
-    if best.objective - bound > max(10 * gap, slack) * abs(best.objective):
-        best = _descend(solve, best, region, max_solves - len(solved))
-    return best, bound
+        for piece in _halves(low, high, eta):
+            heapq.heappush(heap, search.bounded(*piece, least.bound))
+    best = search.best
+    assert best is not None
+    bound = min([*aside, *(each.bound for each in heap[:1])], default=best.objective)
+    if len(solved) < max_solves and time.perf_counter() <= until:
+        _check_attained(search, best, bound, gap)
+        if best.objective - bound > max(10 * gap, slack) * best.aim:
+            if failure is not None:
+                raise failure
+            best = _descend(search, best, max_solves - len(solved))
+    return Found(best, bound)
+
+
+def _check_attained(search: _Search, best: Evaluated, bound: float, gap: float) -> None:
+    """Raise an error where the best point is outermost and a point far outside is better."""
+    for step, eta, end in (
+        (1.0, max(search.solved), search.range.high == np.inf),
+        (-1.0, min(search.solved), search.range.low == 0),
+    ):
+        if not (end and best.eta == eta):
+            continue
+        for factor in _OUT:
+            if search.cuts.at(eta * factor**step) >= best.objective:
+                break
+            try:
+                far = search.runner.solve(eta * factor**step)
+            except SolverError:
+                continue
+            least = best.objective - _BETTER * gap * best.scale
+            if isinstance(far, Excluded) or far.objective >= least:
+                break
+            raise _unattained(step > 0, far.objective, bound)
+
+
+def _unattained(more: bool, objective: float, bound: float) -> UnattainedOptimumError:
+    where = f"objective {objective:.10g}, lower bound {bound:.10g}"
+    if more:
+        return UnattainedOptimumError(
+            f"the optimum is not attained (eta -> infinity; {where}): buying ever more privacy "
+            "keeps lowering the objective, because sellers with virtual cost 0 can carry the "
+            "weight, or no payment and no constraint limits how much is bought; add gamma * "
+            "Payments(), a Budget, a MaxEpsilon or an EtaRange, or give a prior whose support "
+            "starts above 0"
+        )
+    return UnattainedOptimumError(
+        f"the optimum is not attained (eta tends to 0; {where}): buying ever less privacy keeps "
+        "lowering the objective; give Noise() a weight sigma > 0, or an EtaRange"
+    )
 
 
 def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:
@@ -230,19 +405,21 @@ def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:
     return solved[below].blend(solved[above], float(share))
 
 
-def _descend(
-    solve: Callable[[float], Evaluated], best: Evaluated, region: Region, max_solves: int
-) -> Evaluated:
-    """Return the best point of a descent in eta, which needs no cuts: where these do not touch."""
+def _descend(search: _Search, best: Evaluated, max_solves: int) -> Evaluated:
+    """Descend in eta, which needs no cuts: for where these do not touch."""
     while max_solves > 0:
         start = best
-        low, high = max(start.eta / _STRIDE, region.low), min(start.eta * _STRIDE, region.high)
+        low, high = (
+            max(start.eta / _STRIDE, search.range.low),
+            min(start.eta * _STRIDE, search.range.high),
+        )
 
         def objective(log_eta: float) -> float:
-            nonlocal best
-            point = solve(float(np.exp(log_eta)))
-            best = min(best, point, key=lambda p: p.objective)
-            return point.objective
+            try:
+                point = search.solve(float(np.exp(log_eta)))
+            except SolverError:
+                point = None
+            return np.inf if point is None else point.objective
 
         steps = min(max_solves, _STEPS)
         minimize_scalar(
@@ -252,6 +429,7 @@ def _descend(
             options={"xatol": 1e-6, "maxiter": steps},
         )
         max_solves -= steps
+        best = search.best or best
         if low * 1.1 < best.eta < high / 1.1 or best is start:
             break
     return best
@@ -262,9 +440,18 @@ def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]
     return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
 
 
-def _split_at(interval: _Interval, cuts: Cuts) -> float:
-    """Return where to split: where the cuts are lowest together, but not next to an end."""
+def _split_at(interval: _Interval, cuts: Cuts, search: _Search) -> float:
+    """Choose where to split: where the cuts are lowest together, but not next to an end.
+
+    A proven end of eta, where the bound is lowest, is approached at once.
+    """
     low, high, where = interval.low, interval.high, interval.where
+    for end, at in ((search.range.low, low), (search.range.high, high)):
+        if where == at == end and 0 < end < np.inf:
+            near = end * (1 + _INSIDE) if at == low else end * (1 - _INSIDE)
+            if low < near < high and end not in search.approached:
+                search.approached.add(end)
+                return near
     if high == np.inf:
         return min(max(where, 1.5 * low), 4 * low)
     if low == 0:
@@ -283,31 +470,9 @@ def _split_at(interval: _Interval, cuts: Cuts) -> float:
     return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
 
-def _check_attained(eta: float, first: float, objective: float, bound: float) -> None:
-    """Raise an error once the search has left every reasonable scale."""
-    if eta > first * _FAR:
-        raise _runs_away(objective, bound)
-    if eta < first / _FAR:
-        raise UnattainedOptimumError(
-            f"the optimum is not attained (eta -> 0; objective {objective:.10g}, lower bound "
-            f"{bound:.10g}): buying ever less privacy keeps lowering the objective; give an "
-            "EtaRange"
-        )
-
-
-def _runs_away(objective: float, bound: float) -> UnattainedOptimumError:
-    return UnattainedOptimumError(
-        f"the optimum is not attained (eta -> infinity; objective {objective:.10g}, lower bound "
-        f"{bound:.10g}): buying ever more privacy keeps lowering the objective, because sellers "
-        "with virtual cost 0 can carry the weight, or no payment limits what is bought; give an "
-        "EtaRange, a MaxEpsilon, or a prior whose support starts above 0"
-    )
-
-
-def move_inside(eta: float, region: Region) -> float:
-    """Return eta moved well inside the region."""
-    low, high = region.low, region.high
-    if low == high:
+def _inside(eta: float, low: float, high: float) -> float:
+    """Move eta well inside a range."""
+    if low >= high:
         return low
     if low > 0 and high < np.inf:
         share = np.clip(np.log(eta / low) / np.log(high / low), 0.05, 0.95)

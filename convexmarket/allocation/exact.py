@@ -9,13 +9,15 @@ to rounding however close together or far apart the costs are.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.bounded import BoundedPoint, minimise_bounded
 from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
-from convexmarket.allocation.costs import GroupedCosts, SortedCosts
+from convexmarket.allocation.costs import GroupedCosts, Replaced, SortedCosts
 from convexmarket.allocation.passes import blocks_of, survey
 from convexmarket.allocation.path import (
     beta_at,
@@ -92,6 +94,8 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
     check_noise(form)
     if form.mu == 0:
         return _cheapest_sellers(form)
+    if form.max_epsilon < np.inf:
+        return _bounded(form)
     costs = costs or _costs_that_matter(form)
     found = best_place(form, costs)
     weights, norm, cost = _weights(form, found.piece)
@@ -103,6 +107,74 @@ def solve_exact(form: StandardForm, costs: SortedCosts | None = None) -> ExactSo
         scaled = form.gamma * bought.eta * form.virtual_costs
         dual = max(dual, dual_bound(form, scaled, weights) + form.sigma / bought.eta)
     return replace(bought, weights=weights, lower_bound=min(bought.objective, dual))
+
+
+def _bounded(form: StandardForm) -> ExactSolution:
+    """Solve with a largest guarantee: without it first, which mostly decides."""
+    e = form.max_epsilon
+    free = replace(form, max_epsilon=np.inf)
+    if form.sigma > 0:
+        with suppress(UnattainedOptimumError):
+            found = solve_exact(free)
+            if found.eta * float(found.weights.max()) <= e:
+                return found
+    costs = SortedCosts(np.sort(form.virtual_costs))
+    most = float(e * costs.psi.size)
+    if form.eta_low > most * (1 + 1e-12):
+        raise InfeasibleMarketError(
+            f"{costs.psi.size} sellers at no more than epsilon = {e:g} sell {most:g} in all, but "
+            f"the EtaRange starts at {form.eta_low:g}; raise one or lower the other"
+        )
+    border = e / form.max_weight
+    # A seller who does not exist is replaced by one who does not.
+    alone = Replaced(costs, np.array([costs.psi.size]), np.array([np.inf]))
+    unit = form.gamma * costs.scale / form.mu
+    ends = max(form.eta_low, border) / e, min(form.eta_high / e, float(costs.psi.size))
+    below = replace(free, eta_high=min(border, form.eta_high))
+    if ends[0] > ends[1]:
+        return solve_exact(below, costs)
+    rho = ratio_of_scales(form, costs)
+    best, bound = minimise_bounded(alone, rho, e * unit, *ends)
+    if form.eta_low <= border:
+        less = np.inf
+        if form.sigma > 0:
+            rates = form.eta_low * unit, below.eta_high * unit
+            less = float(minimise(costs, form.max_weight, rho, rates).value[0])
+        if form.eta_low > 0 or less <= best.value[0]:
+            found = solve_exact(below, costs)
+            if found.objective <= form.mu * best.value[0]:
+                return replace(found, lower_bound=min(found.lower_bound, form.mu * bound[0]))
+    return _certified(form, costs, best, form.mu * float(bound[0]))
+
+
+def _certified(
+    form: StandardForm, costs: SortedCosts, point: BoundedPoint, bound: float
+) -> ExactSolution:
+    """Compute the weights at a point anew from the costs, and what their multipliers prove."""
+    e, psi = form.max_epsilon, form.virtual_costs
+    j, q, eta = int(point.capped[0]), int(point.bought[0]), e * float(point.n[0])
+    binding = ()
+    for name, end in (("eta_low", form.eta_low), ("eta_high", form.eta_high)):
+        if 0 < end < np.inf and abs(eta - end) <= 1e-14 * end:
+            eta, binding = end, (name,)
+    t = form.gamma * eta
+    if j == q:
+        weights, cap = np.where(psi <= costs.psi[j - 1], 1.0 / j, 0.0), 1.0 / j
+        norm, cost = 1.0 / np.sqrt(j), form.expected_cost(weights)
+        level = costs.lowest + costs.scale * np.append(point.level, point.level_above)
+        price = float(np.clip(form.mu * norm + form.sigma / eta, *(t * level)))
+    else:
+        cap = e / eta
+        piece = _settle(replace(form, max_weight=cap), costs, j, q, eta)
+        weights, norm, cost = _weights(replace(form, max_weight=cap), piece)
+        price = float(t * (piece.origin + piece.mean) + form.mu * piece.share / norm)
+    objective = form.mu * norm + form.sigma / eta + t * cost
+    slope = t * psi + form.mu / norm * weights
+    extra = np.where(weights >= cap * (1 - 1e-12), np.maximum(price - slope, 0.0), 0.0)
+    dual = float((slope + extra).min()) - cap * float(extra.sum()) + form.sigma / eta
+    if bound < objective * (1 - 1e-12):  # some interval of eta was left undecided
+        dual = min(dual, bound)
+    return ExactSolution(weights, eta, objective, min(objective, dual), price / eta, binding)
 
 
 def best_place(form: StandardForm, costs: SortedCosts) -> Place:

@@ -26,7 +26,7 @@ from scipy.optimize import isotonic_regression
 
 from convexmarket.errors import SolverError
 
-__all__ = ["Hints", "Lifted", "Minorants"]
+__all__ = ["Hints", "Lifted", "Minorants", "kinks_of"]
 
 Floats = NDArray[np.float64]
 #: Multipliers of the arguments of each atom with a kink, by the atom's id.
@@ -152,6 +152,12 @@ def _has_kink(expression: cp.Expression) -> bool:
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
+def kinks_of(expression: cp.Expression) -> list[cp.Expression]:
+    """List the atoms of an expression that have a kink."""
+    below = [atom for argument in expression.args for atom in kinks_of(argument)]
+    return [expression, *below] if _has_kink(expression) else below
+
+
 def _rows(atom: Any) -> NDArray[np.intp]:
     """Return which entries of the argument, counted by columns, each entry of the atom is made of.
 
@@ -216,7 +222,7 @@ class Lifted:
         if self._kinks and _has_kink(expression):
             args = self._lift(expression, args)
         if not all(new is old for new, old in zip(args, expression.args, strict=True)):
-            expression = expression.copy(args)
+            expression = _copied(expression, args)
         if self._follow and expression.is_constant() and expression.parameters():
             return _following(expression)
         return expression
@@ -231,7 +237,8 @@ class Lifted:
                 continue
             spread = type(atom).__name__ in ("maximum", "minimum")
             shape = atom.shape if spread else old.shape
-            own = cp.Variable(shape, symmetric=len(shape) == 2 and old.is_symmetric())
+            square = len(old.shape) == 2 and shape == old.shape and old.is_symmetric()
+            own = cp.Variable(shape, symmetric=square)
             if old.is_affine():
                 links.append((own == new, -1.0))
             elif old.is_convex():
@@ -245,6 +252,12 @@ class Lifted:
     def constraint(self, item: cp.Constraint) -> cp.Constraint:
         """Return the copy of a comparison."""
         return type(item)(*(self(side) for side in item.args))
+
+
+def _copied(atom: cp.Expression, args: list[cp.Expression]) -> cp.Expression:
+    """Copy an atom with other arguments."""
+    parent = getattr(atom, "_parent", None)  # the set of a support function
+    return atom.copy(args) if parent is None else type(atom)(args[0], parent)
 
 
 def _following(expression: cp.Expression) -> cp.Parameter:

@@ -216,7 +216,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         objective=bought.objective,
         lower_bound=bought.lower_bound,
         multiplier=bought.multiplier,
-        binding=bought.binding,
+        binding=("Cap",) * (place.piece.capped > 0) + bought.binding,
         expected_payment=bought.eta * cost,
         n_sellers=m,
         n_bought=n_bought,

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
-from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
 from convexmarket.allocation.formulations import embed
-from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
+    ROUNDING,
     common_price,
     feasible_limits,
     largest_eta,
@@ -38,14 +39,17 @@ from convexmarket.allocation.simplex import (
 from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
-from convexmarket.terms import Form, Spread, SquaredSpread
+from convexmarket.terms import Form, GroupShare, Spread, SquaredSpread
 
 __all__ = ["ProjectableForm", "Projections", "solve_projections"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
 #: Evaluations are exact, so that a search ends no earlier than at this gap.
 _AIM = 1e-10
+#: Steps towards the norm of the weights, and towards their level.
+_STEPS, _STEPS_OF_THETA = 20, 100
 
 
 class ProjectableForm(Form):
@@ -134,6 +138,11 @@ class ProjectableForm(Form):
             return 2.0 * self.weight * weights
         return self.weight * weights / np.linalg.norm(weights)
 
+    def size(self, weights: Floats, eta: float) -> float:
+        """Sum the absolute weighted terms, to which gaps are relative."""
+        losses = float(np.sum(self.losses * weights))
+        return self.objective(weights, eta) - losses + abs(losses) or 1.0
+
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
@@ -155,6 +164,174 @@ class ProjectableForm(Form):
             )
 
 
+@dataclass(frozen=True, eq=False)
+class SharedForm(ProjectableForm):
+    """The problem with bounds on the shares of groups, each seller being in one.
+
+    Attributes
+    ----------
+    group : ndarray of int, shape (m,)
+    least, most : ndarray, one for each group
+    """
+
+    group: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
+    least: Floats = field(default_factory=lambda: np.zeros(0))
+    most: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @classmethod
+    def of_shares(
+        cls, form: Form, piece: GroupShare
+    ) -> tuple[SharedForm, NDArray[np.bool_]] | None:
+        """Return the problem of those who can sell, and who they are; None as for ``of``."""
+        found = ProjectableForm.of(replace(form, other_constraints=()))
+        if found is None:
+            return None
+        plain, active = found
+        names, group = np.unique(piece.groups, return_inverse=True)
+        least, most = np.zeros(names.size), np.ones(names.size)
+        for bounds, given in ((least, piece.at_least), (most, piece.at_most)):
+            for name, share in given.items():
+                bounds[names == name] = share
+        if piece.equal:
+            least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
+        shared = cls(**vars(plain), group=group[active], least=least, most=most)
+        if not shared._is_feasible(np.broadcast_to(plain.max_weight, shared.group.shape)):
+            raise InfeasibleMarketError(
+                f"{shown(piece)} contradicts itself, or the bounds on the sellers' weights; loosen "
+                "one of them"
+            )
+        return shared, active
+
+    def _sum(self, values: Floats) -> Floats:
+        return np.bincount(self.group, values, minlength=self.least.size)
+
+    def _is_feasible(self, limit: Floats) -> bool:
+        most = np.minimum(self._sum(limit), self.most)
+        able = np.all(most >= self.least * (1 - ROUNDING)) and most.sum() >= 1 - ROUNDING
+        return bool(able and self.least.sum() <= 1 + ROUNDING)
+
+    def largest_eta(self) -> float:
+        """Return the largest eta at which weights within their bounds sum to one."""
+        high = super().largest_eta()
+        if high == np.inf:
+            return high
+        size, low = self.group.shape, 0.0
+        for _ in range(100):
+            middle = 0.5 * (low + high)
+            if self._is_feasible(np.broadcast_to(self.limit(middle), size)):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def weights(self, eta: float) -> Floats:
+        """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
+        costs = self.prices(eta)
+        limit = np.broadcast_to(self.limit(eta), costs.shape)
+        if self.squared:
+            return self._project(costs / (-2.0 * self.weight), limit)[0]
+        costs = costs / self.weight
+        norm = 1.0 / np.sqrt(costs.size)
+        for _ in range(_STEPS):
+            weights, theta = self._project(-norm * costs, limit)
+            # On this piece the weights are affine in the norm, so that it is a root.
+            free = (weights > 0) & (weights < limit)
+            block = self._blocks(theta)
+            number = np.maximum(np.bincount(block, free), 1)
+            mean = np.bincount(block, np.where(free, costs, 0.0)) / number
+            tilt = float(np.sum((costs - mean[block])[free] ** 2))
+            size2 = float(weights @ weights)
+            if tilt >= 1.0:
+                break
+            following = np.sqrt(max(size2 - norm**2 * tilt, 0.0) / (1.0 - tilt))
+            if abs(following - norm) <= 4e-16 * norm:
+                return weights
+            norm = float(following)
+
+        def excess(norm: float) -> float:
+            return norm - float(np.linalg.norm(self._project(-norm * costs, limit)[0]))
+
+        low, high = (1 - ROUNDING) / np.sqrt(costs.size), 1 + ROUNDING
+        return self._project(-brentq(excess, low, high, xtol=1e-300, rtol=1e-14) * costs, limit)[0]
+
+    def minimum(self, mu: float, costs: Floats) -> float:
+        """Return the minimum of ``mu*R(a) + costs'a``; the multipliers of caps stand in costs."""
+        return float(self._level(mu, costs))
+
+    def _blocks(self, active: NDArray[np.bool_]) -> Ints:
+        """Return a number for each group with an active bound, and one for all other sellers."""
+        return np.where(active[self.group], self.group + 1, 0)
+
+    def _project(self, point: Floats, limit: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return the nearest feasible weights, and which groups have an active bound."""
+        low, high = float(np.min(point - limit)), float(np.max(point))
+        theta = 0.5 * (low + high)
+        for _ in range(_STEPS_OF_THETA):
+            weights = np.clip(point - theta, 0.0, limit)
+            mass = self._sum(weights)
+            kept = np.clip(mass, self.least, self.most)
+            excess = float(kept.sum()) - 1.0
+            low, high = (theta, high) if excess > 0 else (low, theta)
+            inside = (mass > self.least) & (mass < self.most)
+            free = np.count_nonzero((weights > 0) & (weights < limit) & inside[self.group])
+            following = theta + excess / free if free else 0.5 * (low + high)
+            close = abs(following - theta) <= 1e-15 * max(abs(theta), high - low, 1e-300)
+            if not (close or low < following < high):
+                following = 0.5 * (low + high)
+            if close or low == high:
+                break
+            theta = following
+        active = ~((mass > self.least) & (mass < self.most))
+        for k in np.flatnonzero(active):
+            some, share = self.group == k, float(kept[k])
+            weights[some] = 0.0
+            if share > 0:
+                bound = np.maximum(limit[some] / share, 0.0)
+                weights[some] = share * project_capped_simplex(point[some] / share, bound)
+        return weights, active
+
+    def relief(self, weights: Floats, eta: float) -> tuple[float, Floats, float, Floats]:
+        """Return multipliers: of the sum, of the sellers' bounds, and the constant and slopes.
+
+        The last two are those of the Lagrangian's part for the shares.
+        """
+        limit = np.broadcast_to(self.limit(eta), weights.shape)
+        marginal = self.slope(weights) + self.prices(eta)
+        at_limit = weights >= limit * (1 - 1e-12)
+        room = np.where(at_limit, 0.0, limit - weights)
+        mass = self._sum(weights)
+        low = (mass <= self.least + 1e-12) & (self.least > 0)
+        high = (mass >= self.most - 1e-12) & (self.most < 1)
+        active = low | high
+        prices = np.zeros(self.least.size)
+        for k in np.flatnonzero(active):
+            some = self.group == k
+            if not np.any(some):
+                continue
+            sells = np.any(weights[some] > 0)
+            prices[k] = (
+                common_price(weights[some], marginal[some], room[some])
+                if sells
+                else marginal[some].min()
+            )
+        others = ~active[self.group]
+        if np.any(weights[others] > 0):
+            price = common_price(weights[others], marginal[others], room[others])
+        elif np.any(low & ~high):
+            price = float(prices[low & ~high].min())
+        elif np.any(high & ~low):
+            price = float(prices[high & ~low].max())
+        else:
+            price = float(prices.mean())
+        more = np.where(active, prices - price, 0.0)
+        more = np.where(low & ~high, np.maximum(more, 0.0), more)
+        more = np.where(high & ~low, np.minimum(more, 0.0), more)
+        bound = np.where(more > 0, self.least, self.most)
+        own = np.where(others, price, prices[self.group])
+        extra = np.where(at_limit, np.maximum(own - marginal, 0.0), 0.0)
+        return price, extra, float(more @ bound), -more[self.group]
+
+
 class Projections:
     """Solves the problem, with finite virtual costs, at one eta after the other."""
 
@@ -164,7 +341,7 @@ class Projections:
         largest = form.largest_eta()
         high = min(form.eta_high, largest)
         form.check_sold(form.eta_low)
-        self.region = Region(min(form.eta_low, high), high, None)
+        self.ends = min(form.eta_low, high), high
 
     def first(self) -> float:
         """Return the eta at which noise and payments balance if everybody weighs the same."""
@@ -172,19 +349,26 @@ class Projections:
         price = form.gamma * float(form.virtual_costs.mean())
         if price > 0 and form.sigma > 0:
             return float(np.sqrt(form.sigma / price))
-        return min(self.region.high, 1.0) if self.region.high == np.inf else self.region.high / 2
+        return min(self.ends[1], 1.0) if self.ends[1] == np.inf else self.ends[1] / 2
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
         start = time.perf_counter()
         form = self.form
         limit, weights = form.limit(eta), form.weights(eta)
-        price, extra = form.multipliers(form.weight, weights, form.prices(eta), limit)
+        const, shares = 0.0, np.zeros(1)
+        if isinstance(form, SharedForm):
+            price, extra, const, shares = form.relief(weights, eta)
+            capped = limit >= form.max_weight
+            const -= float(np.sum(np.where(capped, form.max_weight * extra, 0.0)))
+            shares = shares + np.where(capped, extra, 0.0)
+        else:
+            price, extra = form.multipliers(form.weight, weights, form.prices(eta), limit)
         extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
         cut = KeptSpreadCut(
-            const=0.0,
+            const=const,
             noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),
-            costs=form.losses + extra,
+            costs=form.losses + extra + shares,
             slopes=form.gamma * form.virtual_costs,
             spread=lambda costs: form.minimum(form.weight, costs),
             price=price,
@@ -192,7 +376,29 @@ class Projections:
         objective = form.objective(weights, eta)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, objective, cut(eta), "projected", seconds))
-        return Evaluated(weights, eta, objective, cut)
+        return Evaluated(weights, eta, objective, cut, form.size(weights, eta))
+
+
+def is_projectable(market: Market) -> bool:
+    """Whether projections serve a market."""
+    form = market.form
+    if _shares_of(form) is not None:
+        form = replace(form, other_constraints=())
+    return form.is_projectable
+
+
+def _shares_of(form: Form) -> GroupShare | None:
+    """Return the bound on shares, if a market has one and no other piece that has no numbers."""
+    (piece, *others) = form.rest or (None,)
+    share = piece is not None and getattr(piece, "bounds_shares", False)
+    return piece if share and not others else None  # type: ignore[return-value]
+
+
+def _form_of(market: Market) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+    piece = _shares_of(market.form)
+    if piece is None:
+        return ProjectableForm.of(market.form)
+    return SharedForm.of_shares(market.form, piece)
 
 
 def solve_projections(
@@ -208,21 +414,21 @@ def solve_projections(
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
-    found = ProjectableForm.of(market.form)
+    found = _form_of(market)
     if found is None:
         raise NotSupportedError(
             "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
-            "Payments and Losses under Cap, EtaRange, MaxEpsilon and GivenEpsilon, and payments or "
+            "Payments and Losses under Cap, EtaRange, MaxEpsilon, GivenEpsilon and one GroupShare, "
+            "and payments or "
             f"largest guarantees there must be; this is {shown(market)}"
         )
     form, active = found
-    check_noise(form)
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
     ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
     for end in ends.values():  # the search stops next to an end that binds
-        if runner.region.low <= end <= runner.region.high and 0 < end < np.inf:
+        if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
             best = min(runner.solve(end), best, key=lambda point: point.objective)
     allocation = Allocation(
         weights=embed(best.weights, active),
@@ -232,6 +438,7 @@ def solve_projections(
         multiplier=best.cut.price / best.eta,
         method="projections",
         seconds=time.perf_counter() - began,
+        scale=best.scale,
         tolerance=gap,
         solves=tuple(runner.records),
         binding=tuple(name for name, end in ends.items() if best.eta == end),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -48,6 +49,7 @@ class CertifiedPurchase:
     eta: float
     objective: float
     lower_bound: float
+    scale: float | None = None
 
     @cached_property
     def epsilon(self) -> NDArray[np.float64]:
@@ -61,7 +63,7 @@ class CertifiedPurchase:
         """Relative distance between objective and lower bound, >= 0; inf where none is known."""
         if np.isnan(self.lower_bound):
             return np.inf
-        scale = max(abs(self.objective), np.finfo(float).tiny)
+        scale = self.scale or max(abs(self.objective), np.finfo(float).tiny)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
     @property
@@ -101,14 +103,20 @@ class Allocation(Shown, CertifiedPurchase):
         As in :func:`allocate`: "exact", "projections", "convex_program" and so on.
     seconds : float
         Wall time of the whole allocation.
+    scale : float or None
+        Sum of the absolute weighted terms, to which the gap is relative; the absolute objective
+        where it is None.
     formulation, solver, solver_version, tolerance
         How a numerical method was run; None where they do not apply.
     solves : tuple of SolveRecord
         Every subproblem that a search solved; empty for the exact method.
     binding : tuple of str
-        Bounds of an :class:`EtaRange` that decided the answer.
+        Kinds of constraints without room, such as "Budget"; "eta_low" and "eta_high" for the ends
+        of an :class:`EtaRange` that decided the answer.
     ids : sequence, shape (m,), or None
         What the sellers are called.
+    pricing : callable or None
+        Computes :attr:`prices`.
     """
 
     weights: NDArray[np.float64]
@@ -118,6 +126,7 @@ class Allocation(Shown, CertifiedPurchase):
     multiplier: float
     method: str
     seconds: float
+    scale: float | None = None
     formulation: str | None = None
     solver: str | None = None
     solver_version: str | None = None
@@ -125,6 +134,17 @@ class Allocation(Shown, CertifiedPurchase):
     solves: tuple[SolveRecord, ...] = ()
     binding: tuple[str, ...] = ()
     ids: Any = field(default=None, repr=False)
+    pricing: Callable[[], tuple[Any, ...]] | None = field(default=None, repr=False)
+
+    @cached_property
+    def prices(self) -> tuple[Any, ...]:
+        """Shadow prices of the market's constraints, in their order; empty where none are known.
+
+        Each is the rate at which the optimal objective falls as the number of the constraint is
+        raised: one number, or one for each seller or group. An :class:`EtaRange` has those of low
+        and high, another constraint the multipliers of its comparisons. NaN where there is none.
+        """
+        return () if self.pricing is None else self.pricing()
 
     def __post_init__(self) -> None:
         self.weights.flags.writeable = False
@@ -145,6 +165,7 @@ class Allocation(Shown, CertifiedPurchase):
             "solver_version": self.solver_version,
             "tolerance": self.tolerance,
             "binding": list(self.binding),
+            "prices": [_plain(price) for price in self.prices],
             "seconds": self.seconds,
             "solves": [vars(record) for record in self.solves],
         }
@@ -160,3 +181,12 @@ class Allocation(Shown, CertifiedPurchase):
             f"Allocation(eta={self.eta:.6g}, objective={self.objective:.10g}, gap={self.gap:.1e}, "
             f"bought {self.n_bought} of {self.weights.size}, method={self.method!r})"
         )
+
+
+def _plain(price: Any) -> Any:
+    """Return a price as plain values for JSON."""
+    if isinstance(price, dict):
+        return {str(name): _plain(each) for name, each in price.items()}
+    if isinstance(price, list | tuple):
+        return [_plain(each) for each in price]
+    return np.asarray(price, dtype=float).tolist()

@@ -38,7 +38,6 @@ from convexmarket.allocation.formulations import (
     marginal_price,
     papers_form,
 )
-from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.solvers import (
     check_solver,
@@ -73,7 +72,8 @@ def certify_weights(
         price=marginal_price(form, weights, form.gamma * best),
     )
     record = SolveRecord(eta, form.objective(weights, eta), cut(eta), status, seconds)
-    return Evaluated(weights, best, form.objective(weights, best), cut), record
+    objective = form.objective(weights, best)
+    return Evaluated(weights, best, objective, cut, objective or 1.0), record
 
 
 class _Runner:
@@ -87,14 +87,14 @@ class _Runner:
     def __init__(
         self,
         form: StandardForm,
-        region: Region,
+        ends: tuple[float, float],
         formulation: str,
         solver: str,
         options: Mapping[str, Any] | None,
     ) -> None:
-        self.form, self.region = form, region
+        self.form, self.ends = form, ends
         self.solver, self.version, self.options = solver, solver_version(solver), options
-        lowest = form.gamma * region.low
+        lowest = form.gamma * ends[0]
         market, self.unit = _dimensionless(form, lowest)
         self.problem = declare_papers(market, lowest * self.unit, formulation)
         self.records: list[SolveRecord] = []
@@ -176,6 +176,7 @@ def line_search(
     max_solves: int = 200,
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
+    time_limit: float = np.inf,
 ) -> Allocation:
     """Allocate privacy in the papers' problem, with a CVXPY solver for each eta.
 
@@ -187,8 +188,8 @@ def line_search(
     solver = check_solver(solver)
     form, sellers = papers_form(market)
     low, high, limit = eta_range(form)
-    runner = _Runner(form, Region(low, high, None), formulation, solver, solver_options)
-    best, bound = search_eta(runner, low, gap, max_solves, progress, _PATIENCE)
+    runner = _Runner(form, (low, high), formulation, solver, solver_options)
+    best, bound = search_eta(runner, low, gap, max_solves, progress, _PATIENCE, time_limit)
     if best.objective >= limit:
         raise unattained(limit)
     return assemble(

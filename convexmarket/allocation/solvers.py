@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 
 from convexmarket.errors import NotSupportedError, SolverError
 
@@ -78,7 +79,7 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
     for variable in problem.variables():
         variable.value = None  # some atoms of CVXPY do not compile where it has one
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
             warnings.filterwarnings("ignore", ".*is being approximated")  # by an equal fraction
             warnings.filterwarnings("ignore", ".*that is not DPP")  # compiled anew for each eta

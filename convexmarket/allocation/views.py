@@ -50,10 +50,6 @@ def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expr
     return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
 
 
-def _speaks_of(expression: cp.Expression, variable: cp.Variable) -> bool:
-    return any(other is variable for other in expression.variables())
-
-
 def _costs(
     market: Market, active: NDArray[np.bool_], parameters: Mapping[int, cp.Parameter] | None
 ) -> Any:
@@ -83,7 +79,7 @@ class JointView:
     scaled_weights, scaled_inverse, epsilon : cvxpy.Variable
     terms : list of (weight, term, the term times its weight)
     constraints : list of (piece, list of cvxpy.Constraint)
-        Comparisons of expressions; cones have been written as such.
+        Comparisons of expressions; cones have been written as such. The domains of terms count.
     """
 
     market: Market
@@ -94,7 +90,7 @@ class JointView:
     scaled_inverse: cp.Variable = field(init=False)
     epsilon: cp.Variable = field(init=False)
     terms: list[tuple[Number, Term, cp.Expression]] = field(init=False)
-    constraints: list[tuple[Constraint, list[cp.Constraint]]] = field(init=False)
+    constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.active = self.market.form.active
@@ -123,6 +119,20 @@ class JointView:
                 ],
             )
             for piece in self.market.constraints
+        ]
+        self.constraints += [
+            (term, domain) for _, term, e in self.terms if (domain := self._domain(e))
+        ]
+
+    def _domain(self, expression: cp.Expression) -> list[cp.Constraint]:
+        """List what an expression's domain restricts, such as ``eps <= 1`` for log(1 - eps)."""
+        items = [item for item in expression.domain if isinstance(item, cp.constraints.Inequality)]
+        return [
+            item
+            for item in items
+            if item.variables()
+            and not item.expr.is_nonpos()
+            and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon])
         ]
 
     def _weight(self, part: WeightedTerm) -> Number:
@@ -155,10 +165,15 @@ class JointView:
         """Scaled weights, guarantees and scaled 1/eta."""
         return self.scaled_weights, self.epsilon, self.scaled_inverse
 
+    @staticmethod
+    def uses(expression: cp.Expression, variable: cp.Variable) -> bool:
+        """Whether an expression contains a variable."""
+        return any(other is variable for other in expression.variables())
+
     @cached_property
     def uses_epsilon(self) -> bool:
         """Whether a piece speaks of the guarantees, so that eta has to be searched for."""
-        return any(_speaks_of(e, self.epsilon) for _, _, e in self.terms) or any(
+        return any(self.uses(e, self.epsilon) for _, _, e in self.terms) or any(
             map(self.bounds_epsilon, self.flat_constraints())
         )
 
@@ -169,7 +184,7 @@ class JointView:
     @cached_property
     def has_noise(self) -> bool:
         """Whether a term falls as more privacy is bought."""
-        return any(_speaks_of(expression, self.scaled_inverse) for _, _, expression in self.terms)
+        return any(self.uses(e, self.scaled_inverse) for _, _, e in self.terms)
 
     @property
     def simplex(self) -> list[cp.Constraint]:
@@ -211,10 +226,19 @@ class JointView:
         self.scaled_inverse.value = 1.0 / (eta * self.inverse_scale)
         self.epsilon.value = eta * weights
 
+    def parts(self, weights: Floats, eta: float) -> list[float]:
+        """Evaluate the weighted terms at weights, shape (m,), and eta."""
+        self.place(weights, eta)
+        with np.errstate(all="ignore"):  # outside a domain the value is not a number
+            return [float(numbers(expression)) for _, _, expression in self.terms]
+
     def value(self, weights: Floats, eta: float) -> float:
         """Evaluate the objective at weights, shape (m,), and eta."""
-        self.place(weights, eta)
-        return sum(float(numbers(expression)) for _, _, expression in self.terms)
+        return sum(self.parts(weights, eta))
+
+    def size(self, weights: Floats, eta: float) -> float:
+        """Sum the absolute weighted terms, to which gaps are relative."""
+        return sum(map(abs, self.parts(weights, eta))) or 1.0
 
 
 def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.dispatch import allocate, standard_form_of
+from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import (
@@ -284,7 +284,7 @@ def audit_incentives(
             "build and coalitions are for sellers in memory: leave them out, or give "
             "Sellers(sensitivities.compute(), prior)"
         )
-    exact = parts is not None or (market.standard_form is not None and build is None)
+    exact = parts is not None or (market.form.exact is not None and build is None)
     if misreports is None:
         misreports = 33 if exact else 6 if build is None else 12
     if max_sellers is None:
@@ -308,7 +308,9 @@ def audit_incentives(
     if build is not None:
         _check_build(build, market, allocation, gap)
     if exact:
-        curve = OwnReportCurve(standard_form_of(market, "the exact audit"))
+        form = market.form.exact
+        assert form is not None  # as for exact
+        curve = OwnReportCurve(form)
         by_prior = [(prior, who[place]) for prior, place in market.sellers.by_prior(who)]
         found = _exact_trials(curve, by_prior, reports_of(market), misreports)
         trials = [found[i] for i in who.tolist()]

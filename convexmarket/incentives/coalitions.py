@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.dispatch import allocate, standard_form_of
+from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
 from convexmarket.errors import ConvexMarketError
 from convexmarket.incentives.exact_rents import information_rents
@@ -115,7 +115,7 @@ def audit_pairs(
     first = rng.choice(sells, n_pairs)
     second = (first + rng.integers(1, len(market.sellers), n_pairs)) % len(market.sellers)
     pairs = np.column_stack((first, second))
-    exact = market.standard_form is not None and build is None
+    exact = market.form.exact is not None and build is None
     grids = [[_reports(market, int(one), exact) for one in pair] for pair in pairs]
     if exact:
         surpluses = _exact_surpluses(market, rule)
@@ -164,7 +164,8 @@ def _exact_surpluses(
     market: Market, rule: PaymentRule
 ) -> Callable[[Ints, list[Floats]], tuple[Floats, float]]:
     """Return what gives the joint surplus of a pair at all its joint reports, solved exactly."""
-    form = standard_form_of(market, "the exact audit")
+    form = market.form.exact
+    assert form is not None  # as for exact
     truth, sellers = reports_of(market), market.sellers
 
     def own_surplus(one: int, z: Floats, other: int, lies: Floats) -> tuple[Floats, Floats]:

@@ -25,19 +25,21 @@ from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import NotSupportedError, SolverError
 from convexmarket.priors import Prior
 
-__all__ = ["ACCURACY", "information_rents", "last_sale"]
+__all__ = ["ACCURACY", "ACCURACY_BOUNDED", "information_rents", "last_sale"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 #: Relative accuracy that the integrals are computed to.
 ACCURACY = 1e-11
+#: With a largest guarantee, where the curve has a kink for every seller at the bound.
+ACCURACY_BOUNDED = 1e-8
 #: Length, relative to the report, at which an interval with a jump is let be: it moves a payment
 #: by less than this.
 _SHORTEST = 1e-12
 _MAX_DEPTH = 60
 #: Sellers whose rents are all integrated; of more, some, and the others follow to this accuracy.
-_MANY, _ACCURACY_BETWEEN = 256, 3e-11
+_MANY, _MANY_AFFINE, _ACCURACY_BETWEEN = 256, 10_000, 3e-11
 #: Nodes of a polynomial, at least: where sellers are in clusters, several of 25 are the same.
 _FEWEST = 16
 #: Searches take an infinite virtual cost for this, and one right at the level for just above.
@@ -97,10 +99,12 @@ def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports
             "with bounded support, or a larger cap"
         )
     truth = np.asarray(prior.ironed_virtual_cost(reports))
-    if seller.size >= _MANY and np.all(truth == curve.form.virtual_costs[seller]):
-        return _of_many(curve, prior, seller, reports)
     slope = prior.virtual_cost_slope
-    if slope is None or np.isinf(top):
+    affine = slope is not None and np.isfinite(top)
+    many = _MANY_AFFINE if affine else _MANY
+    if seller.size >= many and np.all(truth == curve.form.virtual_costs[seller]):
+        return _of_many(curve, prior, seller, reports)
+    if not affine:
         return _quadrature(curve, prior, seller, reports)
     own, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
     dearest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
@@ -184,7 +188,9 @@ def _quadrature(curve: OwnReportCurve, prior: Prior, seller: Ints, reports: Floa
         parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
     else:
         scale = _least_payment(curve, prior, seller, reports, end)
-        parts = _adaptive(epsilon, low, high, ACCURACY * scale[owner])
+        bounded = curve.form.max_epsilon < np.inf
+        accuracy = ACCURACY_BOUNDED if bounded else ACCURACY
+        parts = _adaptive(epsilon, low, high, accuracy * scale[owner])
     return np.bincount(owner, parts, minlength=seller.size).astype(float)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.dispatch import allocate, standard_form_of
+from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
 from convexmarket.arguments import check_callable, check_instance, check_jobs, check_share
@@ -30,7 +30,7 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
-from convexmarket.incentives.exact_rents import ACCURACY, information_rents
+from convexmarket.incentives.exact_rents import ACCURACY, ACCURACY_BOUNDED, information_rents
 from convexmarket.incentives.rents import (
     Estimate,
     SolvedCurve,
@@ -239,7 +239,7 @@ def estimate_payments(
 
 def method_of(market: Market, assume_monotone: bool) -> Method:
     """Return how this market's payments are found, or refuse those that promise nothing."""
-    if market.standard_form is not None:
+    if market.form.exact is not None:
         return "exact"
     if market.incentives != "by construction":
         if assume_monotone:
@@ -318,7 +318,9 @@ def _rent(
 def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
     """Pay by the exact curve of the papers' problem, for all sellers at once."""
     reports = reports_of(market)
-    curve = OwnReportCurve(standard_form_of(market, "the exact payment rule"))
+    form = market.form.exact
+    assert form is not None  # as method_of says
+    curve = OwnReportCurve(form)
     deviation = float(np.max(np.abs(allocation.epsilon - curve.truth)))
     if deviation > 1e-2 * float(np.max(curve.truth)):
         raise AllocationError(
@@ -334,7 +336,8 @@ def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> Paymen
         own = bought[place]
         paid[own] += information_rents(curve, prior, own, reports[own])
     paid = paid[who]
-    return PaymentEstimate(paid, 10 * ACCURACY * paid, who, "exact", market.incentives)
+    accuracy = ACCURACY_BOUNDED if form.max_epsilon < np.inf else ACCURACY
+    return PaymentEstimate(paid, 10 * accuracy * paid, who, "exact", market.incentives)
 
 
 def _payments_in_parts(parts: SellerParts, market: Market, allocation: Any) -> Any:
@@ -388,8 +391,8 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
             "for the truth needs the global optimum; allocate with method='exact' or a smaller "
             "gap"
         )
-    if market.standard_form is not None:
-        value = market.standard_form.objective(allocation.weights, allocation.eta)
+    if (form := market.form.exact) is not None:
+        value = form.objective(allocation.weights, allocation.eta)
     else:
         costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
         value = market.objective.value(allocation.weights, allocation.eta, costs)

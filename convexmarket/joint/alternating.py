@@ -25,7 +25,6 @@ from scipy.optimize import minimize
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.model_step import best_model, model_gradient
@@ -162,7 +161,7 @@ class GlobalSearch:
         self, joint: JointMarket, step: PurchaseStep, form: ProjectableForm, tol: float
     ) -> None:
         self.joint, self.step, self.form, self.tol = joint, step, form, tol
-        self.region: Region = Projections(form).region
+        self.ends = Projections(form).ends
         self.records: list[SolveRecord] = []
         self.ratio = convexity_ratio(joint)
         self.model = np.zeros(joint.X.shape[1])
@@ -188,7 +187,8 @@ class GlobalSearch:
         cut = self._cut(descent.model, descent.weights, eta)
         seconds = time.perf_counter() - began
         self.records.append(SolveRecord(eta, descent.objective, cut(eta), "alternated", seconds))
-        return Evaluated(descent.weights, eta, descent.objective, cut)
+        scale = abs(descent.objective) or 1.0
+        return Evaluated(descent.weights, eta, descent.objective, cut, scale)
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
         """Return the tangent of the convex part, with the curvature that may be kept."""

@@ -17,13 +17,13 @@ from convexmarket.arguments import (
     as_float,
     check_choice,
     check_count,
-    check_instance,
     check_positives,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import AffineCurve, curve_of
 from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
+from convexmarket.priors.base import PriorLike, as_prior
 
 __all__ = ["History", "OnlinePolicy", "Quote", "Rule"]
 
@@ -75,7 +75,7 @@ class OnlinePolicy:
 
     Parameters
     ----------
-    prior : Prior
+    prior : Prior or frozen scipy.stats distribution
         The distribution that sensitivities are drawn from, common knowledge.
     expected_sellers : int
         m, the number of sellers expected to come; see the notes for fewer and more.
@@ -144,7 +144,7 @@ class OnlinePolicy:
 
     def __init__(
         self,
-        prior: Prior,
+        prior: PriorLike,
         expected_sellers: int,
         mu: float,
         sigma: float,
@@ -152,6 +152,7 @@ class OnlinePolicy:
         cap: float | None = None,
         rule: Rule = "expectation",
     ) -> None:
+        prior = as_prior(prior, error=ParameterError)
         self._describe(prior, expected_sellers, mu, sigma, gamma, cap, rule)
         if rule == "algorithm-3":
             made = algorithm_3(prior, self.buyer, self._density_at_zero())
@@ -185,7 +186,6 @@ class OnlinePolicy:
         cap: float | None,
         rule: Rule,
     ) -> None:
-        check_instance("prior", prior, Prior, "a prior such as Uniform(0.02, 0.10)")
         check_count("expected_sellers", expected_sellers)
         check_positives(mu=mu, sigma=sigma, gamma=gamma)
         if cap is not None and not 1 < as_float(cap) < np.inf:

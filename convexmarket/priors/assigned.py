@@ -1,4 +1,4 @@
-"""Which seller has which prior: one for all, one for each, or one for each group."""
+"""Assignment of priors to sellers: one for all, one for each, or one for each group."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 
 from convexmarket.arguments import is_iterable
 from convexmarket.errors import SellersError
-from convexmarket.priors.base import Prior
+from convexmarket.priors.base import Prior, PriorLike, as_prior
 
 __all__ = ["PriorOrPriors", "assigned", "by_prior"]
 
 #: One prior for all, one for each seller, or one for each group.
-PriorOrPriors: TypeAlias = Prior | Iterable[Prior] | Mapping[Any, Prior]
+PriorOrPriors: TypeAlias = PriorLike | Iterable[PriorLike] | Mapping[Any, PriorLike]
 
 
 def by_prior(
     priors: tuple[Prior, ...], prior_of: NDArray[np.intp] | None, positions: NDArray[np.intp]
 ) -> list[tuple[Prior, NDArray[np.intp]]]:
-    """Return the priors of some sellers, each with its sellers' places among ``positions``."""
+    """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
     if prior_of is None:
         return [(prior, np.arange(positions.size)) for prior in priors]
     own = prior_of[positions]
@@ -34,12 +34,12 @@ def by_prior(
 def assigned(
     given: PriorOrPriors | None, groups: NDArray[Any] | None, m: int
 ) -> tuple[tuple[Prior, ...], NDArray[np.intp] | None]:
-    """Return the distinct priors, and each seller's place among them if there are several.
+    """Return the distinct priors, and the place of each seller's prior if there are several.
 
     Raises
     ------
     SellersError
-        If a seller has no prior, or what is given is not one.
+        If a seller has no prior, or an object is not a prior.
     """
     if given is None:
         raise SellersError(
@@ -68,14 +68,12 @@ def assigned(
         if len(each) != m:
             raise SellersError(f"{len(each)} priors for {m} sellers; give one for each, or one")
         named = {f"prior[{position}]": prior for position, prior in enumerate(each)}
+    made: dict[int, Prior] = {}  # each object is converted once
     for name, prior in named.items():
-        if not isinstance(prior, Prior):
-            raise SellersError(
-                f"{name} is {prior!r}, which is not a prior; give one such as Uniform(0.02, 0.10), "
-                "or Prior.from_scipy(frozen distribution); or one for each seller, or a mapping "
-                "from group to prior"
-            )
-    place = {prior: number for number, prior in enumerate(dict.fromkeys(each))}
+        if id(prior) not in made:
+            made[id(prior)] = as_prior(prior, name, SellersError)
+    priors = [made[id(prior)] for prior in each]
+    place = {prior: number for number, prior in enumerate(dict.fromkeys(priors))}
     if len(place) == 1:
         return tuple(place), None
-    return tuple(place), np.array([place[prior] for prior in each], dtype=np.intp)
+    return tuple(place), np.array([place[prior] for prior in priors], dtype=np.intp)

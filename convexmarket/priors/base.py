@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.integrate import quad
 
-from convexmarket.arguments import checked_numbers, generator_of
-from convexmarket.errors import ParameterError, PriorError
+from convexmarket.arguments import checked_numbers, generator_of, shown
+from convexmarket.errors import ConvexMarketError, ParameterError, PriorError
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
 
-__all__ = ["FloatArray", "Prior", "ScipyPrior", "as_prior", "floats"]
+__all__ = ["FloatArray", "Prior", "PriorLike", "ScipyPrior", "as_prior", "floats"]
 
 FloatArray = NDArray[np.float64]
+#: A prior, or a frozen distribution of scipy.stats (which has no public class).
+PriorLike: TypeAlias = Any
 
 #: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
 SMALLEST = float(np.finfo(np.float64).tiny)
@@ -32,7 +34,7 @@ def floats(name: str, values: ArrayLike) -> FloatArray:
 
 
 class Prior(ABC):
-    """A distribution of sensitivities c >= 0 that buyer and sellers know.
+    """A distribution of sensitivities c >= 0, known to buyer and sellers.
 
     Use a named family (:class:`Uniform`, :class:`Beta`, ...), :class:`EmpiricalPrior`, or any
     frozen continuous ``scipy.stats`` distribution, which every argument ``prior`` accepts. For
@@ -82,15 +84,14 @@ class Prior(ABC):
         Returns
         -------
         Prior
-            Regularity is decided numerically, on about 6000 sensitivities, up to rounding. A
-            custom distribution is fast only if it defines ``_cdf`` next to ``_pdf``, and samples
-            fast only if it defines ``_ppf`` too.
+            Regularity is tested on about 6000 sensitivities, up to rounding. A custom distribution
+            is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for samples.
 
         Raises
         ------
         PriorError
-            If the distribution is not frozen, not continuous, reaches below zero, or has a density
-            that is zero or not finite somewhere inside its support (psi is undefined there).
+            If the distribution is not frozen, not continuous or reaches below zero, or its density
+            is zero or not finite inside the support, where psi is then undefined.
 
         Examples
         --------
@@ -107,8 +108,6 @@ class Prior(ABC):
     @abstractmethod
     def pdf(self, c: ArrayLike) -> FloatArray:
         """Compute the density f(c), per unit of sensitivity; same shape as ``c``."""
-
-    # ----------------------------------------------------- formulas that a subclass may know better
 
     def _log_cdf(self, c: FloatArray) -> FloatArray:
         return np.log(self.cdf(c))
@@ -143,16 +142,15 @@ class Prior(ABC):
 
     @cached_property
     def is_regular(self) -> bool:
-        """Whether psi is strictly increasing (A, Assumption III.1), so that nothing is ironed."""
+        """Whether psi is strictly increasing (A, Assumption III.1). Other priors are ironed."""
         self._check_density()
         return never_falls(self._virtual_cost(self._nodes))
 
     @property
     def breakpoints(self) -> FloatArray:
-        """Sensitivities strictly inside the support where the ironed psi has a kink or a jump.
+        """Sensitivities inside the support where the ironed psi has a kink or a jump, increasing.
 
-        Ends of ironed intervals, and the atoms at which an empirical psi jumps; empty for a
-        regular continuous prior. Increasing, shape (b,).
+        These are ends of ironed intervals, and atoms where an empirical psi jumps.
         """
         if self.is_regular:
             return np.empty(0)
@@ -192,7 +190,7 @@ class Prior(ABC):
         return iron(self._nodes, self.cdf(self._nodes), self._virtual_cost)
 
     def _check_density(self) -> None:
-        """Refuse a density that is zero or not finite at a node inside the support."""
+        """Check that the density is positive and finite at nodes inside the support."""
         low, high = self.support
         inside = self._nodes[(self._nodes > low) & (self._nodes < high)]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -205,10 +203,8 @@ class Prior(ABC):
                 "with a positive, finite density between its ends, or EmpiricalPrior(samples)"
             )
 
-    # -------------------------------------------------------------------------- what users call
-
     def quantile(self, u: ArrayLike) -> FloatArray:
-        """Compute the smallest sensitivity c of the support with F(c) >= u, entry by entry.
+        """Compute the smallest sensitivity c of the support with F(c) >= u.
 
         Raises
         ------
@@ -224,23 +220,22 @@ class Prior(ABC):
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), unironed.
 
-        It has the shape and the unit of the sensitivities ``c``. It is +inf above c_hi, where
-        nothing is ever bought, and at c_hi itself where the density vanishes there. An entry that
-        is NaN or below the support raises a PriorError.
+        The result has the shape and unit of ``c``. It is +inf above c_hi, where nothing is bought,
+        and at c_hi if the density vanishes there. NaN, or an entry below the support, raises a
+        PriorError.
         """
         return self._over_support(self._virtual_cost, c)
 
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
-        """Compute the ironed virtual cost, which markets use and which never falls in ``c``.
+        """Compute the ironed virtual cost of a market, which is nondecreasing in ``c``.
 
-        A guarantee is truthfully priced only if it never grows with the report (A, Lemma III.2).
-        With the expected-cost curve R(q) = q * F^-1(q), psi = dR/dq; the ironed psi is the slope
-        of the convex hull of R, the best of all nondecreasing costs for the buyer (Myerson, 1981,
-        section 6).
+        Truthful prices require guarantees that do not grow with the report (A, Lemma III.2). psi is
+        the slope of the expected-cost curve R(q) = q * F^-1(q); the ironed psi is the slope of its
+        convex hull, the best nondecreasing cost for the buyer (Myerson, 1981, section 6).
 
-        For a regular prior it is psi itself. An irregular continuous prior is ironed on about 6000
-        sensitivities and interpolated linearly between them; payments are truthful for any
-        nondecreasing cost that allocation and payments share. See :meth:`virtual_cost`.
+        For a regular prior it is psi. An irregular continuous prior is ironed on about 6000
+        sensitivities, with linear interpolation. Payments are truthful for any nondecreasing cost
+        that allocation and payments share.
         """
         return self._over_support(self._ironed_virtual_cost, c)
 
@@ -250,7 +245,7 @@ class Prior(ABC):
         Raises
         ------
         PriorError
-            Naming the first report outside the support, and how many there are.
+            If one is not; the message has the first position and the number of such reports.
         """
         reports = floats("c", c)
         low, high = self.support
@@ -258,8 +253,12 @@ class Prior(ABC):
         if outside.any():
             raise self._outside(reports, outside, "are not in")
 
+    def contains(self, reports: FloatArray) -> bool:
+        """Whether the prior is a sample that contains these reports."""
+        return False
+
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
-        """Draw ``size`` independent sensitivities with a generator, or one of a seed.
+        """Draw ``size`` independent sensitivities with a generator or a seed.
 
         Raises
         ------
@@ -314,10 +313,10 @@ class Prior(ABC):
 
 
 class ScipyPrior(Prior):
-    """The prior of a frozen continuous distribution; named families are subclasses.
+    """The prior of a frozen continuous distribution, and the base class of named families.
 
-    The parameters of a named family are its repr, its equality and its dict. Without ``regular``,
-    which a theorem decides, regularity is decided on nodes. ``slope`` is that of an affine psi.
+    ``parameters`` determine repr, equality and dict. ``regular`` follows from a theorem; without
+    it, regularity is tested on nodes. ``slope`` is that of an affine psi.
     """
 
     family = "scipy"
@@ -367,11 +366,11 @@ class ScipyPrior(Prior):
         return float(self._computed("mean"))
 
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Compute F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
+        """Compute F(c); same shape as ``c``."""
         return self._computed("cdf", floats("c", c))
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Compute the density f(c), per unit of sensitivity; same shape as ``c``."""
+        """Compute the density f(c); same shape as ``c``."""
         return self._computed("pdf", floats("c", c))
 
     def _log_cdf(self, c: FloatArray) -> FloatArray:
@@ -387,7 +386,7 @@ class ScipyPrior(Prior):
         return self._computed("rvs", size=size, random_state=rng)
 
     def to_dict(self) -> dict[str, Any]:
-        """Describe the prior by its family and parameters; a custom one by its class only."""
+        """Describe the prior by its family and parameters, or a custom one by its class."""
         if self._parameters is not None:
             return {"family": self.family, **self._parameters}
         return {"family": Prior.family, "distribution": type(self._frozen.dist).__name__}
@@ -405,44 +404,60 @@ class ScipyPrior(Prior):
         return f"Prior.from_scipy(scipy.stats.{name}({', '.join(texts)}))"
 
 
-def as_prior(prior: Any) -> Prior:
-    """Accept a prior, or a frozen distribution of scipy.stats as one."""
-    return prior if isinstance(prior, Prior) else ScipyPrior(prior)
+def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = PriorError) -> Prior:
+    """Return a prior, converted from a frozen distribution of scipy.stats if it is one.
+
+    Raises
+    ------
+    ConvexMarketError
+        Of the given type, with the name of the argument, if it is neither.
+    PriorError
+        If the distribution cannot be a prior; see :meth:`Prior.from_scipy`.
+    """
+    if isinstance(given, Prior):
+        return given
+    if isinstance(given, stats.rv_continuous | stats.rv_discrete) or hasattr(given, "dist"):
+        return ScipyPrior(given)
+    raise error(
+        f"{name} is {shown(given)}, which is not a prior; give one such as Uniform(0.02, 0.10), or "
+        "a frozen distribution such as scipy.stats.gamma(2, scale=0.05)"
+    )
 
 
 def _support(frozen: Any) -> tuple[float, float]:
     """Return the support of a frozen continuous distribution, checked to be nonnegative."""
+    example = "scipy.stats.gamma(2, scale=0.05)"
+    dist = getattr(frozen, "dist", None)
+    name = f"scipy.stats.{getattr(dist, 'name', None)}"
     if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
         raise PriorError(
-            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them, "
-            "as in scipy.stats.gamma(2, scale=0.05)"
+            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them, as in "
+            f"{example}"
         )
-    dist = getattr(frozen, "dist", None)
     if isinstance(dist, stats.rv_discrete):
         raise PriorError(
-            f"frozen = scipy.stats.{dist.name} is discrete and has no density; "
-            "use EmpiricalPrior(samples)"
+            f"frozen = {name} is discrete and has no density; use EmpiricalPrior(samples)"
         )
     if not isinstance(dist, stats.rv_continuous):
         raise PriorError(
-            f"frozen = {frozen!r} is not a frozen scipy.stats distribution; "
-            "give one such as scipy.stats.gamma(2, scale=0.05)"
+            f"frozen = {frozen!r} is not a frozen scipy.stats distribution; give one such as "
+            f"{example}"
         )
     given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
     if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in given if x.dtype.kind in "iuf"):
         raise PriorError(
-            f"scipy.stats.{dist.name} has a parameter below {SMALLEST:.0g} that is not zero; give "
-            "a larger one, or zero"
+            f"{name} has a parameter below {SMALLEST:.0g} that is not zero; give a larger one, or "
+            "zero"
         )
     low, high = frozen.support()
     if np.ndim(low) or np.ndim(high) or not low < high:
         raise PriorError(
-            f"scipy.stats.{dist.name} has support [{low}, {high}], which is not one interval; "
-            "give it one valid value of each parameter"
+            f"{name} has support [{low}, {high}], which is not one interval; give it one valid "
+            "value of each parameter"
         )
     if low < 0:
         raise PriorError(
-            f"scipy.stats.{dist.name} has support [{low:g}, {high:g}], but sensitivities are "
-            ">= 0; truncate or shift it"
+            f"{name} has support [{low:g}, {high:g}], but sensitivities are >= 0; truncate or "
+            "shift it"
         )
     return float(low), float(high)

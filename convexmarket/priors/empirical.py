@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from convexmarket.errors import PriorError
@@ -22,8 +22,8 @@ class EmpiricalPrior(Prior):
 
         psi(v_1) = v_1,    psi(v_k) = v_k + (v_k - v_{k-1})*F_{k-1}/f_k.
 
-    A report between two values counts as the higher one, so psi is a step function, continuous
-    from the left. ``breakpoints`` holds the values strictly inside the support where it jumps.
+    A report between two values counts as the higher one: psi is a step function, continuous from
+    the left.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class EmpiricalPrior(Prior):
     Raises
     ------
     PriorError
-        If there is no sample, one is negative, infinite or NaN, or a count is not a whole number
+        If there is no sample, a sample is not finite and >= 0, or a count is not a whole number
         of at least 1.
 
     Examples
@@ -66,14 +66,18 @@ class EmpiricalPrior(Prior):
                 f"samples[{np.argmax(bad)}] = {drawn[bad][0]} is not a sensitivity; "
                 f"remove the {bad.sum()} of {drawn.size} samples that are not finite and >= 0"
             )
-        self._values, place = np.unique(drawn, return_inverse=True)
-        self._counts = np.bincount(place, _counts(counts, drawn.size)).astype(np.int64)
-        self._below = np.cumsum(self._counts)
-        gaps = np.diff(self._values, prepend=self._values[0])
-        self._raw = self._values + gaps * (self._below - self._counts) / self._counts
-        self._hull = isotonic_regression(self._raw, weights=self._counts).x
-        self.support = float(self._values[0]), float(self._values[-1])
-        mean = float(np.average(self._values, weights=self._counts))
+        self.values, place = np.unique(drawn, return_inverse=True)
+        self.counts = np.bincount(place, _counts(counts, drawn.size)).astype(np.int64)
+        self._below = np.cumsum(self.counts)
+        self.size = int(self._below[-1])
+        self.masses = self.counts / self.size
+        for array in (self.values, self.counts, self.masses):
+            array.flags.writeable = False
+        gaps = np.diff(self.values, prepend=self.values[0])
+        self._raw = self.values + gaps * (self._below - self.counts) / self.counts
+        self._hull = isotonic_regression(self._raw, weights=self.counts).x
+        self.support = float(self.values[0]), float(self.values[-1])
+        mean = float(np.average(self.values, weights=self.counts))
         self.mean = min(max(mean, self.support[0]), self.support[1])  # rounding moves it out
         self.is_regular = bool(np.all(np.diff(self._raw) > 0))
 
@@ -81,42 +85,28 @@ class EmpiricalPrior(Prior):
     def breakpoints(self) -> FloatArray:
         """The sample values strictly inside the support at which the ironed psi jumps."""
         jumps = np.flatnonzero(np.diff(self._hull) > 0)
-        return self._values[jumps[jumps > 0]]
+        return self.values[jumps[jumps > 0]]
 
-    @property
-    def values(self) -> FloatArray:
-        """The distinct samples, increasing, shape (n,)."""
-        return self._values.copy()
-
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """How often each of them occurs, shape (n,)."""
-        return self._counts.copy()
-
-    @property
-    def size(self) -> int:
-        """Number of samples."""
-        return int(self._below[-1])
-
-    @property
-    def masses(self) -> FloatArray:
-        """The probability of each of them, shape (n,)."""
-        return self._counts / self._below[-1]
+    def contains(self, reports: FloatArray) -> bool:
+        """Whether each report is in the sample, at least as often as among the reports."""
+        values, times = np.unique(reports, return_counts=True)
+        place = np.searchsorted(self.values[:-1], values)
+        return bool(np.all((self.values[place] == values) & (self.counts[place] >= times)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the family, the distinct samples, and their counts if any repeats."""
-        described: dict[str, Any] = {"family": self.family, "samples": self._values.tolist()}
-        if self._counts.max() > 1:
-            described["counts"] = self._counts.tolist()
+        """Describe the distinct samples, and their counts if a sample repeats."""
+        described: dict[str, Any] = {"family": self.family, "samples": self.values.tolist()}
+        if self.counts.max() > 1:
+            described["counts"] = self.counts.tolist()
         return described
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c), the share of samples of at most c; same shape as ``c``."""
-        position = np.searchsorted(self._values, floats("c", c), side="right")
-        return np.append(0, self._below)[position] / self._below[-1]
+        position = np.searchsorted(self.values, floats("c", c), side="right")
+        return np.append(0, self._below)[position] / self.size
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Raise an error: a discrete prior has no density.
+        """Raise an error, as a discrete prior has no density.
 
         Raises
         ------
@@ -129,30 +119,30 @@ class EmpiricalPrior(Prior):
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         # Compared with cdf's own quotients, so that quantile(cdf(v)) is v whatever the rounding.
-        return self._values[np.searchsorted(self._below / self._below[-1], u, side="left")]
+        return self.values[np.searchsorted(self._below / self.size, u, side="left")]
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        rank = rng.integers(self._below[-1], size=size)
-        return self._values[np.searchsorted(self._below, rank, side="right")]
+        rank = rng.integers(self.size, size=size)
+        return self.values[np.searchsorted(self._below, rank, side="right")]
 
     def _virtual_cost(self, c: FloatArray) -> FloatArray:
-        return self._raw[np.searchsorted(self._values, c, side="left")]
+        return self._raw[np.searchsorted(self.values, c, side="left")]
 
     def _ironed_virtual_cost(self, c: FloatArray) -> FloatArray:
-        return self._hull[np.searchsorted(self._values, c, side="left")]
+        return self._hull[np.searchsorted(self.values, c, side="left")]
 
     def _key(self) -> tuple[Any, ...]:
-        return self._values.tobytes(), self._counts.tobytes()
+        return self.values.tobytes(), self.counts.tobytes()
 
     def __repr__(self) -> str:
-        if self._below[-1] <= 10:
-            return f"EmpiricalPrior({np.repeat(self._values, self._counts).tolist()})"
+        if self.size <= 10:
+            return f"EmpiricalPrior({np.repeat(self.values, self.counts).tolist()})"
         low, high = self.support
-        return f"EmpiricalPrior(<{self._below[-1]} samples in [{low:g}, {high:g}]>)"
+        return f"EmpiricalPrior(<{self.size} samples in [{low:g}, {high:g}]>)"
 
 
 def _counts(counts: ArrayLike | None, size: int) -> FloatArray | None:
-    """Return how often each sample occurs, checked to be whole numbers."""
+    """Check that counts are whole numbers."""
     if counts is None:
         return None
     times = floats("counts", counts).ravel()

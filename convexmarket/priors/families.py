@@ -1,4 +1,4 @@
-"""Named families, whose regularity is decided by a theorem instead of on nodes."""
+"""Named families of priors, whose regularity follows from a theorem."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Uniform(ScipyPrior):
 
     def __init__(self, low: float, high: float) -> None:
         low, high = _interval(self, low, high)
-        frozen, named = stats.uniform(low, high - low), {"low": low, "high": high}
+        named, frozen = {"low": low, "high": high}, stats.uniform(low, high - low)
         super().__init__(frozen, named, support=(low, high), regular=True, slope=2.0)
 
 
@@ -90,9 +90,8 @@ class Power(ScipyPrior):
     example = "power:2,0.1"
 
     def __init__(self, exponent: float, high: float) -> None:
-        exponent = _positive(self, "exponent", exponent)
-        high = _positive(self, "high", high)
-        frozen, named = stats.powerlaw(exponent, scale=high), {"exponent": exponent, "high": high}
+        exponent, high = _positive(self, "exponent", exponent), _positive(self, "high", high)
+        named, frozen = {"exponent": exponent, "high": high}, stats.powerlaw(exponent, scale=high)
         slope = 1 + 1 / exponent
         super().__init__(frozen, named, support=(0.0, high), regular=True, slope=slope)
 
@@ -193,12 +192,12 @@ class LogNormal(ScipyPrior):
     Parameters
     ----------
     log_mean, log_std : float
-        Mean and standard deviation of the natural logarithm; ``log_std`` > 0.
+        Mean and standard deviation of the natural logarithm; ``log_std`` is at least 1e-9.
 
     Raises
     ------
     PriorError
-        If a parameter is not finite, or ``log_std`` is not a number of at least 1e-9.
+        If a parameter is not finite, or ``log_std`` is too small.
 
     Examples
     --------
@@ -242,7 +241,9 @@ class Gamma(ScipyPrior):
     example = "gamma:2,0.05"
 
     def __init__(self, shape: float, scale: float) -> None:
-        shape = _positive(self, "shape", shape, LARGEST_SHAPE)
-        scale = _positive(self, "scale", scale)
+        shape, scale = (
+            _positive(self, "shape", shape, LARGEST_SHAPE),
+            _positive(self, "scale", scale),
+        )
         named = {"shape": shape, "scale": scale}
         super().__init__(stats.gamma(shape, scale=scale), named, regular=True)

@@ -11,23 +11,22 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior, floats
+from convexmarket.priors.base import FloatArray, Prior, PriorLike, as_prior, floats
 from convexmarket.priors.ironing import dense_nodes
 
 __all__ = ["Mixture"]
 
 
 class Mixture(Prior):
-    """Sellers from several populations, who cannot be told apart.
+    """The prior of sellers from several populations, whose population is not observed.
 
-    Where they can (a group that everybody sees), give each group its own prior instead. With two
-    humps psi falls between them and is ironed.
+    If it is observed, give each group a prior instead. Between two modes psi falls and is ironed.
 
     Parameters
     ----------
     weights : array_like, shape (k,)
         Share of each population, positive; divided by their sum.
-    components : sequence of k Priors
+    components : sequence of k priors or frozen scipy.stats distributions
         Continuous ones, whose supports together form one interval.
 
     Raises
@@ -47,7 +46,7 @@ class Mixture(Prior):
     family = "mixture"
     example = "mixture:0.5*uniform:0,1;0.5*beta:2,5,0,2"
 
-    def __init__(self, weights: ArrayLike, components: Sequence[Prior]) -> None:
+    def __init__(self, weights: ArrayLike, components: Sequence[PriorLike]) -> None:
         shares = floats("weights", weights)
         parts = _continuous(components)
         if shares.shape != (len(parts),) or not parts:
@@ -62,7 +61,7 @@ class Mixture(Prior):
                 f"Mixture: weights[{first}] = {shares[first]}; give finite numbers > 0"
             )
         whole = shares.sum()
-        # Shares that sum to one stay as they are, so that what to_dict says gives the same prior.
+        # Shares that sum to one are not divided: to_dict then describes the same prior.
         self._weights = shares if abs(whole - 1.0) < 1e-12 else shares / whole
         self._components = parts
         self.support = _union([part.support for part in parts])
@@ -77,11 +76,11 @@ class Mixture(Prior):
         return logsumexp(logarithms, axis=0, b=weights)
 
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Compute F(c), the average of those of the components; same shape as ``c``."""
+        """Compute F(c), the average over the components; same shape as ``c``."""
         return np.minimum(self._average([part.cdf(c) for part in self._components]), 1.0)
 
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Compute the density f(c), the average of those of the components."""
+        """Compute the density f(c), the average over the components."""
         return self._average([part.pdf(c) for part in self._components])
 
     def _log_cdf(self, c: FloatArray) -> FloatArray:
@@ -130,20 +129,21 @@ class Mixture(Prior):
         return f"Mixture({self._weights.tolist()}, [{', '.join(map(repr, self._components))}])"
 
 
-def _continuous(components: Sequence[Prior]) -> tuple[Prior, ...]:
-    """Return the components, checked to be priors with a density."""
-    parts = tuple(components) if isinstance(components, Sequence) else (components,)
-    for number, part in enumerate(parts):
-        if not isinstance(part, Prior) or part.is_step:
+def _continuous(components: Sequence[PriorLike]) -> tuple[Prior, ...]:
+    """Check that the components are priors with a density."""
+    given = components if isinstance(components, Sequence) else (components,)
+    parts = [as_prior(part, f"components[{place}]") for place, part in enumerate(given)]
+    for place, part in enumerate(parts):
+        if part.is_step:
             raise PriorError(
-                f"Mixture: components[{number}] is {part!r}, which is not a prior with a density; "
-                "give priors such as Uniform(0, 1)"
+                f"components[{place}] is {part!r}, which has no density; give priors such as "
+                "Uniform(0, 1)"
             )
-    return parts
+    return tuple(parts)
 
 
 def _union(supports: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return the interval that supports make up together, or say where they leave a gap."""
+    """Return the union of supports, which must be one interval."""
     ordered = sorted(supports)
     low, reach = ordered[0]
     for bottom, top in ordered[1:]:

@@ -1,4 +1,4 @@
-"""Priors from text on a command line, and from the dictionaries of problem files."""
+"""Priors from text on a command line, and from dictionaries in problem files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXAMPLES = "; ".join(kind.example for kind in _FAMILIES.values())
 
 
 def parse_prior(text: str) -> Prior:
-    """Build the prior that a short text names, such as ``"uniform:0.02,0.10"``.
+    """Create a prior from a short text, such as ``"uniform:0.02,0.10"``.
 
     Parameters
     ----------
@@ -43,8 +43,7 @@ def parse_prior(text: str) -> Prior:
     Raises
     ------
     PriorError
-        If the family is unknown, or its parameters are missing, too many, or not valid; the
-        message shows an example of each family.
+        If the family is unknown, or its parameters are not valid.
 
     Examples
     --------
@@ -77,7 +76,7 @@ def parse_prior(text: str) -> Prior:
 
 
 def prior_from_dict(described: Mapping[str, Any]) -> Prior:
-    """Build the prior that ``Prior.to_dict`` describes.
+    """Create a prior from the dictionary that ``Prior.to_dict`` returns.
 
     Parameters
     ----------
@@ -91,8 +90,7 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     Raises
     ------
     PriorError
-        If the family is missing, unknown or custom code, or its parameters are missing, unknown
-        or not valid.
+        If the family is missing or unknown, or its parameters are not valid.
 
     Examples
     --------

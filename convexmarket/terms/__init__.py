@@ -1,15 +1,12 @@
-"""The pieces a market is declared with: objective terms and constraints.
+"""The pieces of a market: objective terms and constraints.
 
-An objective is a weighted sum of terms and reads as the formula does,
-``mu * Spread() + sigma * Noise() + gamma * Payments()``. Every piece knows how to write itself in
-CVXPY from the three linked quantities of the problem: the weights ``a``, the guarantees
-``eps = eta * a`` and ``1/eta``. A user's own piece is a subclass with that one method.
+An objective is a weighted sum of terms, ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+Each piece has a CVXPY expression in three linked quantities: the weights ``a``, the guarantees
+``eps = eta * a`` and ``1/eta``. A user-defined piece is a subclass with that one method.
 
-To add a term to the package is to write its class and to export it here. What methods on arrays
-have to know of it, it says itself (``numbers``, and the other shortcuts of
-:class:`convexmarket.terms.shortcuts.Defined`); nobody asks for its class. Its table in a problem
-file follows from the fields of its dataclass, and their types are the names by which
-:mod:`convexmarket.lab.problem.pieces` knows what a file may give.
+To add a term to the package, write its class and export it here. Methods on arrays use its
+shortcuts, such as ``numbers`` (:class:`convexmarket.terms.shortcuts.Defined`). The fields of its
+dataclass determine its table in a problem file.
 """
 
 from convexmarket.terms.base import (

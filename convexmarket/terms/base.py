@@ -1,4 +1,4 @@
-"""How terms compose: one small base class each for terms and constraints, and their sum."""
+"""Base classes of terms and constraints, and the weighted sum of terms."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from convexmarket.arguments import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
+from convexmarket.terms.formula import Written, times
 from convexmarket.terms.shortcuts import Defined
 from convexmarket.terms.values import check_length
 
@@ -35,23 +36,22 @@ __all__ = [
 ]
 
 
-#: A number of a piece that may change.
 Parameter: TypeAlias = cp.Parameter
-#: A number, or an expression in parameters that stands for one.
+#: A number, or an expression in parameters.
 Number: TypeAlias = float | cp.Expression
 
 
 def _replaced(expression: Any, old: cp.Parameter, new: cp.Parameter) -> Any:
-    """Return an expression in parameters with another in place of one."""
+    """Replace a parameter in an expression."""
     if expression is old:
         return new
-    args = [_replaced(argument, old, new) for argument in expression.args]
-    same = all(one is other for one, other in zip(args, expression.args, strict=True))
-    return expression if same else expression.copy(args)
+    if not any(parameter is old for parameter in expression.parameters()):
+        return expression
+    return expression.copy([_replaced(argument, old, new) for argument in expression.args])
 
 
 def value_of(number: Any) -> Any:
-    """Return a number or a vector, or what an expression in parameters is at present.
+    """Return a number or a vector, or the present value of an expression in parameters.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def value_of(number: Any) -> Any:
 
 @dataclass(frozen=True)
 class Quantities:
-    """What a term may speak of, as CVXPY expressions (or constants, to evaluate it).
+    """The quantities of a term, as CVXPY expressions (or constants, to evaluate it).
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Quantities:
     inverse_eta : cvxpy.Expression, scalar
         1/eta, the reciprocal of the total privacy bought.
     virtual_costs : ndarray, shape (m,)
-        psi(c_i), data, for which a cvxpy.Parameter may stand.
+        psi(c_i), or a cvxpy.Parameter.
     """
 
     weights: cp.Expression
@@ -94,7 +94,7 @@ class Quantities:
     def at(
         cls, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
     ) -> Quantities:
-        """Hold the quantities of a given point, so that terms evaluate to numbers there."""
+        """Create the quantities of a point, where terms evaluate to numbers."""
         return cls(
             weights=cp.Constant(weights),
             epsilon=cp.Constant(eta * np.asarray(weights)),
@@ -104,7 +104,7 @@ class Quantities:
 
     @classmethod
     def unknown(cls, virtual_costs: NDArray[np.float64] | cp.Parameter) -> Quantities:
-        """Hold three separate variables: convex in all three is what a piece has to be."""
+        """Create three separate variables; a piece must be convex in all three."""
         m = virtual_costs.size
         return cls(
             weights=cp.Variable(m, nonneg=True, name="weights"),
@@ -115,36 +115,51 @@ class Quantities:
 
 
 class Piece(Defined):
-    """What a market is declared with: a term of its objective, or a constraint.
+    """A term of an objective, or a constraint.
 
-    A piece is asked for what it is; nobody looks at its class. What a subclass does not say is
-    found out from its CVXPY expressions, or counts as not known.
+    Methods use the attributes of a piece, not its class. What a subclass does not declare is read
+    from its CVXPY expressions, or counts as unknown.
     """
 
-    shortcuts: ClassVar[tuple[str, ...]] = ("reports", "separable")
-    #: How the reports enter: as ``psi'u(eps)`` in the objective, as ``psi'eps`` under a budget.
+    shortcuts: ClassVar[tuple[str, ...]] = ("formula", "formula_template", "reports", "separable")
+    #: How reports enter: as ``psi'u(eps)`` in the objective, or as ``psi'eps`` under a budget.
     reports: ClassVar[Literal["price", "budget"] | None] = None
-    #: Whether beside a budget it leaves each seller to itself (docs/theory.md, section 9.4).
+    #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
-    #: Its field that may have an entry or a row for each seller, and what it is called.
+    #: The field that is at most the number of sellers, and its name in messages.
+    at_most_all: ClassVar[tuple[str, str] | None] = None
+    #: The field that may have an entry or a row for each seller, and its name in messages.
     each_seller: ClassVar[tuple[str, str] | None] = None
-    #: Labels of the pandas columns that it was made of, by their names or places.
+    #: Labels of the pandas columns among its arguments, by the names or places of these.
     column_labels: dict[str, pd.Index[Any]]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Keep the labels of what it is made of, to be compared with the sellers'."""
+        """Store the labels of pandas arguments, to be compared with those of the sellers."""
         piece = super().__new__(cls)
-        given = {**{f"argument {place + 1}": value for place, value in enumerate(args)}, **kwargs}
-        labels = {name: labels_of(value) for name, value in given.items()}
-        known = {name: own for name, own in labels.items() if own is not None}
-        object.__setattr__(piece, "column_labels", known)
+        given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
+        labels = {name: found for name in given if (found := labels_of(given[name])) is not None}
+        object.__setattr__(piece, "column_labels", labels)
         return piece
 
     def check(self, n_sellers: int) -> None:
-        """Raise a ParameterError if the piece does not fit so many sellers."""
+        """Check that the piece fits the number of sellers.
+
+        Raises
+        ------
+        ParameterError
+            If it does not.
+        """
         if self.each_seller:
             name, called = self.each_seller
             check_length(called, getattr(self, name), n_sellers)
+        if self.at_most_all:
+            name, called = self.at_most_all
+            value = getattr(self, name)
+            if value is not None and value > n_sellers:
+                raise ParameterError(
+                    f"{called} is {value!r}, but there are {n_sellers} sellers; give at most "
+                    f"{n_sellers}"
+                )
 
     @property
     def is_parametric(self) -> bool:
@@ -152,33 +167,32 @@ class Piece(Defined):
         return any(isinstance(value, cp.Parameter) for value in vars(self).values())
 
     def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Self:
-        """Return the piece with another parameter in place of one of its numbers, if it is that."""
+        """Replace a parameter among the numbers of the piece."""
         changed = {name: own for name, value in vars(self).items() if value is parameter}
         return replace(self, **changed) if changed and is_dataclass(self) else self
 
     def speaks_of(self, n_sellers: int) -> set[str]:
-        """Return which of the :class:`Quantities` it uses; all of them if that cannot be seen."""
+        """Return the names of the :class:`Quantities` it uses; all if that cannot be read."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = vars(Quantities.unknown(costs))
         try:
             written = getattr(self, self.definition)(Quantities(**quantities))
             items = written if isinstance(written, list) else [written]
-            leaves = [leaf for item in items for leaf in (*item.variables(), *item.parameters())]
+            leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
         except Exception:  # numpy functions do not take a parameter
             return set(quantities)
-        return {name for name, known in quantities.items() if any(known is x for x in leaves)}
+        return {name for name, known in quantities.items() if id(known) in leaves}
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
         """Return how the piece reads the reports."""
-        if self.reports is not None:
-            return self.reports
-        return "unknown" if "virtual_costs" in self.speaks_of(n_sellers) else "none"
+        read = "virtual_costs" in self.speaks_of(n_sellers) if not self.reports else False
+        return self.reports or ("unknown" if read else "none")
 
 
-class Summand(ABC):
-    """What weights and sums make objectives of: a term, or an objective."""
+class Summand(Written, ABC):
+    """A term or an objective; weights and sums of these are objectives."""
 
-    __array_ufunc__ = None  # so that a number of numpy's leaves products to us
+    __array_ufunc__ = None  # numpy leaves products with its numbers to this class
 
     @abstractmethod
     def summands(self) -> tuple[WeightedTerm, ...]:
@@ -223,7 +237,7 @@ class Summand(ABC):
     def __rsub__(self, other: object) -> Objective:
         return -self
 
-    def __float__(self) -> float:  # what CVXPY asks of ``parameter * term``
+    def __float__(self) -> float:  # CVXPY calls it in ``parameter * term``
         raise ParameterError(
             f"{self!r} is no number for CVXPY; write the parameter after it: term * parameter"
         )
@@ -233,26 +247,17 @@ class Term(Piece, Summand):
     """One term of a buyer's objective, convex in the quantities it uses.
 
     Subclass it and write :meth:`expression`; ``weight * term`` and ``+`` then build objectives. A
-    weight that is a ``cvxpy.Parameter`` stands after the term, ``term * parameter``. It may have
-    kinks (a maximum, a norm, a sum of the largest): allocations are certified all the same. It
-    speaks of its quantities alone, without variables or random numbers of its own, and says the
-    same whenever it is asked.
+    weight that is a ``cvxpy.Parameter`` follows the term: ``term * parameter``. Kinks (a maximum, a
+    norm, a sum of the largest) are allowed. The expression depends on the quantities only. It has
+    no variables or random numbers of its own.
     """
 
     definition = "expression"
-    shortcuts = (
-        *Piece.shortcuts,
-        "numbers",
-        "simplex_minimum",
-        "weighted",
-        "pays",
-        "is_noise",
-        "is_norm",
-        "is_smooth",
-    )
-    #: What losing privacy costs the sellers; None for a term that pays nothing.
+    shortcuts = (*Piece.shortcuts, "numbers", "simplex_minimum", "weighted", "pays", "is_noise")
+    shortcuts += ("is_norm", "is_smooth")
+    #: The privacy cost of the sellers; None for a term that pays nothing.
     privacy_cost: PrivacyCost | None = None
-    #: Whether it is money for the sellers, and no loss of the buyer's.
+    #: Whether it is money for the sellers.
     pays: ClassVar[bool] = False
     #: Whether it is 1/eta.
     is_noise: ClassVar[bool] = False
@@ -264,7 +269,7 @@ class Term(Piece, Summand):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether its gradient tells how near weights are to the optimum."""
+        """Whether its gradient measures the distance of weights from the optimum."""
         return True
 
     @abstractmethod
@@ -272,21 +277,20 @@ class Term(Piece, Summand):
         """Return the term as a scalar, convex CVXPY expression."""
 
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
-        """Return ``weight * term``, in a form whose numbers a solver can weigh."""
+        """Return ``weight * term``, scaled for a solver."""
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: Form) -> Form | None:
-        """Return a market's numbers with this term at a weight; None if they cannot say it."""
+        """Add this term to a market in numbers; None if that cannot express it."""
         return None
 
     def simplex_minimum(
         self, weight: float, costs: NDArray[np.float64]
     ) -> NDArray[np.float64] | None:
-        """Return the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
+        """Compute the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
 
-        A certificate keeps the curvature of one such term; the others are replaced by tangents.
-        Only a term in the weights alone can know it. It has to be a lower bound also in floating
-        point, up to rounding.
+        A certificate keeps the curvature of one such term and replaces the others by tangents. The
+        term must be one in the weights alone. The result is a lower bound up to rounding.
 
         Parameters
         ----------
@@ -306,42 +310,44 @@ class Term(Piece, Summand):
 
 
 class Constraint(Piece):
-    """One restriction on a market, convex in what it speaks of.
+    """One restriction on a market, convex in the weights a and 1/eta, or in the guarantees eps.
 
-    That is either the weights a and 1/eta, or the guarantees eps alone. A linear bound on the
-    guarantees, such as ``eps_i <= e``, keeps a market without payments one convex program if it is
-    written with the former, ``a_i <= e * inverse_eta``.
+    Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``:
+    a market without payments then stays one convex program.
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "bounds_each", "with_budget")
-    #: Whether it bounds each seller on its own, from above.
-    bounds_each: ClassVar[bool] = False
+    shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "bounds_shares")
+    #: Whether it bounds shares of disjoint groups, as :class:`GroupShare`.
+    bounds_shares: ClassVar[bool] = False
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the restriction as CVXPY constraints."""
 
     def comparisons(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return the restriction as comparisons, which have a violation that one can measure.
+        """Return the restriction as comparisons, whose violation can be measured.
 
         Raises
         ------
         ParameterError
-            If a constraint is none of CVXPY's, or a cone that is not known as a comparison.
+            If an entry is not a CVXPY constraint, or a cone without a known comparison.
         """
         return [_as_comparison(self, item) for item in self.constraints(quantities)]
 
     def numbers(self, form: Form) -> Form | None:
-        """Return a market's numbers with this constraint; None if they cannot say it."""
+        """Add this constraint to a market in numbers; None if that cannot express it."""
         return None
 
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
+        return multipliers
+
     def with_budget(self, amount: Number) -> Constraint:
-        """Return the constraint with another budget, if it is one."""
+        """Replace the amount, if the constraint is a budget."""
         return self
 
 
-#: What is said of a restriction that is not convex because it counts.
 MIXED_INTEGER = (
     "and with it the market is not convex; add that restriction to the constraints of "
     "declare(market, eta), whose `quantities` are expressions, and solve it with a mixed-integer "
@@ -372,8 +378,8 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
 
 
 @dataclass(frozen=True)
-class WeightedTerm:
-    """A term and what it is multiplied with: a nonnegative number, or a parameter."""
+class WeightedTerm(Written):
+    """A term with its weight, a nonnegative number or a parameter."""
 
     weight: Number
     term: Term
@@ -398,12 +404,12 @@ class WeightedTerm:
             )
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the term, without its weight, as a scalar and convex CVXPY expression.
+        """Return the term without its weight as a CVXPY expression.
 
         Raises
         ------
         CurvatureError, ParameterError
-            If it is not; the message names it.
+            If it is not convex, or not scalar; the message names it.
         """
         found = self.term.expression(quantities)
         if not isinstance(found, cp.Expression) or not found.is_scalar():
@@ -425,16 +431,16 @@ class WeightedTerm:
 
     @property
     def value(self) -> float:
-        """The weight as a number, at present."""
+        """The present weight."""
         return value_of(self.weight)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the weight is 0 for good."""
+        """Whether the weight is the number 0."""
         return not self.is_parametric and self.value == 0
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
-        """Return the term times this weight, or times what stands in its place."""
+        """Return the term times a weight."""
         plain = self.expression(quantities)  # checked
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
@@ -442,17 +448,20 @@ class WeightedTerm:
         return self.term.weighted(weight, quantities)
 
     def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> WeightedTerm:
-        """Return the term with another parameter in place of one."""
-        weight = self.weight
-        if isinstance(weight, cp.Expression):
-            weight = _replaced(weight, parameter, own)
+        """Replace a parameter in the weight and in the term."""
+        weight = _replaced(self.weight, parameter, own) if self.is_parametric else self.weight
         return WeightedTerm(weight, self.term.with_parameter(parameter, own))
 
     def times(self, factor: Any) -> WeightedTerm:
-        """Return the term with the weight multiplied."""
+        """Multiply the weight."""
         checked = WeightedTerm(factor, self.term)
         plain = not self.is_parametric and self.weight == 1
         return checked if plain else WeightedTerm(self.weight * factor, self.term)
+
+    @property
+    def formula(self) -> str:
+        """The formula of the term with its weight."""
+        return times(self.weight, self.term.formula)
 
     def __repr__(self) -> str:
         weight = self.weight if self.is_parametric else f"{self.weight:g}"
@@ -494,8 +503,13 @@ class Objective(Summand):
 
     @property
     def without_noise(self) -> Objective:
-        """The objective but for its noise."""
+        """The objective without its noise."""
         return Objective(tuple(part for part in self.parts if not part.term.is_noise))
+
+    @property
+    def formula(self) -> str:
+        """The weighted sum of the formulas of the terms."""
+        return " + ".join(part.formula for part in self.parts) or "0"
 
     def __repr__(self) -> str:
         return " + ".join(map(repr, self.parts))

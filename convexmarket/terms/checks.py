@@ -1,4 +1,4 @@
-"""What can be told of a user's own pieces before anything is solved: whether they are convex."""
+"""Checks of user-defined pieces before a market is solved: convex, closed, repeatable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_convex"]
 
 
 def _is_ours(piece: Piece) -> bool:
-    """Say whether the piece is written in this package, whose tests hold that it is convex."""
+    """Test whether the piece is defined in this package, whose tests check it."""
     return piece.owner().__module__.startswith(__package__ or "convexmarket.terms")
 
 
@@ -28,10 +28,10 @@ def check_convex(
     constraints: tuple[Constraint, ...],
     costs: NDArray[np.float64] | cp.Parameter,
 ) -> None:
-    """Refuse pieces of a user's own that no certificate would be true of.
+    """Check user-defined pieces, as certificates require.
 
-    Each must be convex in the weights, guarantees and 1/eta, speak of nothing else that varies,
-    and say the same whenever it is asked.
+    Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
+    the same expression each time.
     """
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
@@ -73,7 +73,7 @@ def _check_closed(
     first: list[cp.Expression],
     second: list[cp.Expression],
 ) -> None:
-    """Refuse a piece that uses variables of its own, or gives other values when asked again."""
+    """Check that a piece has no other variables, and the same value each time."""
     unknowns = (quantities.weights, quantities.epsilon, quantities.inverse_eta)
     for expression in first:
         for variable in expression.variables():
@@ -84,14 +84,14 @@ def _check_closed(
                     f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
                 )
             raise CurvatureError(
-                f"{shown(piece)} uses the variable {variable.name()!r} of its own, but a piece "
-                "speaks of its quantities alone; write the minimum over the variable as one "
+                f"{shown(piece)} uses another variable {variable.name()!r}, but a piece "
+                "depends on its quantities alone; write the minimum over the variable as one "
                 "expression, such as log_sum_exp or sum_largest"
             )
         if not _is_tree(expression):
             raise CurvatureError(
                 f"{shown(piece)} hides a problem of its own inside {type(expression).__name__}, "
-                "but a piece speaks of its quantities alone; write its optimal value as one "
+                "but a piece depends on its quantities alone; write its optimal value as one "
                 "expression"
             )
     even = np.full(quantities.weights.size, 1.0 / quantities.weights.size)
@@ -101,19 +101,19 @@ def _check_closed(
     said = [[_value(expression) for expression in asked] for asked in (first, second)]
     if len(said[0]) != len(said[1]) or not all(map(same, *said)):
         raise ParameterError(
-            f"{shown(piece)} says another thing when it is asked again: it draws random numbers or "
-            "keeps a state; fix its data when it is made"
+            f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
+            "state; fix its data at creation"
         )
 
 
 def _is_tree(expression: cp.Expression) -> bool:
-    """Whether an expression is made of atoms over leaves, and of nothing else."""
+    """Test whether an expression consists of atoms and leaves."""
     if isinstance(expression, Leaf):
         return True
     return isinstance(expression, Atom) and all(map(_is_tree, expression.args))
 
 
 def _value(expression: cp.Expression) -> NDArray[np.float64]:
-    """Return what an expression says at a point; nan where a parameter has no value yet."""
+    """Return the value of an expression at a point; NaN if a parameter has no value."""
     value = expression.value
     return np.asarray(np.nan if value is None else value, dtype=float)

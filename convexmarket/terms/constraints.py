@@ -1,4 +1,4 @@
-"""What a buyer may not do: too much weight, too large a guarantee, too high a bill, unfairness."""
+"""Constraints on weights, guarantees, payments, shares of groups and eta."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from convexmarket.arguments import as_float, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form
+from convexmarket.terms.formula import named
 from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
@@ -30,13 +31,13 @@ _TOO_SMALL = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cap(ByValue, Constraint):
-    """No seller may weigh more than ``k`` times the average: a_i <= k/m (A, Eq. 11).
+    """The largest weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
     Parameters
     ----------
     k : float, array_like of shape (m,), or cvxpy.Parameter
-        For all sellers, at least 1 (or the weights could not sum to one; ``k = 1`` makes all
-        equal), or one number >= 0 for each seller, at least 1 on average.
+        At least 1 for all sellers (``k = 1`` makes the weights equal), or one number >= 0 for each
+        seller, at least 1 on average.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class Cap(ByValue, Constraint):
     """
 
     separable = True
-    bounds_each = True
+    formula_template = "a_i <= {k}/m"
     each_seller = ("k", "cap")
     k: float | Floats
 
@@ -62,7 +63,7 @@ class Cap(ByValue, Constraint):
         object.__setattr__(self, "k", k)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return a_i <= k/m, written for m*a, whose entries are of order one."""
+        """Return m*a_i <= k, whose entries are of order one."""
         m = quantities.weights.size
         return [m * quantities.weights <= self.k]
 
@@ -77,7 +78,7 @@ class Cap(ByValue, Constraint):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MaxEpsilon(ByValue, Constraint):
-    """No guarantee may be weaker than this: eps_i <= e_i.
+    """Each guarantee has a largest epsilon: eps_i <= e_i.
 
     Parameters
     ----------
@@ -94,28 +95,18 @@ class MaxEpsilon(ByValue, Constraint):
     array([1.5  , 1.311, 0.601])
     """
 
-    bounds_each = True
+    formula_template = "eps_i <= {epsilon}"
     each_seller = ("epsilon", "the largest epsilon")
     epsilon: float | Floats
 
     def __post_init__(self) -> None:
         given = one_or_each("the largest epsilon", self.epsilon, "1.0", parameter=True)
+        if not isinstance(given, cp.Parameter) and np.max(given) == 0:
+            raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
         object.__setattr__(self, "epsilon", given)
 
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one bound, or one for each seller, and that a seller may sell.
-
-        Raises
-        ------
-        ParameterError
-            If the number of bounds is not that of the sellers, or every bound is 0.
-        """
-        super().check(n_sellers)
-        if not isinstance(self.epsilon, cp.Parameter) and not np.any(np.asarray(self.epsilon) > 0):
-            raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
-
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return a_i <= e_i/eta, written for m*a, whose entries are of order one."""
+        """Return m*a_i <= m*e_i/eta, whose left side is of order one."""
         m = quantities.weights.size
         bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
@@ -129,12 +120,12 @@ class MaxEpsilon(ByValue, Constraint):
 
 
 class GivenEpsilon(MaxEpsilon):
-    """What the sellers have already granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
+    """Guarantees that the sellers have granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
 
     Parameters
     ----------
     epsilon : array_like, shape (m,)
-        What each seller granted, >= 0. The market uses at most that.
+        The granted epsilon of each seller, >= 0.
 
     Examples
     --------
@@ -157,16 +148,15 @@ class GivenEpsilon(MaxEpsilon):
 
 @dataclass(frozen=True, repr=False)
 class Budget(Constraint):
-    """The expected payments are at most this: psi'eps <= amount.
+    """The expected payments have an upper bound: psi'eps <= amount.
 
-    The reports stand in this constraint, so that a seller may gain by lying; the truthful way to
+    This constraint contains the reports, so that a seller may gain by lying. The truthful way to
     meet a budget is :func:`convexmarket.calibrate_gamma`.
 
     Parameters
     ----------
     amount : float or cvxpy.Parameter
-        In the currency of the sensitivities, > 0. A parameter can be changed between solves of a
-        problem that is declared without eta; see :func:`convexmarket.sweep`.
+        In the currency of the sensitivities, > 0. For a parameter see :func:`convexmarket.sweep`.
 
     Examples
     --------
@@ -178,14 +168,12 @@ class Budget(Constraint):
     2.0
     """
 
+    formula_template = "sum_i psi_i eps_i <= {amount}"
     reports = "budget"
     amount: Number
 
     def __repr__(self) -> str:
-        amount = self.amount
-        if isinstance(amount, cp.Parameter):
-            return f"Budget(parameter {amount.name()!r})"
-        return f"Budget({amount!r})"
+        return f"Budget({brief(self.amount)})"
 
     def __post_init__(self) -> None:
         if isinstance(self.amount, cp.Parameter):
@@ -206,13 +194,13 @@ class Budget(Constraint):
         return replace(form, budgets=(*form.budgets, self.amount))
 
     def with_budget(self, amount: Number) -> Budget:
-        """Return the budget of another amount."""
+        """Replace the amount."""
         return replace(self, amount=amount)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupShare(ByValue, Constraint):
-    """Each group of sellers carries at least, or at most, a share of the weight; or all the same.
+    """Bounds on the share of each group in the weight, or equal shares.
 
     Parameters
     ----------
@@ -233,6 +221,7 @@ class GroupShare(ByValue, Constraint):
     array([0.305, 0.195, 0.5  ])
     """
 
+    bounds_shares = True
     each_seller = ("groups", "groups")
     groups: Any = field(repr=False)
     at_least: Mapping[Any, float] = field(default_factory=dict)
@@ -258,9 +247,18 @@ class GroupShare(ByValue, Constraint):
             object.__setattr__(self, name, dict(shares))
         if not (self.at_least or self.at_most or self.equal):
             raise ParameterError(
-                "the group share says nothing; give at_least, at_most or equal=True"
+                "the group share has no bound; give at_least, at_most or equal=True"
             )
         object.__setattr__(self, "groups", groups)
+
+    @property
+    def formula(self) -> str:
+        """The bounds on the shares; at most four are written."""
+        lower = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
+        upper = [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
+        equal = ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
+        bounds = lower + upper + equal
+        return ", ".join(bounds[:4] + ["..."] * (len(bounds) > 4))
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the bounds on the shares of the groups, linear in the weights."""
@@ -271,9 +269,17 @@ class GroupShare(ByValue, Constraint):
         found: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
         found += [share(g) <= high for g, high in self.at_most.items()]
         if self.equal:
-            known = list(dict.fromkeys(self.groups.tolist()))
+            known = checked_groups(self.groups)[1]
             found += [share(g) == 1.0 / len(known) for g in known[1:]]
         return found
+
+    def shadow_prices(self, multipliers: list[Any]) -> Any:
+        """Return the prices of the shares, by group."""
+        prices = iter(float(np.sum(each)) for each in multipliers)
+        return {
+            "at_least": {group: -next(prices) for group in self.at_least},
+            "at_most": {group: next(prices) for group in self.at_most},
+        }
 
     def __repr__(self) -> str:
         said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}
@@ -285,9 +291,8 @@ class GroupShare(ByValue, Constraint):
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
-    It makes an otherwise degenerate market well posed (the papers' naive model, mu = sigma = 0),
-    and is what the papers' grid over eta amounts to. When a bound is active, it decided the
-    answer; :attr:`Allocation.binding` says so.
+    It replaces the papers' grid over eta, and makes a degenerate market well posed (the papers'
+    naive model, mu = sigma = 0). :attr:`Allocation.binding` lists an active bound.
 
     Examples
     --------
@@ -299,6 +304,7 @@ class EtaRange(Constraint):
     ('eta_high',)
     """
 
+    formula_template = "{low} <= eta <= {high}"
     low: float
     high: float
 

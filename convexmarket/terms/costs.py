@@ -1,4 +1,4 @@
-"""What a unit of lost privacy costs a seller: u(eps), convex, increasing, u(0) = 0 (B, section 4).
+"""The cost of lost privacy to a seller: u(eps), convex, increasing, u(0) = 0 (B, section 4).
 
 A seller with sensitivity c who sells eps bears the cost ``c * u(eps)``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
@@ -31,9 +31,20 @@ class PrivacyCost(Defined):
     """
 
     definition = "expression"
-    shortcuts = ("__call__", "priced", "conjugate", "derivatives", "is_linear", "name")
-    #: What a problem file calls it; None for a cost that files do not know.
+    shortcuts = (
+        "formula",
+        "formula_template",
+        "__call__",
+        "priced",
+        "conjugate",
+        "derivatives",
+        "is_linear",
+        "name",
+    )
+    #: Its name in problem files; None for a cost without a name.
     name: ClassVar[str | None] = None
+
+    _argument = "(eps_i)"
 
     @property
     def is_linear(self) -> bool:
@@ -50,51 +61,24 @@ class PrivacyCost(Defined):
         return np.asarray(self.expression(cp.Constant(value.ravel())).value).reshape(value.shape)
 
     def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
-        """Return ``costs'u(eps)``, in a form whose numbers a solver can weigh."""
+        """Return ``costs'u(eps)``, scaled for a solver."""
         return costs @ self.expression(epsilon)
 
     def conjugate(self, price: Floats) -> Floats | None:
-        """Return ``max over eps >= 0 of price*eps - u(eps)``; None where it is not known.
+        """Compute ``max over eps >= 0 of price*eps - u(eps)``; None if unknown.
 
-        With it a market without a spread term is certified in few solves.
+        With it, a market without a spread term is certified in few solves.
         """
         return None
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Return u'(eps) and u''(eps); None where they are not known."""
+        """Compute u'(eps) and u''(eps); None if unknown."""
         return None
 
 
 @dataclass(frozen=True)
-class LinearCost(PrivacyCost):
-    """u(eps) = eps (A, section II).
-
-    Examples
-    --------
-    >>> import convexmarket as cm
-    >>> cm.terms.LinearCost()([0.5, 2.0])
-    array([0.5, 2. ])
-    """
-
-    name = "linear"
-    is_linear = True
-
-    def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return eps."""
-        return epsilon
-
-    def __call__(self, epsilon: ArrayLike) -> Floats:
-        """Return eps."""
-        return np.asarray(epsilon, dtype=float)
-
-    def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
-        """Return 1 and 0."""
-        return np.ones_like(epsilon), np.zeros_like(epsilon)
-
-
-@dataclass(frozen=True)
 class PowerCost(PrivacyCost):
-    """u(eps) = eps ** power: much privacy lost at once costs more than in proportion.
+    """u(eps) = eps ** power: the cost grows faster than the lost privacy.
 
     Parameters
     ----------
@@ -109,6 +93,7 @@ class PowerCost(PrivacyCost):
     """
 
     name = "power"
+    formula_template = "eps_i^{power}"
     power: float
 
     def __post_init__(self) -> None:
@@ -149,8 +134,24 @@ class PowerCost(PrivacyCost):
 
 
 @dataclass(frozen=True)
+class LinearCost(PowerCost):
+    """u(eps) = eps (A, section II).
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> cm.terms.LinearCost()([0.5, 2.0])
+    array([0.5, 2. ])
+    """
+
+    name = "linear"
+    formula_template = "eps_i"
+    power: float = field(default=1.0, init=False, repr=False)
+
+
+@dataclass(frozen=True)
 class ExponentialCost(PrivacyCost):
-    """u(eps) = exp(eps) - 1: the factor by which an adversary's odds can change, less one.
+    """u(eps) = exp(eps) - 1: the largest factor of an adversary's odds, minus one.
 
     Examples
     --------
@@ -160,13 +161,14 @@ class ExponentialCost(PrivacyCost):
     """
 
     name = "exponential"
+    formula_template = "(exp(eps_i) - 1)"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return exp(eps) - 1."""
         return cp.exp(epsilon) - 1
 
     def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
-        """Return ``sum exp(eps + log costs) - costs``: money, of order one, in place of odds."""
+        """Return ``sum exp(eps + log costs) - costs``, whose entries are of order one."""
         paid = costs > 0
         return cp.sum(cp.exp(epsilon[paid] + np.log(costs[paid]))) - costs.sum()
 
@@ -189,17 +191,16 @@ class ExponentialCost(PrivacyCost):
 
 @dataclass(frozen=True)
 class TieredCost(PrivacyCost):
-    """A piecewise linear u: the first units of privacy at one rate, later ones at higher rates.
+    """A piecewise linear u: ``u'(eps)`` is ``slopes[k]`` in tier k.
 
-    ``u(eps) = slopes[0]*eps + sum over k of (slopes[k+1] - slopes[k])*(eps - thresholds[k])_+``:
-    the tariffs of a contract, or a convex u that is known at a few points.
+    It expresses the tariffs of a contract, or a convex u that is known at a few points.
 
     Parameters
     ----------
     slopes : sequence of float
         The rate of each tier, > 0 and nondecreasing.
     thresholds : sequence of float
-        Where the tiers end, > 0 and increasing; one less than slopes, as the last has no end.
+        The ends of all tiers but the last, > 0 and increasing.
 
     Examples
     --------
@@ -226,12 +227,17 @@ class TieredCost(PrivacyCost):
         if any(low > high for low, high in pairwise(self.slopes)):
             raise ParameterError(f"slopes is {self.slopes!r}; u is convex only if they do not fall")
         if any(low >= high for low, high in pairwise(self.thresholds)):
-            raise ParameterError(
-                f"thresholds must be them in rising order, got {self.thresholds!r}"
-            )
+            raise ParameterError(f"thresholds must increase, got {self.thresholds!r}")
+
+    @property
+    def formula(self) -> str:
+        """The rate of the first tier, and the increase of the rate at each threshold."""
+        rises = zip(pairwise(self.slopes), self.thresholds, strict=True)
+        parts = [f"{high - low:g} (eps_i - {end:g})_+" for (low, high), end in rises]
+        return f"({' + '.join([f'{self.slopes[0]:g} eps_i', *parts])})"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return u(eps), as a sum of what each tier adds to the rate before it."""
+        """Return the first rate times eps, and the rise of the rate at each threshold."""
         found = self.slopes[0] * epsilon
         for (low, high), end in zip(pairwise(self.slopes), self.thresholds, strict=True):
             found += (high - low) * cp.pos(epsilon - end)

@@ -1,4 +1,4 @@
-"""A market in numbers: what its pieces say of themselves, for methods that work on arrays."""
+"""A market in numbers, for methods that work on arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StandardForm:
     """The papers' problem (A, Eq. 11) in numbers.
 
     minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
-    ``0 <= a <= max_weight`` and ``eta_low <= eta <= eta_high``.
+    ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
     """
 
     virtual_costs: Floats
@@ -36,12 +36,13 @@ class StandardForm:
     max_weight: float = 1.0
     eta_low: float = 0.0
     eta_high: float = np.inf
+    max_epsilon: float = np.inf
 
     def expected_cost(self, weights: Floats) -> float:
         """Return psi'a, the expected payment per unit of privacy bought."""
         with np.errstate(invalid="ignore"):
             cost = float(self.virtual_costs @ weights)
-        if np.isnan(cost):  # 0 * inf: a seller at psi = +inf, who is not bought from
+        if np.isnan(cost):  # 0 * inf: a seller at psi = +inf sells nothing
             used = weights > 0
             cost = float(self.virtual_costs[used] @ weights[used])
         return cost
@@ -54,9 +55,7 @@ class StandardForm:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What a market's pieces amount to; those that cannot be said in numbers are the rest.
-
-    Terms of weight 0 are left out.
+    """A market in numbers. Terms of weight 0 are left out.
 
     Attributes
     ----------
@@ -68,15 +67,15 @@ class Form:
     payments : tuple of (float, PrivacyCost)
         Weights of ``psi'u(eps)`` that are not linear, with u.
     max_weight, max_epsilon : float or ndarray, shape (m,)
-        Largest weight and guarantee, for all or for each; max_epsilon is inf where there is none.
+        Largest weight and guarantee; max_epsilon is inf without a bound.
     eta_low, eta_high : float
         Range of eta, possibly 0 and inf.
     budgets : tuple of float or cvxpy.Parameter
         Each at least ``psi'eps``.
     other_terms, other_constraints : tuple of Term and of Constraint
-        The rest.
+        Pieces that these numbers cannot express.
     parametric : bool
-        Whether weights or costs are parameters, so that numbers may change.
+        Whether a number is a parameter, whose value may change.
     """
 
     virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
@@ -98,51 +97,46 @@ class Form:
     def plus(
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> Form:
-        """Return these numbers with those of an objective's parts and of constraints."""
-        form = self
+        """Add the parts of an objective and constraints."""
+        form, parts, constraints = self, list(parts), list(constraints)
+        changing = any(part.is_parametric or part.term.is_parametric for part in parts)
+        if changing or any(piece.is_parametric for piece in constraints):
+            form = replace(form, parametric=True)
         for part in parts:
-            if part.is_parametric or part.term.is_parametric:
-                form = replace(form, parametric=True)
             if part.value > 0:
-                said = part.term.numbers(part.value, form)
-                form = said or replace(form, other_terms=(*form.other_terms, part.term))
+                added = part.term.numbers(part.value, form)
+                form = added or replace(form, other_terms=(*form.other_terms, part.term))
         for piece in constraints:
-            if piece.is_parametric:
-                form = replace(form, parametric=True)
-            said = piece.numbers(form)
-            form = said or replace(form, other_constraints=(*form.other_constraints, piece))
+            added = piece.numbers(form)
+            form = added or replace(form, other_constraints=(*form.other_constraints, piece))
         return form
 
     @property
     def rest(self) -> tuple[Piece, ...]:
-        """The pieces that cannot be said in numbers."""
+        """The pieces that the numbers cannot express."""
         return self.other_terms + self.other_constraints
-
-    # --------------------------------------------------------------- which methods serve it
 
     @property
     def standard(self) -> StandardForm | None:
-        """The papers' problem (A, Eq. 11); None where the market has another piece."""
-        spread_or_noise = not (self.mu_squared or self.payments or np.any(self.losses))
-        bounds = not self.budgets and np.ndim(self.max_weight) == 0 and not self.is_bounded
-        if self.rest or not (spread_or_noise and bounds and self.gamma > 0):
+        """The papers' problem (A, Eq. 11); None if the market has another piece."""
+        return None if self.is_bounded else self.exact
+
+    @property
+    def exact(self) -> StandardForm | None:
+        """The papers' problem, possibly with one largest guarantee; None for other markets."""
+        others = self.rest or self.mu_squared or self.payments or np.any(self.losses)
+        each = np.ndim(self.max_weight) or np.ndim(self.max_epsilon)
+        if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
-        return StandardForm(
-            self.virtual_costs,
-            self.mu,
-            self.sigma,
-            self.gamma,
-            float(self.max_weight),
-            self.eta_low,
-            self.eta_high,
-        )
+        numbers = self.mu, self.sigma, self.gamma, float(self.max_weight), *self.eta_range
+        return StandardForm(self.virtual_costs, *numbers, float(self.max_epsilon))  # type: ignore[arg-type]
 
     @property
     def granted(self) -> Floats | None:
-        """What each seller may sell at most, shape (m,), if that is all that limits the buyer.
+        """The largest guarantee of each seller, shape (m,), if nothing else limits the buyer.
 
-        That is, in a market of ``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or
-        ``MaxEpsilon``; None for any other market.
+        Such a market has ``Spread(2)``, ``Noise``, and ``GivenEpsilon`` or ``MaxEpsilon``. For any
+        other market it is None.
         """
         paid = self.bills or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_low > 0 or self.eta_high < np.inf
@@ -153,17 +147,19 @@ class Form:
 
     @property
     def is_projectable(self) -> bool:
-        """Whether projections serve it: one spread or squared spread, and a limit on privacy."""
-        limited = self.gamma > 0 or self.is_bounded
-        return (
-            not (self.rest or self.payments or self.budgets)
-            and limited
-            and (self.mu > 0) != (self.mu_squared > 0)
-        )
+        """Whether projections solve it: one spread or squared spread, and a limit on privacy."""
+        one_spread = (self.mu > 0) != (self.mu_squared > 0)
+        others = self.rest or self.payments or self.budgets
+        return one_spread and not others and (self.gamma > 0 or self.is_bounded)
+
+    @property
+    def eta_range(self) -> tuple[float, float]:
+        """The range of eta; 0 and inf without a bound."""
+        return self.eta_low, self.eta_high
 
     @property
     def is_limited(self) -> bool:
-        """Whether more than a range of eta limits the buyer."""
+        """Whether a limit other than a range of eta exists."""
         return bool(
             self.other_constraints or self.budgets or self.is_bounded or np.min(self.max_weight) < 1
         )
@@ -173,11 +169,9 @@ class Form:
         """Whether every guarantee is bounded."""
         return bool(np.all(np.isfinite(self.max_epsilon)))
 
-    # --------------------------------------------------------------------- what follows from it
-
     @property
     def bills(self) -> tuple[tuple[float, PrivacyCost], ...]:
-        """The payments, the linear ones among them."""
+        """The payments, including linear ones."""
         linear = ((self.gamma, LinearCost()),) if self.gamma > 0 else ()
         return linear + self.payments
 
@@ -188,7 +182,7 @@ class Form:
 
     @property
     def budget(self) -> float:
-        """The least of the budgets; inf where there is none.
+        """The smallest budget; inf without one.
 
         Raises
         ------
@@ -199,40 +193,37 @@ class Form:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """Who can be bought from, shape (m,).
-
-        That is, who has a finite virtual cost, and no bound of zero of its own.
+        """Sellers with a finite virtual cost and a bound above zero, shape (m,).
 
         Raises
         ------
         InfeasibleMarketError
-            If that is nobody.
+            If there is no such seller.
         """
         finite = np.isfinite(self.virtual_costs)
-        if not finite.any():
-            raise InfeasibleMarketError(
-                "every seller has an infinite virtual cost: nobody can sell"
-            )
         active = finite & (self.limit(1.0) > 0)
         if not active.any():
-            raise InfeasibleMarketError("every seller is excluded by a bound of zero; let one sell")
+            raise InfeasibleMarketError(
+                "every seller is excluded by a bound of zero; let one sell"
+                if finite.any()
+                else "every seller has an infinite virtual cost: no seller can sell"
+            )
         return active
 
     def restricted(self) -> tuple[Form, NDArray[np.bool_]]:
-        """Return the numbers of those who can be bought from, and who they are."""
+        """Restrict the numbers to the active sellers; return the mask, too."""
         active = self.active
         names = ("virtual_costs", "losses", "max_weight", "max_epsilon")
-        each = {name: getattr(self, name) for name in names}
-        some = {name: value[active] for name, value in each.items() if np.ndim(value)}
-        return replace(self, **some), active
+        vectors = {name: vars(self)[name] for name in names if np.ndim(vars(self)[name])}
+        return replace(self, **{name: v[active] for name, v in vectors.items()}), active
 
     def limit(self, eta: float) -> float | Floats:
-        """Return the bound on every weight at an eta."""
+        """Compute the bound on each weight at an eta."""
         return np.minimum(self.max_weight, self.max_epsilon / eta)
 
     @property
     def natural_eta(self) -> float:
-        """An eta of the order of those that the constraints speak of, to scale 1/eta with.
+        """An eta of the order of magnitude in the constraints, to scale 1/eta with.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What the weighted sellers have to be like: public moments to match, and how many voices count."""
+"""Constraints on the weighted sellers: public moments and the effective size."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from scipy import sparse
 from convexmarket.arguments import aligned, as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
+from convexmarket.terms.formula import number
 from convexmarket.terms.values import ByValue, brief, checked_matrix, checked_vector, one_or_each
 
 __all__ = ["EffectiveSize", "Moments"]
@@ -23,19 +24,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments(ByValue, Constraint):
-    """Weighted averages of public features match what is known: ``|A'a - b| <= tol``, each one.
+    """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
 
-    With b the averages of a population (a census), the purchase represents it in these features;
-    statisticians call it calibration of the weights (Deville and Sarndal, 1992).
+    With the averages of a population (a census) as b, the purchase represents it in these features.
+    Statistics calls it calibration of weights (Deville and Sarndal, 1992).
 
     Parameters
     ----------
     A : array_like or scipy sparse matrix, shape (m, k)
-        Features of each seller that are public, in one column each.
+        Public features of each seller, one per column.
     b : array_like, shape (k,)
-        What their weighted averages should be.
+        Targets of their weighted averages.
     tol : float or array_like, shape (k,)
-        By how much each may miss, >= 0, in the units of its feature.
+        Largest deviation, >= 0, in the units of each feature.
 
     Examples
     --------
@@ -69,11 +70,13 @@ class Moments(ByValue, Constraint):
         for name, value in (("A", A), ("b", b), ("tol", tol)):
             object.__setattr__(self, name, value)
 
-    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return ``-tol <= A'a - b <= tol``, linear in the weights; equal where tol is 0.
+    @property
+    def formula(self) -> str:
+        """The bound on each moment."""
+        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {number(self.tol, 'tol')}"
 
-        Each is written for a feature whose largest value is one.
-        """
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return ``-tol <= A'a - b <= tol``, with each feature scaled to a largest value of one."""
         largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
         unit = np.where(largest > 0, largest, 1.0)
         off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
@@ -88,15 +91,14 @@ class Moments(ByValue, Constraint):
 
 @dataclass(frozen=True)
 class EffectiveSize(Constraint):
-    """The weights count as much as n equal ones: ``1/||a||^2 >= n`` (Kish, 1965).
+    """The effective size of the weights is at least n: ``1/||a||^2 >= n`` (Kish, 1965).
 
-    An average with weights a is as precise as one of so many rows; a floor on it keeps the model
-    from resting on few sellers, whatever they ask.
+    An average with weights a is as precise as one of that many rows.
 
     Parameters
     ----------
     n : float
-        From 1, which says nothing, to the number of sellers, which makes all weights equal.
+        From 1 (no restriction) to the number of sellers, which makes all weights equal.
 
     Examples
     --------
@@ -108,6 +110,8 @@ class EffectiveSize(Constraint):
     array([0.402, 0.346, 0.252])
     """
 
+    formula_template = "1/||a||_2^2 >= {n}"
+    at_most_all = ("n", "the effective size")
     n: float
 
     def __post_init__(self) -> None:
@@ -117,22 +121,8 @@ class EffectiveSize(Constraint):
                 f"sellers, got {self.n!r}"
             )
 
-    def check(self, n_sellers: int) -> None:
-        """Check that there are so many sellers.
-
-        Raises
-        ------
-        ParameterError
-            If the effective size exceeds the number of sellers.
-        """
-        if self.n > n_sellers:
-            raise ParameterError(
-                f"the effective size is {self.n!r}, but {n_sellers} sellers count as at most "
-                f"{n_sellers}; give a number from 1 to {n_sellers}"
-            )
-
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return ``||a|| <= n^(-1/2)``, written for m*a, whose entries are of order one."""
+        """Return ``||m*a|| <= m*n^(-1/2)``."""
         m = quantities.weights.size
         if self.n == m:  # a ball of a single point
             return [m * quantities.weights == 1]

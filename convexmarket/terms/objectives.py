@@ -1,4 +1,4 @@
-"""What a buyer minimises: spread of the weights, noise in the model, payments to the sellers."""
+"""Terms of the objective: spread of the weights, noise in the model, payments to the sellers."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ _MAX_NEWTON = 200
 class Spread(ByValue, Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
-    With p = 2 it is the term ``mu * ||a||`` of the excess risk (A, Theorem II.4). For every p it is
-    smallest, ``m ** (1/p - 1)``, when all sellers count alike. With a reference q it is the
-    distance ``||a - q||_p`` from target weights, such as a survey's design weights: zero when the
-    buyer buys as planned.
+    With p = 2 it is the term ``mu * ||a||`` of the excess risk (A, Theorem II.4). The minimum,
+    ``m ** (1/p - 1)``, has equal weights. With a reference q it is the distance ``||a - q||_p``
+    from target weights, such as the design weights of a survey.
 
     Parameters
     ----------
     p : float
-        Between 1.01 and 40, or inf (the largest weight). With p = 1 it would be 1 for all weights.
-        Rounded to a fraction with a numerator of at most 1024, which cones can represent.
+        Between 1.01 and 40, or inf (the largest weight). It is rounded to a fraction with a
+        numerator of at most 1024, which cones can represent.
     reference : array_like, shape (m,), optional
         Target weights q, public: nonnegative, with sum one.
 
@@ -65,8 +64,7 @@ class Spread(ByValue, Term):
         if not (1.01 <= as_float(self.p) <= 40 or as_float(self.p) == np.inf):
             raise ParameterError(
                 f"p is {self.p!r}; the spread ||a||_p needs a number from 1.01 to 40, or inf (for "
-                "p = 1 it is the sum of the weights, always one; beyond 40 it is nearly the "
-                "largest weight, which is inf)"
+                "p = 1 it is always one; beyond 40 it is nearly the largest weight)"
             )
         if self.p < np.inf:
             reciprocal = (1 / Fraction(float(self.p))).limit_denominator(1024)
@@ -74,9 +72,9 @@ class Spread(ByValue, Term):
         object.__setattr__(self, "reference", checked_reference(self.reference))
 
     @property
-    def is_euclidean(self) -> bool:
-        """Whether it is ||a||, the norm of the papers, and not another or about a reference."""
-        return self.p == 2 and self.reference is None
+    def formula(self) -> str:
+        """The norm of the weights, or of their distance from the reference q."""
+        return f"||{'a' if self.reference is None else 'a - q'}||_{self.p:g}"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return ||a||_p, or ||a - q||_p."""
@@ -93,18 +91,20 @@ class Spread(ByValue, Term):
 
     @property
     def is_smooth(self) -> bool:
-        """Whether p is finite; the largest weight has no gradient where several are largest."""
+        """Whether p is finite; the largest weight has no gradient at ties."""
         return self.p < np.inf
 
     def numbers(self, weight: float, form: Form) -> Form | None:
         """Add to mu, for p = 2."""
-        return replace(form, mu=form.mu + weight) if self.is_euclidean else None
+        if self.p != 2 or self.reference is not None:
+            return None
+        return replace(form, mu=form.mu + weight)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Return the minimum of ``weight * ||a||_p + costs'a``, by its dual.
+        """Compute the minimum of ``weight * ||a||_p + costs'a`` by its dual.
 
-        It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1. About a
-        reference it is not known.
+        It is the largest tau with ``||(tau - costs)_+||_q <= weight``, where 1/p + 1/q = 1. With a
+        reference it is unknown.
         """
         if self.reference is not None:
             return None
@@ -151,6 +151,7 @@ class SquaredSpread(Term):
     array([0.474, 0.359, 0.168])
     """
 
+    formula_template = "||a||_2^2"
     separable = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -162,7 +163,7 @@ class SquaredSpread(Term):
         return replace(form, mu_squared=form.mu_squared + weight)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
-        """Return the minimum of ``weight * ||a||^2 + costs'a``, by its dual.
+        """Compute the minimum of ``weight * ||a||^2 + costs'a`` by its dual.
 
         Every tau proves ``tau - sum (tau - costs)_+^2 / (4 * weight)``; the best one has
         ``sum (tau - costs)_+ = 2 * weight``.
@@ -184,10 +185,9 @@ class SquaredSpread(Term):
 class NegativeEntropy(ByValue, Term):
     """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
 
-    Everybody is bought from, however dear: near zero its slope has no bound. With a reference q it
-    is the divergence of Kullback and Leibler, ``sum a_i log(a_i/q_i)``, from target weights: zero
-    for ``a = q``. Under covariate shift q are the weights that make the sellers look like the
-    population that the model is for (Shimodaira, 2000).
+    Its slope is unbounded near zero, so that every seller sells. With a reference q it is the
+    Kullback-Leibler divergence ``sum a_i log(a_i/q_i)`` from target weights. Under covariate shift
+    these weight the sellers like the population of the model (Shimodaira, 2000).
 
     Parameters
     ----------
@@ -207,11 +207,16 @@ class NegativeEntropy(ByValue, Term):
     reference: Floats | None = None
 
     separable = True
-    is_smooth = False  # an error of nothing in a weight next to 0 changes the gradient much
+    is_smooth = False  # near 0, rounding of a weight changes the gradient much
 
     def __post_init__(self) -> None:
         target = checked_reference(self.reference, positive=True)
         object.__setattr__(self, "reference", target)
+
+    @property
+    def formula(self) -> str:
+        """The negative entropy, or the divergence from the reference q."""
+        return f"sum_i a_i log {'a_i' if self.reference is None else '(a_i/q_i)'}"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
@@ -220,12 +225,9 @@ class NegativeEntropy(ByValue, Term):
         return cp.sum(cp.rel_entr(quantities.weights, self.reference))
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
-        """Return the minimum of ``weight * term + costs'a``, which has a closed form.
-
-        It is ``-weight * log sum q_i exp(-costs_i/weight)``, with q = 1 where there is none.
-        """
+        """Compute ``-weight * log sum q_i exp(-costs_i/weight)``, with q = 1 by default."""
         if self.reference is not None and costs.shape[-1] != self.reference.size:
-            return None  # some sellers cannot be bought from, and it is not said which
+            return None  # unnamed sellers are excluded
         return np.asarray(-weight * logsumexp(-costs / weight, axis=-1, b=self.reference))
 
     def __repr__(self) -> str:
@@ -250,6 +252,7 @@ class Noise(Term):
     4 4.472
     """
 
+    formula_template = "1/eta"
     is_noise = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -265,8 +268,8 @@ class Noise(Term):
 class SquaredNoise(Term):
     """The square of the reciprocal of the total privacy bought, 1/eta^2.
 
-    The variance of Laplace noise goes like 1/eta^2, and with it what it adds to a squared error: a
-    buyer who is judged by mean squared error, rather than by a distance, minimises this.
+    The variance of Laplace noise is proportional to 1/eta^2. The term is for buyers who minimise a
+    mean squared error instead of a distance.
 
     Examples
     --------
@@ -277,6 +280,8 @@ class SquaredNoise(Term):
     2.153
     """
 
+    formula_template = "1/eta^2"
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return 1/eta^2."""
         return cp.square(quantities.inverse_eta)
@@ -284,10 +289,9 @@ class SquaredNoise(Term):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Losses(Term):
-    """What the buyer loses on each seller's row, sum_i losses_i a_i.
+    """The weighted losses on the sellers' rows, sum_i losses_i a_i.
 
-    With a model at hand these are its losses on the rows; otherwise other numbers that make a
-    seller's data worth less, per unit of weight.
+    They are the losses of a model, or other costs per unit of weight.
 
     Parameters
     ----------
@@ -303,6 +307,7 @@ class Losses(Term):
     array([0.37 , 0.422, 0.208])
     """
 
+    formula_template = "sum_i l_i a_i"
     each_seller = ("values", "losses")
     values: Floats
 
@@ -329,7 +334,7 @@ class Payments(Term):
     Parameters
     ----------
     privacy_cost : PrivacyCost
-        u, what losing privacy costs; linear where left out.
+        The privacy cost u.
 
     Examples
     --------
@@ -353,6 +358,11 @@ class Payments(Term):
             )
 
     @property
+    def formula(self) -> str:
+        """The expected payments, with the formula of the privacy cost."""
+        return f"sum_i psi_i {self.privacy_cost.formula}"
+
+    @property
     def is_linear(self) -> bool:
         """Whether the payments are proportional to the privacy sold."""
         return self.privacy_cost.is_linear
@@ -362,7 +372,7 @@ class Payments(Term):
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
 
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
-        """Return the weight times psi'u(eps), as the cost writes it best."""
+        """Return the weight times psi'u(eps), as scaled by the cost."""
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
 
     def numbers(self, weight: float, form: Form) -> Form:

@@ -1,4 +1,4 @@
-"""A spread for sellers whose rows are alike: a quadratic form of the weights."""
+"""A quadratic form of the weights, for correlated rows."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ Matrix = Any
 class QuadraticSpread(ByValue, Term):
     """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
 
-    With Sigma the covariance of the sellers' rows it is what :class:`SquaredSpread` is for
-    independent rows: two members of a household, whose rows say the same, count as little more than
-    one. It is the risk of a portfolio (Markowitz, 1952).
+    With the covariance of the sellers' rows as Sigma, it generalises :class:`SquaredSpread` to
+    dependent rows, such as those of a household. It is the risk of a portfolio (Markowitz, 1952).
 
     Parameters
     ----------
     Sigma : array_like or scipy sparse matrix, shape (m, m)
-        Public, symmetric and positive semidefinite, either up to 1e-9 of its largest entry or
-        eigenvalue. Blocks (households) are factored one by one, so that a sparse matrix may be
-        large.
+        Public, symmetric and positive semidefinite, up to 1e-9 of its largest entry or eigenvalue.
+        Blocks (households) are factored separately, so that a sparse matrix may be large.
 
     Examples
     --------
@@ -50,6 +48,7 @@ class QuadraticSpread(ByValue, Term):
     array([0.474, 0.359, 0.168])
     """
 
+    formula_template = "a'Sigma a"
     each_seller = ("Sigma", "Sigma")
     Sigma: Matrix
     _factor: sparse.csr_array = field(init=False)
@@ -70,7 +69,7 @@ class QuadraticSpread(ByValue, Term):
 
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
-    """Return F with ``F'F = Sigma``, whose rows are scaled eigenvectors of the blocks of Sigma."""
+    """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
     m, largest = Sigma.shape[0], float(abs(Sigma).max())
     skew = float(abs(Sigma - Sigma.T).max())
     if largest == 0:
@@ -80,40 +79,31 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
             f"Sigma and its transpose differ by {skew:g}; give a symmetric matrix, such as "
             "(Sigma + Sigma.T)/2"
         )
-    entries = sparse.coo_array((Sigma + Sigma.T) / 2)
-    _, label = connected_components(entries, directed=False)
-    order = np.argsort(label, kind="stable")  # sellers, block by block
-    sizes = np.bincount(label)
-    starts = np.cumsum(sizes) - sizes
-    place = np.empty(m, dtype=int)  # of a seller within its block
-    place[order] = np.arange(m) - np.repeat(starts, sizes)
+    whole = sparse.csr_array((Sigma + Sigma.T) / 2)
+    _, label = connected_components(whole, directed=False)
+    order, sizes = np.argsort(label, kind="stable"), np.bincount(label)  # sellers, block by block
+    size_of, start = (np.repeat(x, sizes) for x in (sizes, np.cumsum(sizes) - sizes))
+    entries = sparse.coo_array(whole[order][:, order])
     row, column = entries.coords
-    found, values = [], []
+    found = []
     for size in np.unique(sizes):  # blocks of one size are factored together
-        blocks = np.flatnonzero(sizes == size)
-        dense = np.zeros((blocks.size, size, size))
-        of_size = sizes[label[row]] == size
-        i, j = row[of_size], column[of_size]
-        dense[np.searchsorted(blocks, label[i]), place[i], place[j]] = entries.data[of_size]
-        lengths, vectors = np.linalg.eigh(dense)
-        values.append(lengths.ravel())
-        members = order[starts[blocks][:, None] + np.arange(size)]
-        found.append((lengths, vectors, members))
-    eigenvalues = np.concatenate(values)
+        members = order[size_of == size].reshape(-1, size)
+        block = np.cumsum(size_of == size) - 1  # position among the sellers in such blocks
+        i, own = row[size_of[row] == size], size_of[row] == size
+        dense = np.zeros((len(members), size, size))
+        dense[block[i] // size, i - start[i], column[own] - start[i]] = entries.data[own]
+        found.append((members, *np.linalg.eigh(dense)))
+    eigenvalues = np.concatenate([lengths.ravel() for _, lengths, _ in found])
     if eigenvalues.min() < -_ROUNDING * eigenvalues.max():
         raise ParameterError(
             f"Sigma has the eigenvalue {eigenvalues.min():g} beside {eigenvalues.max():g}; give a "
             "positive semidefinite matrix, such as a covariance"
         )
-    least = _ZERO * eigenvalues.max()
-    rows, columns, scaled, n_rows = [], [], [], 0
-    for lengths, vectors, members in found:
-        block, which = np.nonzero(lengths > least)
-        size = members.shape[1]
-        rows.append(np.repeat(n_rows + np.arange(block.size), size))
-        columns.append(members[block].ravel())
-        root = np.sqrt(lengths[block, which])
-        scaled.append((root[:, None] * vectors[block, :, which]).ravel())
-        n_rows += block.size
-    data = (np.concatenate(scaled), (np.concatenate(rows), np.concatenate(columns)))
-    return sparse.csr_array(data, shape=(n_rows, m))
+    factors = []
+    for members, lengths, vectors in found:
+        block, which = np.nonzero(lengths > _ZERO * eigenvalues.max())
+        rows = np.sqrt(lengths[block, which])[:, None] * vectors[block, :, which]
+        ends = np.arange(0, rows.size + 1, members.shape[1])
+        columns = members[block].ravel()
+        factors.append(sparse.csr_array((rows.ravel(), columns, ends), shape=(block.size, m)))
+    return sparse.csr_array(sparse.vstack(factors))

@@ -1,4 +1,4 @@
-"""The worst cases a buyer fears: sellers who give up much, groups that do, costs misjudged."""
+"""Terms for worst cases: of sellers, of groups, and of virtual costs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy import sparse
 from convexmarket.arguments import as_float, check_choice
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
+from convexmarket.terms.formula import number
 from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
@@ -29,15 +30,15 @@ class CVaR(Term):
     """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
 
     ``min over t of t + sum (x_i - t)_+ / ((1 - level)*m)`` (Rockafellar and Uryasev, 2000), with
-    x_i the guarantee eps_i or the expected payment psi_i*eps_i of a seller. A buyer who weighs it
-    avoids a few sellers whose privacy is all but gone, or who take most of the money.
+    x_i the guarantee eps_i or the expected payment psi_i*eps_i of a seller. It limits the loss of
+    privacy, or the share of the money, of a few sellers.
 
     Parameters
     ----------
     level : float
         In [0, 1): 0 is the average over all sellers; from ``1 - 1/m`` on it is the largest value.
     of : {"epsilon", "payments"}
-        Of what; "eps" is "epsilon". Payments read the reports.
+        The quantity x; "eps" is "epsilon". Payments read the reports.
 
     Examples
     --------
@@ -61,6 +62,11 @@ class CVaR(Term):
         if self.of == "eps":
             object.__setattr__(self, "of", "epsilon")
 
+    @property
+    def formula(self) -> str:
+        """The risk measure with its level."""
+        return f"CVaR_{self.level:g}({'psi ' * (self.of == 'payments')}eps)"
+
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the mean of the k largest, k = (1 - level)*m, which need not be an integer."""
         risk = quantities.epsilon
@@ -74,8 +80,7 @@ class CVaR(Term):
 class Fairness(ByValue, Term):
     """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
 
-    Weighing it, the buyer does not let one group pay with its privacy for the model of all: the
-    burden of the group that bears most is made small (minimax fairness, after Rawls).
+    It reduces the loss of privacy of the group with the largest (minimax fairness, after Rawls).
 
     Parameters
     ----------
@@ -93,6 +98,7 @@ class Fairness(ByValue, Term):
     array([0.36 , 0.307, 0.333])
     """
 
+    formula_template = "max_g mean_{{i in g}} eps_i"
     each_seller = ("groups", "groups")
     kind: Rule
     groups: Groups
@@ -113,19 +119,19 @@ class Fairness(ByValue, Term):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RobustCosts(ByValue, Term):
-    """The expected payments at worst, where virtual costs are known up to a radius r_i.
+    """The largest expected payments if virtual costs are known up to a radius r_i.
 
-    Priors are estimates, and so is psi. This is ``sup psi'eps`` over the psi that a set holds:
+    It is ``sup psi'eps`` over a set of virtual costs, as estimated priors have errors:
 
-    - "box": each is off by up to r_i, ``(psi + r)'eps`` (Soyster, 1973). With one radius for all
+    - "box": each deviates by up to r_i, ``(psi + r)'eps`` (Soyster, 1973). With one radius for all
       it is ``(1 + radius) * Payments()``, which leaves prices truthful;
-    - "budget": no more than ``budget`` of them are (Bertsimas and Sim, 2004),
+    - "budget": at most ``budget`` of them deviate (Bertsimas and Sim, 2004),
       ``psi'eps + the sum of the budget largest r_i*eps_i``;
     - "ellipsoid": ``sum ((psi_i' - psi_i)/r_i)^2 <= 1`` (Ben-Tal and Nemirovski, 1999),
       ``psi'eps + ||r*eps||``.
 
-    It stands in the place of :class:`Payments`. It reads the reports otherwise than they do, so
-    that truthful prices are not known to exist: ``market.incentives`` is "unknown".
+    It replaces :class:`Payments`, but truthful prices are not known to exist with it:
+    ``market.incentives`` is "unknown".
 
     Parameters
     ----------
@@ -133,8 +139,8 @@ class RobustCosts(ByValue, Term):
     radius : float or array_like, shape (m,)
         Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
     budget : float, optional
-        Of "budget" only: how many costs may be off at once, from 0 (exclusive) to m; with a
-        fraction, one of them by that share.
+        For "budget": the number of costs that deviate, from 0 (exclusive) to m; a fraction counts
+        for one cost.
 
     Examples
     --------
@@ -147,6 +153,7 @@ class RobustCosts(ByValue, Term):
 
     pays = True
     each_seller = ("radius", "radius")
+    at_most_all = ("budget", "budget")
 
     kind: Kind
     radius: float | Floats
@@ -159,8 +166,8 @@ class RobustCosts(ByValue, Term):
         if self.kind == "budget":
             if not 0 < as_float(self.budget) < np.inf:
                 raise ParameterError(
-                    f"budget is {self.budget!r}; say how many costs may be off at once, a finite "
-                    "number > 0"
+                    "budget must be the number of costs that deviate, finite and > 0, got "
+                    f"{self.budget!r}"
                 )
         elif self.budget is not None:
             raise ParameterError(
@@ -168,23 +175,18 @@ class RobustCosts(ByValue, Term):
                 'out, or give the kind "budget"'
             )
 
-    def check(self, n_sellers: int) -> None:
-        """Check that there is one radius, or one for each seller, and no more off than sellers.
-
-        Raises
-        ------
-        ParameterError
-            If the number of radii is not that of the sellers, or the budget exceeds it.
-        """
-        super().check(n_sellers)
-        if self.budget is not None and self.budget > n_sellers:
-            raise ParameterError(
-                f"budget is {self.budget!r}, but there are {n_sellers} sellers; give at most "
-                f"{n_sellers}, at which it is the box"
-            )
+    @property
+    def formula(self) -> str:
+        """The largest payments over the virtual costs in the set."""
+        r = number(self.radius, "r_i")
+        if self.kind == "box":
+            return f"sum_i (1 + {r}) psi_i eps_i"
+        worst = "|| " if self.kind == "ellipsoid" else f"largest_{self.budget:g} ("
+        close = " ||_2" if self.kind == "ellipsoid" else ")"
+        return f"(sum_i psi_i eps_i + {worst}{r} psi_i eps_i{close})"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the payments and what the worst costs add to them."""
+        """Return the payments plus the largest increase in the set."""
         epsilon, costs = quantities.epsilon, quantities.virtual_costs
         radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
         off = cp.multiply(radius, epsilon)

@@ -1,19 +1,20 @@
-"""What a piece knows of itself beside its definition, and when that may be believed."""
+"""Attributes that a class declares next to its definition, and their scope."""
 
 from __future__ import annotations
 
 from abc import ABC
 from typing import Any, ClassVar
 
+from convexmarket.terms.formula import Written
+
 __all__ = ["Defined"]
 
 
-class Defined(ABC):
-    """Something that one method defines; what else it knows of itself are shortcuts to that.
+class Defined(Written, ABC):
+    """An object that one method defines; its other attributes are shortcuts.
 
-    A subclass that overrides the definition and inherits a shortcut would be taken for its parent.
-    So a shortcut counts only where it is written for the definition at hand; elsewhere the one of
-    the base class takes its place, which knows nothing.
+    A shortcut is valid only for the definition that it was written for. A subclass that overrides
+    the definition gets the neutral shortcuts of the base class instead of inherited ones.
 
     Attributes
     ----------
@@ -28,7 +29,7 @@ class Defined(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        order = cls.__mro__.index  # not issubclass, of which an ABC half made keeps a wrong answer
+        order = cls.__mro__.index  # issubclass of an incomplete ABC would cache a wrong answer
         for name in cls.shortcuts:
             owners = [kind for kind in cls.__mro__ if name in vars(kind)]
             newest, default = owners[0], owners[-1]
@@ -37,5 +38,5 @@ class Defined(ABC):
 
     @classmethod
     def owner(cls) -> type:
-        """Return the class that the definition is written in."""
+        """Return the class that contains the definition."""
         return next(kind for kind in cls.__mro__ if cls.definition in vars(kind))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float, numbers_of, shown
+from convexmarket.arguments import as_float, is_number, label_array, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -37,24 +36,14 @@ _SUM_ERROR = 1e-6
 class ByValue:
     """Equality and hash by the values of the fields, which may be arrays."""
 
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(_hashable(getattr(self, field.name)) for field in fields(self) if field.init)
+
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and all(
-            _same(getattr(self, field.name), getattr(other, field.name))
-            for field in fields(self)
-            if field.init
-        )
+        return type(other) is type(self) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        values = (getattr(self, field.name) for field in fields(self) if field.init)
-        return hash((type(self), *map(_hashable, values)))
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, cp.Parameter) or isinstance(other, cp.Parameter):
-        return one is other
-    if _is_sparse(one) and _is_sparse(other):
-        return one.shape == other.shape and (one != other).nnz == 0
-    return not (_is_sparse(one) or _is_sparse(other)) and np.array_equal(one, other)
+        return hash((type(self), self._key()))
 
 
 def _hashable(value: Any) -> Any:
@@ -64,7 +53,9 @@ def _hashable(value: Any) -> Any:
         return id(value)
     if isinstance(value, Mapping):
         return frozenset(value.items())
-    return value.shape if _is_sparse(value) else value
+    if _is_sparse(value):
+        return value.shape, *zip(*map(np.ndarray.tolist, sparse.find(value)), strict=True)
+    return value
 
 
 def _is_sparse(value: Any) -> bool:
@@ -72,7 +63,7 @@ def _is_sparse(value: Any) -> bool:
 
 
 def brief(values: Any) -> str:
-    """Return one number, the range of many, or the name of a parameter, for a repr."""
+    """Write a number, the range of a vector or the name of a parameter, for a repr."""
     if isinstance(values, cp.Parameter):
         return f"parameter {values.name()!r}"
     if not isinstance(values, np.ndarray):
@@ -81,7 +72,7 @@ def brief(values: Any) -> str:
 
 
 def check_length(name: str, values: Any, n_sellers: int) -> None:
-    """Refuse a vector, or a matrix, that does not have one entry, or row, for each seller."""
+    """Check that a vector or matrix has one entry or row for each seller."""
     shape = getattr(values, "shape", ())
     if shape and shape[0] != n_sellers:
         what = "rows" if len(shape) == 2 else "entries"
@@ -91,7 +82,7 @@ def check_length(name: str, values: Any, n_sellers: int) -> None:
 
 
 def _floats(value: Any) -> Floats:
-    """Return an array; one without dimensions, and so of no use, where it is not of numbers."""
+    """Convert to an array of floats; to one NaN if an entry is not a number."""
     found = numbers_of(value)
     return np.array(np.nan if found is None else found)
 
@@ -105,20 +96,9 @@ def one_or_each(
     each: str = "seller",
     parameter: bool = False,
 ) -> float | Floats:
-    """Return a positive number, or one nonnegative number for each seller, read-only.
+    """Return a positive number, or one nonnegative number for ``each`` seller, read-only.
 
-    Parameters
-    ----------
-    name : str
-    value : object
-    example : str
-        A number that would do.
-    zero : bool
-        Whether a number for all may be zero too.
-    each : str
-        What a vector has an entry for.
-    parameter : bool
-        Whether a cvxpy.Parameter may stand for it.
+    With ``zero``, a number for all may be zero; with ``parameter``, it may be a cvxpy.Parameter.
     """
     if parameter and isinstance(value, cp.Parameter):
         if value.ndim > 1 or not value.is_nonneg():
@@ -127,18 +107,15 @@ def one_or_each(
                 f"each {each}"
             )
         return value  # type: ignore[return-value]
-    if isinstance(value, Real) and not isinstance(value, bool):
+    wanted = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}"
+    if is_number(value):
         if not (0 < as_float(value) < np.inf or (zero and value == 0)):
-            least = ">= 0" if zero else "> 0"
-            raise ParameterError(
-                f"{name} must be a finite number {least}, such as {example}, got {value!r}"
-            )
-        return value  # type: ignore[return-value]
+            raise ParameterError(f"{name} must be {wanted}, got {value!r}")
+        return value
     array = _floats(value)
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(
-            f"{name} must be a finite number {'>= 0' if zero else '> 0'}, such as {example}, or a "
-            f"vector with one for each {each}, got {value!r}"
+            f"{name} must be {wanted}, or a vector with one for each {each}, got {value!r}"
         )
     good = (array >= 0) & (array < np.inf)
     if not good.all():
@@ -195,11 +172,7 @@ def checked_reference(value: Any, *, positive: bool = False) -> Floats | None:
 
 def checked_groups(value: Any) -> tuple[NDArray[Any], Sequence[Any]]:
     """Return the group of each seller, read-only, and the groups in the order they appear."""
-    try:
-        groups = np.array(value)
-    except ValueError:  # lists of several lengths
-        groups = np.empty((0, 0))
+    groups = label_array(value)
     if groups.ndim != 1 or groups.size == 0:
         raise ParameterError("groups must name the group of each seller: a column or a list")
-    groups.flags.writeable = False
     return groups, list(dict.fromkeys(groups.tolist()))

@@ -3,16 +3,16 @@
 import warnings
 from functools import partial
 from importlib import metadata
-from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import branch
-from convexmarket.allocation.branch import branch_and_bound
-from convexmarket.allocation.eta_search import Evaluated
+from convexmarket.allocation import conic as branch
+from convexmarket.allocation.conic import branch_and_bound
+from convexmarket.allocation.cuts import KeptSpreadCut
+from convexmarket.allocation.eta_search import Evaluated, Found
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.views import JointView
 from convexmarket.errors import (
@@ -39,7 +39,6 @@ def test_a_search_says_where_its_answer_comes_from():
     assert (found.formulation, found.solver, found.tolerance) == ("primal", "CLARABEL", 1e-6)
     assert found.solver_version == metadata.version("clarabel")
     assert found.binding == ()
-    assert 0 < sum(record.seconds for record in seen) <= found.seconds < 60
     value = PAID.value(found.weights, found.eta, COSTS)
     assert found.objective == pytest.approx(value, rel=1e-12)
     best = min(seen, key=lambda record: record.upper)
@@ -88,7 +87,7 @@ def test_the_search_begins_at_the_start_that_is_given():
 def test_a_start_is_taken_up_to_a_million_times_the_usual_one(monkeypatch):
     seen = []
 
-    def stop(runner, first, gap, max_solves, progress):
+    def stop(runner, first, gap, max_solves, progress, time_limit):
         seen.append((first, gap, max_solves, progress))
         raise SolverError("stop")
 
@@ -99,7 +98,7 @@ def test_a_start_is_taken_up_to_a_million_times_the_usual_one(monkeypatch):
             branch_and_bound(market(), "CLARABEL", 1e-3, 17, start=start, progress=print)
     firsts = [first for first, *_ in seen]
     usual = firsts[0]
-    assert usual == branch._first_eta(market(), JointView(market()))
+    assert usual == branch._balanced_eta(market(), JointView(market()))
     assert firsts[1:] == [pytest.approx(usual / 1e6), pytest.approx(usual * 1e6), 0.01, 7.0]
     assert all(rest == [1e-3, 17, print] for _, *rest in seen)
 
@@ -107,12 +106,12 @@ def test_a_start_is_taken_up_to_a_million_times_the_usual_one(monkeypatch):
 @pytest.mark.parametrize("cost", [cm.terms.LinearCost(), cm.PowerCost(2)])
 def test_the_first_eta_balances_noise_and_payments(cost):
     declared = market(objective=cm.Spread() + 3.0 * cm.Noise() + 0.5 * cm.Payments(cost))
-    eta = branch._first_eta(declared, JointView(declared))
+    eta = branch._balanced_eta(declared, JointView(declared))
     mean = np.mean([0.2, 0.4, 1.0])
     bill = 0.5 * 3 * mean * float(cost(eta / 3))
     assert bill == pytest.approx(3.0 / eta, rel=0.05)
     unpaid = market(cm.MaxEpsilon(1.0), objective=cm.Spread() + cm.Noise())
-    assert branch._first_eta(unpaid, JointView(unpaid)) == 3.0
+    assert branch._balanced_eta(unpaid, JointView(unpaid)) == 3.0
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -120,10 +119,10 @@ def test_the_first_eta_balances_noise_and_payments(cost):
 def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
     by = (0.0, 1.0) if least == 0 else (np.exp(709.0), 1e3)
     own = 1.0 * Own(lambda q: by[0] * cp.sum(q.epsilon) * by[1])
-    compiled = branch.Compiled(market(objective=own))
+    compiled = branch.Conic(market(objective=own))
     assert abs(compiled.view.value(np.full(3, 1 / 3), 1e3)) == least
     assert compiled.declare(1e3).scale == 1.0
-    usual = branch.Compiled(market(objective=1e-3 * PAID))
+    usual = branch.Conic(market(objective=1e-3 * PAID))
     even = PAID.value(np.full(3, 1 / 3), 2.0, COSTS)
     assert usual.declare(2.0).scale == pytest.approx(1e-3 * even)
 
@@ -132,10 +131,13 @@ def test_an_objective_of_zero_or_beyond_all_numbers_is_no_unit_of_money(least):
 
 
 def ended(weights, eta, bound, *constraints, tolerance=1e-6, price=3.0, objective=PAID):
-    compiled = branch.Compiled(market(*constraints, objective=objective))
+    compiled = branch.Conic(market(*constraints, objective=objective))
     compiled.records = [SolveRecord(1.0, 2.0, 1.5, "optimal", 0.1)]
-    best = Evaluated(np.asarray(weights), eta, np.nan, SimpleNamespace(price=price))
-    return compiled.finish(best, bound, tolerance, 0.0, "branch_and_bound", "primal")
+    weights = np.asarray(weights)
+    value, scale = compiled.view.value(weights, eta), compiled.view.size(weights, eta)
+    cut = KeptSpreadCut(value, 0.0, np.zeros(1), np.zeros(1), np.min, price)
+    best = Evaluated(weights, eta, value, cut, scale)
+    return compiled.finish(Found(best, bound), tolerance, 0.0)
 
 
 def objective_at(weights, eta) -> float:
@@ -154,13 +156,6 @@ def test_an_answer_is_the_point_with_its_bound():
     assert (found.method, found.solver) == ("branch_and_bound", "CLARABEL")
 
 
-def test_a_bound_that_is_no_number_is_none():
-    with pytest.warns(LooseCertificateWarning, match="gap of inf, not the 1.0e-06"):
-        found = ended(POINT, 2.0, np.nan)
-    assert found.lower_bound == -np.inf
-    assert found.gap == np.inf
-
-
 def test_a_bound_above_the_objective_is_a_contradiction_beyond_a_millionth():
     value = objective_at(POINT, 2.0)
     assert ended(POINT, 2.0, value + 0.9e-6 * value).gap == 0
@@ -169,9 +164,11 @@ def test_a_bound_above_the_objective_is_a_contradiction_beyond_a_millionth():
     negative = 5.0 * cm.terms.NegativeEntropy() + PAID
     below = negative.value(POINT, 2.0, COSTS)
     assert below < -1
-    assert ended(POINT, 2.0, below + 0.9e-6 * -below, objective=negative).gap == 0
+    at = cm.terms.Quantities.at(POINT, 2.0, COSTS)
+    size = sum(abs(part.value * part.term.expression(at).value) for part in negative.parts)
+    assert ended(POINT, 2.0, below + 0.9e-6 * size, objective=negative).gap == 0
     with pytest.raises(SolverError, match="lies above"):
-        ended(POINT, 2.0, below + 1.1e-6 * -below, objective=negative)
+        ended(POINT, 2.0, below + 1.1e-6 * size, objective=negative)
 
 
 def test_a_gap_is_warned_of_whenever_it_is_missed_at_the_line_of_the_user():

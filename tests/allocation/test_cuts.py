@@ -65,7 +65,6 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
         linearizer.cut(weights, eta, [None] * len(duals)),
         linearizer.cut(rng.dirichlet(np.ones(m)), eta, duals),
         linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, nonsense),
-        linearizer.cut(weights, eta, duals, balance=True),
     ]
     assert right(eta) == pytest.approx(best, rel=1e-6)
     for cut in [right, *others, *(right.blend(other, 0.3) for other in others)]:
@@ -386,35 +385,6 @@ def test_the_price_is_the_multiplier_of_the_sum_of_the_weights():
         assert found == pytest.approx(-3 * float(total), rel=1e-3)
 
 
-def test_a_balanced_cut_does_not_depend_on_eta():
-    """Without a term in the guarantees; whatever the size of the multipliers on 1/eta."""
-    market = builders.market(cm.Budget(0.6), cm.Cap(2.5), objective=cm.Spread(3) + 2.0 * cm.Noise())
-    view = JointView(market, 0.25)
-    maker = Linearizer(view)
-    best = cm.allocate(market)
-    for factor in (0.2, 1.0, 7.0):
-        duals = [factor * np.array(1.3), np.array([0.2, 0.0, 0.0])]
-        plain = maker.cut(best.weights, best.eta, duals)
-        cut = maker.cut(best.weights, best.eta, duals, balance=True)
-        assert cut.noise == pytest.approx(0.0, abs=1e-12)
-        assert abs(plain.noise) > 0.1
-        assert cut(0.1) == pytest.approx(cut(50.0), rel=1e-9)
-        assert cut(best.eta) <= best.objective * (1 + 1e-9)
-        assert cut(0.1) > 0
-    # Without a price of privacy there is nothing to be balanced.
-    np.testing.assert_allclose(maker.cut(POINT, 2.0, [None, None], balance=True).noise, 2.0)
-
-
-def test_a_constraint_that_pulls_the_other_way_is_not_balanced():
-    """At least so much privacy: 1/eta has a price of its own sign."""
-    least = Bound(lambda q: [1.0 * q.inverse_eta <= 0.5])
-    maker = linearizer(cm.Spread() + 2.0 * cm.Noise(), least)
-    plain = maker.cut(POINT, 2.0, [np.array(0.7)])
-    cut = maker.cut(POINT, 2.0, [np.array(0.7)], balance=True)
-    assert cut.noise == plain.noise == pytest.approx(2.7)
-    assert cut.const == pytest.approx(plain.const)
-
-
 @pytest.mark.parametrize("spread", [cm.Spread(np.inf), cm.terms.SquaredSpread()])
 def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread):
     """Also through a term in the guarantees of everybody."""
@@ -463,15 +433,6 @@ def check_kept_spread(noise, slopes, low, high):
             assert value == pytest.approx(chord.min(), abs=2e-3)
     else:
         assert value >= cut(low) - noise / low - 1e-12 + min(noise / low, 0.0)
-    assert cut.flattens == (min(slopes) <= 0)
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.8])
-def test_where_one_seller_is_free_the_bound_beyond_the_last_point_is_flat(noise):
-    cut = kept_spread(noise, [0.0, 0.5, 0.1])
-    _, value = cut.minimum(0.6, np.inf)
-    assert value == pytest.approx(cut(0.6) - noise / 0.6)
-    assert cut.flattens
 
 
 def test_without_noise_a_rising_cut_is_least_at_no_privacy_at_all():
@@ -565,8 +526,6 @@ def test_a_kept_cost_at_the_limits_of_eta():
 def test_a_seller_without_virtual_cost_lowers_the_price_it_is_asked_at():
     free = cost_cut(weights=(0.5, 0.0, 2.0))
     assert free.price == 0.9
-    assert free.flattens
-    assert not cost_cut().flattens
     assert cost_cut().price == 1.1
     assert free(1.0) == -np.inf  # its slope is negative: sold without limit
     assert np.isfinite(cost_cut(slopes=(0.1, 0.2, 0.4), weights=(0.5, 0.0, 2.0))(1.0))

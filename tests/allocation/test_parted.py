@@ -109,7 +109,7 @@ def test_what_is_wrong_is_named_by_partition_and_row():
         partitions.sellers(dd.from_pandas(pd.Series([], dtype=float), npartitions=1), PRIOR)
     with pytest.raises(SellersError, match="column of numbers"):
         partitions.sellers(da.from_array(np.full((2, 2), 0.05)), PRIOR)
-    with pytest.raises(SellersError, match="one prior for all"):
+    with pytest.raises(SellersError, match="which is not a prior"):
         partitions.sellers(da.from_array(reports), [PRIOR] * 9)
 
 

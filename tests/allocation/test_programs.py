@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -10,9 +11,8 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import branch, convex
-from convexmarket.allocation.convex import ConvexProgram, solve_convex
-from convexmarket.allocation.solvers import run_solver, solver_version
+from convexmarket.allocation import ConvexProgram
+from convexmarket.allocation import conic as branch
 from convexmarket.allocation.views import (
     FixedEta,
     JointView,
@@ -25,97 +25,12 @@ from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
-    SolverError,
-    UnattainedOptimumError,
 )
 from tests import one_in
 from tests.allocation import builders
 from tests.allocation.builders import COSTS, JOINT, PAID, POINT, STANDARD, Own
 
 market = partial(builders.market, objective=JOINT)
-
-
-# ------------------------------------------------------------ one convex program
-
-
-def test_one_program_says_where_its_answer_comes_from():
-    declared, seen = market(cm.Budget(0.6), cm.Cap(2)), []
-    found = solve_convex(declared, progress=seen.append)
-    assert found.solves == tuple(seen)
-    (record,) = seen
-    assert (record.eta, record.upper) == (found.eta, pytest.approx(found.objective))
-    assert (record.lower, record.status) == (found.lower_bound, "optimal")
-    assert 0 < record.seconds <= found.seconds < 60
-    assert (found.method, found.formulation) == ("convex_program", "joint")
-    assert (found.solver, found.solver_version) == ("CLARABEL", solver_version("CLARABEL"))
-    assert found.tolerance == 1e-6
-    assert found.gap <= 1e-6
-    value = JOINT.value(found.weights, found.eta, COSTS)
-    assert found.objective == pytest.approx(value, rel=1e-12)
-    spent = found.epsilon @ COSTS
-    assert 0.6 * (1 - 1e-5) <= spent <= 0.6 * (1 + 1e-12)
-
-
-def test_the_price_of_a_program_is_the_multiplier_of_the_sum():
-    """At the optimum: slope of the spread plus the price of the budget times the cost."""
-    found = solve_convex(market(cm.Budget(0.6)))
-    slope = found.weights**2 / np.linalg.norm(found.weights, 3) ** 2
-    # (slope_i - tau) = -lambda*psi_i for those who sell, and lambda*B = 1 by the slope in 1/eta
-    tau = slope + COSTS / 0.6
-    assert tau[1] == pytest.approx(tau[0], rel=1e-3)
-    assert found.weights[2] == 0
-    assert tau[2] > tau[0]
-    assert found.multiplier * found.eta == pytest.approx(tau[0], rel=1e-3)
-
-
-def test_a_program_that_a_solver_fails_on_is_reported_with_the_status(monkeypatch):
-    for status in ("user_limit", cp.INFEASIBLE, "ValueError: no"):
-        monkeypatch.setattr(branch, "run_solver", lambda *_, status=status: status)
-        with pytest.raises(
-            SolverError,
-            match=rf"CLARABEL [\d.]+ failed on Market.*\(status {status}\); try",
-        ):
-            solve_convex(market(cm.Budget(0.6)))
-
-
-def test_an_inaccurate_status_is_recorded_and_the_answer_kept(monkeypatch):
-    def inaccurate(*arguments):
-        assert run_solver(*arguments) == cp.OPTIMAL
-        return cp.OPTIMAL_INACCURATE
-
-    monkeypatch.setattr(branch, "run_solver", inaccurate)
-    found = solve_convex(market(cm.Budget(0.6)))
-    assert found.solves[0].status == "optimal_inaccurate"
-    assert found.gap <= 1e-6
-
-
-def test_options_reach_the_solver_of_a_program():
-    with pytest.raises(SolverError, match=r"status user_limit"):
-        solve_convex(market(cm.Budget(0.6)), solver_options={"max_iter": 1})
-    amount = cp.Parameter(nonneg=True)
-    swept = market(cm.Budget(amount))
-    with pytest.raises(SolverError, match=r"status user_limit"):
-        cm.sweep(swept, amount, [0.6], solver_options={"max_iter": 1})
-    with pytest.raises(NotSupportedError, match="ABACUS"):
-        solve_convex(market(cm.Budget(0.6)), "ABACUS")
-
-
-@pytest.mark.parametrize("gap", [0, -1.0, np.inf, "a"])
-def test_a_gap_is_checked_before_any_work(gap, monkeypatch):
-    monkeypatch.setattr(convex, "JointView", None)
-    with pytest.raises(ParameterError, match="gap must"):
-        solve_convex(market(cm.Budget(0.6)), gap=gap)
-    with pytest.raises(ParameterError, match="gap must"):
-        cm.sweep(market(cm.Budget(0.6)), cp.Parameter(), [], gap=gap)
-
-
-def test_a_market_without_a_bound_on_privacy_or_a_use_for_it_has_no_optimum():
-    with pytest.raises(UnattainedOptimumError, match=r"runs? away to infinity; add gamma"):
-        solve_convex(market(cm.Cap(2)))
-    with pytest.raises(UnattainedOptimumError, match="eta is not determined; add"):
-        solve_convex(market(cm.Budget(1.0), objective=1.0 * cm.Spread(3)))
-    with pytest.raises(NotSupportedError, match=r"in the guarantees .*declare\(market, eta"):
-        solve_convex(market(objective=PAID))
 
 
 def test_a_program_holds_its_last_solution():
@@ -177,7 +92,7 @@ def test_weights_are_shown_without_what_lies_below_zero():
     ],
 )
 def test_a_sweep_refuses_bad_arguments_before_any_work(changes, message, monkeypatch):
-    monkeypatch.setattr(convex, "JointView", None)
+    monkeypatch.setattr(branch, "JointView", None)
     amount = cp.Parameter(nonneg=True, value=0.25)
     given = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
     with pytest.raises(ParameterError, match=message):
@@ -188,12 +103,12 @@ def test_a_sweep_refuses_bad_arguments_before_any_work(changes, message, monkeyp
 def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
     compiled = []
 
-    class Counted(convex._OneProgram):
+    class Counted(branch.Conic):
         def _compile(self):
             compiled.append(self)
             super()._compile()
 
-    monkeypatch.setattr(convex, "_OneProgram", Counted)
+    monkeypatch.setattr(sys.modules["convexmarket.allocation.sweep"], "Conic", Counted)
     amount, seen = cp.Parameter(nonneg=True), []
     values = [0.5, 1, 40.0]
     found = cm.sweep(
@@ -219,7 +134,7 @@ def test_cvxpy_compiles_no_weight_that_is_a_parameter_anew(term):
     """Although eta is a parameter too, by which payments and noise are multiplied."""
     amount = cp.Parameter(nonneg=True, value=0.5)
     shared = market(objective=PAID + OWN + term * amount)
-    problem = branch.Compiled(shared, parameters={id(amount): amount}).declare(1.7)
+    problem = branch.Conic(shared, parameters={id(amount): amount}).declare(1.7)
     assert problem.is_dpp()
     for weight, eta in ((0.5, 1.7), (2.0, 0.3)):
         amount.value, problem.eta = weight, eta
@@ -424,7 +339,7 @@ def test_a_view_holds_a_point_in_its_units():
 
 
 def test_nobody_to_buy_from_is_said_in_words():
-    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
         _ = market(costs=np.full(3, np.inf)).form.active
     bound = cm.MaxEpsilon([1.0, 0.0, 0.0])
     with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):
@@ -524,4 +439,4 @@ def test_a_sweep_over_budgets_leaves_no_traces_of_sellers_who_sell_nothing():
     shared = cm.Market(sellers, cm.Spread() + 2 * cm.Noise(), [cm.Budget(amount), cm.Cap(1.5)])
     for found in cm.sweep(shared, amount, [6, 9, 14]):
         assert not np.any((found.weights > 0) & (found.weights < 1e-9))
-        assert found.gap <= 1e-9
+        assert found.gap <= 1e-6

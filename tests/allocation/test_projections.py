@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -210,11 +210,9 @@ def test_the_search_starts_where_noise_and_payments_balance():
 
 
 def test_the_range_that_is_searched():
-    region = Projections(form(max_epsilon=0.5, eta_low=0.3)).region
-    assert (region.low, region.high) == (0.3, 2.0)
-    assert Projections(form(max_epsilon=0.5, eta_high=1.5)).region.high == 1.5
-    edge = Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).region
-    assert edge.low == edge.high == 2.0
+    assert Projections(form(max_epsilon=0.5, eta_low=0.3)).ends == (0.3, 2.0)
+    assert Projections(form(max_epsilon=0.5, eta_high=1.5)).ends[1] == 1.5
+    assert Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).ends == (2.0, 2.0)
     with pytest.raises(InfeasibleMarketError, match=r"^4 sellers at no .* 0\.5 sell 2 in all"):
         Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 1.1e-12)))
 
@@ -285,8 +283,9 @@ def test_losses_alone_decide_between_equal_sellers():
 
 
 def test_a_loose_largest_guarantee_changes_nothing():
-    free, found = cm.allocate(market()), cm.allocate(market(cm.MaxEpsilon(1e3)))
-    assert (free.method, found.method) == ("exact", "projections")
+    free, bounded = cm.allocate(market()), market(cm.MaxEpsilon(1e3))
+    exact, found = cm.allocate(bounded), cm.allocate(bounded, "projections")
+    assert exact.objective == free.objective
     assert found.objective == pytest.approx(free.objective, rel=1e-10)
     assert found.weights == pytest.approx(free.weights, abs=1e-5)
 
@@ -317,7 +316,7 @@ def test_who_cannot_sell_is_left_out():
 
 
 def test_markets_in_which_nobody_or_too_few_can_sell():
-    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
         ProjectableForm.of(market(costs=np.full(4, np.inf)).form)
     nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):
@@ -385,3 +384,52 @@ def test_losses_that_are_not_numbers(values):
 def test_losses_of_other_sellers():
     with pytest.raises(ParameterError, match="losses has 3 entries for 2 sellers"):
         cm.Market(cm.Sellers(virtual_costs=[1, 2]), cm.Noise() + cm.Losses([1, 2, 3]))
+
+
+# ------------------------------------------------------------ bounds on shares of groups
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_bounds_on_shares_are_met_at_the_optimum_of_the_conic_declaration(seed):
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(3, 12))
+    groups = np.r_[0, 1, rng.integers(0, 2, m - 2)]
+    share = {0: rng.uniform(0, 0.6)}
+    kind = rng.choice(["at_least", "at_most", "equal"])
+    bound = cm.GroupShare(groups, **{kind: True if kind == "equal" else share})
+    more = [cm.Cap(8)] if rng.random() < 0.5 else [cm.MaxEpsilon(10 ** rng.uniform(-1, 1))]
+    mu, sigma, gamma = 10 ** rng.uniform(-1, 1, 3)
+    spread = cm.terms.SquaredSpread() if rng.random() < 0.3 else cm.Spread()
+    objective = mu * spread + sigma * cm.Noise() + gamma * cm.Payments()
+    if rng.random() < 0.5:
+        objective = objective + cm.terms.Losses(rng.normal(size=m))
+    declared = market(bound, *more, costs=rng.uniform(0.1, 2, m), objective=objective)
+    try:
+        found = cm.allocate(declared)
+    except InfeasibleMarketError:
+        with pytest.raises(InfeasibleMarketError):
+            cm.allocate(declared, "branch_and_bound")
+        return
+    conic = cm.allocate(declared, "branch_and_bound")
+    assert found.method == "projections"
+    assert found.gap < 1e-8
+    share_of_0 = found.weights[groups == 0].sum()
+    low, high = {"at_least": (share[0], 1), "at_most": (0, share[0]), "equal": (0.5, 0.5)}[kind]
+    assert low - 1e-12 <= share_of_0 <= high + 1e-12
+    slack = 1e-7 * conic.scale
+    assert found.objective <= conic.objective + slack
+    assert found.objective >= conic.lower_bound - slack
+
+
+def test_several_bounds_on_shares_are_left_to_the_conic_declaration():
+    bounds = [cm.GroupShare([0, 0, 1, 1], equal=True), cm.GroupShare([0, 1, 0, 1], equal=True)]
+    found = cm.allocate(market(*bounds))
+    assert found.method == "branch_and_bound"
+    assert found.weights[:2].sum() == pytest.approx(0.5, abs=1e-6)
+
+
+def test_shares_that_caps_do_not_allow_are_refused():
+    bounds = [cm.GroupShare([0, 1, 1, 1], at_least={0: 0.6}), cm.Cap(2)]
+    with pytest.raises(InfeasibleMarketError, match="GroupShare"):
+        cm.allocate(market(*bounds))

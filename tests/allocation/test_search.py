@@ -16,7 +16,6 @@ from convexmarket.allocation import bounds, cuts, search
 from convexmarket.allocation.bounds import eta_range
 from convexmarket.allocation.eta_search import search_eta
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights
-from convexmarket.allocation.region import Region
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.allocation.search import certify_weights, line_search
 from convexmarket.allocation.simplex import cheapest_purchase, project_capped_simplex
@@ -49,7 +48,7 @@ class Exact:
 
     def __init__(self, whole, blur=0.0):
         self.form, self.blur, self.records = whole, blur, []
-        self.region = Region(*eta_range(whole)[:2], None)
+        self.ends = eta_range(whole)[:2]
 
     def solve(self, eta):
         weights = optimal_weights(self.form, self.form.gamma * eta)
@@ -59,7 +58,7 @@ class Exact:
 
     def search(self, gap, max_solves, progress=None):
         """Return the best point and the bound, as a line search finds them."""
-        low, patience = self.region.low, search._PATIENCE
+        low, patience = self.ends[0], search._PATIENCE
         return search_eta(self, low, gap, max_solves, progress, patience)
 
 

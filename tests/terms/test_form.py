@@ -140,7 +140,6 @@ def test_who_defines_itself_anew_is_not_taken_for_its_parent(piece):
         assert cm.allocate(cm.Market(SELLERS, piece + cm.Noise() + cm.Payments())).gap <= 1e-5
     else:
         assert piece.with_budget(9) is piece
-        assert not piece.bounds_each
 
 
 def test_who_says_itself_anew_too_is_believed():

@@ -347,20 +347,20 @@ def partly(quantities):
     return partial_optimize(inner, opt_vars=[t], dont_opt_vars=[quantities.weights])
 
 
-CLOSED = "a piece speaks of its quantities alone; write"
-ANOTHER = "says another thing when it is asked again: .* fix its data when it is made"
+CLOSED = "a piece depends on its quantities alone; write"
+ANOTHER = "has another value each time: .* fix its data at creation"
 COUNTS = r"add that restriction to the constraints of declare\(market, eta\).* mixed-integer solver"
 
 REFUSED = {
     "a variable of its own": (
         lambda: market_with(Bad(threshold)),
         CurvatureError,
-        rf"Bad\(\) uses the variable 't' of its own, but {CLOSED}",
+        rf"Bad\(\) uses another variable 't', but {CLOSED}",
     ),
     "a bound with a variable of its own": (
         lambda: market_with(BadConstraint(lambda q: q.weights <= cp.Variable(name="top"))),
         CurvatureError,
-        rf"BadConstraint\(\) uses the variable 'top' of its own, but {CLOSED}",
+        rf"BadConstraint\(\) uses another variable 'top', but {CLOSED}",
     ),
     "a problem inside": (
         lambda: market_with(Bad(partly)),
@@ -514,7 +514,7 @@ REFUSED = {
         ParameterError,
         "at_least must be .*shares by group.*, got 0.2",
     ),
-    "nothing said": (lambda: cm.GroupShare(GROUPS), ParameterError, "says nothing; give"),
+    "nothing said": (lambda: cm.GroupShare(GROUPS), ParameterError, "has no bound; give"),
     **{
         words: (call, ParameterError, message)
         for words, call, message in [
@@ -550,7 +550,7 @@ REFUSED = {
                 "effective size must be .*a finite num.*, got 0.9",
             ),
             ("size nan", lambda: pieces.EffectiveSize(np.nan), "effective size must .*, got nan"),
-            ("size m", lambda: market_with(pieces.EffectiveSize(6)), "give a number from 1 to 5"),
+            ("size m", lambda: market_with(pieces.EffectiveSize(6)), "but there are 5 sellers"),
             (
                 "skew",
                 lambda: pieces.QuadraticSpread([[1, 2], [0, 1]]),
@@ -611,7 +611,7 @@ REFUSED = {
             (
                 "ends fall",
                 lambda: pieces.TieredCost([1, 2, 3], [2, 2]),
-                "must be them in rising order",
+                "must increase",
             ),
             ("level 1", lambda: pieces.CVaR(1), r"level must be .*a number in \[0, 1\).*, got 1"),
             ("level nan", lambda: pieces.CVaR(np.nan), "level must .*, got nan"),
@@ -645,8 +645,16 @@ REFUSED = {
                 lambda: pieces.RobustCosts("box", -1),
                 "radius must be .*a finite number >=.*, got -1",
             ),
-            ("how many", lambda: pieces.RobustCosts("budget", 1), "budget is None; say how many"),
-            ("none", lambda: pieces.RobustCosts("budget", 1, 0), "budget is 0; say how many"),
+            (
+                "how many",
+                lambda: pieces.RobustCosts("budget", 1),
+                "budget must be the number .* got None",
+            ),
+            (
+                "none",
+                lambda: pieces.RobustCosts("budget", 1, 0),
+                "budget must be the number .* got 0",
+            ),
             (
                 "unused",
                 lambda: pieces.RobustCosts("box", 1, 2),

@@ -160,9 +160,6 @@ def test_a_referenced_spread_knows_no_minimum():
 
 def test_a_referenced_spread_is_not_taken_for_the_papers():
     about = cm.Spread(reference=TARGET)
-    assert cm.Spread().is_euclidean
-    assert not about.is_euclidean
-    assert not cm.Spread(3).is_euclidean
     payments, noise = 0.5 * cm.Payments(), 2.0 * cm.Noise()
     assert cm.Market(SELLERS, about + noise + payments).standard_form is None
     losses = cm.Losses(np.ones(M))

@@ -19,9 +19,9 @@ from convexmarket.allocation import (
     declare,
     weights_for_guarantees,
 )
+from convexmarket.allocation.conic import LeastViolation
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
 from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.region import RegionFinder
 from convexmarket.allocation.views import FixedEta, JointView, numbers
 from convexmarket.arguments import shown
 from convexmarket.errors import NotSupportedError
@@ -231,12 +231,13 @@ class FixedEtaInstance(Instance):
 
     def __init__(self, market: Market) -> None:
         self.market = market
-        region = RegionFinder(JointView(market), "CLARABEL").find()
-        natural = float(np.clip(market.form.natural_eta, region.low, region.high))
+        natural = market.form.natural_eta
+        low, high = LeastViolation(JointView(market), "CLARABEL").interval(natural)
+        natural = float(np.clip(natural, low, high))
         self.eta, self._second = natural, CHANGE * natural
-        if self._second > region.high:
-            self.eta, self._second = region.high / CHANGE**2, region.high / CHANGE
-        if self.eta < region.low:
+        if self._second > high:
+            self.eta, self._second = high / CHANGE**2, high / CHANGE
+        if self.eta < low:
             raise NotSupportedError(f"{shown(market)} leaves eta no room; a study changes it")
         self._view = JointView(market)
 

@@ -25,7 +25,6 @@ from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, settings_table
 from convexmarket.lab.report.words import format_number
 from convexmarket.lab.result import Result
-from convexmarket.lab.study.costs import costs, regrets
 from convexmarket.lab.study.measure import EXACT
 from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
 from convexmarket.lab.study.pairs import FEWEST_PAIRS
@@ -477,21 +476,6 @@ def _tables(
                 **dict.fromkeys(exponents, ".2f"),
             },
             rows_shown=300,
-        ),
-        Table(
-            "regrets",
-            "Chosen for the largest size by fits to the smaller ones; regret: its time over that "
-            "of the fastest there; worst choice: the same of the slowest.",
-            _with_names(regrets(result.tables["runs"])),
-            {**WORDS, "worst_choice": "worst choice"},
-            dict.fromkeys(("regret", "worst_choice"), ".2f"),
-        ),
-        Table(
-            "costs",
-            "Seconds of a first solve: constant, per thousand, and per thousand squared.",
-            _with_names(costs(result.tables["runs"])),
-            WORDS,
-            dict.fromkeys(("constant", "linear", "quadratic"), ".2g"),
         ),
         Table(
             "rates",

@@ -234,7 +234,7 @@ def _pay(point: Point, answer: Answer) -> Paid | None:
     if answer.allocation is None or market.incentives != TRUTHFUL:
         return None
     try:
-        if market.standard_form is not None:
+        if market.form.exact is not None:
             return Paid(payments(market, answer.allocation), 0.0, "exact")
         if settings is None:
             return None

@@ -1,0 +1,522 @@
+"""Any market at one eta after the other, by a conic solver: points, cuts, proofs of infeasibility.
+
+The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
+optimal value at every eta (:mod:`convexmarket.allocation.cuts`). Where a solve fails, the least
+violation of the constraints decides: its multipliers give an affine function of 1/eta, which is
+positive only where nothing is feasible, whatever the solver's error.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from convexmarket.allocation.cuts import Linearizer
+from convexmarket.allocation.eta_search import (
+    FOR_TRACES,
+    Evaluated,
+    Excluded,
+    Found,
+    Range,
+    check_gap,
+    first_look,
+    search_eta,
+)
+from convexmarket.allocation.minorants import Lifted, Minorants
+from convexmarket.allocation.prices import pricing_of
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.simplex import ROUNDING
+from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from convexmarket.allocation.views import JointView, Subproblem, fixed_eta, multiplier, numbers
+from convexmarket.arguments import shown
+from convexmarket.errors import SolverError
+from convexmarket.market import Market
+
+__all__ = ["Conic", "LeastViolation", "branch_and_bound", "mend"]
+
+Floats = NDArray[np.float64]
+
+#: Weights below this, relative to the average, may be what interior-point methods leave.
+_TRACE = 1e-5
+#: Factor by which parameters may change what is natural for eta before it is scaled anew.
+_SAME_SCALE = 1e3
+#: A bound this much above the objective, relatively, is not the work of rounding.
+_CONTRADICTION = 1e-6
+#: Room less than this, relative to constraints of order one, counts as none.
+_NO_ROOM = 1e-8
+#: A violation up to this, where there is no room, is a solver's error; more where there is room.
+_SOLVER_ERROR, _MENDABLE = 1e-6, 1e-4
+#: Constraints with this share of the multipliers are named as contradicting each other.
+_NAMED = 1e-3
+#: Multipliers below this share are left out of a proof.
+_NOISE = 1e-7
+#: An eta this factor away counts as unbounded; steps of Newton's method towards an end.
+_REACH, _NEWTON = 1e9, 50
+_SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+
+
+class LeastViolation:
+    """The least violation of a market's constraints at a fixed eta, compiled once.
+
+    Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
+    jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
+    """
+
+    def __init__(self, view: JointView, solver: str) -> None:
+        self.view, self.solver = view, solver
+        self._minorants = Minorants(view.unknowns)
+        self._eta, leaves = fixed_eta(view)
+        self._lifted = Lifted(leaves)
+        self._worst = worst = cp.Variable(name="worst")
+        # An equation has no room: it is met where the room of inequalities is looked for.
+        off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
+        self._floor = cp.Parameter(nonpos=True)
+        self._unit = cp.CallbackParam(lambda: self._eta.value * view.inverse_scale, pos=True)
+        m, n = view.active.size, view.scaled_weights.size
+        self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
+        self._items: list[list[cp.Constraint]] = []
+        self.n_solves = 0
+        for item in view.flat_constraints():
+            h = self._lifted(item.expr)
+            room = self._unit * worst if view.bounds_epsilon(item) else worst
+            equal = not isinstance(item, cp.constraints.Inequality)
+            self._items.append([h <= off, -h <= off] if equal else [h <= room])
+        items = [one for both in self._items for one in both]
+        self._problem = cp.Problem(
+            cp.Minimize(worst + off),
+            [
+                *view.simplex,
+                view.scaled_weights <= self._largest,
+                *items,
+                *self._lifted.links,
+                worst >= self._floor,
+                off <= self._allowed,
+            ],
+        )
+
+    def _solve(self, eta: float, room: bool) -> Floats | None:
+        """Solve for the most room, or for the least violation; None where the solver fails."""
+        self.n_solves += 1
+        self._eta.value = eta
+        self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
+        if run_solver(self._problem, self.solver) not in _SOLVED:
+            return None
+        weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
+        return weights / weights.sum()
+
+    def inside(self, eta: float, support: NDArray[np.bool_] | None = None) -> Floats | None:
+        """Compute weights on a support at which no inequality is active; None where none exist."""
+        active, m = self.view.active, self.view.active.size
+        support = active if support is None else support & active
+        self._largest.value = float(m) * support[active]
+        weights = self._solve(eta, room=True)
+        self._largest.value = np.full(int(active.sum()), float(m))
+        if weights is None or not float(numbers(self._worst)) < -_NO_ROOM:
+            return None
+        weights = np.where(support, weights, 0.0)
+        return weights / weights.sum()
+
+    def proof(self, eta: float) -> Excluded | None:
+        """Prove that an eta is infeasible, with all on one side of it; None where that fails."""
+        view, m = self.view, self.view.active.size
+        weights = self._solve(eta, room=False)
+        if weights is None:
+            return None
+        view.place(weights, eta)
+        hints, unit = self._lifted.hints(1.0), eta * view.inverse_scale
+        items = view.flat_constraints()
+        duals = [self._multiplier(own) for own in self._items]
+        units = [unit if view.bounds_epsilon(item) else 1.0 for item in items]
+        shares = [
+            scale * float(np.sum(np.abs(dual))) for scale, dual in zip(units, duals, strict=True)
+        ]
+        const, per_inverse, per_weight = 0.0, 0.0, np.zeros(view.scaled_weights.size)
+        for item, dual, share in zip(items, duals, shares, strict=True):
+            if share <= _NOISE * sum(shares):  # any multipliers prove something
+                continue
+            rest, (weight, epsilon, inverse) = self._minorants(item.expr, dual, hints)
+            if view.bounds_epsilon(item):
+                per_inverse += unit * rest
+                per_weight += unit / (m * view.inverse_scale) * epsilon[view.active]
+            else:
+                const += rest
+                per_inverse += float(inverse.item())
+                per_weight += weight
+        level = const + m * float(per_weight.min())
+        s = 1.0 / unit
+        error = ROUNDING * (abs(level) + abs(per_inverse) * s)
+        if not level + per_inverse * s > error:
+            return None
+        named, place = [], 0
+        for piece, own in view.constraints:
+            share = sum(shares[place : place + len(own)])
+            place += len(own)
+            if share > _NAMED * sum(shares):
+                named.append(shown(piece))
+        if not view.active.all():
+            excluded = int(np.count_nonzero(~view.active))
+            named.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
+        low, high = 0.0, np.inf
+        if level < 0 < per_inverse:
+            high = -per_inverse / level / view.inverse_scale
+        elif per_inverse < 0 < level:
+            low = -per_inverse / level / view.inverse_scale
+        return Excluded(low, high, tuple(named))
+
+    @staticmethod
+    def _multiplier(own: list[cp.Constraint]) -> Floats:
+        """Return the multiplier of a comparison: of an equation the difference of two."""
+        duals = [np.maximum(multiplier(one, 1.0), 0.0) for one in own]  # type: ignore[arg-type]
+        return duals[0] - duals[1] if len(own) == 2 else duals[0]
+
+    def interval(self, eta: float) -> tuple[float, float]:
+        """Find the feasible range of eta, by Newton's method from outside; 0 and inf if unbounded.
+
+        Raises
+        ------
+        InfeasibleMarketError
+            If it is empty; the message names the constraints that contradict each other.
+        """
+        ends = Range(*self.view.market.form.eta_range)
+        for way in (-1.0, 1.0):
+            at = ends.low if way < 0 else ends.high
+            at = at if 0 < at < np.inf else eta * _REACH**way
+            for _ in range(_NEWTON):
+                proof = self.proof(at)
+                if proof is None:
+                    break
+                ends.exclude(proof)
+                at = ends.low if way < 0 else ends.high
+        return ends.low, ends.high
+
+
+class Conic:
+    """A market compiled for a solver, and solved as often as its parameters change.
+
+    Parameters
+    ----------
+    market : Market
+    solver : str
+    options : mapping, optional
+        Of the solver.
+    parameters : mapping from id to cvxpy.Parameter
+        Replacements of parameters in the market's pieces; others keep their value now.
+    """
+
+    def __init__(
+        self,
+        market: Market,
+        solver: str = "CLARABEL",
+        options: Mapping[str, Any] | None = None,
+        parameters: Mapping[int, cp.Parameter] | None = None,
+    ) -> None:
+        self.market = market
+        self.solver = check_solver(solver)
+        self.version = solver_version(self.solver)
+        self.options = options
+        self._parameters = parameters or {}
+        self._compile()
+
+    def _compile(self) -> None:
+        self._natural = self.market.form.natural_eta
+        self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
+        self.linearizer = Linearizer(self.view)
+        self.problem: Subproblem | None = None
+        self._program: cp.Problem | None = None
+        self._multipliers: dict[float, list[Floats | None]] = {}
+        self._violation: LeastViolation | None = None
+        self._inside: Floats | None = None
+
+    @property
+    def violation(self) -> LeastViolation:
+        """The least violation of the constraints."""
+        if self._violation is None:
+            self._violation = LeastViolation(self.view, self.solver)
+        return self._violation
+
+    @property
+    def is_jointly_convex(self) -> bool:
+        """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
+        return not any(self.view.uses(e, self.view.epsilon) for _, _, e in self.view.terms)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The given range of eta."""
+        return self.market.form.eta_range
+
+    def refresh(self) -> None:
+        """Forget past solves, and scale anew where parameters have changed the units far."""
+        form = self.market.form
+        same_scale = 1 / _SAME_SCALE < form.natural_eta / self._natural < _SAME_SCALE
+        if not (same_scale and np.array_equal(form.active, self.view.active)):
+            self._compile()
+        self.records: list[SolveRecord] = []
+        self._multipliers: dict[float, list[Floats | None]] = {}
+
+    def declare(self, eta: float) -> Subproblem:
+        """Return the problem at an eta, in units of its objective there."""
+        if self.problem is None:
+            self.problem = Subproblem(self.view, self.linearizer.kept, self._size(eta), eta)
+        return self.problem
+
+    def solve(self, eta: float) -> Evaluated | Excluded:
+        """Compute a feasible point at eta and the cut of its multipliers, or exclude eta."""
+        start = time.perf_counter()
+        problem = self.declare(eta)
+        problem.eta = eta
+        status = run_solver(problem, self.solver, self.options)
+        if status not in _SOLVED:
+            proof = self.violation.proof(eta) if self.view.constraints else None
+            if proof is not None:
+                return proof
+            raise SolverError(
+                f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
+                "another solver, or bound eta with EtaRange(low, high)"
+            )
+        raw = problem.weights
+        multipliers, hints = problem.proof()
+        proof = multipliers, hints
+        cut, floor = self.linearizer.cut(raw, eta, *proof, polish=True), -np.inf
+        if self.is_jointly_convex:
+            flat = self.linearizer.cut(raw, eta, *proof, polish=True, balance=True)
+            floor = flat.minimum(*self.ends)[1]
+        self._multipliers[eta] = multipliers
+        weights = self.mended(raw, eta)
+        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        seconds = time.perf_counter() - start
+        self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
+        return Evaluated(weights, eta, objective, cut, scale, floor)
+
+    def mended(self, weights: Floats, eta: float) -> Floats:
+        """Move weights that a solver left slightly outside towards a point with room."""
+        here = violations(self.view, weights, eta)
+        if not np.any(here > 0):
+            return weights
+        known = self._inside
+        if known is None or np.max(violations(self.view, known, eta)) > -_NO_ROOM:
+            self._inside = self.violation.inside(eta)
+        return mend(self.view, weights, eta, self._inside)
+
+    def first_eta(self) -> float:
+        """Choose where to look first.
+
+        That is the optimal eta of a market without terms in the guarantees, one convex program in
+        the weights and 1/eta; else the eta at which noise and payments balance.
+        """
+        view = self.view
+        if self.is_jointly_convex and view.has_noise:
+            if self._program is None:
+                self._program = self._declare_whole()
+            if run_solver(self._program, self.solver, self.options) in _SOLVED:
+                inverse = float(numbers(view.quantities.inverse_eta))
+                if inverse * self._natural > _NO_ROOM:
+                    return 1.0 / inverse
+        return _balanced_eta(self.market, view)
+
+    def _declare_whole(self) -> cp.Problem:
+        """Declare the market in the weights and 1/eta."""
+        view, sides, cones = self.view, [], []
+        for item in view.flat_constraints():
+            expression, more = view.jointly(item, self.solver)
+            below = isinstance(item, cp.constraints.Inequality)
+            sides.append(expression <= 0 if below else expression == 0)
+            cones += more
+        return cp.Problem(cp.Minimize(view.objective()), [*view.simplex, *sides, *cones])
+
+    def _size(self, eta: float) -> float:
+        """Return the size of the objective at an eta, where all weigh the same."""
+        size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
+        return size if 0 < size < np.inf else 1.0
+
+    def search(
+        self,
+        gap: float,
+        max_solves: int,
+        start: float | None,
+        progress: Callable[[SolveRecord], None] | None,
+        time_limit: float = np.inf,
+    ) -> Allocation:
+        """Search over eta; see :func:`branch_and_bound`."""
+        began = time.perf_counter()
+        self.refresh()
+        usual = self.first_eta()
+        self.declare(usual)
+        found = search_eta(
+            self, first_look(usual, start), gap, max_solves, progress, time_limit=time_limit
+        )
+        return self.finish(found, gap, began)
+
+    def finish(self, found: Found, gap: float, began: float) -> Allocation:
+        """Build the allocation of the best point and a lower bound."""
+        best, bound = found
+        weights, objective = self._without_traces(best, gap)
+        eta, scale = best.eta, self.view.size(weights, best.eta)
+        for end in self.ends:
+            if not 0 < end < np.inf or end == eta:
+                continue
+            feasible = np.max(violations(self.view, weights, end), initial=0.0) <= ROUNDING
+            if feasible and self.view.value(weights, end) <= objective:
+                eta, objective = end, self.view.value(weights, end)
+        if bound > objective + _CONTRADICTION * scale:
+            raise SolverError(
+                f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
+                "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own "
+                "is wrong; try another solver"
+            )
+        allocation = Allocation(
+            weights=weights,
+            eta=eta,
+            objective=objective,
+            lower_bound=min(bound, objective),  # the point may be a solver's error outside
+            multiplier=best.cut.price / eta,
+            method="branch_and_bound",
+            seconds=time.perf_counter() - began,
+            scale=scale,
+            formulation="primal",
+            solver=self.solver,
+            solver_version=self.version,
+            tolerance=gap,
+            solves=tuple(self.records),
+            binding=tuple(
+                name
+                for name, end in zip(("eta_low", "eta_high"), self.ends, strict=True)
+                if eta == end
+            ),
+            pricing=self._pricing(weights, eta, best),
+        )
+        allocation.warn_if_loose(
+            gap,
+            "the infimum may lie at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
+            "are used up, or the solver is not accurate enough",
+        )
+        return allocation
+
+    def _pricing(
+        self, weights: Floats, eta: float, best: Evaluated
+    ) -> Callable[[], tuple[Any, ...]] | None:
+        """Return what computes the shadow prices: from the point, or from the multipliers."""
+        if not self.market.form.rest:
+            return pricing_of(self.market, weights, eta)
+        given = iter(self._multipliers.get(best.eta, ()))
+        own = [[next(given, None) for _ in items] for _, items in self.view.constraints]
+        step, at = 1e-4, best.eta
+        slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
+        count = len(self.market.constraints)
+        return pricing_of(self.market, weights, eta, own[:count], slope)
+
+    def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
+        """Remove the traces of interior-point methods, unless that costs too much.
+
+        What it may cost, relative to the scale, is a small share of ``tolerance``.
+        """
+        view, weights, eta = self.view, best.weights, best.eta
+        objective = view.value(weights, eta)
+        cleaned = np.where(weights * view.active.size < _TRACE, 0.0, weights)
+        if np.array_equal(cleaned, weights):
+            return weights, objective
+        inside = self.violation.inside(eta, cleaned > 0) if view.constraints else None
+        try:
+            cleaned = mend(view, cleaned, eta, inside)
+        except SolverError:
+            return weights, objective
+        value = view.value(cleaned, eta)
+        outside = [
+            max(np.max(violations(view, point, eta), initial=0.0), imbalance(view, point, eta))
+            for point in (cleaned, weights)
+        ]
+        worse = value > objective + FOR_TRACES * tolerance * best.aim
+        if worse or outside[0] > max(outside[1], ROUNDING):
+            return weights, objective
+        return cleaned, value
+
+
+def branch_and_bound(
+    market: Market,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    start: float | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+    time_limit: float = np.inf,
+) -> Allocation:
+    """Allocate privacy in any market, with a certificate; see :func:`allocate`.
+
+    The gap may exceed the one asked for where ``max_solves``, ``time_limit`` or the accuracy of the
+    solver does not allow it; the bound is valid all the same.
+    """
+    check_gap(gap, max_solves)
+    return Conic(market, solver, solver_options).search(
+        gap, max_solves, start, progress, time_limit
+    )
+
+
+def _balanced_eta(market: Market, view: JointView) -> float:
+    """Return the eta at which noise and payments balance if all sellers weigh the same."""
+    noise, bills = market.form.sigma, market.form.bills
+    costs = market.form.virtual_costs[view.active]
+    m, mean = view.active.size, float(costs.mean())
+    if not (noise > 0 and bills and mean > 0):
+        return market.form.natural_eta
+
+    def excess(log_eta: float) -> float:
+        share = np.exp(log_eta) / m
+        with np.errstate(over="ignore", divide="ignore"):
+            bill = sum(weight * m * mean * float(cost(share)) for weight, cost in bills)
+            return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
+
+    return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
+
+
+def mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -> Floats:
+    """Move weights into the feasible set at an eta, towards a point with room.
+
+    Raises
+    ------
+    SolverError
+        If they are too far outside.
+    """
+    weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
+    weights = weights / weights.sum()
+    here = violations(view, weights, eta)
+    worst = float(np.max(here, initial=0.0))
+    if worst > (_SOLVER_ERROR if inside is None else _MENDABLE):
+        raise SolverError(
+            f"the solver's point violates a constraint by {worst:.1e} (relative); "
+            "try another solver or tighter solver options"
+        )
+    if worst == 0 or inside is None:
+        return weights
+    there = violations(view, inside, eta)
+    bad = here > 0
+    share = float(np.max(here[bad] / (here[bad] - there[bad])))
+    return (1 - share) * weights + share * inside
+
+
+def violations(view: JointView, weights: Floats, eta: float) -> Floats:
+    """Measure how far each inequality is violated; negative where there is room."""
+    view.place(weights, eta)
+    s = float(numbers(view.scaled_inverse))
+    parts = [
+        (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
+        for item in view.flat_constraints()
+        if isinstance(item, cp.constraints.Inequality)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def imbalance(view: JointView, weights: Floats, eta: float) -> float:
+    """Measure how far the equations are from being met."""
+    view.place(weights, eta)
+    parts = [
+        np.max(np.abs(numbers(item.expr)), initial=0.0)
+        for item in view.flat_constraints()
+        if not isinstance(item, cp.constraints.Inequality)
+    ]
+    return float(max(parts, default=0.0))

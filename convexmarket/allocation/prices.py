@@ -1,0 +1,177 @@
+r"""Shadow prices: how fast the optimal objective falls as the number of a constraint is raised.
+
+For a market in numbers they follow from the optimal point alone. With :math:`g = \nabla_a F` and
+the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees, lambda of the
+budget and h of the range of eta,
+
+.. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
+          F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
+
+which is a least-squares problem in (tau, lambda, h). What it does not determine is NaN. Other
+markets take the multipliers of the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from convexmarket.market import Market
+from convexmarket.terms import Constraint, Form, PrivacyCost
+from convexmarket.terms.base import Quantities
+
+__all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "pricing_of"]
+
+Floats = NDArray[np.float64]
+
+#: A constraint binds where less room than this is left, relatively.
+_BINDS = 1e-6
+#: Singular values below this, relatively, leave a multiplier undetermined.
+_SINGULAR = 1e-8
+
+
+def binding_constraints(
+    constraints: Sequence[Constraint], weights: Floats, eta: float, costs: Floats
+) -> tuple[str, ...]:
+    """Return the class names of the inequalities without room, ranges of eta left out."""
+    costs = np.where(weights > 0, costs, 0.0)
+    quantities = Quantities.at(weights, eta, costs)
+    names = []
+    for piece in constraints:
+        own = piece.numbers(Form(costs))
+        if own is not None and own.eta_high < np.inf:
+            continue
+        for item in piece.comparisons(quantities):
+            if len(item.args) < 2 or not isinstance(item, cp.constraints.Inequality):
+                continue
+            low, high = (np.asarray(side.value, dtype=float) for side in item.args)
+            size = np.maximum(np.abs(low), np.abs(high))
+            if np.any((high - low <= _BINDS * size) & (size > 0)):
+                names.append(type(piece).__name__)
+                break
+    return tuple(names)
+
+
+def pricing_of(
+    market: Market,
+    weights: Floats,
+    eta: float,
+    multipliers: Sequence[Sequence[Floats | None]] | None = None,
+    slope: float = 0.0,
+) -> Callable[[], tuple[Any, ...]]:
+    """Return what computes the prices; at once where parameters may change meanwhile."""
+    if multipliers is None:
+        pricing = partial(prices_of_point, market, weights, eta)
+    else:
+        pricing = partial(prices_of_multipliers, market, multipliers, slope, eta)
+    return partial(tuple, pricing()) if market.form.parametric else pricing
+
+
+def _derivative(cost: PrivacyCost, epsilon: Floats) -> Floats:
+    known = cost.derivatives(epsilon)
+    return np.full(epsilon.size, np.nan) if known is None else known[0]
+
+
+def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, ...]:
+    """Return the prices at the optimum of a market in numbers, in the constraints' order."""
+    form = market.form
+    m = weights.size
+    psi = np.where(weights > 0, form.virtual_costs, 0.0)
+    epsilon = eta * weights
+    marginal = sum((w * psi * _derivative(cost, epsilon) for w, cost in form.bills), np.zeros(m))
+    norm = float(np.linalg.norm(weights))
+    slope = (form.mu / norm + 2.0 * form.mu_squared) * weights + form.losses + eta * marginal
+    slope_eta = float(marginal @ weights) - form.sigma / eta**2
+    sells = weights > 0
+    capped = sells & (weights >= form.max_weight * (1 - _BINDS))
+    full = sells & (epsilon >= form.max_epsilon * (1 - _BINDS))
+    free = sells & ~capped & ~full
+    paid = float(psi @ epsilon) >= form.budget * (1 - _BINDS)
+    at_end = min(abs(eta - form.eta_low), abs(eta - form.eta_high)) <= _BINDS * eta
+    # Columns: tau, lambda, h; rows: those who sell without a bound, and eta, all in money.
+    rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
+    sold = np.where(full, weights, 0.0)
+    last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])
+    matrix = np.concatenate([rows[free] * weights[free, None], last[None]])
+    aim = np.append((slope * weights)[free], float(sold @ slope) - eta * slope_eta)
+    matrix = matrix[:, [True, paid, at_end]]
+    if np.isnan(aim).any():  # a cost without a derivative
+        return tuple(np.nan for _ in market.constraints)
+    size = np.linalg.norm(matrix, axis=0)
+    size[size == 0] = 1.0
+    u, values, ways = (
+        np.linalg.svd(matrix / size)[0:3]
+        if len(aim) < size.size
+        else np.linalg.svd(matrix / size, full_matrices=False)
+    )
+    rank = int(np.count_nonzero(values > _SINGULAR * values[0]))
+    found = ways[:rank].T @ ((u[:, :rank].T @ aim) / values[:rank]) / size
+    unknown = np.any(np.abs(ways[rank:]) > _BINDS, axis=0)
+    known = iter(np.where(unknown, np.nan, found))
+    tau = float(next(known))
+    spent = float(next(known)) if paid else 0.0
+    end = float(next(known)) if at_end else 0.0
+    rent = tau - slope - spent * eta * psi
+    rent = np.where(np.isnan(rent), np.nan, np.maximum(rent, 0.0))
+    capped_too, rest = capped & full, {"spent": spent, "end": end, "eta": eta}
+    at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
+    for prices in (at_cap, at_bound):
+        prices[capped_too] = np.nan  # only their sum is known
+    return tuple(
+        _price(piece.numbers(Form(form.virtual_costs)), form, at_cap, at_bound, **rest)
+        for piece in market.constraints
+    )
+
+
+def _price(
+    own: Form | None,
+    form: Form,
+    at_cap: Floats,
+    at_bound: Floats,
+    spent: float,
+    end: float,
+    eta: float,
+) -> Any:
+    """Return the price of a constraint that amounts to ``own``, of those that all amount to."""
+    assert own is not None
+    if own.budgets:
+        return spent if own.budget <= form.budget * (1 + _BINDS) else 0.0
+    if own.eta_high < np.inf:  # the multiplier of eta is <= 0 at the low end
+        low, high = (abs(eta - each) <= _BINDS * eta for each in own.eta_range)
+        return (min(end, 0.0) if low else 0.0), (max(end, 0.0) if high else 0.0)
+    bounded = np.any(np.isfinite(own.max_epsilon))
+    ours, all_, prices = (
+        (own.max_epsilon, form.max_epsilon, at_bound)
+        if bounded
+        else (own.max_weight, form.max_weight, at_cap)
+    )
+    price = np.where(ours <= all_ * (1 + _BINDS), prices, 0.0)
+    price = np.where(np.equal(ours, 0.0), np.nan, price)  # nothing is known of what it would sell
+    return price if np.ndim(ours) else float(price.sum())
+
+
+def prices_of_multipliers(
+    market: Market, multipliers: Sequence[Sequence[Floats | None]], slope: float, eta: float
+) -> tuple[Any, ...]:
+    """Return the prices from a solver's multipliers of each constraint's comparisons.
+
+    ``slope`` is that of the optimal objective in eta.
+    """
+    form, m = market.form, len(market.sellers)
+    mean = float(np.where(form.active, market.sellers.virtual_costs, 0.0).mean())
+    found: list[Any] = []
+    for piece, given in zip(market.constraints, multipliers, strict=True):
+        dual = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
+        own = piece.numbers(Form(form.virtual_costs))
+        if own is None:
+            found.append(piece.shadow_prices(dual))
+            continue
+        first = dual[0] * np.ones(m)
+        spent = float(np.sum(dual[0])) / (eta * mean if mean > 0 else eta)
+        found.append(_price(own, own, first, m / eta * first, spent, -slope, eta))
+    return tuple(found)

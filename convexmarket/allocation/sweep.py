@@ -1,0 +1,147 @@
+"""Sweeps over a parameter of a market, which is compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.allocation.conic import Conic
+from convexmarket.allocation.eta_search import check_gap
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.arguments import check_callable, check_instance, shown
+from convexmarket.errors import ParameterError
+from convexmarket.market import Market
+
+__all__ = ["sweep"]
+
+Floats = NDArray[np.float64]
+
+#: Logarithm by which eta has to change between two values of a parameter to be extrapolated.
+_MOVED = 0.004
+
+
+def sweep(
+    market: Market,
+    parameter: cp.Parameter,
+    values: Iterable[ArrayLike],
+    *,
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+) -> list[Allocation]:
+    """Allocate one market, of any kind, for many values of a parameter, compiling it once.
+
+    Each search over eta begins where the last optima point to. Several threads may sweep one market
+    at once.
+
+    Parameters
+    ----------
+    market : Market
+    parameter : cvxpy.Parameter
+        Stands in one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
+        ``Payments() * parameter``, or in a piece of your own. It keeps its own value.
+    values : iterable of float or array_like
+        Of the parameter's shape.
+    solver, gap, max_solves, solver_options, progress
+        As in :func:`allocate`.
+
+    Returns
+    -------
+    list of Allocation
+        One for each value, in their order.
+
+    Raises
+    ------
+    ParameterError
+        If the parameter does not stand in the market, or cannot have one of the values.
+    InfeasibleMarketError, UnattainedOptimumError, SolverError
+        If there is no answer for one of the values.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import convexmarket as cm
+    >>> budget = cp.Parameter(nonneg=True)
+    >>> market = cm.Market(
+    ...     cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1)),
+    ...     2.0 * cm.Spread() + 1.0 * cm.Noise(),
+    ...     [cm.Budget(budget)],
+    ... )
+    >>> [round(a.objective, 4) for a in cm.sweep(market, budget, [0.5, 1.0, 2.0])]
+    [2.1565, 1.7458, 1.4696]
+    """
+    check_gap(gap, max_solves)
+    check_instance("market", market, Market)
+    check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+    check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
+    signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
+    own = cp.Parameter(parameter.shape, **signs)
+    given = _checked_values(own, values)
+    found: list[Allocation] = []
+    compiled: Conic | None = None
+    for value in given:
+        own.value = value
+        if compiled is None:
+            compiled = _compiled(market, parameter, own, solver, solver_options)
+        start = _expected_eta(given, found)
+        found.append(compiled.search(gap, max_solves, start, progress))
+    return found
+
+
+def _expected_eta(values: Sequence[Floats], found: Sequence[Allocation]) -> float | None:
+    """Return where the next optimum may be: further along, where the last two are apart."""
+    if not found:
+        return None
+    last, k = found[-1].eta, len(found)
+    if k == 1 or values[0].ndim or values[k - 1] == values[k - 2]:
+        return last
+    place = np.array([float(value) for value in values[k - 2 : k + 1]])
+    place = np.log(place) if np.all(place > 0) else place
+    moved, ahead = float(np.log(last / found[-2].eta)), np.diff(place)
+    step = np.clip(moved * ahead[1] / ahead[0], -2.0, 2.0) if abs(moved) > _MOVED else 0.0
+    return last * float(np.exp(step))
+
+
+def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> list[Floats]:
+    """Return what the parameter is to be, one after the other."""
+    try:
+        given = [np.asarray(value, dtype=float) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        given = [np.array(np.nan)]
+    if not all(np.isfinite(value).all() for value in given):
+        raise ParameterError("the values to sweep over must be a list of finite numbers")
+    for value in given:
+        try:
+            parameter.value = value
+        except ValueError as error:
+            raise ParameterError(f"the parameter cannot be {value}: {error}") from error
+    return given
+
+
+def _compiled(
+    market: Market,
+    parameter: cp.Parameter,
+    own: cp.Parameter,
+    solver: str,
+    options: Mapping[str, Any] | None,
+) -> Conic:
+    """Return the market compiled with a parameter of our own in place of the user's."""
+    own_market = market.with_parameter(parameter, own)
+    parameters = {id(parameter): own, id(own): own}
+    conic = Conic(own_market, solver, options, parameters)
+    view = conic.view
+    expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
+    if not any(known is own for e in expressions for known in e.parameters()):
+        raise ParameterError(
+            f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use it in a "
+            "piece, as in Budget(parameter)"
+        )
+    return conic

@@ -1,0 +1,179 @@
+"""The papers' problem under one largest guarantee: against brute force and other methods."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+import convexmarket as cm
+from convexmarket.allocation.curve import OwnReportCurve
+from convexmarket.errors import InfeasibleMarketError
+from tests.allocation.builders import market
+
+DIGITS = st.integers(0, 2**32 - 1)
+
+
+def guarantees(psi, total, bound, rate):
+    """Return the best guarantees of a total by bisection, mu being 1."""
+
+    def of_slope(slope):
+        low, high = 0.0, slope * psi.max() + bound
+        for _ in range(60):
+            level = 0.5 * (low + high)
+            if np.clip(level - slope * psi, 0, bound).sum() < total:
+                low = level
+            else:
+                high = level
+        return np.clip(high - slope * psi, 0, bound)
+
+    low, high = 0.0, 1.01 * rate * bound * np.sqrt(psi.size) * total
+    for _ in range(60):
+        slope = 0.5 * (low + high)
+        if slope < rate * total * np.linalg.norm(of_slope(slope)):
+            low = slope
+        else:
+            high = slope
+    return of_slope(slope)
+
+
+def least(psi, mu, sigma, gamma, bound):
+    """Return the least objective by a search on a grid of totals, refined at the best."""
+
+    def objective(total):
+        eps = guarantees(psi, total, bound, gamma / mu)
+        return (mu * np.linalg.norm(eps) + sigma) / eps.sum() + gamma * psi @ eps
+
+    m = psi.size
+    whole = bound * np.arange(1, m) if m > 1 else []
+    totals = np.unique(np.r_[np.geomspace(1e-3, m * (1 - 1e-12), 24) * bound, whole])
+    values = [objective(total) for total in totals]
+    k = int(np.argmin(values))
+    around = totals[max(k - 1, 0)], totals[min(k + 1, totals.size - 1)]
+    if around[0] == around[1]:
+        return min(values)
+    return min(min(values), minimize_scalar(objective, bounds=around, method="bounded").fun)
+
+
+def drawn(seed, most=7):
+    """Return costs with ties, zeros and clusters, weights of any ratio, and a bound."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(1, most))
+    psi = [
+        rng.uniform(0.1, 2, m),
+        rng.choice([0.1, 1.0, 1.5], m),
+        rng.choice([0, 0.3, 1.0], m),
+        np.where(rng.random(m) < 0.5, 0.1, 1) + 1e-3 * rng.random(m),
+    ][rng.integers(4)]
+    return rng, psi, 10 ** rng.uniform(-1, 1, 3), 10 ** rng.uniform(-1.5, 0.7)
+
+
+def declared(psi, weights, *constraints):
+    mu, sigma, gamma = weights
+    objective = mu * cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments()
+    return market(*constraints, costs=psi, objective=objective)
+
+
+@given(DIGITS)
+@settings(max_examples=8, deadline=None)
+@example(12)
+def test_the_optimum_under_a_largest_guarantee_is_that_of_brute_force(seed):
+    _, psi, weights, bound = drawn(seed)
+    found = cm.allocate(declared(psi, weights, cm.MaxEpsilon(bound)))
+    expected = least(psi, *weights, bound)
+    assert found.method == "exact"
+    assert found.objective <= expected * (1 + 1e-12)
+    assert found.objective == pytest.approx(expected, rel=1e-8)
+    assert found.lower_bound <= expected * (1 + 1e-12)
+    assert found.gap < 1e-12
+    assert found.epsilon.max() <= bound * (1 + 1e-12)
+
+
+@given(DIGITS)
+@settings(max_examples=25, deadline=None)
+def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
+    rng, psi, weights, bound = drawn(seed, most=40)
+    constraints = [cm.MaxEpsilon(bound)]
+    if rng.random() < 0.6:
+        constraints.append(cm.Cap(rng.uniform(1, 6)))
+    if rng.random() < 0.4:
+        low = 10 ** rng.uniform(-1, 0.5)
+        constraints.append(cm.EtaRange(low, low * 10 ** rng.uniform(0, 1)))
+    problem = declared(psi, weights, *constraints)
+    try:
+        found = cm.allocate(problem)
+    except InfeasibleMarketError:
+        with pytest.raises(InfeasibleMarketError):
+            cm.allocate(problem, "projections")
+        return
+    other = cm.allocate(problem, "projections", gap=1e-4)
+    assert found.method == "exact"
+    assert found.gap < 1e-11
+    assert found.objective <= other.objective * (1 + 1e-11)
+    assert found.objective >= other.lower_bound * (1 - 1e-11)
+
+
+def test_the_conic_declaration_agrees():
+    problem = declared(np.array([0.1, 0.11, 0.4, 0.9]), (1.0, 2.0, 0.5), cm.MaxEpsilon(0.7))
+    found, conic = cm.allocate(problem), cm.allocate(problem, "branch_and_bound")
+    assert conic.lower_bound <= found.objective * (1 + 1e-9)
+    assert found.objective <= conic.objective * (1 + 1e-9)
+    assert found.epsilon == pytest.approx(conic.epsilon, abs=1e-3)
+
+
+def test_a_piece_with_a_saddle_and_a_minimum_gives_the_minimum():
+    psi = np.r_[0.0, np.full(3, 0.1203215958), np.ones(445)]
+    weights = (1.0, 0.39732205145880545, 0.1355)
+    found = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)))
+    other = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)), "projections")
+    assert found.objective <= other.objective * (1 + 1e-12)
+    assert found.gap < 1e-12
+
+
+def test_all_who_are_bought_from_may_be_at_the_bound():
+    psi = np.r_[np.full(3, 0.1), np.full(3, 50.0)]
+    found = cm.allocate(declared(psi, (1.0, 1.0, 0.1), cm.MaxEpsilon(0.5)))
+    assert found.epsilon == pytest.approx(np.r_[np.full(3, 0.5), np.zeros(3)])
+    assert found.gap < 1e-12
+
+
+@given(DIGITS)
+@settings(max_examples=8, deadline=None)
+def test_the_curve_of_one_seller_is_that_of_markets_allocated_one_by_one(seed):
+    rng, psi, weights, bound = drawn(seed, most=12)
+    psi = np.append(psi, 0.7)
+    cap = [cm.Cap(rng.uniform(2, 6))] if rng.random() < 0.5 else []
+    curve = OwnReportCurve(declared(psi, weights, cm.MaxEpsilon(bound), *cap).form.exact)
+    seller = rng.integers(psi.size, size=10)
+    costs = rng.uniform(0.05, 3, 10)
+    points = curve(seller, costs)
+    for k in range(10):
+
+        def alone(cost, k=k):
+            changed = psi.copy()
+            changed[seller[k]] = cost
+            return cm.allocate(declared(changed, weights, cm.MaxEpsilon(bound), *cap))
+
+        here = alone(costs[k])
+        assert points.value[k] == pytest.approx(here.objective, rel=1e-12)
+        # Where the best guarantee jumps, both are right.
+        before, after = (alone(costs[k] * factor).epsilon[seller[k]] for factor in (0.999, 1.001))
+        assert after * (1 - 1e-9) - 1e-9 <= points.epsilon[k] <= before * (1 + 1e-9) + 1e-9
+
+
+def test_payments_under_a_largest_guarantee_are_the_integral_of_the_curve():
+    reports = np.random.default_rng(3).uniform(0.1, 1.0, 30)
+    sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.1))
+    objective = cm.Spread() + 3 * cm.Noise() + 0.3 * cm.Payments()
+    problem = cm.Market(sellers, objective, [cm.MaxEpsilon(0.4)])
+    found = cm.allocate(problem)
+    paid = cm.payments(problem, found)
+    curve = OwnReportCurve(problem.form.exact)
+    grid = np.linspace(0, 1, 4001)
+    for i in (0, 7, 21):
+        z = reports[i] + grid * (1.1 - reports[i])
+        sold = curve(np.full(z.size, i), sellers.prior.ironed_virtual_cost(z)).epsilon
+        assert np.all(np.diff(sold) <= 1e-9)
+        rent = np.trapezoid(sold, z)
+        assert paid[i] == pytest.approx(reports[i] * found.epsilon[i] + rent, rel=1e-5)
+    assert cm.audit_incentives(problem).is_incentive_compatible

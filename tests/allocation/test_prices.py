@@ -1,0 +1,132 @@
+"""Shadow prices are the slopes of the optimal objective in the numbers of the constraints."""
+
+import json
+import warnings
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import LooseCertificateWarning
+from tests import one_in
+from tests.allocation.builders import Own
+
+SELLERS = cm.Sellers([0.1, 0.3, 0.6, 0.8], prior=cm.Uniform(0, 1))
+GROUPS = ["a", "a", "b", "b"]
+PAID = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
+UNPAID = cm.Spread() + cm.Noise()
+KINKED = PAID + 0.1 * Own(lambda q: cp.sum_squares(q.epsilon))
+
+
+def share(low):
+    return cm.GroupShare(GROUPS, at_least={"b": low})
+
+
+CASES = {
+    "a cap": (PAID, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
+    "a cap of a solver": (KINKED, lambda x: [cm.Cap(x)], 1.2, lambda p: p),
+    "a largest guarantee": (PAID, lambda x: [cm.MaxEpsilon(x)], 0.4, lambda p: p),
+    "one of several guarantees": (
+        PAID,
+        lambda x: [cm.MaxEpsilon([x, 2.0, 2.0, 2.0])],
+        0.3,
+        lambda p: p[0],
+    ),
+    "guarantees without payments": (UNPAID, lambda x: [cm.MaxEpsilon(x)], 0.4, lambda p: p),
+    "a budget": (UNPAID, lambda x: [cm.Budget(x)], 0.7, lambda p: p),
+    "a budget and guarantees": (
+        UNPAID,
+        lambda x: [cm.Budget(x), cm.MaxEpsilon(0.5)],
+        0.7,
+        lambda p: p,
+    ),
+    "the low end of a range": (PAID, lambda x: [cm.EtaRange(x, 9.0)], 3.0, lambda p: p[0]),
+    "the high end of a range": (PAID, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
+    "the high end of a solver": (KINKED, lambda x: [cm.EtaRange(0.1, x)], 0.8, lambda p: p[1]),
+    "a share": (KINKED, lambda x: [share(x)], 0.6, lambda p: p["at_least"]["b"]),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_price_is_the_slope_of_the_optimal_objective(name):
+    objective, constraints, number, part = CASES[name]
+
+    def at(x):
+        market = cm.Market(SELLERS, objective, constraints(x))
+        return cm.allocate(market, gap=1e-9)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LooseCertificateWarning)
+        found, step = at(number), 1e-3 * number
+        slope = (at(number - step).objective - at(number + step).objective) / (2 * step)
+    assert abs(slope) > 1e-3  # the constraint binds
+    assert part(found.prices[0]) == pytest.approx(slope, rel=2e-4)
+    assert found.binding
+
+
+@pytest.mark.parametrize("pieces", [[cm.Cap(4.0)], [cm.MaxEpsilon(9.0)], [cm.EtaRange(0.1, 9.0)]])
+def test_constraints_with_room_cost_nothing(pieces):
+    found = cm.allocate(cm.Market(SELLERS, PAID, pieces))
+    assert np.all(np.asarray(found.prices[0]) == 0)
+    assert found.binding == ()
+
+
+def test_a_budget_that_binds_is_named():
+    found = cm.allocate(cm.Market(SELLERS, UNPAID, [cm.Budget(0.7)]))
+    assert found.binding == ("Budget",)
+    assert found.certificate()["prices"] == [found.prices[0]]
+
+
+def test_prices_that_are_not_unique_are_nan():
+    """Everybody is at the cap and eta at its end."""
+    market = cm.Market(SELLERS, PAID, [cm.Cap(1.0), cm.EtaRange(0.1, 0.8)])
+    assert np.isnan(cm.allocate(market).prices[0])
+
+
+class Least(cm.terms.Constraint):
+    """The last seller weighs at least so much."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def constraints(self, quantities):
+        return [quantities.weights[3] >= self.share]
+
+
+def test_a_constraint_of_a_user_has_the_multipliers_of_its_comparisons():
+    def at(share):
+        return cm.allocate(cm.Market(SELLERS, PAID, [Least(share)]), gap=1e-9)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LooseCertificateWarning)
+        found = at(0.3)
+        slope = (at(0.3003).objective - at(0.2997).objective) / 6e-4
+    assert found.binding == ("Least",)
+    assert found.prices[0][0] == pytest.approx(slope, rel=2e-4)
+    assert json.loads(json.dumps(found.certificate()))["prices"][0][0] == pytest.approx(slope, 2e-4)
+
+
+@pytest.mark.parametrize("seed", one_in(10, range(30)))
+@pytest.mark.parametrize("method", ["auto", "branch_and_bound"])
+def test_each_seller_has_its_price_whatever_the_method(seed, method):
+    rng = np.random.default_rng([43, seed])
+    m = int(rng.integers(3, 8))
+    sellers = cm.Sellers(rng.uniform(0, 1, m), prior=cm.Uniform(0, 1))
+    mu, sigma, gamma = 10.0 ** rng.uniform(-0.5, 0.5, 3)
+    objective = mu * cm.Spread() + sigma * cm.Noise() + gamma * cm.Payments()
+    bounds = 10.0 ** rng.uniform(-1.5, 0.5, m)
+
+    def at(bounds):
+        market = cm.Market(sellers, objective, [cm.MaxEpsilon(bounds)])
+        return cm.allocate(market, method, gap=1e-10)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LooseCertificateWarning)
+        prices, step = at(bounds).prices[0], 1e-3 * bounds
+        slopes = [
+            (at(bounds - step * one).objective - at(bounds + step * one).objective)
+            / (2 * step @ one)
+            for one in np.eye(m)
+        ]
+    assert prices == pytest.approx(np.array(slopes), rel=5e-3, abs=1e-4 * max(slopes) + 1e-5)
