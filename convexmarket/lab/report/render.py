@@ -32,12 +32,10 @@ from convexmarket.arguments import check_choice
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.report.citations import PAPERS_HEADING
-from convexmarket.lab.report.frontier import frontier_json
 from convexmarket.lab.report.latex import latex_table
 from convexmarket.lab.report.model import ATTACHMENT, Figure, Report
 from convexmarket.lab.report.results import RESULTS, is_ours, plain, write_results
 from convexmarket.lab.report.saving import (
-    in_schemes,
     inline_svg,
     one_note_about_glyphs,
     save_figure,
@@ -176,12 +174,6 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
         "shown": shown,
         "anchors": _anchors(report),
         "script": page_script(),
-        "in_schemes": in_schemes,
-        "frontiers": {
-            figure.name: frontier_json(figure.frontier)
-            for figure in report.figures
-            if figure.frontier is not None
-        },
     }
     page = html_environment().get_template(f"{PAGE}.j2").render(context)
     (folder / PAGE).write_text(page, encoding="utf-8")

@@ -340,12 +340,9 @@ def _of_setting(
         )
     )  # fmt: skip
     return [
-        Figure(
-            _file_name(result, name, setting), caption, mark, alt,
-            mark.series,
-        )
+        Figure(_file_name(result, name, setting), caption, mark, alt)
         for name, caption, mark, alt in drawn
-    ]  # fmt: skip
+    ]
 
 
 def _glance(runs: pd.DataFrame) -> pd.DataFrame:
