@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
-from convexmarket.cli.own import TrustScheduler
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -100,10 +98,6 @@ def compare(
     ] = True,
     seed: Annotated[int, typer.Option(help="Of the instances and of the order of runs.")] = 0,
     title: Annotated[str, typer.Option(help="Title of the report.")] = "Solvers compared",
-    dask: Annotated[
-        str | None, typer.Option(help="local, or a Dask scheduler, tls://HOST:PORT.")
-    ] = None,
-    trust_scheduler: TrustScheduler = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
@@ -149,15 +143,7 @@ def compare(
             table = export_instances(problem, export)
             out.print(f"{len(table):,} instances in {export}", highlight=False, markup=False)
             return
-        with contextlib.ExitStack() as stack:
-            client = None
-            if dask is not None:
-                from convexmarket.partitions import workers
-
-                client = stack.enter_context(workers(dask, trust_scheduler=trust_scheduler))
-            page = run_study(
-                problem, folder, dask=client, plugins=plugins, fresh=fresh, imported=imported
-            )
+        page = run_study(problem, folder, plugins=plugins, fresh=fresh, imported=imported)
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -166,7 +152,6 @@ def run_study(
     problem: SolverStudyProblem,
     folder: Path,
     *,
-    dask: Any = None,
     plugins: dict[str, str] | None = None,
     fresh: bool = False,
     imported: Path | None = None,
@@ -190,7 +175,6 @@ def run_study(
                 problem,
                 advance,
                 journal=journal,
-                dask=dask,
                 plugins=plugins,
                 fresh=fresh,
                 imported=imported,
