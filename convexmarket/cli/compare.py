@@ -102,14 +102,6 @@ def compare(
         list[str] | None,
         typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
     ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(help="Write the instances here, as matrices, and run nothing."),
-    ] = None,
-    imported: Annotated[
-        Path | None,
-        typer.Option("--import", help="qpbenchmark's results on exported instances."),
-    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Make all runs anew, also those recorded.")
     ] = False,
@@ -137,13 +129,7 @@ def compare(
             seed=seed,
             title=title,
         )
-        if export is not None:
-            from convexmarket.lab.study.exchange import export_instances
-
-            table = export_instances(problem, export)
-            out.print(f"{len(table):,} instances in {export}", highlight=False, markup=False)
-            return
-        page = run_study(problem, folder, plugins=plugins, fresh=fresh, imported=imported)
+        page = run_study(problem, folder, plugins=plugins, fresh=fresh)
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -154,7 +140,6 @@ def run_study(
     *,
     plugins: dict[str, str] | None = None,
     fresh: bool = False,
-    imported: Path | None = None,
     formats: Any = (),
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
@@ -177,7 +162,6 @@ def run_study(
                 journal=journal,
                 plugins=plugins,
                 fresh=fresh,
-                imported=imported,
             )
     except KeyboardInterrupt:
         err.print(

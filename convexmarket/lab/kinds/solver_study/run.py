@@ -158,7 +158,6 @@ def run_solver_study(
     journal: Path | None = None,
     plugins: Mapping[str, str] | None = None,
     fresh: bool = False,
-    imported: Path | None = None,
 ) -> Result[SolverStudyProblem]:
     """Compare solvers and formulations on the subproblems of problem files.
 
@@ -177,8 +176,6 @@ def run_solver_study(
         imported.
     fresh : bool
         Whether to forget what the journal holds.
-    imported : path, optional
-        Results of qpbenchmark on the exported instances, to stand beside the runs.
 
     Returns
     -------
@@ -237,10 +234,6 @@ def run_solver_study(
         {name: problem.tolerance(name) for name in problem.study.settings},
         problem.limits.seconds,
     )
-    if imported is not None:
-        from convexmarket.lab.study.exchange import import_runs
-
-        runs = pd.concat([runs, import_runs(problem, imported)], ignore_index=True)
     return Result(
         problem=problem,
         tables={"runs": runs, "references": references, **summarise(runs)},
