@@ -369,7 +369,7 @@ def test_settings_that_differ_in_capitals_have_files_of_their_own(result) -> Non
 
 
 def test_a_solver_that_the_file_does_not_name_is_drawn_too(result) -> None:
-    frames = ("runs", "rates", "means", "profiles", "scaling", "pairs")
+    frames = ("runs", "rates", "means", "profiles", "pairs")
     mine = altered(result, **{name: result.tables[name].replace("OSQP", "MINE") for name in frames})
     figures = {piece.name: piece for piece in build_report(mine).figures}
     (axes, *_) = figures["time-profile-default"].draw().axes

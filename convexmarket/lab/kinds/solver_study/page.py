@@ -41,8 +41,6 @@ WORDS = {
     "again_ratio": "second / first solve",
     "warm_ratio": "solver's part, warm / cold start",
     "again_total_s": "seconds, second solve",
-    "exponent_low": "from",
-    "exponent_high": "to (95%)",
     "low": "from",
     "high": "to (95%)",
     "accuracy": "relative error",
@@ -336,7 +334,7 @@ def _of_setting(
                 log="xy", **small, levels={f"time limit, {_time(limit)}": limit},
                 x_label="size (log scale)", y_label="seconds (log scale)",
             ),
-            "Lines of time over size, one panel per problem class. The table exponents has slopes.",
+            "Lines of time over size, one panel per problem class. The table overview has means.",
         )
     )  # fmt: skip
     return [
@@ -424,14 +422,12 @@ def _overview(result: Result[SolverStudyProblem], ranked: Iterable[pd.DataFrame]
     """Return one row per class, setting and contender, the fastest of each group first."""
     table = pd.concat(ranked)
     key = ["problem_class", "setting", *CONTENDER]
-    fits = select(result.tables["scaling"], solve="first")[[*key, "exponent", "low", "high"]]
-    fits = fits.rename(columns={"low": "exponent_low", "high": "exponent_high"})
     broken = breaks(result.tables["rates"])[[*key, "sizes"]].rename(columns={"sizes": "breaks_at"})
-    table = table.merge(fits, how="left", on=key).merge(broken, how="left", on=key)
+    table = table.merge(broken, how="left", on=key)
     table["other"] = table.runs - table.solved - table.wrong
     columns = [*key, "runs", "solved", "wrong", "other", "total_s", "relative"]
-    columns += ["again_ratio", "exponent", "exponent_low", "exponent_high", "accuracy"]
-    return _with_names(table[[*columns, "peak_memory_mb", "breaks_at"]])
+    columns += ["again_ratio", "accuracy", "peak_memory_mb", "breaks_at"]
+    return _with_names(table[columns])
 
 
 def _tables(
@@ -443,7 +439,6 @@ def _tables(
     failed: pd.DataFrame,
 ) -> list[Table]:
     rates = [f"{name}{end}" for name in ("success", "wrong_rate") for end in ("", "_low", "_high")]
-    exponents = ("exponent", "exponent_low", "exponent_high")
     means = result.tables["means"][result.tables["means"]["size"].isna()]
     unsupported = result.tables["runs"][result.tables["runs"].outcome == "unsupported"]
     listed = unsupported.groupby(["problem_class", *CONTENDER, "message"], sort=False).size()
@@ -463,7 +458,7 @@ def _tables(
             "overview",
             "Every contender in every class, the least seconds first; other: neither solved nor "
             "wrong; second / first solve: the time of solving again with changed numbers, as a "
-            "share of the first; exponent: of the size; relative error: the median, of the exact "
+            "share of the first; relative error: the median, of the exact "
             "method mostly zero by definition.",
             _overview(result, (group.everyone for of in standings.values() for group in of)),
             WORDS,
@@ -471,7 +466,6 @@ def _tables(
                 "again_ratio": ".2f",
                 "accuracy": ".1e",
                 "peak_memory_mb": ",.0f",
-                **dict.fromkeys(exponents, ".2f"),
             },
             rows_shown=300,
         ),
@@ -497,13 +491,6 @@ def _tables(
             result.tables["rates"],
             WORDS,
             {"size": ",.0f", **dict.fromkeys(rates, ".2f")},
-        ),
-        Table(
-            "exponents",
-            "Fitted exponents of the size, of the first solve and of solving again.",
-            _with_names(result.tables["scaling"]),
-            WORDS,
-            dict.fromkeys(("exponent", "low", "high"), ".2f"),
         ),
         Table(
             "breaks",
@@ -568,4 +555,4 @@ def _tables(
         ),
         settings_table("machine", "The machine.", result.numbers["machine"]),
     ]  # fmt: skip
-    return [table for table in tables if len(table.frame) or table.name in ("exponents", "pairs")]
+    return [table for table in tables if len(table.frame) or table.name == "pairs"]
