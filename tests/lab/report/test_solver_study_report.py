@@ -19,6 +19,7 @@ from convexmarket.lab.kinds.solver_study.standing import breaks, choice, worst_c
 from convexmarket.lab.report.model import Figure, Report
 from convexmarket.lab.report.words import format_number
 from convexmarket.lab.result import Result
+from convexmarket.lab.study.pairs import time_ratio
 from convexmarket.lab.study.plan import UNKNOWN
 from tests.lab.report.builders import (
     altered,
@@ -51,14 +52,13 @@ def text(report: Report) -> str:
 
 def slower_than_the_first(result: Result[SolverStudyProblem], other: str) -> list[str]:
     """Return how much longer than CLARABEL's projection a contender takes, with its interval."""
-    rows = result.tables["pairs"][
-        result.tables["pairs"]["size"].isna()
-        & (result.tables["pairs"].problem_class == "allocation")
-    ]
-    names = rows.solver + ", " + rows.formulation
-    others = rows.other_solver + ", " + rows.other_formulation
-    (row,) = rows[(names == "CLARABEL, projection") & (others == other)].to_dict("records")
-    return [format_number(1 / row[name]) for name in ("ratio", "high", "low")]
+    runs = result.tables["runs"]
+    runs = runs[(runs.problem_class == "allocation") & (runs.outcome != "unsupported")]
+    one, two = (
+        dict(zip(("solver", "formulation"), name.split(", "), strict=True))
+        for name in (other, "CLARABEL, projection")
+    )
+    return [format_number(value) for value in time_ratio(runs, one, two).values()]
 
 
 def test_every_run_stands_in_the_tables_of_its_outcome(result, report: Report) -> None:
@@ -71,7 +71,6 @@ def test_every_run_stands_in_the_tables_of_its_outcome(result, report: Report) -
     assert len(frames["failures"]) == outcomes.isin(unanswered).sum()
     assert set(frames["unsupported"].contender) == {"OSQP, primal", "OSQP, dual"}
     assert frames["unsupported"].combinations.sum() == (outcomes == "unsupported").sum()
-    assert len(frames["pairs"]) == len(result.tables["pairs"])
 
 
 def test_no_difference_is_claimed_beyond_its_interval(result, text: str) -> None:
@@ -369,7 +368,7 @@ def test_settings_that_differ_in_capitals_have_files_of_their_own(result) -> Non
 
 
 def test_a_solver_that_the_file_does_not_name_is_drawn_too(result) -> None:
-    frames = ("runs", "rates", "means", "profiles", "pairs")
+    frames = ("runs", "rates", "means", "profiles")
     mine = altered(result, **{name: result.tables[name].replace("OSQP", "MINE") for name in frames})
     figures = {piece.name: piece for piece in build_report(mine).figures}
     (axes, *_) = figures["time-profile-default"].draw().axes
@@ -390,10 +389,8 @@ def test_where_nothing_is_solved_the_report_says_so() -> None:
 
 def test_only_the_exact_method_ran() -> None:
     runs = make_runs(seeds=2)
-    found = make_result(runs[runs.solver == "exact"])
-    report = build_report(found)
+    report = build_report(make_result(runs[runs.solver == "exact"]))
     assert "no contender can be called the fastest: only the exact method ran" in words(report)
-    assert found.tables["pairs"].empty
     assert "time-profile-default" not in {figure.name for figure in report.figures}
     for piece in report.figures:
         assert piece.draw().axes

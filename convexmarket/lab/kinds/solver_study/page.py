@@ -41,8 +41,6 @@ WORDS = {
     "again_ratio": "second / first solve",
     "warm_ratio": "solver's part, warm / cold start",
     "again_total_s": "seconds, second solve",
-    "low": "from",
-    "high": "to (95%)",
     "accuracy": "relative error",
     "peak_memory_mb": "peak memory, MB",
     "breaks_at": "under half solved at",
@@ -56,9 +54,6 @@ WORDS = {
     "again_status": "of the second solve",
     "again_accuracy": "relative error, second solve",
     "time_limit_s": "time limit, s",
-    "ratio": "time ratio",
-    "alone": "solved alone",
-    "other_alone": "alone by the other",
     "success": "share solved",
     "success_low": "from",
     "success_high": "to (95%)",
@@ -533,13 +528,6 @@ def _tables(
             rows_shown=60,
         ),
         Table(
-            "pairs",
-            "Every two contenders of a class; a dash for the size: all sizes together.",
-            result.tables["pairs"],
-            WORDS,
-            {"size": ",.0f", **dict.fromkeys(("alone", "other_alone"), ".0%")},
-        ),
-        Table(
             "unsupported",
             "What cannot be run.",
             _with_names(listed.reset_index(name="combinations")),
@@ -555,4 +543,4 @@ def _tables(
         ),
         settings_table("machine", "The machine.", result.numbers["machine"]),
     ]  # fmt: skip
-    return [table for table in tables if len(table.frame) or table.name == "pairs"]
+    return [table for table in tables if len(table.frame)]

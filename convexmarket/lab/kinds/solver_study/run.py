@@ -196,7 +196,7 @@ def run_solver_study(
           objective known), certainty ("exact"; or what the residuals of the tightest solve
           leave open, and doubt, that as a number; "refuted" where a run found a better
           one; "none"), message.
-        - ``rates``, ``means``, ``profiles``, ``pairs``: See
+        - ``rates``, ``means``, ``profiles``: See
           :mod:`convexmarket.lab.study.summary`.
         - ``absent``: Solvers that were named and are not installed.
         - ``machine``: cpus (the processors that runs were made on), cores, system, pinned,
