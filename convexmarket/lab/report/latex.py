@@ -153,9 +153,11 @@ def latex_table(table: ShownTable, title: str) -> str:
         number: [cell.replace("-", "−", 1) if one.kind == "number" else cell for cell in one.cells]
         for number, one in enumerate(table.columns)
     }
-    headers: dict[object, str] = {0: ""} | {n: one.header for n, one in enumerate(table.columns)}
+    headers: dict[object, str] = {0: "", **{n: o.header for n, o in enumerate(table.columns)}}
     style = pd.DataFrame(cells or {0: []}, dtype=object).style.hide(axis="index")
-    style.format(escape_latex).format_index(lambda n: escape_latex(headers[n]), axis="columns")
+    style.format(lambda cell: escape_latex(str(cell))).format_index(
+        lambda n: escape_latex(headers[n]), axis="columns"
+    )
     long = table.n_shown > LONGEST_FLOAT
     text = style.to_latex(
         caption=caption, label=f"tab:{slug(title)}-{table.name}", hrules=True,
