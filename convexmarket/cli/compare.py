@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
-from convexmarket.cli.own import TrustScheduler
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -100,21 +98,9 @@ def compare(
     ] = True,
     seed: Annotated[int, typer.Option(help="Of the instances and of the order of runs.")] = 0,
     title: Annotated[str, typer.Option(help="Title of the report.")] = "Solvers compared",
-    dask: Annotated[
-        str | None, typer.Option(help="local, or a Dask scheduler, tls://HOST:PORT.")
-    ] = None,
-    trust_scheduler: TrustScheduler = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(help="Write the instances here, as matrices, and run nothing."),
-    ] = None,
-    imported: Annotated[
-        Path | None,
-        typer.Option("--import", help="qpbenchmark's results on exported instances."),
     ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Make all runs anew, also those recorded.")
@@ -143,21 +129,7 @@ def compare(
             seed=seed,
             title=title,
         )
-        if export is not None:
-            from convexmarket.lab.study.exchange import export_instances
-
-            table = export_instances(problem, export)
-            out.print(f"{len(table):,} instances in {export}", highlight=False, markup=False)
-            return
-        with contextlib.ExitStack() as stack:
-            client = None
-            if dask is not None:
-                from convexmarket.partitions import workers
-
-                client = stack.enter_context(workers(dask, trust_scheduler=trust_scheduler))
-            page = run_study(
-                problem, folder, dask=client, plugins=plugins, fresh=fresh, imported=imported
-            )
+        page = run_study(problem, folder, plugins=plugins, fresh=fresh)
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -166,10 +138,8 @@ def run_study(
     problem: SolverStudyProblem,
     folder: Path,
     *,
-    dask: Any = None,
     plugins: dict[str, str] | None = None,
     fresh: bool = False,
-    imported: Path | None = None,
     formats: Any = (),
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
@@ -190,10 +160,8 @@ def run_study(
                 problem,
                 advance,
                 journal=journal,
-                dask=dask,
                 plugins=plugins,
                 fresh=fresh,
-                imported=imported,
             )
     except KeyboardInterrupt:
         err.print(

@@ -110,14 +110,3 @@ def test_a_folder_with_something_else_is_left_alone(market, tmp_path):
     assert found.exit_code == 2
     assert "thesis.doc" in found.output
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["thesis.doc"]
-
-
-def test_instances_are_written_for_others_and_nothing_is_run(market, tmp_path):
-    done = invoke("compare", market, *FEW, "--solvers", "CLARABEL", "--export", tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert "2 instances in" in plain(done.output)
-    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".npz", ".csv", ".parquet"}
-    missing = invoke("compare", market, *FEW, "--import", tmp_path / "none.parquet",
-                     "--solvers", "exact", "--out", tmp_path / "report")  # fmt: skip
-    assert missing.exit_code != 0
-    assert "none.parquet: No such file" in plain(missing.output)

@@ -11,11 +11,8 @@ from convexmarket.cli import app, ending
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.kinds.ridge_comparison import run as ridge
-from convexmarket.lab.problem import limits
 from convexmarket.lab.problem.base import RunTable
-from convexmarket.lab.problem.limits import DEEPEST, MOST_ENTRIES
 from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
-from tests import PROBLEMS
 from tests.lab.problem.builders import TWO_SELLERS
 
 STUDY = """
@@ -60,106 +57,13 @@ def refusal(text, *settings):
     [
         ("a = " + "[" * 10_000 + "]" * 10_000, "lie too deep"),
         ("a = " + "{a = " * 5_000 + "1" + "}" * 5_000, "lie too deep"),
-        ("a = " + "[" * 100 + "]" * 100, f"a lies in more than {DEEPEST}"),
-        (".".join("a" * 200_000) + " = 1", f"line 1 joins more than {DEEPEST} names"),
-        ("\n[" + ' . "x"' * 0 + ".".join(['"x"'] * 30) + "]", "line 2 joins more than"),
-        ("a = " + "9" * 5_000, "line 1 has a number of more than 1000 digits"),
-        ("a = " + "9" * 20, "a is an integer of more than 64 bits"),
+        (".".join("a" * 1_500) + " = 1\nkind = 'pareto'", "lie too deep"),
+        ("a = " + "9" * 5_000, "not valid TOML"),
         ("a = -0x" + "f" * 20, "not valid TOML"),
-        ("a.b = [0x" + "f" * 20 + "]", "a.b is an integer of more than 64 bits"),
-        ("".join(f"k{i} = 1\n" for i in range(80_000)), "the file has 80000 keys"),
-        ("a = [" + "0," * (MOST_ENTRIES + 1) + "]", f"more than {MOST_ENTRIES} keys and entries"),
-        (f'a = "{"x" * 20_001}"', "a has 20001 characters"),
-        (f"{'k' * 201} = 1", "has 201 characters"),
     ],
 )
 def test_too_much_is_refused(text, said):
     assert said in refusal(text)
-
-
-@pytest.mark.parametrize("hard", ["a", '". "', '"', "' ", "a . ", '"".', "9", " "])
-def test_the_scan_looks_at_every_place_once(hard, monkeypatch):
-    class Counted:
-        def __init__(self, pattern):
-            self.pattern, self.steps = pattern, 0
-
-        def match(self, line, start):
-            found = self.pattern.match(line, start)
-            self.steps += 1 + (len(found[0]) if found else 0)
-            return found
-
-        def finditer(self, line):
-            for found in self.pattern.finditer(line):
-                self.steps += len(found[0])
-                yield found
-
-    line = "." * DEEPEST + hard * 5_000 + "." * DEEPEST
-    counted = [Counted(limits._NAME), Counted(limits._DOT)]
-    monkeypatch.setattr(limits, "_NAME", counted[0])
-    monkeypatch.setattr(limits, "_DOT", counted[1])
-    limits._deep_key(line)
-    assert sum(pattern.steps for pattern in counted) <= 4 * len(line)
-
-
-@pytest.mark.parametrize("key", ["a.b", "'a' . \"b\"", '"".b', "\u00e4.b"])
-def test_deep_keys_are_found_wherever_quotes_stand(key):
-    deep = " . ".join([key] * (DEEPEST // 2 + 1))
-    for line in (deep, f"x = {{{deep} = 1}}", f'x""", {deep} = "y"', f'x = ["\'", {{{deep} = 1}}]'):
-        with pytest.raises(ValueError, match="joins more than 20 names"):
-            limits.check_text(line)
-    limits.check_text(" . ".join([key] * (DEEPEST // 2)) + " = 1")
-
-
-ROWS = 'data={source="synthetic", n_sellers=1000000, n_features=10000}'
-GROUP = "name='g', mu=1, sigma=1, gamma=1, regularization=1"
-FEW, MANY = "n_sellers=10, n_features=2", "n_sellers=1000000, n_features=10000"
-NET = 'kind="non-interactive", label="n", rounds=10000, net_radius=0.1'
-LARGE = [
-    ("synthetic", "data.n_sellers x data.n_features", [ROWS]),
-    ("synthetic", "data.n_sellers x objective", [f"objective.mu={[*range(1, 101)]}"]),
-    ("medical-market", "data.n_rows x data.n_features",
-     ['data={source="synthetic-regression", n_rows=1000000, n_features=10000}']),
-    ("medical-market", "data.n_features x data.n_features",
-     ['data={source="synthetic-regression", n_rows=2, n_features=10000}']),
-    ("ridge-synthetic", "data.n_rows x data.n_features x data.n_features",
-     ["data.n_rows=100000", "data.n_features=1000"]),
-    ("ridge-synthetic", "data.n_rows x run.samples x sweeps",
-     ["data.n_rows=100000", "data.n_features=1", "run.samples=1000"]),
-    ("variants-costs", "sellers x variants", ["sellers.count=100000"]),
-    ("joint-methods", "groups.sizes.n_sellers x groups.sizes.n_features",
-     [f"groups=[{{{GROUP}, data={{source='synthetic', {MANY}}}}}]"]),
-    ("joint-methods", "groups.sizes.n_sellers x groups.sizes.n_features",
-     [f"groups=[{{{GROUP}, data={{source='synthetic', {FEW}}}, "
-      "sizes={n_sellers=[2, 1000000], n_features=[1, 1000]}}]"]),
-    ("joint-methods", "groups.instances x",
-     [f"groups=[{{{GROUP}, data={{source='synthetic', {FEW}}}, instances=10000}}]"]),
-    ("joint-spread", "data.n_sellers x data.n_features x sweep.values",
-     ["data.n_sellers=100000", "data.n_features=10000"]),
-    ("joint-spread", "sweep.draws x sweep.values", ["sweep.draws=10000"]),
-    ("joint-wdbc", "data.n_sellers x data.n_features", [ROWS]),
-    ("online-wdbc", "data.n_sellers x data.n_features", [ROWS]),
-    ("online-uniform04", "study.draws x study.sizes", ["study.draws=10000"]),
-    ("online-uniform04", "study.sizes: ", ["study.sizes=[100, 10000000]"]),
-    ("release-circles", "study.sizes: ", ["study.sizes=[10000000]"]),
-    ("release-circles", "releases.rounds x releases.max_net", [f"releases=[{{{NET}}}]"]),
-    ("release-circles", "study.fits x study.draws", ["study.fits=1000", "study.draws=1000"]),
-    ("solver-study", "study.problems x study.sizes", ["study.seeds=1000"]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "keys", "settings"), LARGE)
-def test_a_run_that_memory_does_not_hold_is_refused_before_it(name, keys, settings, monkeypatch):
-    monkeypatch.setattr(limits, "_free_memory", lambda: 2**20)
-    with pytest.raises(ProblemFileError, match=r"GiB at once, and 0\.0 GiB of memory are f") as no:
-        load_problem(PROBLEMS / f"{name}.toml", ["run.jobs=1", *settings])
-    assert keys in str(no.value)
-
-
-def test_the_memory_that_a_file_may_take_is_what_is_free():
-    path = PROBLEMS / "ridge-synthetic.toml"
-    with pytest.raises(ProblemFileError, match=r"ridge-synthetic\.toml: data\.n_rows x .* GiB"):
-        load_problem(path, ["data.n_rows=100000", "data.n_features=1000", "run.jobs=1"])
-    assert load_problem(path, ["data.n_rows=1000"]).data.n_rows == 1_000
 
 
 def test_no_file_has_more_jobs_than_there_are_cores(monkeypatch):
@@ -196,8 +100,8 @@ def test_a_run_without_memory_is_no_defect(capsys):
 def test_settings_are_bounded_as_files_are():
     assert "is not a TOML value" in refusal(STUDY, "study.seeds=" + "[" * 10_000 + "]" * 10_000)
     assert "is not a TOML value" in refusal(STUDY, "study.seeds=" + "9" * 5_000)
-    assert "more than 64 bits" in refusal(STUDY, "study.seeds=" + "9" * 30)
-    assert f"more than {DEEPEST}" in refusal(STUDY, ".".join("a" * 500) + "=1")
+    assert "study.seeds" in refusal(STUDY, "study.seeds=" + "9" * 4_000)
+    assert "lie too deep" in refusal(STUDY, ".".join("a" * 1_500) + "=1")
 
 
 def test_not_all_of_many_mistakes_are_listed():

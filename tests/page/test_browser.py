@@ -20,10 +20,8 @@ from convexmarket.lab import build_report, write_report
 from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff
 from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.lab.report.figures import mark_series
-from convexmarket.lab.report.frontier import frontier_figures
 from convexmarket.lab.report.index import write_index
-from convexmarket.lab.report.model import Figure, Report, Section, Series, Table
+from convexmarket.lab.report.model import Figure, Report, Section, Table
 from convexmarket.lab.result import Result
 from tests.lab.report.builders import table
 
@@ -91,45 +89,20 @@ def draw_two_lines() -> MatplotlibFigure:
     figure = MatplotlibFigure(figsize=(4, 2))
     axes = figure.subplots()
     for position in range(2):
-        (line,) = axes.plot([1, 2, 3], [position, 1, 2])
-        mark_series(line, position)
-        mark_series(axes.axhline(position), position)
+        axes.plot([1, 2, 3], [position, 1, 2])
     return figure
 
 
 @pytest.fixture(scope="module")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with two series, a table of ten rows and a frontier of two points."""
-    curve = pd.DataFrame(
-        {
-            "scenario": "own",
-            "series": "<b>ours</b>",
-            "gamma": [0.01, 0.1],
-            "eta": [12345.0, 5.0],
-            "error": [0.1, 0.2],
-            "payments": [3.0, 1.0],
-        }
-    )
-    sellers = pd.DataFrame(
-        {
-            "scenario": "own",
-            "series": "<b>ours</b>",
-            "gamma": [0.01, 0.01, 0.01, 0.1, 0.1, 0.1],
-            "sensitivity": [1.0, 2.0, 3.0] * 2,
-            "epsilon": [3.0, 2.0, 1.0, 1.0, 0.0, 0.0],
-        }
-    )
+    """A page with a figure and a table of ten rows."""
     payments = [3.0, 1_000_000.0, np.nan, -2.0, 1e-9, 20.0, 0.5, 1234.5, np.inf, 7.0]
     table = Table(
         "offers",
         "Ten offers",
         pd.DataFrame({"seller": [f"s{i}" for i in range(10)], "payment": payments}),
     )
-    series = (Series("one", "#0072b2"), Series("<i>two</i>", "#d55e00"))
-    figures = (
-        Figure("lines", "Two lines.", draw_two_lines, "Two lines.", series),
-        *frontier_figures(curve, sellers, "test error"),
-    )
+    figures = (Figure("lines", "Two lines.", draw_two_lines, "Two lines."),)
     report = Report(
         "Made up", ("A page.",), (Section("All", figures=figures, tables=(table,)),), {}
     )
@@ -192,10 +165,7 @@ def test_shows_what_the_report_holds(
     assert browser.title == "A small market <b>for tests</b>"
     drawn = browser.find_elements(By.CSS_SELECTOR, ".drawing > svg")
     assert len(drawn) == len(list((page.parent / "figures").glob("*.png"))) == 7
-    static = browser.find_elements(By.CSS_SELECTOR, "figure:not(.live) .drawing > svg")
-    charts = browser.find_elements(By.CSS_SELECTOR, ".live .chart > svg")
-    assert (len(static), len(charts)) == (5, 4)
-    for figure in [*static, *charts]:
+    for figure in drawn:
         assert figure.size["width"] > 300
         assert figure.size["height"] > 150
     assert len(browser.find_elements(By.TAG_NAME, "table")) == len(build_report(result).tables)
@@ -323,68 +293,6 @@ def test_a_filter_hides_rows_and_says_how_many(browser: Any, made_up: Path) -> N
     assert column(browser, 0) == []
 
 
-def test_a_legend_shows_and_hides_series(browser: Any, made_up: Path) -> None:
-    open_page(browser, made_up)
-    buttons = browser.find_elements(By.CSS_SELECTOR, ".legend button")
-    assert [button.text for button in buttons] == ["one", "<i>two</i>"]
-
-    def shown() -> list[list[bool]]:
-        drawing = browser.find_element(By.CSS_SELECTOR, "#figure-lines .drawing")
-        return [
-            [mark.is_displayed() for mark in drawing.find_elements(By.CLASS_NAME, f"series-{i}")]
-            for i in range(2)
-        ]
-
-    assert shown() == [[True, True], [True, True]]
-    buttons[1].send_keys(Keys.SPACE)
-    assert buttons[1].get_attribute("aria-pressed") == "false"
-    assert shown() == [[True, True], [False, False]]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert shown() == [[True, True], [True, True]]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-    buttons[1].click()
-    assert shown() == [[True, True], [True, True]]
-
-
-def test_the_frontier_follows_slider_and_points(browser: Any, made_up: Path) -> None:
-    open_page(browser, made_up)
-    figure = browser.find_element(By.ID, "figure-frontier_own")
-    slider = figure.find_element(By.CSS_SELECTOR, "input[type=range]")
-    ring = figure.find_element(By.CSS_SELECTOR, ".ring")
-
-    def state() -> tuple[str, str, str]:
-        drawn = figure.find_element(By.CSS_SELECTOR, ".offers").get_attribute("d")
-        readout = figure.find_element(By.CSS_SELECTOR, ".readout").text
-        return slider.get_attribute("aria-valuetext"), readout, drawn
-
-    gamma, readout, cheap = state()
-    assert gamma == "γ = 0.1"
-    assert readout == ("<b>ours</b>: η = 5, test error 0.2, total payments 1; buys from 1 of 3")
-    left = float(ring.get_attribute("cx"))
-    slider.send_keys(Keys.ARROW_LEFT)
-    gamma, readout, dear = state()
-    assert gamma == "γ = 0.01"
-    assert readout == (
-        "<b>ours</b>: η = 12,345, test error 0.1, total payments 3; buys from 3 of 3"
-    )
-    assert dear != cheap
-    assert float(ring.get_attribute("cx")) > left
-    points = figure.find_elements(By.CSS_SELECTOR, ".point")
-    tip = figure.find_element(By.CSS_SELECTOR, ".tip")
-    assert not tip.is_displayed()
-    browser.execute_script("arguments[0].focus()", points[1])
-    assert tip.text == points[1].get_attribute("aria-label")
-    assert tip.text == "γ = 0.1, <b>ours</b>: η = 5, test error 0.2, total payments 1"
-    points[1].send_keys(Keys.ENTER)
-    assert state()[0] == "γ = 0.1"
-    points[0].click()
-    assert state() == (gamma, readout, dear)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert figure.find_element(By.CSS_SELECTOR, ".drawing").is_displayed()
-    assert not slider.is_displayed()
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-
-
 def test_a_shortened_table_has_no_filter_and_says_where_its_rows_are(
     browser: Any, page: Path, result: Result[ClassificationTradeoff]
 ) -> None:
@@ -402,44 +310,6 @@ def test_a_link_to_a_folded_table_opens_it(browser: Any, page: Path) -> None:
     assert not folded.find_element(By.TAG_NAME, "table").is_displayed()
     browser.find_element(By.CSS_SELECTOR, 'a[href="#table-certificates"]').click()
     assert folded.find_element(By.TAG_NAME, "table").is_displayed()
-
-
-@pytest.mark.parametrize(
-    ("sold", "heights"),
-    [
-        # Linear from 0 to 4; the plot's foot is at 244 and its head at 34.
-        ([[4.0, 2.0, 0.0], [2.0, 0.0, 0.0]],
-         [["34.0", "139.0", "244.0"], ["139.0", "244.0", "244.0"]]),
-        # Logarithmic from 0.01 to 100, and those who sell nothing are left out.
-        ([[100.0, 1.0, 0.0], [1.0, 0.01, 0.0]], [["34.0", "139.0"], ["139.0", "244.0"]]),
-    ],
-)  # fmt: skip
-def test_who_is_bought_from_has_one_scale_for_every_gamma(
-    browser: Any, tmp_path: Path, sold: list[list[float]], heights: list[list[str]]
-) -> None:
-    curve = pd.DataFrame(
-        {"scenario": "own", "series": "a", "gamma": [0.1, 1.0], "eta": 1.0, "error": [0.1, 0.2],
-         "payments": [2.0, 1.0]}
-    )  # fmt: skip
-    sellers = pd.DataFrame(
-        {"scenario": "own", "series": "a", "gamma": np.repeat([0.1, 1.0], 3),
-         "sensitivity": [1.0, 2.0, 3.0] * 2, "epsilon": np.ravel(sold)}
-    )  # fmt: skip
-    figures = frontier_figures(curve, sellers, "error", "payments (francs)", "francs")
-    report = Report("One scale", (), (Section("All", figures=tuple(figures)),), {})
-    open_page(browser, write_report(report, tmp_path / "report"))
-    slider = browser.find_element(By.CSS_SELECTOR, "input[type=range]")
-    seen, scales = [], set()
-    for key in (Keys.HOME, Keys.END):
-        slider.send_keys(key)
-        drawn = browser.find_element(By.CSS_SELECTOR, ".offers").get_attribute("d")
-        # A mark begins at its centre.
-        seen.append(re.findall(r"M[\d.]+ ([\d.]+)m", drawn))
-        chart = browser.find_elements(By.CSS_SELECTOR, ".chart")[1]
-        scales.add(tuple(one.text for one in chart.find_elements(By.TAG_NAME, "text")))
-    assert seen == heights
-    assert len(scales) == 1
-    assert "sensitivity c (francs per unit of ε)" in scales.pop()
 
 
 def test_numbers_stay_on_one_line_in_print(browser: Any, tmp_path: Path) -> None:
@@ -472,7 +342,7 @@ def test_the_interactive_page_fits_and_is_quiet(browser: Any, made_up: Path, wid
     browser.get_log("performance")
     browser.get_log("browser")
     open_page(browser, made_up, width)
-    for element in browser.find_elements(By.CSS_SELECTOR, "th button, .legend button, .point"):
+    for element in browser.find_elements(By.CSS_SELECTOR, "th button"):
         browser.execute_script("arguments[0].dispatchEvent(new Event('click'))", element)
     root = "document.documentElement"
     assert browser.execute_script(f"return {root}.scrollWidth - {root}.clientWidth") <= 0

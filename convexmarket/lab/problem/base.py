@@ -190,10 +190,6 @@ class ProblemModel(TableModel):
     if TYPE_CHECKING:  # every kind has one, the last of its tables
         run: RunTable
 
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        raise NotImplementedError
-
     def purchase(self) -> Purchase:
         """Return the one purchase that the file asks for, where it is one about people.
 

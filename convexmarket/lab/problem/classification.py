@@ -15,7 +15,6 @@ from convexmarket.lab.problem.base import (
     Share,
     TableModel,
 )
-from convexmarket.lab.problem.limits import COPIES, PER_SELLER
 from convexmarket.lab.problem.market import SellersTable, check_reports
 from convexmarket.lab.problem.own import OwnClassification
 
@@ -32,21 +31,7 @@ __all__ = [
 Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
 
 
-class RowsTable(TableModel):
-    """Rows for training (the sellers'), validation and test."""
-
-    @property
-    def n_owned(self) -> int:
-        """How many of the rows are sold."""
-        raise NotImplementedError
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers all rows hold."""
-        raise NotImplementedError
-
-
-class WdbcData(RowsTable):
+class WdbcData(TableModel):
     """The Wisconsin breast-cancer data, scikit-learn's copy; the training rows are the sellers."""
 
     source: Literal["wdbc"]
@@ -65,18 +50,8 @@ class WdbcData(RowsTable):
             )
         return self
 
-    @property
-    def n_owned(self) -> int:
-        """How many of the rows are sold, at most."""
-        return 569
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers all rows hold."""
-        return 569 * 30
-
-
-class SyntheticData(RowsTable):
+class SyntheticData(TableModel):
     """Gaussian rows with a linear separator through the origin (A, section X)."""
 
     source: Literal["synthetic"]
@@ -87,18 +62,8 @@ class SyntheticData(RowsTable):
     data_seed: Seed = 0
     data_norm: Positive = 1.0
 
-    @property
-    def n_owned(self) -> int:
-        """How many of the rows are sold."""
-        return self.n_sellers
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers all rows hold."""
-        return (self.n_sellers + self.n_validation + self.n_test) * self.n_features
-
-
-class InlineData(RowsTable):
+class InlineData(TableModel):
     """Rows written in the file itself; they serve as validation and test rows as well."""
 
     source: Literal["inline"]
@@ -123,16 +88,6 @@ class InlineData(RowsTable):
             )
         return self
 
-    @property
-    def n_owned(self) -> int:
-        """How many of the rows are sold."""
-        return len(self.labels)
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers all rows hold."""
-        return len(self.labels) * len(self.features[0])
-
 
 #: Where the rows come from: ``source`` says.
 ClassificationData: TypeAlias = Annotated[
@@ -155,14 +110,6 @@ class ClassificationMarket(ProblemModel):
     ]
     prior: PriorTable
     sellers: SellersTable = SellersTable()
-
-    def _memory_of(self, n_purchases: int) -> dict[str, float]:
-        """Return what a run holds that buys so often for each gamma of each scenario."""
-        bought = len(self.sellers.scenarios) * n_purchases * self.data.n_owned
-        return {
-            "data.n_sellers x data.n_features": COPIES * self.data.numbers,
-            "data.n_sellers x objective.gamma x mu x sigma": PER_SELLER * bought,
-        }
 
     @field_validator("sellers")
     @classmethod

@@ -206,16 +206,6 @@ class OwnClasses(OwnTable):
     data_norm: Positive = 1.0
     test: FileName | None = None
 
-    @property
-    def n_owned(self) -> int:
-        """How many of the rows are sold: known when the file is read, and bounded there."""
-        return 0
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers all rows hold: as ``n_owned``."""
-        return 0
-
     @model_validator(mode="after")
     def _two_classes(self) -> Self:
         check_classes(self.classes)
@@ -234,8 +224,3 @@ class OwnRegression(OwnTable):
 
     public: PublicTest | None = None
     test: FileName | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows, which are counted and bounded when the file is read, and features."""
-        return 0, self.public_features.n_features_out_

@@ -31,7 +31,6 @@ from convexmarket.data.lists import (
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.base import RunTable
-from convexmarket.lab.problem.limits import COPIES, PER_SELLER, check_memory
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.priors import Prior
 
@@ -158,7 +157,6 @@ def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
     learner = getattr(problem, "learner", None)
     path = problem.file(data.file)
     table = _Table.read(data, path, data.id, data.report, group)
-    table.check_size(data)
     ids = table.ids(data.id)
     reports = None
     if data.report is not None:
@@ -207,7 +205,6 @@ def read_public(problem: ProblemWithTable) -> dict[str, pd.DataFrame]:
     parts = {}
     for part, name in data.public_files.items():
         table = _Table.read(data, problem.file(name))
-        table.check_size(data)
         parts[part] = table.people(data, None, None)
     return parts
 
@@ -251,18 +248,10 @@ class _Table:
                 keys[column] = key
         keys |= {column: f"data.features.{column}" for column in data.features}
         frame = read_columns(path, data.source == "parquet", keys)
+        if frame.empty:
+            raise DataError(f"{path}: there are no rows in it; give one row per seller")
         unit = "row" if data.source == "parquet" else "line"
         return cls(path, f"{path}: {unit}", frame)
-
-    def check_size(self, data: OwnTable) -> None:
-        """Refuse a table without rows, or of more than can be held in memory."""
-        if self.frame.empty:
-            raise DataError(f"{self.path}: there are no rows in it; give one row per seller")
-        n, width = len(self.frame), data.public_features.n_features_out_
-        try:
-            check_memory({"data.file": n * (COPIES * width + PER_SELLER)})
-        except ValueError as error:
-            raise DataError(f"{self.path}: {error}") from None
 
     def ids(self, column: str | None) -> list[str]:
         """Return the sellers' ids; those of their lines where they have none."""

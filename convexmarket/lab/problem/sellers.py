@@ -11,7 +11,6 @@ from convexmarket.data.lists import read_list
 from convexmarket.errors import DataError
 from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.problem.declared import MarketTable, ReportsTable
-from convexmarket.lab.problem.limits import PER_SELLER, check_memory
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 
@@ -36,7 +35,6 @@ def read_lists(problem: ProblemModel, tables: Iterable[MarketTable]) -> Lists:
         If a file cannot be read, or holds a bad row; the message names the lines.
     """
     lists: dict[tuple[ReportsTable, Prior | None], pd.DataFrame] = {}
-    numbers = 0
     for table in tables:
         named = table.sellers
         if named.file is None:
@@ -44,11 +42,6 @@ def read_lists(problem: ProblemModel, tables: Iterable[MarketTable]) -> Lists:
         key = named, table.prior
         if key not in lists:
             lists[key] = _read(problem.file(named.file), named, table.priors[""])
-        numbers += PER_SELLER * len(lists[key])
-    try:
-        check_memory({"sellers.file": numbers})
-    except ValueError as error:
-        raise DataError(str(error)) from None
     return lists
 
 

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from matplotlib import style
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
@@ -27,7 +26,7 @@ from convexmarket.lab.report.words import format_number, share
 
 __all__ = [
     "distributions",
-    "mark_series",
+    "frontier",
     "overall_error",
     "report_style",
     "series_label",
@@ -112,15 +111,6 @@ def series_label(name: object) -> str:
     """
     text = str(name)
     return f"\N{ZERO WIDTH SPACE}{text}" if text.startswith("_") else text
-
-
-def mark_series(artist: Artist, position: int) -> None:
-    """Say that an artist belongs to a series of its figure; several artists may belong to one.
-
-    The artist becomes a group of class ``series-<position>`` in the SVG. A rasterised artist cannot
-    be told apart there.
-    """
-    artist.set_gid(f"series-{position}")
 
 
 def gamma_axis(axes: Axes, gammas: Sequence[float], panels: int = 1) -> None:
@@ -209,6 +199,36 @@ def tradeoff_curve(
     gamma_axis(below, list(curve.gamma))
     above.tick_params(labelbottom=False)
     figure.legend(*above.get_legend_handles_labels(), loc="outside upper left", ncols=3)
+    return figure
+
+
+def frontier(points: pd.DataFrame, error: str, payments: str) -> Figure:
+    """Draw error against payments, one line per series, with gamma at the ends of the first.
+
+    Parameters
+    ----------
+    points : pandas.DataFrame
+        Columns model, gamma, error_mean and payments, of one scenario.
+    error, payments : str
+        What these two are, with their units.
+    """
+    figure = Figure(figsize=(WIDTH, 3.6))
+    axes = figure.subplots()
+    axes.margins(x=0.08, y=0.12)
+    points = points[np.isfinite(points.error_mean) & np.isfinite(points.payments)]
+    for position, (model, line) in enumerate(_by(points, "model")):
+        look = series_style(position)
+        axes.plot(line.payments, line.error_mean, label=series_label(model), clip_on=False, **look)
+        if position == 0:
+            for _, end in line.iloc[sorted({0, len(line) - 1})].iterrows():
+                axes.annotate(
+                    f"γ = {format_number(end.gamma)}", (end.payments, end.error_mean), (4, 6),
+                    textcoords="offset points", fontsize=8, color=look["color"],
+                )  # fmt: skip
+    scales = value_axis(axes, points.error_mean), value_axis(axes, points.payments, "x")
+    axes.set_title(f"{error[:1].upper()}{error[1:]}{scales[0]}")
+    axes.set_xlabel(f"{payments}{scales[1]}")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=3)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Reports as papers: tables in LaTeX by pandas' Styler, and a document with text and figures.
+"""Tables in LaTeX, by pandas' Styler.
 
 The text is for pdfLaTeX with the fonts of its T1 encoding. Greek letters, superscripts and
 relations become mathematics; a sign that no rule covers is written as its code point.
@@ -9,17 +9,13 @@ from __future__ import annotations
 import re
 import textwrap
 import unicodedata
-from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 import pandas as pd
-from markdown_it import MarkdownIt
-from markupsafe import Markup
 
-from convexmarket.lab.report.model import Block, Figure, Listing, Report
-from convexmarket.lab.report.shown import Column, ShownTable
+from convexmarket.lab.report.shown import ShownTable
 
-__all__ = ["escape_latex", "latex_document", "latex_table", "latex_text", "slug"]
+__all__ = ["escape_latex", "latex_table", "slug"]
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -66,11 +62,6 @@ GREEK_CAPITALS = {"GAMMA", "DELTA", "THETA", "LAMDA", "XI", "PI", "SIGMA", "UPSI
 GREEK_CAPITALS |= {"OMEGA"}  # LaTeX has no command for those that look Latin
 RAISED = re.compile(r"<(super|sub)> ([0-9A-F]{4})")
 LONGEST_FLOAT = 20  # rows; a longer table breaks over pages
-WIDEST_HEADER = 10  # characters on one line, unless the cells below are wider
-PORTRAIT = 105  # characters in the first size on a page that does not lie on a side
-SIZES = {"footnotesize": 160, "scriptsize": 180, "tiny": 210}  # characters on the document's line
-TEXT_WIDTH = 40  # characters; a column of longer text is broken into lines
-MOST_TEXT = 0.5  # of the line, for the columns of long text together
 
 
 def escape_latex(text: str) -> str:
@@ -153,177 +144,25 @@ def latex_table(table: ShownTable, title: str) -> str:
     Returns
     -------
     str
-        A ``table`` with a ``tabular``, or a ``longtable`` if it has more than 20 rows; in a size
-        in which it fits on a landscape page, without its last columns if there is none.
+        A ``table`` with a ``tabular``, or a ``longtable`` if it has more than 20 rows.
     """
-    columns = _fitting(table.columns)
     caption = escape_latex(table.caption)
     if table.n_shown < table.n_rows:
         caption += f" The first {table.n_shown:,} of {table.n_rows:,} rows."
-    if len(columns) < len(table.columns):
-        caption += f" The first {len(columns)} of {len(table.columns)} columns."
-    size = next(size for size, fits in SIZES.items() if _width(columns) <= fits)
-    cells = {n: [_cell(cell, one) for cell in one.cells] for n, one in enumerate(columns)}
+    cells = {
+        number: [cell.replace("-", "−", 1) if one.kind == "number" else cell for cell in one.cells]
+        for number, one in enumerate(table.columns)
+    }
+    headers: dict[object, str] = {0: "", **{n: o.header for n, o in enumerate(table.columns)}}
     style = pd.DataFrame(cells or {0: []}, dtype=object).style.hide(axis="index")
-    headers: dict[object, str] = {0: "", **{n: _header(one) for n, one in enumerate(columns)}}
-    style.format_index(headers.__getitem__, axis="columns")
+    style.format(lambda cell: escape_latex(str(cell))).format_index(
+        lambda n: escape_latex(headers[n]), axis="columns"
+    )
     long = table.n_shown > LONGEST_FLOAT
     text = style.to_latex(
         caption=caption, label=f"tab:{slug(title)}-{table.name}", hrules=True,
-        column_format=_types(columns, SIZES[size]), environment="longtable" if long else None,
+        column_format="".join("r" if one.kind == "number" else "l" for one in table.columns) or "l",
+        environment="longtable" if long else None,
         position=None if long else "htbp", position_float=None if long else "centering",
     )  # fmt: skip
-    if long:
-        text = f"{{\\{size}\n{text}}}\n"
-    else:  # a float begins in the normal size
-        text = text.replace("\\begin{tabular}", f"\\{size}\n\\begin{{tabular}}", 1)
-    return f"% needs \\usepackage{{array,booktabs,longtable}}\n{text}"
-
-
-def _width(columns: Sequence[Column]) -> int:
-    """Return about how many characters a row takes, a space between columns as two."""
-    widest = (max(map(len, [*one.cells, *_header_lines(one)]), default=0) for one in columns)
-    return sum(2 + min(TEXT_WIDTH, width) for width in widest)
-
-
-def _is_long(column: Column) -> bool:
-    return max(map(len, column.cells), default=0) > TEXT_WIDTH
-
-
-def _fitting(columns: Sequence[Column]) -> Sequence[Column]:
-    """Return the first columns that fit on a line in the smallest size, and at least one."""
-    widest = max(SIZES.values())
-    fitting = [n for n in range(1, len(columns) + 1) if _width(columns[:n]) <= widest]
-    return columns[: max(fitting, default=0)]
-
-
-def _types(columns: Sequence[Column], line: int) -> str:
-    """Return the columns' types; those of long text share what the others leave of the line."""
-    left = 1 - _width([column for column in columns if not _is_long(column)]) / line
-    share = min(left, MOST_TEXT) / max(sum(map(_is_long, columns)), 1)
-    text = rf">{{\raggedright\arraybackslash}}p{{{share:.2f}\linewidth}}"
-    short = {"number": "r", "word": "l", "text": "l"}
-    return "".join(text if _is_long(one) else short[one.kind] for one in columns) or "l"
-
-
-def _header_lines(column: Column) -> list[str]:
-    """Break a header into lines as narrow as its column."""
-    width = max([WIDEST_HEADER, *map(len, column.cells)])
-    return textwrap.wrap(column.header, width, break_long_words=False)
-
-
-def _header(column: Column) -> str:
-    lines = [escape_latex(line) for line in _header_lines(column)]
-    if len(lines) < 2:
-        return "".join(lines)
-    stacked = r"\\".join(lines)
-    return f"\\shortstack[{'r' if column.kind == 'number' else 'l'}]{{{stacked}}}"
-
-
-def _cell(cell: str, column: Column) -> str:
-    return escape_latex(cell.replace("-", "−", 1) if column.kind == "number" else cell)
-
-
-def latex_document(report: Report, shown: Mapping[str, ShownTable]) -> str:
-    """Write a document with the text, figures and tables of a report; wide tables lie on a side.
-
-    Parameters
-    ----------
-    report : Report
-    shown : mapping of str to ShownTable
-        The tables, each of which is also in ``tables/<name>.tex``.
-    """
-    folded = {table.name for table in report.appendix}
-
-    def written(block: Block) -> str:
-        if isinstance(block, Markup):
-            return latex_text(block)
-        if isinstance(block, Figure):
-            return FIGURE.format(name=block.name, caption=escape_latex(block.caption))
-        if isinstance(block, Listing):
-            lines = (f"\\mbox{{}}{escape_latex(line)}\\par" for line in block.text.splitlines())
-            letters = "\n".join([f"\\textbf{{{escape_latex(block.caption)}}}\\par", *lines])
-            return f"{{\\footnotesize\\ttfamily\\raggedright\n{letters}\n}}\n"
-        return "" if block.name in folded else inserted(block.name)
-
-    def inserted(name: str) -> str:
-        text = f"\\input{{tables/{name}}}\n"
-        wide = _width(_fitting(shown[name].columns)) > PORTRAIT
-        return f"\\begin{{landscape}}\n{text}\\end{{landscape}}\n" if wide else text
-
-    parts = [f"\\section*{{{escape_latex(report.title)}}}"]
-    if report.warning:
-        parts.append(f"\\textbf{{{escape_latex(report.warning)}}}\n")
-    parts += map(written, report.lead)
-    facts = [f"\\item {escape_latex(f'{one.label}: {one.value}')}" for one in report.facts]
-    if facts:
-        parts += ["\\begin{itemize}", *facts, "\\end{itemize}"]
-    for section in report.sections:
-        parts.append(f"\\subsection*{{{escape_latex(section.heading)}}}")
-        parts += map(written, section.blocks)
-    if folded:
-        parts += ["\\clearpage", "\\subsection*{Appendix}"]
-        parts += [inserted(table.name) for table in report.appendix]
-    return DOCUMENT.replace("CONTENT", "\n".join(parts))
-
-
-def latex_text(markdown: str) -> str:
-    r"""Write Markdown as LaTeX; links keep their words only.
-
-    Examples
-    --------
-    >>> print(latex_text("**γ** is 5%, see [this](#there)").strip())
-    \textbf{$\gamma$} is 5\%, see this
-    """
-    parts = []
-    for token in MarkdownIt("commonmark", {"html": False}).parse(markdown):
-        parts.append(MARKS.get(token.type, ""))
-        for child in token.children or ():
-            text = escape_latex(child.content)
-            before, after = (" " * child.content[at:][:1].isspace() for at in (0, -1))
-            code = child.type == "code_inline"
-            parts.append(f"\\texttt{{{text}}}" if code else f"{before}{text}{after}")
-            parts.append(MARKS.get(child.type, ""))
-        if not token.children and token.content:
-            parts.append(f"{escape_latex(token.content)}\n\n")
-    return "".join(parts)
-
-
-#: What a token of markdown-it becomes.
-MARKS = {
-    "paragraph_close": "\n\n",
-    "bullet_list_open": "\\begin{itemize}\n",
-    "bullet_list_close": "\\end{itemize}\n",
-    "ordered_list_open": "\\begin{enumerate}\n",
-    "ordered_list_close": "\\end{enumerate}\n",
-    "list_item_open": "\\item ",
-    "blockquote_open": "\\begin{quote}\n",
-    "blockquote_close": "\\end{quote}\n",
-    "heading_open": "\\subsubsection*{",
-    "heading_close": "}\n",
-    "strong_open": "\\textbf{",
-    "strong_close": "}",
-    "em_open": "\\emph{",
-    "em_close": "}",
-    "softbreak": "\n",
-    "hardbreak": "\\newline{}",
-}
-FIGURE = r"""\begin{{figure}}[htbp]
-\centering
-\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{{figures/{name}}}
-\caption{{{caption}}}
-\end{{figure}}
-"""
-DOCUMENT = r"""\documentclass{article}
-\usepackage[utf8]{inputenc}
-\usepackage[T1]{fontenc}
-\usepackage{lmodern}
-\usepackage[a4paper,margin=12mm]{geometry}
-\usepackage{array,booktabs,graphicx,longtable,lscape}
-\setlength{\tabcolsep}{4pt}
-\setlength{\belowcaptionskip}{4pt}
-\extrafloats{200}
-\begin{document}
-CONTENT
-\end{document}
-"""
+    return f"% needs \\usepackage{{booktabs,longtable}}\n{text}"

@@ -37,11 +37,9 @@ from convexmarket.lab.report.figures import (
     MANY_POINTS,
     WIDE,
     WIDTH,
-    mark_series,
     series_label,
     series_style,
 )
-from convexmarket.lab.report.model import Series
 from convexmarket.lab.report.words import format_number
 
 __all__ = ["Curve", "Dots", "Profile", "Scatter", "Tiles", "even_ticks", "show_covered"]
@@ -166,12 +164,6 @@ class _Mark:
     def _names(self) -> list[str]:
         return list(self.names) or [name for name, _ in _by(self.frame, self.hue)]
 
-    @property
-    def series(self) -> tuple[Series, ...]:
-        """What the reader of the page can hide and show."""
-        looks = (series_style(place)["color"] for place in range(len(self._names)))
-        return tuple(Series(name, colour) for name, colour in zip(self._names, looks, strict=True))
-
     def _draw(self, axes: Axes, rows: pd.DataFrame, label: str, position: int, n: int) -> None:
         raise NotImplementedError
 
@@ -239,22 +231,17 @@ class Curve(_Mark):
         if len(known) > _MARKERS:
             step = len(known) // _FEW
             every = (position * step // n, step)
-        bars = axes.errorbar(
+        axes.errorbar(
             x, y, yerr=errors, label=label, capsize=2.5, elinewidth=1.0, markevery=every, **look
         )
-        artists = list(bars.get_children())
         if self.dotted is not None:
-            artists += axes.plot(
-                rows[self.x], rows[self.dotted], color=look["color"], lw=1.4, ls=":"
-            )
+            axes.plot(rows[self.x], rows[self.dotted], color=look["color"], lw=1.4, ls=":")
         if self.hollow is not None:
             some = (known[self.hollow] > 0).to_numpy()
-            artists += axes.plot(
+            axes.plot(
                 x[some], y[some], ls="none", marker=look["marker"], zorder=4,
                 markerfacecolor="white", markeredgecolor=look["color"],
             )  # fmt: skip
-        for artist in artists:
-            mark_series(artist, position)
 
     def _values(self, rows: pd.DataFrame, which: str) -> pd.Series:
         found = super()._values(rows, which)
@@ -414,11 +401,10 @@ class Profile(_Mark):
         look, shares = series_style(position), rows[self.y].to_list()
         reached = [len(rows) - 1]
         look |= {"linestyle": "-", "lw": 1.3 + 2.4 * (n - 1 - position) / max(n - 1, 1)}
-        artists = axes.step(
+        axes.step(
             [*rows[self.x], self._last], [*shares, shares[-1]], where="post", label=label,
             markevery=reached, markerfacecolor="white", solid_capstyle="butt", **look,
         )  # fmt: skip
-        mark_series(artists[0], position)
 
     def _level(self, axes: Axes, level: float, label: str) -> None:
         axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
@@ -460,7 +446,6 @@ class Tiles:
     kinds: Sequence[str]
     words: str
     x_label: str = ""
-    series: tuple[Series, ...] = ()
 
     def __call__(self) -> Figure:
         """Draw it."""

@@ -24,18 +24,15 @@ __all__ = [
     "Block",
     "Fact",
     "Figure",
-    "Frontier",
     "Listing",
     "Report",
     "Section",
-    "Series",
     "Table",
     "in_markdown",
 ]
 
 FILE_STEM = re.compile(r"[a-z0-9][a-z0-9_-]*")
 ATTACHMENT = re.compile(r"runs\.jsonl")
-COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -93,58 +90,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Series:
-    """One series of a figure, which the reader of the page can hide and show.
-
-    The drawing says what belongs to it with :func:`convexmarket.lab.report.figures.mark_series`.
-
-    Parameters
-    ----------
-    label : str
-    colour : str
-        A colour of CSS, as ``"#0072b2"``.
-
-    Raises
-    ------
-    ParameterError
-        If the colour is not six hexadecimal digits behind a ``#``.
-    """
-
-    label: str
-    colour: str
-
-    def __post_init__(self) -> None:
-        if not COLOUR.fullmatch(self.colour):
-            raise ParameterError(
-                f"the colour of the series {self.label!r} must be written as '#0072b2', got "
-                f"{self.colour!r}"
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class Frontier:
-    """A trade-off over gamma, and who is bought from at each: what a reader explores on the page.
-
-    Parameters
-    ----------
-    points : pandas.DataFrame
-        Columns series, gamma, eta, error and payments: one row for each series and gamma.
-    sellers : pandas.DataFrame
-        Columns series, gamma, sensitivity and epsilon: one row for each offer.
-    error, payments : str
-        What these two are, with their units.
-    money : str
-        The unit of payments.
-    """
-
-    points: pd.DataFrame
-    sellers: pd.DataFrame
-    error: str = "test error"
-    payments: str = "total payments (money)"
-    money: str = "money"
-
-
-@dataclass(frozen=True)
 class Figure:
     """A figure: inline on the page, and in ``figures/<name>`` as ``.svg``, ``.png`` and ``.pdf``.
 
@@ -158,18 +103,12 @@ class Figure:
         :func:`convexmarket.lab.report.figures.report_style`.
     alt : str
         What the figure shows, for readers who do not see it.
-    series : tuple of Series
-        What the reader of the page can hide and show; by default nothing.
-    frontier : Frontier, optional
-        What the page lets its reader explore in the drawing's place.
     """
 
     name: str
     caption: str
     draw: Callable[[], MatplotlibFigure]
     alt: str
-    series: tuple[Series, ...] = ()
-    frontier: Frontier | None = None
 
     def __post_init__(self) -> None:
         _check_name("figure", self.name)

@@ -32,12 +32,10 @@ from convexmarket.arguments import check_choice
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.lab.report.citations import PAPERS_HEADING
-from convexmarket.lab.report.frontier import frontier_json
-from convexmarket.lab.report.latex import latex_document, latex_table
+from convexmarket.lab.report.latex import latex_table
 from convexmarket.lab.report.model import ATTACHMENT, Figure, Report
 from convexmarket.lab.report.results import RESULTS, is_ours, plain, write_results
 from convexmarket.lab.report.saving import (
-    in_schemes,
     inline_svg,
     one_note_about_glyphs,
     save_figure,
@@ -52,14 +50,13 @@ __all__ = ["Format", "check_replaceable", "markdown_page", "plain", "write_folde
 PAGE = "index.html"
 MARKDOWN = "report.md"
 MODEL = "model.json"
-LATEX = "report.tex"
 WRITTEN = re.compile(
-    "|".join(map(re.escape, (PAGE, MARKDOWN, LATEX, RESULTS, MODEL)))
+    "|".join(map(re.escape, (PAGE, MARKDOWN, RESULTS, MODEL)))
     + rf"|{ATTACHMENT.pattern}"
     + r"|tables(/[a-z0-9_-]+\.(csv|parquet|tex))?|figures(/[a-z0-9_-]+\.(svg|png|pdf))?"
 )
 OWNER_ONLY = 0o600
-#: What is written on demand: tables as CSV, all of it as LaTeX, figures as SVG and PDF.
+#: What is written on demand: tables as CSV and LaTeX, figures as SVG and PDF.
 Format: TypeAlias = Literal["csv", "tex", "svg", "pdf"]
 #: From so many figures on, drawing side by side is worth the start of other processes.
 MANY_FIGURES = 8
@@ -81,8 +78,7 @@ def write_folder(report: Report, out_dir: str | Path, formats: Collection[Format
     out_dir : path
         The folder; an earlier report there is replaced, all at once.
     formats : collection of {"csv", "tex", "svg", "pdf"}
-        What to write besides: tables as CSV, tables and a document of them in LaTeX, figures as
-        SVG and PDF.
+        What to write besides: tables as CSV and LaTeX, figures as SVG and PDF.
 
     Returns
     -------
@@ -171,7 +167,6 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
         for name, view in shown.items():
             text = latex_table(view, report.title)
             (folder / "tables" / f"{name}.tex").write_text(text, encoding="utf-8")
-        (folder / LATEX).write_text(latex_document(report, shown), encoding="utf-8")
     context = {
         "report": report,
         "formats": formats,
@@ -179,12 +174,6 @@ def _write_contents(report: Report, folder: Path, formats: Collection[Format]) -
         "shown": shown,
         "anchors": _anchors(report),
         "script": page_script(),
-        "in_schemes": in_schemes,
-        "frontiers": {
-            figure.name: frontier_json(figure.frontier)
-            for figure in report.figures
-            if figure.frontier is not None
-        },
     }
     page = html_environment().get_template(f"{PAGE}.j2").render(context)
     (folder / PAGE).write_text(page, encoding="utf-8")
@@ -221,7 +210,7 @@ def _drawn(
 
 def _close(report: Report, fresh: Path, target: Path) -> None:
     """Let the owner alone read what sellers reported, and nobody what was closed to them before."""
-    public = {LATEX, *report.attachments}
+    public = {*report.attachments}
     for table in report.tables:
         if table.name not in report.private_tables:
             public |= {f"tables/{table.name}.csv", f"tables/{table.name}.tex"}

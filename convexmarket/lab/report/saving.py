@@ -23,7 +23,7 @@ from convexmarket.lab.report.figures import INK, MUTED, RULE, SERIES, report_sty
 from convexmarket.lab.report.marks import even_ticks, show_covered
 from convexmarket.lab.report.words import printable
 
-__all__ = ["compact_svg", "in_schemes", "inline_svg", "one_note_about_glyphs", "save_figure"]
+__all__ = ["compact_svg", "inline_svg", "one_note_about_glyphs", "save_figure"]
 
 COLOURS = 48  # of a PNG: a few series in many shades of their edges
 NO_DATES = {"CreationDate": None, "Creator": None, "Producer": None}
@@ -90,7 +90,7 @@ def one_note_about_glyphs() -> Iterator[None]:
 
 
 def compact_svg(svg: str) -> str:
-    """Shorten what Matplotlib wrote, and turn the marks of series into classes.
+    """Shorten what Matplotlib wrote.
 
     Numbers keep one digit after the point (1/720 inch), except where they scale others.
     """
@@ -119,7 +119,7 @@ def _in_tags(svg: str, change: Callable[[str], str]) -> str:
 
 
 def _shorter_tag(tag: str, used: Container[str]) -> str:
-    tag = re.sub(r' id="(series-\d+)"', r' class="\1"', re.sub(r"\s+", " ", tag))
+    tag = re.sub(r"\s+", " ", tag)
     tag = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in used else "", tag)
     tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag).replace(";stroke-linejoin:miter", "")
     tag = LONG_NUMBER.sub(lambda found: _rounded(found[0]), tag)
@@ -148,7 +148,7 @@ def inline_svg(svg: str, number: int) -> Markup:
         name: f"f{number}i{place}"
         for place, name in enumerate(dict.fromkeys(_IDS.findall(drawing)))
     }
-    drawing = _in_tags(drawing, lambda tag: in_schemes(_renamed(tag, ids)))
+    drawing = _in_tags(drawing, lambda tag: _in_schemes(_renamed(tag, ids)))
     looks = [look for look, times in Counter(_LOOKS.findall(drawing)).items() if times > 1]
     names = {look: f"f{number}c{place}" for place, look in enumerate(looks)}
     drawing = _in_tags(drawing, lambda tag: _styled(tag, names))
@@ -162,7 +162,7 @@ def inline_svg(svg: str, number: int) -> Markup:
     return Markup(drawing.replace("<svg", '<svg aria-hidden="true" focusable="false"', 1))
 
 
-def in_schemes(tag: str) -> str:
+def _in_schemes(tag: str) -> str:
     """Replace the colours of figures by the page's, of which it has light and dark ones."""
     return _HEX.sub(lambda found: f"var({PAGE_COLOURS[found[0].lower()]})", tag)
 
@@ -173,11 +173,9 @@ def _renamed(tag: str, ids: Mapping[str, str]) -> str:
 
 
 def _styled(tag: str, names: Mapping[str, str]) -> str:
-    """Say by a class what many tags look like; a series' class stays beside it."""
+    """Say by a class what many tags look like."""
     look = _LOOKS.search(tag)
     if look is None or look[1] not in names:
         return tag
     bare = _LOOKS.sub("", tag)
-    if ' class="' in bare:
-        return bare.replace(' class="', f' class="{names[look[1]]} ', 1)
     return re.sub(r"^<\w+", rf'\g<0> class="{names[look[1]]}"', bare)

@@ -1,18 +1,19 @@
-"""Two contenders at a time: how much faster one is where both solve, and who solves alone."""
+"""Two contenders: how much faster one is where both solve."""
 
 from __future__ import annotations
 
 import warnings
-from itertools import combinations
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import DegenerateDataWarning, bootstrap
 
-from convexmarket.lab.study.metrics import CONTENDER, contender_key, seconds, sized_groups, wide
+from convexmarket.lab.study.metrics import CONTENDER, seconds, wide
 
-__all__ = ["FEWEST_PAIRS", "bootstrap_interval", "pairs"]
+__all__ = ["FEWEST_PAIRS", "bootstrap_interval", "time_ratio"]
 
 #: Of fewer pairs, even if all agree, one in twenty such samples or more does so by chance
 #: (``2 * 0.5**5 > 0.05``); there is no interval then.
@@ -55,54 +56,28 @@ def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def pairs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Compare every two contenders of a group on the instances that both were given.
+def time_ratio(
+    runs: pd.DataFrame, one: Mapping[Any, Any], other: Mapping[Any, Any]
+) -> dict[str, float]:
+    """Compare the times of two contenders on the instances that both solve.
 
     Parameters
     ----------
     runs : DataFrame
+        Of one class and setting.
+    one, other : mapping
+        With solver and formulation.
 
     Returns
     -------
-    DataFrame
-        One row per group and pair: solver and formulation; other_solver and other_formulation;
-        instances (given to both), pairs (solved by both), ratio (geometric mean of the time of the
-        first over that of the other, on these pairs), low and high (its 95% interval by bootstrap
-        over the pairs), alone and other_alone (share of the instances that only one solves).
+    dict
+        ratio (geometric mean of the time of the first over that of the other), low and high (its
+        95% interval by bootstrap over the instances); NaN for fewer than ``FEWEST_PAIRS``.
     """
-    table = []
-    for place, rows in sized_groups(runs):
-        times = wide(rows, seconds(rows))
-        for (one, first), (other, second) in combinations(times.items(), 2):
-            found = _compared(first.to_numpy(), second.to_numpy())
-            if found:
-                others = {f"other_{name}": of for name, of in contender_key(other).items()}
-                table.append({**place, **contender_key(one), **others, **found})
-    return pd.DataFrame(table, columns=_COLUMNS)
-
-
-def _compared(one: NDArray[np.float64], other: NDArray[np.float64]) -> dict[str, float]:
-    """Compare the times of two contenders, instance by instance; nothing if they share none."""
-    both = ~(np.isnan(one) | np.isnan(other))
-    if not both.any():
-        return {}
-    first, second = np.isfinite(one[both]), np.isfinite(other[both])
-    solved = first & second
-    logs = np.log(one[both][solved]) - np.log(other[both][solved])
+    times = wide(runs, seconds(runs))
+    logs = np.log(times[tuple(one[name] for name in CONTENDER)])
+    logs = (logs - np.log(times[tuple(other[name] for name in CONTENDER)])).to_numpy()
+    logs = logs[np.isfinite(logs)]
+    ratio = np.exp(logs.mean()) if logs.size else np.nan
     low, high = np.exp(bootstrap_interval(logs))
-    return {
-        "instances": int(both.sum()),
-        "pairs": logs.size,
-        "ratio": float(np.exp(logs.mean())) if logs.size else np.nan,
-        "low": float(low),
-        "high": float(high),
-        "alone": float((first & ~second).mean()),
-        "other_alone": float((second & ~first).mean()),
-    }
-
-
-_COLUMNS = [
-    *("problem_class", "setting", "size", *CONTENDER),
-    *(f"other_{name}" for name in CONTENDER),
-    *("instances", "pairs", "ratio", "low", "high", "alone", "other_alone"),
-]
+    return {"ratio": float(ratio), "low": float(low), "high": float(high)}

@@ -6,15 +6,12 @@ import pandas as pd
 
 from convexmarket.errors import ParameterError
 from convexmarket.lab.study.metrics import counted, means, rates
-from convexmarket.lab.study.pairs import pairs
 from convexmarket.lab.study.profiles import profiles
-from convexmarket.lab.study.scaling import scaling
 
 __all__ = ["SUMMARIES", "summarise"]
 
-#: What the runs say, in a table of each name: outcomes, costs, performance profiles, growth with
-#: size, and contenders two by two.
-SUMMARIES = {part.__name__: part for part in (rates, means, profiles, scaling, pairs)}
+#: What the runs say, in a table of each name: outcomes, costs, performance profiles.
+SUMMARIES = {part.__name__: part for part in (rates, means, profiles)}
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:

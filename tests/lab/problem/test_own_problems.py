@@ -116,10 +116,3 @@ def test_what_is_still_to_be_declared_is_said_at_once():
     assert said[1].startswith("my.toml: data.features.age is '?'")
     assert said[1].endswith('give the range of a number, [low, high], or categories, ["no", "yes"]')
     assert said[2].startswith("my.toml: prior.low is '?'")
-
-
-def test_so_many_categories_that_their_moments_do_not_fit_are_refused():
-    """A ridge regression holds a matrix of features by features."""
-    words = json.dumps([f"w{number}" for number in range(90_000)])
-    said = refusal(f"data.features.smoker={words}", text=REGRESSION)
-    assert "data.n_features x data.n_features: a run would hold about" in said

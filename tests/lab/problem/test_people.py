@@ -257,11 +257,7 @@ def test_what_cannot_be_read(tmp_path):
         read(tmp_path, settings=settings)
 
 
-def test_a_table_too_large_for_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("convexmarket.lab.problem.limits._free_memory", lambda: 40_000)
-    problem = load_problem(written(tmp_path))
-    with pytest.raises(DataError, match=r"data\.file: a run would hold about"):
-        read_people(problem)
+def test_a_table_of_too_many_cells_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "MOST_CELLS", 100)
     patients(120).to_parquet(tmp_path / "patients.parquet")
     with pytest.raises(DataError, match="at most 100 cells"):

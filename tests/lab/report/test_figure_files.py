@@ -1,8 +1,7 @@
-"""Figures as files, and the frontier: small, the same every time, and nothing lost."""
+"""Figures as files, and two of a trade-off: small, the same every time, and nothing lost."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,10 +12,7 @@ import pytest
 from matplotlib.figure import Figure as MatplotlibFigure
 from PIL import Image
 
-from convexmarket.errors import ParameterError
-from convexmarket.lab.report.figures import mark_series, series_style, who_is_bought_from
-from convexmarket.lab.report.frontier import MOST_OFFERS, frontier_figures, frontier_json
-from convexmarket.lab.report.model import Frontier, Series
+from convexmarket.lab.report.figures import frontier, series_style, who_is_bought_from
 from convexmarket.lab.report.saving import compact_svg, inline_svg, save_figure
 from tests.lab.report.builders import ALL
 
@@ -27,9 +23,8 @@ def draw() -> MatplotlibFigure:
     figure = MatplotlibFigure(figsize=(4, 2))
     axes = figure.subplots()
     for position in range(2):
-        (line,) = axes.plot([1, 2, 3], [position, 1, 1 / 3], marker="o")
-        mark_series(line, position)
-        mark_series(axes.fill_between([1, 2], [0, 0], [1, 1]), position)
+        axes.plot([1, 2, 3], [position, 1, 1 / 3], marker="o")
+        axes.fill_between([1, 2], [0, 0], [1, 1])
     axes.set_title(TITLE)
     return figure
 
@@ -66,12 +61,10 @@ def test_the_png_keeps_the_colours_of_its_lines(tmp_path: Path) -> None:
         assert np.abs(shown - wanted).max(axis=1).min() <= 4
 
 
-def test_the_svg_keeps_text_series_and_what_is_referred_to(tmp_path: Path) -> None:
+def test_the_svg_keeps_text_and_what_is_referred_to(tmp_path: Path) -> None:
     root = ElementTree.fromstring(save_figure(draw, tmp_path / "lines"))
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert TITLE in texts
-    marked = [element.get("class") for element in root.iter() if element.get("class")]
-    assert sorted(marked) == ["series-0", "series-0", "series-1", "series-1"]
     ids = {element.get("id") for element in root.iter()}
     referred = {
         reference
@@ -114,70 +107,21 @@ def test_an_inline_drawing_has_ids_of_its_own_and_its_text_unchanged(tmp_path: P
     assert root.get("width") is None
 
 
-def make_frontier(n_sellers: int) -> Frontier:
+def test_the_frontier_by_hand() -> None:
     points = pd.DataFrame(
         {
-            "series": ["a", "a", "b", "b"],
+            "model": ["a", "a", "b", "b"],
             "gamma": [0.1, 0.01, 0.1, 0.01],
-            "eta": [1.0, 2.0, np.nan, 4.0],
-            "error": [0.1234567, 0.5, 0.3, np.nan],
-            "payments": [1.0, 12345.678, 0.0, 1.0],
+            "error_mean": [0.1, 0.5, 0.3, np.nan],
+            "payments": [1.0, 12345.0, 0.0, 1.0],
         }
     )
-    sellers = pd.DataFrame(
-        {
-            "series": "a",
-            "gamma": 0.1,
-            "sensitivity": np.arange(n_sellers, 0, -1.0),
-            "epsilon": np.where(np.arange(n_sellers) == 0, 0.0, 1 / 3),
-        }
-    )
-    return Frontier(points, sellers)
-
-
-def test_the_frontier_for_the_page_by_hand() -> None:
-    data = json.loads(frontier_json(make_frontier(3)))
-    assert data == {
-        "error": "test error",
-        "payments": "total payments (money)",
-        "money": "money",
-        "gammas": [0.01, 0.1],
-        "costs": [[1, 2, 3]],
-        "series": [
-            {
-                "label": "a",
-                "colour": "var(--s0)",
-                "points": [[2, 0.5, 12345.7], [1, 0.123457, 1]],
-                "offers": [
-                    None,
-                    {"bought": 2, "of": 3, "costs": 0, "epsilon": [0.3333, 0.3333, 0]},
-                ],
-            },
-            {
-                "label": "b",
-                "colour": "var(--s1)",
-                "points": [None, [None, 0.3, 0]],
-                "offers": [None, None],
-            },
-        ],
-    }
-
-
-def test_many_sellers_are_thinned_and_the_caption_says_so() -> None:
-    frontier = make_frontier(1001)
-    (offer,) = filter(None, json.loads(frontier_json(frontier))["series"][0]["offers"])
-    (costs,) = json.loads(frontier_json(frontier))["costs"]
-    assert (offer["bought"], offer["of"]) == (1000, 1001)
-    assert (len(costs), len(offer["epsilon"])) == (MOST_OFFERS, MOST_OFFERS)
-    assert (costs[0], costs[-1]) == (1, 1001)
-    assert set(np.diff(costs)) == {2, 3}
-    points, sellers = (
-        frame.assign(scenario="own") for frame in (frontier.points, frontier.sellers)
-    )
-    (figure,) = frontier_figures(points, sellers, "test error")
-    assert "Of 1,001 sellers, 400 are drawn" in figure.caption
-    (figure,) = frontier_figures(points, sellers[:400], "test error")
-    assert "are drawn" not in figure.caption
+    (axes,) = frontier(points, "test error (share)", "payments (money)").axes
+    assert axes.get_title() == "Test error (share)"
+    assert axes.get_xlabel() == "payments (money)"
+    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+    assert lines == {"a": [[12345.0, 0.5], [1.0, 0.1]], "b": [[0.0, 0.3]]}
+    assert [text.get_text() for text in axes.texts] == ["γ = 0.01", "γ = 0.1"]
 
 
 @pytest.mark.parametrize(
@@ -204,10 +148,3 @@ def test_who_is_bought_from_by_hand(
     assert axes.get_yscale() == scale
     assert ("log scale" in axes.get_ylabel()) == (scale == "log")
     assert [list(one.get_offsets()[:, 1]) for one in axes.collections] == drawn
-
-
-def test_a_colour_is_six_digits() -> None:
-    with pytest.raises(
-        ParameterError, match=r"the colour of the series 'a' must .*, got 'red;x:y'"
-    ):
-        Series("a", "red;x:y")

@@ -46,7 +46,7 @@ def test_what_sellers_reported_is_for_the_owner_of_the_report(tmp_path):
     write_report(report(SELLERS, CURVE), tmp_path / "new", ALL)
     found = modes(tmp_path / "new")
     public = {name for name, mode in found.items() if mode == AS_USUAL}
-    assert public == {"report.tex", "tables/curve.csv", "tables/curve.tex"}
+    assert public == {"tables/curve.csv", "tables/curve.tex"}
     assert {mode for name, mode in found.items() if name not in public} == {0o600}
     for name in ("report.md", "index.html"):
         said = (tmp_path / "new" / name).read_text()

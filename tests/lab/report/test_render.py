@@ -128,7 +128,6 @@ def test_the_folder_holds_every_format(folder: Path) -> None:
     assert written == {
         "index.html",
         "report.md",
-        "report.tex",
         "results.json",
         "tables/offers.csv",
         "tables/offers.tex",
@@ -306,7 +305,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path, foreign: 
 @pytest.mark.parametrize(
     "mine",
     [
-        ("report.tex", "figures/photo.png", "tables/measured.csv"),
+        ("results.json", "figures/photo.png", "tables/measured.csv"),
         ("index.html",),
         ("index.html", "report.md", "results.json"),
     ],

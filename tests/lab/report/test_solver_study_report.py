@@ -19,6 +19,7 @@ from convexmarket.lab.kinds.solver_study.standing import breaks, choice, worst_c
 from convexmarket.lab.report.model import Figure, Report
 from convexmarket.lab.report.words import format_number
 from convexmarket.lab.result import Result
+from convexmarket.lab.study.pairs import time_ratio
 from convexmarket.lab.study.plan import UNKNOWN
 from tests.lab.report.builders import (
     altered,
@@ -51,14 +52,13 @@ def text(report: Report) -> str:
 
 def slower_than_the_first(result: Result[SolverStudyProblem], other: str) -> list[str]:
     """Return how much longer than CLARABEL's projection a contender takes, with its interval."""
-    rows = result.tables["pairs"][
-        result.tables["pairs"]["size"].isna()
-        & (result.tables["pairs"].problem_class == "allocation")
-    ]
-    names = rows.solver + ", " + rows.formulation
-    others = rows.other_solver + ", " + rows.other_formulation
-    (row,) = rows[(names == "CLARABEL, projection") & (others == other)].to_dict("records")
-    return [format_number(1 / row[name]) for name in ("ratio", "high", "low")]
+    runs = result.tables["runs"]
+    runs = runs[(runs.problem_class == "allocation") & (runs.outcome != "unsupported")]
+    one, two = (
+        dict(zip(("solver", "formulation"), name.split(", "), strict=True))
+        for name in (other, "CLARABEL, projection")
+    )
+    return [format_number(value) for value in time_ratio(runs, one, two).values()]
 
 
 def test_every_run_stands_in_the_tables_of_its_outcome(result, report: Report) -> None:
@@ -71,7 +71,6 @@ def test_every_run_stands_in_the_tables_of_its_outcome(result, report: Report) -
     assert len(frames["failures"]) == outcomes.isin(unanswered).sum()
     assert set(frames["unsupported"].contender) == {"OSQP, primal", "OSQP, dual"}
     assert frames["unsupported"].combinations.sum() == (outcomes == "unsupported").sum()
-    assert len(frames["pairs"]) == len(result.tables["pairs"])
 
 
 def test_no_difference_is_claimed_beyond_its_interval(result, text: str) -> None:
@@ -227,25 +226,21 @@ def test_facts_count_what_counts(result: Result[SolverStudyProblem], report: Rep
     assert shown["claimed and wrong"] == str(outcomes["wrong"])
 
 
-def test_solvers_can_be_toggled_and_keep_their_colours(report: Report) -> None:
-    figures = {piece.name: piece for piece in report.figures}
-    series = figures["growth-default"].series
-    assert [one.label for one in series] == ["CLARABEL", "ECOS", "SCS", "OSQP", "exact"]
-    assert len({one.colour for one in series}) == 5
-    assert figures["accuracy-profile-default"].series == series
-    assert figures["time-profile-default"].series == series[:-1]
-    assert figures["split"].series == ()
-    axes = figures["growth-default"].draw().axes[0]
-    lines = [line for line in axes.lines if line.get_gid() and line.get_linestyle() != "None"]
-    marked = {line.get_gid(): line.get_color() for line in lines}
-    assert marked == {f"series-{i}": one.colour for i, one in enumerate(series)}
+def test_solvers_keep_their_colours(report: Report) -> None:
+    looks = {
+        name: {line.get_label(): line.get_color() for line in drawn(report, name).axes[0].lines}
+        for name in ("accuracy-profile-default", "time-profile-default")
+    }
+    accuracy, time = looks.values()
+    assert {*time} <= {"CLARABEL", "ECOS", "SCS", "OSQP"}
+    assert len(time) == len(set(time.values())) >= 3
+    assert {name: accuracy[name] for name in time} == time
 
 
 def test_a_panel_shows_one_line_of_every_solver(report: Report) -> None:
     for axes in drawn(report, "time-profile-default").axes:
-        lines = [line for line in axes.lines if line.get_gid()]
         takes_part = 3 if "logistic" in axes.get_title(loc="left") else 4
-        assert len({line.get_gid() for line in lines}) == len(lines) == takes_part
+        assert len({line.get_label() for line in axes.lines}) == len(axes.lines) == takes_part
 
 
 def test_hollow_marks_what_did_not_solve(
@@ -271,11 +266,10 @@ def test_hollow_marks_what_did_not_solve(
 
 def test_coinciding_profiles_show(report: Report) -> None:
     for axes in drawn(report, "time-profile-default").axes:
-        lines = [line for line in axes.lines if line.get_gid()]
-        widths = [line.get_linewidth() for line in lines]
+        widths = [line.get_linewidth() for line in axes.lines]
         assert widths == sorted(widths, reverse=True)
         assert len(set(widths)) == len(widths)
-        assert all(line.get_linestyle() == "-" for line in lines)
+        assert all(line.get_linestyle() == "-" for line in axes.lines)
 
 
 @pytest.mark.parametrize("figure", ["choice", "glance", "time-profile", "growth", "split"])
@@ -374,11 +368,11 @@ def test_settings_that_differ_in_capitals_have_files_of_their_own(result) -> Non
 
 
 def test_a_solver_that_the_file_does_not_name_is_drawn_too(result) -> None:
-    frames = ("runs", "rates", "means", "profiles", "scaling", "pairs")
+    frames = ("runs", "rates", "means", "profiles")
     mine = altered(result, **{name: result.tables[name].replace("OSQP", "MINE") for name in frames})
     figures = {piece.name: piece for piece in build_report(mine).figures}
-    assert [one.label for one in figures["growth-default"].series][3:] == ["MINE", "exact"]
-    assert figures["time-profile-default"].draw().axes
+    (axes, *_) = figures["time-profile-default"].draw().axes
+    assert "MINE" in {line.get_label() for line in axes.lines}
 
 
 def test_where_nothing_is_solved_the_report_says_so() -> None:
@@ -395,10 +389,8 @@ def test_where_nothing_is_solved_the_report_says_so() -> None:
 
 def test_only_the_exact_method_ran() -> None:
     runs = make_runs(seeds=2)
-    found = make_result(runs[runs.solver == "exact"])
-    report = build_report(found)
+    report = build_report(make_result(runs[runs.solver == "exact"]))
     assert "no contender can be called the fastest: only the exact method ran" in words(report)
-    assert found.tables["pairs"].empty
     assert "time-profile-default" not in {figure.name for figure in report.figures}
     for piece in report.figures:
         assert piece.draw().axes

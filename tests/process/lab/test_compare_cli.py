@@ -1,4 +1,4 @@
-"""``convexmarket compare`` that is stopped, begins anew, or asks a scheduler that is not there."""
+"""``convexmarket compare`` that is stopped, or begins anew."""
 
 import shutil
 import signal
@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests import PROBLEMS
-from tests.cli.builders import invoke, plain
+from tests.cli.builders import invoke
 
 FEW = ["--sizes", "20,30", "--seeds", "1", "--classes", "allocation", "--jobs", "2"]
 
@@ -29,15 +29,6 @@ def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
     # 2 sizes, each with the reference, then 2 solvers with 4 formulations, or exact and one
     assert [len(lines) for lines in written] == [2 * (1 + 2 * 4), 2 * (1 + 1 + 4)]
     assert not set(written[0]) & set(written[1])
-
-
-def test_a_scheduler_that_does_not_answer_is_told_before_anything_is_run(market, tmp_path):
-    address = ["--dask", "tcp://127.0.0.1:1"]
-    for more, said in ([], "no TLS"), (["--trust-scheduler"], "no scheduler answers"):
-        found = invoke("compare", market, *FEW, "--out", tmp_path / "report", *address, *more)
-        assert found.exit_code == 2
-        assert said in plain(found.output)
-    assert not (tmp_path / "report").exists()
 
 
 def test_control_c_keeps_what_was_run(market, tmp_path):

@@ -17,7 +17,6 @@ from convexmarket.lab.problem.base import (
 )
 from convexmarket.lab.problem.classification import ClassificationData, SyntheticData
 from convexmarket.lab.problem.joint import JointTable
-from convexmarket.lab.problem.limits import COPIES, PER_RECORD
 
 __all__ = [
     "AlternatingTable",
@@ -141,14 +140,6 @@ class JointGroupTable(TableModel):
         Annotated[tuple[Name, ...], Field(strict=False, min_length=1, max_length=50)] | None
     ) = None
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers the rows of an instance hold, at most."""
-        if self.sizes is None or not isinstance(self.data, SyntheticData):
-            return self.data.numbers
-        most = {"n_sellers": self.sizes.n_sellers[1], "n_features": self.sizes.n_features[1]}
-        return self.data.model_copy(update=most).numbers
-
     @model_validator(mode="after")
     def _well_defined(self) -> Self:
         if (self.regularization is None) == (self.convexity is None):
@@ -203,18 +194,6 @@ class JointMethodsProblem(ProblemModel):
                         f"{', '.join(repr(method.name) for method in self.methods)}"
                     )
         return self
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        runs = sum(group.instances * len(self.methods_of(group)) for group in self.groups)
-        descents = self.run.restarts * sum(group.instances for group in self.groups)
-        return {
-            "groups.sizes.n_sellers x groups.sizes.n_features": (
-                self.run.workers * COPIES * max(group.numbers for group in self.groups)
-            ),
-            "groups.instances x methods": PER_RECORD * runs,
-            "groups.instances x run.restarts": PER_RECORD * descents,
-        }
 
     def methods_of(self, group: JointGroupTable) -> tuple[JointMethodTable, ...]:
         """Return the methods that run on a group, in the order of the file."""

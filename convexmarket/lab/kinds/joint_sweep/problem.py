@@ -30,7 +30,6 @@ from convexmarket.lab.problem.base import Positive, PriorTable, ProblemModel, Ru
 from convexmarket.lab.problem.classification import ClassificationData, InlineData, SyntheticData
 from convexmarket.lab.problem.completing import plain, with_value
 from convexmarket.lab.problem.joint import ClaimTable, JointTable
-from convexmarket.lab.problem.limits import COPIES, PER_RECORD, PER_SELLER
 from convexmarket.lab.problem.pieces import (
     ConstraintsTable,
     TermsTable,
@@ -295,15 +294,3 @@ class JointSweepProblem(JointPoint, ProblemModel):
     run: RunTable = RunTable()
     sweep: Annotated[JointSweepTable, AfterValidator(_complete)]
     claims: Annotated[tuple[SweepClaimTable, ...], Field(strict=False, max_length=50)] = ()
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        points = self.sweep.points
-        rows = [data.numbers for data in {point.data for point in points}]
-        n_sellers = max(point.data.n_owned for point in points)
-        return {
-            "data.n_sellers x data.n_features x sweep.values": sum(rows)
-            + COPIES * self.run.workers * max(rows),
-            "data.n_sellers": self.run.workers * 4 * PER_SELLER * n_sellers,
-            "sweep.draws x sweep.values": PER_RECORD * self.sweep.draws * len(points),
-        }

@@ -59,7 +59,6 @@ def joint_tradeoff_report(result: Result[JointTradeoffProblem]) -> Report:
     drawn = (
         curve_figures(
             known,
-            result.tables["sellers"],
             result.numbers["baseline_error"],
             "Read the error from the dashed line up: that is what a model costs that pays nobody "
             "and protects nobody.",

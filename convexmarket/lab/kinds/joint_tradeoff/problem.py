@@ -60,7 +60,3 @@ class JointTradeoffProblem(ClassificationMarket):
     naive: NaiveTable
     remarks: RemarksTable = RemarksTable()
     run: RunTable = RunTable()
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        return self._memory_of(2 * self.objective.n_purchases(self.naive))

@@ -8,7 +8,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from convexmarket.lab.problem.base import Positive, PriorTable, ProblemModel, RunTable, TableModel
 from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
-from convexmarket.lab.problem.limits import COPIES, PER_RECORD
 from convexmarket.lab.problem.own import ColumnName, OwnClasses
 from convexmarket.lab.problem.risk import WithRisk
 from convexmarket.learners import PrivateLogisticRegression
@@ -143,13 +142,6 @@ class OnlineMarketProblem(ProblemModel):
                 "as many"
             )
         return simulation
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        return {
-            "data.n_sellers x data.n_features": COPIES * self.data.numbers,
-            "data.n_sellers": PER_RECORD * self.data.n_owned,
-        }
 
     @property
     def has_reports(self) -> bool:

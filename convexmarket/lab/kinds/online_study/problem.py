@@ -28,7 +28,6 @@ from convexmarket.lab.problem.base import (
     TableModel,
     without_repeats,
 )
-from convexmarket.lab.problem.limits import PER_RECORD, PER_SELLER
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.priors import Prior
 
@@ -246,18 +245,6 @@ class OnlineStudyProblem(ProblemModel):
             if wrong := _unmeasured(claim, study):
                 raise _blamed((position,), claim, wrong)
         return claims
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        study = self.study
-        places = len(study.sizes) * len(study.fractions) * study.draws
-        arriving = study.sizes[-1] * study.fractions[-1]
-        return {
-            "study.sizes": self.run.workers * PER_SELLER * arriving,
-            "study.draws x study.sizes x study.fractions x study.policies": (
-                PER_RECORD * places * len(study.policies)
-            ),
-        }
 
     def policy(self, name: PolicyName, expected: int) -> OnlinePolicy | AdaptivePolicy:
         """Return a policy of the study for so many expected sellers."""

@@ -11,7 +11,6 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from convexmarket.lab.problem.base import ProblemModel, RunTable
 from convexmarket.lab.problem.completing import plain, with_value
 from convexmarket.lab.problem.declared import MarketTable, SweptKey
-from convexmarket.lab.problem.limits import PER_SELLER
 
 __all__ = ["ParetoProblem"]
 
@@ -37,11 +36,6 @@ class ParetoProblem(ProblemModel):
     def markets(self) -> dict[tuple[float, ...], MarketTable]:
         """The complete market at each point."""
         return self._markets
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        n_sellers = sum(table.sellers.size for table in self.markets.values())
-        return {"market.sellers x sweep.values": PER_SELLER * n_sellers}
 
     @field_validator("sweep")
     @classmethod

@@ -22,12 +22,10 @@ from convexmarket.lab.problem.base import (
 )
 from convexmarket.lab.problem.classification import WdbcData
 from convexmarket.lab.problem.completing import refusal
-from convexmarket.lab.problem.limits import COPIES, PER_RECORD
 from convexmarket.lab.problem.rows import load_rows
 from convexmarket.learners import KernelERM
 from convexmarket.privacy import Accounting
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.non_interactive import FINEST
 from convexmarket.release.scales import NoiseKind
 
 __all__ = [
@@ -45,7 +43,6 @@ __all__ = [
 
 #: Numbers for every row of a kernel model: its kernels at the points that stand for all rows. How
 #: many points that takes shows as they are chosen; 900 were measured for 200,000 rows.
-_PER_ROW = 1_000
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Points = Annotated[int, Field(ge=1, le=5_000)]
@@ -113,11 +110,6 @@ class _ReleaseTable(TableModel):
 
     label: Annotated[str, Field(min_length=1, max_length=60)]
 
-    @property
-    def n_kernels(self) -> int:
-        """How many values of the kernel the release holds."""
-        return 0
-
 
 class InteractiveReleaseTable(_ReleaseTable):
     """One question after another (K, Algorithm 1).
@@ -143,11 +135,6 @@ class SemiInteractiveReleaseTable(_ReleaseTable):
     accounting: Composition = "tight"
     n_points: Points | None = None
 
-    @property
-    def n_kernels(self) -> int:
-        """How many values of the kernel the release holds: of all pairs of points."""
-        return COPIES * (self.n_points or 0) ** 2
-
     @model_validator(mode="after")
     def _of_one_answer(self) -> Self:
         if self.noise == "process" and self.accounting == "paper":
@@ -166,12 +153,6 @@ class NonInteractiveReleaseTable(_ReleaseTable):
     accounting: Composition = "tight"
     net_radius: Positive | None = None
     max_net: Count = 1_000_000
-
-    @property
-    def n_kernels(self) -> int:
-        """How many values of the kernel the release holds: of its net, in every round."""
-        finest = FINEST if self.net_radius is None else self.max_net
-        return self.rounds * min(self.max_net, finest)
 
 
 class FunctionReleaseTable(_ReleaseTable):
@@ -214,20 +195,6 @@ class ReleaseComparisonProblem(ProblemModel):
     study: ReleaseStudyTable
     releases: Annotated[tuple[ReleaseTable, ...], Field(strict=False, min_length=1, max_length=40)]
     run: RunTable = RunTable()
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        study = self.study
-        largest = study.sizes[-1]
-        kernels = max((each.n_kernels for each in self.releases), default=0)
-        made = len(study.sizes) * len(study.epsilons) * len(self.releases)
-        return {
-            "study.sizes": self.run.workers * largest * min(largest, _PER_ROW),
-            "releases.rounds x releases.max_net": self.run.workers * kernels,
-            "study.fits x study.draws x study.sizes x study.epsilons x releases": (
-                PER_RECORD * study.fits * study.draws * made
-            ),
-        }
 
     @field_validator("model")
     @classmethod

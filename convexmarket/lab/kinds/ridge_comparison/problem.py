@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from convexmarket.lab.kinds.tradeoff.problem import MEDICAL_SHAPE
 from convexmarket.lab.problem.base import (
     Nonnegative,
     Positive,
@@ -25,7 +24,6 @@ from convexmarket.lab.problem.base import (
     TableModel,
     without_repeats,
 )
-from convexmarket.lab.problem.limits import PER_RECORD
 from convexmarket.privacy import Sensitivity
 
 __all__ = [
@@ -46,11 +44,6 @@ class MedicalRows(TableModel):
     train_fraction: Share = 0.8
     ranges: Literal["public", "data"] = "public"
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows and features there are."""
-        return MEDICAL_SHAPE
-
 
 class SyntheticRows(TableModel):
     """Uniform rows with a linear label; every draw makes them anew."""
@@ -60,11 +53,6 @@ class SyntheticRows(TableModel):
     n_features: Annotated[int, Field(ge=1, le=1_000)] = 30
     train_fraction: Share = 0.8
     label_noise: Nonnegative = 0.0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows and features there are."""
-        return self.n_rows, self.n_features
 
 
 class PrivacyTable(TableModel):
@@ -171,20 +159,6 @@ class RidgeComparisonProblem(ProblemModel):
     learner: ComparisonTable
     sweeps: Annotated[tuple[SweepTable, ...], Field(strict=False, min_length=1, max_length=20)]
     run: DrawsTable = DrawsTable()
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        held, samples = 4 * self.run.workers, self.run.samples
-        n_rows, n_features = self.data.shape
-        values = sum(len(sweep.values) for sweep in self.sweeps)
-        most = max(len(sweep.values) for sweep in self.sweeps)
-        return {
-            # All pairs of features, for every row and for every sample.
-            "data.n_rows x data.n_features x data.n_features": held * n_rows * n_features**2,
-            "run.samples x data.n_features x data.n_features": held * samples * n_features**2,
-            "data.n_rows x run.samples x sweeps.values": held * n_rows * samples * most,
-            "run.draws x sweeps.values": PER_RECORD * self.run.draws * values * 18,
-        }
 
     def privacy_at(self, sweep: SweepTable, value: float) -> PrivacyTable:
         """Return the privacy levels of a sweep where its parameter has this value."""

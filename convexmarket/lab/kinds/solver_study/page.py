@@ -40,10 +40,6 @@ WORDS = {
     "again_ratio": "second / first solve",
     "warm_ratio": "solver's part, warm / cold start",
     "again_total_s": "seconds, second solve",
-    "exponent_low": "from",
-    "exponent_high": "to (95%)",
-    "low": "from",
-    "high": "to (95%)",
     "accuracy": "relative error",
     "peak_memory_mb": "peak memory, MB",
     "breaks_at": "under half solved at",
@@ -57,9 +53,6 @@ WORDS = {
     "again_status": "of the second solve",
     "again_accuracy": "relative error, second solve",
     "time_limit_s": "time limit, s",
-    "ratio": "time ratio",
-    "alone": "solved alone",
-    "other_alone": "alone by the other",
     "success": "share solved",
     "success_low": "from",
     "success_high": "to (95%)",
@@ -335,16 +328,13 @@ def _of_setting(
                 log="xy", **small, levels={f"time limit, {_time(limit)}": limit},
                 x_label="size (log scale)", y_label="seconds (log scale)",
             ),
-            "Lines of time over size, one panel per problem class. The table exponents has slopes.",
+            "Lines of time over size, one panel per problem class. The table overview has means.",
         )
     )  # fmt: skip
     return [
-        Figure(
-            _file_name(result, name, setting), caption, mark, alt,
-            mark.series,
-        )
+        Figure(_file_name(result, name, setting), caption, mark, alt)
         for name, caption, mark, alt in drawn
-    ]  # fmt: skip
+    ]
 
 
 def _glance(runs: pd.DataFrame) -> pd.DataFrame:
@@ -426,14 +416,12 @@ def _overview(result: Result[SolverStudyProblem], ranked: Iterable[pd.DataFrame]
     """Return one row per class, setting and contender, the fastest of each group first."""
     table = pd.concat(ranked)
     key = ["problem_class", "setting", *CONTENDER]
-    fits = select(result.tables["scaling"], solve="first")[[*key, "exponent", "low", "high"]]
-    fits = fits.rename(columns={"low": "exponent_low", "high": "exponent_high"})
     broken = breaks(result.tables["rates"])[[*key, "sizes"]].rename(columns={"sizes": "breaks_at"})
-    table = table.merge(fits, how="left", on=key).merge(broken, how="left", on=key)
+    table = table.merge(broken, how="left", on=key)
     table["other"] = table.runs - table.solved - table.wrong
     columns = [*key, "runs", "solved", "wrong", "other", "total_s", "relative"]
-    columns += ["again_ratio", "exponent", "exponent_low", "exponent_high", "accuracy"]
-    return _with_names(table[[*columns, "peak_memory_mb", "breaks_at"]])
+    columns += ["again_ratio", "accuracy", "peak_memory_mb", "breaks_at"]
+    return _with_names(table[columns])
 
 
 def _tables(
@@ -445,7 +433,6 @@ def _tables(
     failed: pd.DataFrame,
 ) -> list[Table]:
     rates = [f"{name}{end}" for name in ("success", "wrong_rate") for end in ("", "_low", "_high")]
-    exponents = ("exponent", "exponent_low", "exponent_high")
     means = result.tables["means"][result.tables["means"]["size"].isna()]
     unsupported = result.tables["runs"][result.tables["runs"].outcome == "unsupported"]
     listed = unsupported.groupby(["problem_class", *CONTENDER, "message"], sort=False).size()
@@ -465,7 +452,7 @@ def _tables(
             "overview",
             "Every contender in every class, the least seconds first; other: neither solved nor "
             "wrong; second / first solve: the time of solving again with changed numbers, as a "
-            "share of the first; exponent: of the size; relative error: the median, of the exact "
+            "share of the first; relative error: the median, of the exact "
             "method mostly zero by definition.",
             _overview(result, (group.everyone for of in standings.values() for group in of)),
             WORDS,
@@ -473,7 +460,6 @@ def _tables(
                 "again_ratio": ".2f",
                 "accuracy": ".1e",
                 "peak_memory_mb": ",.0f",
-                **dict.fromkeys(exponents, ".2f"),
             },
             rows_shown=300,
         ),
@@ -484,13 +470,6 @@ def _tables(
             result.tables["rates"],
             WORDS,
             {"size": ",.0f", **dict.fromkeys(rates, ".2f")},
-        ),
-        Table(
-            "exponents",
-            "Fitted exponents of the size, of the first solve and of solving again.",
-            _with_names(result.tables["scaling"]),
-            WORDS,
-            dict.fromkeys(("exponent", "low", "high"), ".2f"),
         ),
         Table(
             "breaks",
@@ -533,13 +512,6 @@ def _tables(
             rows_shown=60,
         ),
         Table(
-            "pairs",
-            "Every two contenders of a class; a dash for the size: all sizes together.",
-            result.tables["pairs"],
-            WORDS,
-            {"size": ",.0f", **dict.fromkeys(("alone", "other_alone"), ".0%")},
-        ),
-        Table(
             "unsupported",
             "What cannot be run.",
             _with_names(listed.reset_index(name="combinations")),
@@ -555,4 +527,4 @@ def _tables(
         ),
         settings_table("machine", "The machine.", result.numbers["machine"]),
     ]  # fmt: skip
-    return [table for table in tables if len(table.frame) or table.name in ("exponents", "pairs")]
+    return [table for table in tables if len(table.frame)]

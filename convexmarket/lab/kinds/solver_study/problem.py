@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from convexmarket.lab.problem.base import ProblemModel, RunTable, TableModel
-from convexmarket.lab.problem.limits import PER_RECORD
 from convexmarket.lab.study.settings import SETTINGS, options_of
 
 __all__ = [
@@ -156,19 +155,6 @@ class SolverStudyProblem(ProblemModel):
                 "tolerance"
             )
         return self
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a study holds at once, by the keys whose product they are.
-
-        Every run has the limit of [limits]; these are the runs' records.
-        """
-        study = self.study
-        methods = len(study.solvers) * max(1, len(study.formulations)) * len(study.settings)
-        runs = len(study.problems) * len(study.sizes) * study.seeds * methods
-        return {
-            "study.problems x study.sizes x study.seeds x study.solvers x study.formulations x "
-            "study.settings": 10 * PER_RECORD * runs
-        }
 
     def tolerance(self, setting: str) -> float:
         """Return the largest error of a run that counts as solved."""

@@ -120,7 +120,6 @@ def compare_solvers(
     *,
     progress: Progress | None = None,
     journal: Path | None = None,
-    dask: Any = None,
     plugins: Mapping[str, str] | None = None,
     **study: Any,
 ) -> Result[SolverStudyProblem]:
@@ -130,7 +129,7 @@ def compare_solvers(
     ----------
     files : iterable of path
         Problem files whose subproblems to solve.
-    progress, journal, dask, plugins
+    progress, journal, plugins
         As of :func:`run_solver_study`.
     **study
         As of :func:`solver_study`: solvers, formulations, classes, sizes, seeds, settings, ...
@@ -149,7 +148,7 @@ def compare_solvers(
     >>> result.tables["runs"][["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
     """
     problem = solver_study(files, **study)
-    return run_solver_study(problem, progress, journal=journal, dask=dask, plugins=plugins)
+    return run_solver_study(problem, progress, journal=journal, plugins=plugins)
 
 
 def run_solver_study(
@@ -157,10 +156,8 @@ def run_solver_study(
     progress: Progress | None = None,
     *,
     journal: Path | None = None,
-    dask: Any = None,
     plugins: Mapping[str, str] | None = None,
     fresh: bool = False,
-    imported: Path | None = None,
 ) -> Result[SolverStudyProblem]:
     """Compare solvers and formulations on the subproblems of problem files.
 
@@ -174,16 +171,11 @@ def run_solver_study(
     journal : path, optional
         File that every run is written to when it has ended. Runs that it holds already are not
         made again, so that an interrupted study goes on where it stopped.
-    dask : distributed.Client, optional
-        Of workers that have this package and the same solvers
-        (:func:`convexmarket.partitions.workers`).
     plugins : mapping of str to str, optional
         Solvers of your own: a name, and ``"module:Class"`` of a CVXPY solver interface that can be
-        imported where the runs happen.
+        imported.
     fresh : bool
         Whether to forget what the journal holds.
-    imported : path, optional
-        Results of qpbenchmark on the exported instances, to stand beside the runs.
 
     Returns
     -------
@@ -204,7 +196,7 @@ def run_solver_study(
           objective known), certainty ("exact"; or what the residuals of the tightest solve
           leave open, and doubt, that as a number; "refuted" where a run found a better
           one; "none"), message.
-        - ``rates``, ``means``, ``profiles``, ``scaling``, ``pairs``: See
+        - ``rates``, ``means``, ``profiles``: See
           :mod:`convexmarket.lab.study.summary`.
         - ``absent``: Solvers that were named and are not installed.
         - ``machine``: cpus (the processors that runs were made on), cores, system, pinned,
@@ -224,14 +216,12 @@ def run_solver_study(
     stages = Stages(progress)
     plan = plan_runs(problem, dict(plugins or {}))
     with contextlib.ExitStack() as stack:
-        if dask is not None:
-            stack.enter_context(joblib.parallel_config(backend="dask", client=dask))
         if journal is None:
             journal = Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs.jsonl")
         records = stack.enter_context(Journal(journal))
         if fresh:
             records.clear()
-        _run(plan, problem, records, _parallel(problem.run.jobs, dask is not None), stages)
+        _run(plan, problem, records, _parallel(problem.run.jobs), stages)
         found = {entry["key"]: entry for entry in records.records if entry["key"] in plan.runs}
     others = [(key, run, found[key]) for key, run in plan.runs.items() if not run.is_reference]
     references = references_of(
@@ -244,10 +234,6 @@ def run_solver_study(
         {name: problem.tolerance(name) for name in problem.study.settings},
         problem.limits.seconds,
     )
-    if imported is not None:
-        from convexmarket.lab.study.exchange import import_runs
-
-        runs = pd.concat([runs, import_runs(problem, imported)], ignore_index=True)
     return Result(
         problem=problem,
         tables={"runs": runs, "references": references, **summarise(runs)},
@@ -267,14 +253,16 @@ def run_solver_study(
     )
 
 
-def _parallel(jobs: int, elsewhere: bool) -> joblib.Parallel:
-    """Return what makes runs side by side: threads that wait for processes, or Dask's workers."""
-    together = {"batch_size": 1, "return_as": "generator_unordered"}
-    if elsewhere:
-        return joblib.Parallel(n_jobs=-1, **together)
+def _parallel(jobs: int) -> joblib.Parallel:
+    """Return what makes runs side by side: threads that wait for processes."""
     cores = len(usable_cores())
-    n_jobs = min(jobs, cores) if jobs > 0 else cores
-    return joblib.Parallel(n_jobs, backend="threading", pre_dispatch="n_jobs", **together)
+    return joblib.Parallel(
+        min(jobs, cores) if jobs > 0 else cores,
+        backend="threading",
+        batch_size=1,
+        pre_dispatch="n_jobs",
+        return_as="generator_unordered",
+    )
 
 
 def _run(
@@ -308,7 +296,7 @@ def _run(
 def _perform(
     key: str, job: dict[str, Any], pin: bool, known: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any]]:
-    """Make one run, on whatever machine this is, if its reply is not known already."""
+    """Make one run, if its reply is not known already."""
     return key, known or run_isolated(job, pin)
 
 

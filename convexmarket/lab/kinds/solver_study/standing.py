@@ -20,6 +20,7 @@ from convexmarket.lab.report.words import listing
 from convexmarket.lab.result import Result
 from convexmarket.lab.study.measure import EXACT
 from convexmarket.lab.study.metrics import CONTENDER, COUNTED, counted
+from convexmarket.lab.study.pairs import time_ratio
 
 __all__ = [
     "EVERY",
@@ -229,34 +230,15 @@ def standing(result: Result[SolverStudyProblem], problem_class: str, setting: st
     if not solvers.total_s.notna().any():
         return Standing(problem_class, everyone, None, [])
     best, *others = solvers.to_dict("records")  # those without a mean come last
-    pairs = select(result.tables["pairs"], problem_class=problem_class, setting=setting)
-    pairs = pairs[pairs["size"].isna()]
+    runs = select(counted(result.tables["runs"]), problem_class=problem_class, setting=setting)
     return Standing(
         problem_class,
         everyone,
         best,
-        [row | _ratio(pairs, row, best) for row in others],
-        next((row | _ratio(pairs, best, row) for row in exact.to_dict("records")), None),
+        [row | time_ratio(runs, row, best) for row in others],
+        next((row | time_ratio(runs, best, row) for row in exact.to_dict("records")), None),
         _largest(result, problem_class, setting),
     )
-
-
-def _ratio(
-    pairs: pd.DataFrame, slow: Mapping[Any, Any], fast: Mapping[Any, Any]
-) -> dict[str, float]:
-    """Return the paired ratio of two contenders' times, whichever comes first."""
-    for one, other, power in ((slow, fast, 1), (fast, slow, -1)):
-        row = select(
-            pairs,
-            solver=one["solver"],
-            formulation=one["formulation"],
-            other_solver=other["solver"],
-            other_formulation=other["formulation"],
-        )
-        if len(row):
-            ratio, *ends = row[["ratio", "low", "high"]].iloc[0].astype(float) ** power
-            return dict(zip(("ratio", "low", "high"), (ratio, *ends[::power]), strict=True))
-    return dict.fromkeys(("ratio", "low", "high"), np.nan)
 
 
 def _largest(

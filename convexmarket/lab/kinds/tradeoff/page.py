@@ -11,7 +11,6 @@ import pandas as pd
 from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff, RegressionTradeoff
 from convexmarket.lab.problem.own import OwnTable
 from convexmarket.lab.report import figures
-from convexmarket.lab.report.frontier import MISCLASSIFIED, frontier_figures
 from convexmarket.lab.report.marks import Curve
 from convexmarket.lab.report.model import Figure, Report, Table
 from convexmarket.lab.report.page import page
@@ -34,6 +33,7 @@ MECHANISM = "mechanism"
 NAIVE = "naive"
 CHARGED = "charged tuning"
 CORRELATED = "correlated"
+MISCLASSIFIED = "test error (share misclassified)"
 KEY = ["scenario", "model", "gamma"]
 RIDGE_KEY = ["scenario", "gamma", "regularization"]
 GREEK = {
@@ -195,7 +195,6 @@ def _of_classes(
         "tables": _tables(result, point),
         "figures": curve_figures(
             curve,
-            result.tables["sellers"],
             result.numbers["baseline_error"],
             "The distance from the dashed line is what privacy costs in accuracy.",
             "total payments",
@@ -257,9 +256,7 @@ def at_edges(problem: Any, rows: pd.DataFrame) -> list[tuple[str, int, int]]:
     return found
 
 
-def curve_figures(
-    curve: pd.DataFrame, sellers: pd.DataFrame, baseline: float, note: str, paid: str
-) -> list[Figure]:
+def curve_figures(curve: pd.DataFrame, baseline: float, note: str, paid: str) -> list[Figure]:
     """Draw error and payments over gamma, the frontier, and the overall error."""
     return [
         *(
@@ -278,11 +275,17 @@ def curve_figures(
             )
             for scenario, rows in curve.groupby("scenario", sort=False)
         ),
-        *frontier_figures(
-            curve.rename(columns={"model": "series", "error_mean": "error"}),
-            sellers.rename(columns={"model": "series"}),
-            MISCLASSIFIED,
-            f"{paid} (money)",
+        *(
+            Figure(
+                f"frontier_{scenario}",
+                f"{MISCLASSIFIED.capitalize()} against {paid} (money), {scenario} sensitivities. "
+                "One point per γ, joined in the order of γ. Further left is cheaper, lower is more "
+                "accurate.",
+                partial(figures.frontier, rows, MISCLASSIFIED, f"{paid} (money)"),
+                f"Lines of {MISCLASSIFIED} against {paid} (money), with a point for every gamma. "
+                "The numbers are in the table tradeoff.",
+            )
+            for scenario, rows in curve.groupby("scenario", sort=False)
         ),
         Figure(
             "overall_error",

@@ -34,11 +34,9 @@ from convexmarket.lab.problem.base import (
 )
 from convexmarket.lab.problem.classification import ClassificationMarket, TrainingTable
 from convexmarket.lab.problem.limits import (
-    COPIES,
     LONGEST_KEY,
     LONGEST_TEXT,
     MOST_KEYS,
-    PER_SELLER,
 )
 from convexmarket.lab.problem.market import BuyerTable, SellersTable, check_reports
 from convexmarket.lab.problem.own import OwnRegression
@@ -75,10 +73,6 @@ class ObjectiveTable(BuyerTable, WithRisk):
 
     mu: Positives
     sigma: Positives
-
-    def n_purchases(self, naive: NaiveTable) -> int:
-        """Return how often each scenario's sellers are bought from."""
-        return len(self.gamma) * (len(self.mu) * len(self.sigma) + naive.grid)
 
 
 class LearnerTable(TrainingTable):
@@ -139,10 +133,6 @@ class ClassificationTradeoff(ClassificationMarket):
             )
         return learner
 
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        return self._memory_of(self.objective.n_purchases(self.naive))
-
     def learner_of(self, regularization: float, **arguments: Any) -> Any:
         """Return the learner for one regularisation, told what its constructor has a name for."""
         told, made = self.learner, class_named(self.learner.name)
@@ -201,9 +191,9 @@ class MedicalData(TableModel):
     split_seed: Seed = 0
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows and features there are."""
-        return MEDICAL_SHAPE
+    def n_features(self) -> int:
+        """How many features there are."""
+        return MEDICAL_SHAPE[1]
 
 
 class SyntheticRegressionData(TableModel):
@@ -215,11 +205,6 @@ class SyntheticRegressionData(TableModel):
     train_fraction: Share = 0.8
     label_noise: Nonnegative = 0.0
     data_seed: Seed = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows and features there are."""
-        return self.n_rows, self.n_features
 
 
 class RidgeTable(TableModel):
@@ -273,19 +258,6 @@ class RegressionTradeoff(ProblemModel):
     units: UnitsTable = UnitsTable()
     run: RunTable = RunTable()
 
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        n_rows, n_features = self.data.shape
-        markets = len(self.sellers.scenarios) * len(self.objective.gamma)
-        return {
-            "data.n_rows x data.n_features": COPIES * n_rows * n_features,
-            "data.n_features x data.n_features": self.run.workers * COPIES * n_features**2,
-            "data.n_features x learner.draws": self.run.workers * n_features * self.learner.draws,
-            "data.n_rows x objective.gamma x learner.regularization": (
-                PER_SELLER * n_rows * markets * len(self.learner.regularization)
-            ),
-        }
-
     def learner_of(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
         """Return the learner for one regularisation."""
         told = self.learner
@@ -306,9 +278,13 @@ class RegressionTradeoff(ProblemModel):
 
     def purchase(self) -> Purchase:
         """Return the one purchase that the file asks for: one lambda, mu and sigma of its risk."""
-        features = getattr(self.data, "public_features", None)
-        value = the_one("learner.regularization", self.learner.regularization)
-        width = self.data.shape[1] if features is None else features.n_features_out_
+        value, data = the_one("learner.regularization", self.learner.regularization), self.data
+        features = data.public_features if isinstance(data, OwnRegression) else None
+        width = (
+            data.n_features
+            if not isinstance(data, OwnRegression)
+            else (data.public_features.n_features_out_)
+        )
         limits = limits_of(self.objective)
         model = self.learner_of(value, features=features)
         return Purchase(model, *self.risk(model, width), limits, self.objective.gamma)

@@ -32,7 +32,6 @@ from convexmarket.lab.problem.declared import (
     SolveTable,
     SweptKey,
 )
-from convexmarket.lab.problem.limits import PER_SELLER
 from convexmarket.lab.problem.pieces import ConstraintsTable, TermsTable
 
 __all__ = ["VariantTable", "VariantsProblem"]
@@ -108,12 +107,6 @@ class VariantsProblem(ProblemModel):
         tuple[Annotated[VariantTable, AfterValidator(_complete)], ...],
         Field(strict=False, min_length=1, max_length=50),
     ]
-
-    def memory(self) -> dict[str, float]:
-        """Return how many numbers a run holds at once, by the keys whose product they are."""
-        markets = [table for variant in self.variants for table in variant.markets]
-        n_sellers = sum(table.sellers.size for table in markets)
-        return {"sellers x variants x sweep.values": 4 * PER_SELLER * n_sellers}
 
     @field_validator("variants")
     @classmethod
