@@ -314,7 +314,7 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "bounds_each", "with_budget")
+    shortcuts = (*Piece.shortcuts, "numbers", "bounds_each", "shares", "with_budget")
     #: Whether it bounds each seller on its own, from above.
     bounds_each: ClassVar[bool] = False
 
@@ -334,6 +334,11 @@ class Constraint(Piece):
 
     def numbers(self, form: Form) -> Form | None:
         """Return a market's numbers with this constraint; None if they cannot say it."""
+        return None
+
+    @property
+    def shares(self) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None:
+        """Groups of the sellers, and bounds on their shares; None if it is no bound on shares."""
         return None
 
     def with_budget(self, amount: Number) -> Constraint:

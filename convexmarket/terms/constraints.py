@@ -275,6 +275,18 @@ class GroupShare(ByValue, Constraint):
             found += [share(g) == 1.0 / len(known) for g in known[1:]]
         return found
 
+    @property
+    def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:
+        """The group of each seller by its number, and the least and the most share of each."""
+        names, group = np.unique(self.groups, return_inverse=True)
+        least, most = np.zeros(names.size), np.ones(names.size)
+        for bounds, given in ((least, self.at_least), (most, self.at_most)):
+            for name, share in given.items():
+                bounds[names == name] = share
+        if self.equal:
+            least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
+        return group, least, most
+
     def __repr__(self) -> str:
         said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}
         shares = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)

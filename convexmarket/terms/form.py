@@ -143,7 +143,7 @@ class Form:
             float(self.max_weight),
             self.eta_low,
             self.eta_high,
-            float(self.max_epsilon),  # type: ignore[arg-type]
+            float(self.max_epsilon),
         )
 
     @property
