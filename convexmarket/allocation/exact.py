@@ -153,7 +153,7 @@ def _certified(
     """Compute the weights at a point anew from the costs, and what their multipliers prove."""
     e, psi = form.max_epsilon, form.virtual_costs
     j, q, eta = int(point.capped[0]), int(point.bought[0]), e * float(point.n[0])
-    binding = ()
+    binding: tuple[str, ...] = ()
     for name, end in (("eta_low", form.eta_low), ("eta_high", form.eta_high)):
         if 0 < end < np.inf and abs(eta - end) <= 1e-14 * end:
             eta, binding = end, (name,)

@@ -39,7 +39,7 @@ from convexmarket.allocation.simplex import (
 from convexmarket.arguments import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
-from convexmarket.terms import Form, GroupShare, Spread, SquaredSpread
+from convexmarket.terms import Constraint, Form, Spread, SquaredSpread
 
 __all__ = ["ProjectableForm", "Projections", "solve_projections"]
 
@@ -180,20 +180,15 @@ class SharedForm(ProjectableForm):
 
     @classmethod
     def of_shares(
-        cls, form: Form, piece: GroupShare
+        cls, form: Form, piece: Constraint
     ) -> tuple[SharedForm, NDArray[np.bool_]] | None:
         """Return the problem of those who can sell, and who they are; None as for ``of``."""
         found = ProjectableForm.of(replace(form, other_constraints=()))
         if found is None:
             return None
         plain, active = found
-        names, group = np.unique(piece.groups, return_inverse=True)
-        least, most = np.zeros(names.size), np.ones(names.size)
-        for bounds, given in ((least, piece.at_least), (most, piece.at_most)):
-            for name, share in given.items():
-                bounds[names == name] = share
-        if piece.equal:
-            least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
+        assert piece.shares is not None  # as it was chosen for
+        group, least, most = piece.shares
         shared = cls(**vars(plain), group=group[active], least=least, most=most)
         if not shared._is_feasible(np.broadcast_to(plain.max_weight, shared.group.shape)):
             raise InfeasibleMarketError(
@@ -203,7 +198,7 @@ class SharedForm(ProjectableForm):
         return shared, active
 
     def _sum(self, values: Floats) -> Floats:
-        return np.bincount(self.group, values, minlength=self.least.size)
+        return np.bincount(self.group, values, minlength=self.least.size).astype(float)
 
     def _is_feasible(self, limit: Floats) -> bool:
         most = np.minimum(self._sum(limit), self.most)
@@ -387,11 +382,12 @@ def is_projectable(market: Market) -> bool:
     return form.is_projectable
 
 
-def _shares_of(form: Form) -> GroupShare | None:
+def _shares_of(form: Form) -> Constraint | None:
     """Return the bound on shares, if a market has one and no other piece that has no numbers."""
-    (piece, *others) = form.rest or (None,)
-    share = piece is not None and getattr(piece, "bounds_shares", False)
-    return piece if share and not others else None  # type: ignore[return-value]
+    if form.other_terms or len(form.other_constraints) != 1:
+        return None
+    (piece,) = form.other_constraints
+    return None if piece.shares is None else piece
 
 
 def _form_of(market: Market) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:

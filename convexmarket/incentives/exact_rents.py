@@ -104,7 +104,7 @@ def information_rents(curve: OwnReportCurve, prior: Prior, seller: Ints, reports
     many = _MANY_AFFINE if affine else _MANY
     if seller.size >= many and np.all(truth == curve.form.virtual_costs[seller]):
         return _of_many(curve, prior, seller, reports)
-    if not affine:
+    if slope is None or not affine:
         return _quadrature(curve, prior, seller, reports)
     own, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
     dearest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value

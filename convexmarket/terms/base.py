@@ -317,9 +317,7 @@ class Constraint(Piece):
     """
 
     definition = "constraints"
-    shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "bounds_shares")
-    #: Whether it bounds shares of disjoint groups, as :class:`GroupShare`.
-    bounds_shares: ClassVar[bool] = False
+    shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "shares")
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -342,6 +340,11 @@ class Constraint(Piece):
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
         return multipliers
+
+    @property
+    def shares(self) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None:
+        """Groups of the sellers, and bounds on their shares; None if it is no bound on shares."""
+        return None
 
     def with_budget(self, amount: Number) -> Constraint:
         """Replace the amount, if the constraint is a budget."""

@@ -221,7 +221,6 @@ class GroupShare(ByValue, Constraint):
     array([0.305, 0.195, 0.5  ])
     """
 
-    bounds_shares = True
     each_seller = ("groups", "groups")
     groups: Any = field(repr=False)
     at_least: Mapping[Any, float] = field(default_factory=dict)
@@ -280,6 +279,18 @@ class GroupShare(ByValue, Constraint):
             "at_least": {group: -next(prices) for group in self.at_least},
             "at_most": {group: next(prices) for group in self.at_most},
         }
+
+    @property
+    def shares(self) -> tuple[NDArray[np.intp], Floats, Floats]:
+        """The group of each seller by its number, and the least and the most share of each."""
+        names, group = np.unique(self.groups, return_inverse=True)
+        least, most = np.zeros(names.size), np.ones(names.size)
+        for bounds, given in ((least, self.at_least), (most, self.at_most)):
+            for name, share in given.items():
+                bounds[names == name] = share
+        if self.equal:
+            least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
+        return group, least, most
 
     def __repr__(self) -> str:
         said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}

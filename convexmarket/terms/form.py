@@ -129,7 +129,7 @@ class Form:
         if others or self.budgets or each or not self.gamma or (self.is_bounded and not self.mu):
             return None
         numbers = self.mu, self.sigma, self.gamma, float(self.max_weight), *self.eta_range
-        return StandardForm(self.virtual_costs, *numbers, float(self.max_epsilon))  # type: ignore[arg-type]
+        return StandardForm(self.virtual_costs, *numbers, float(self.max_epsilon))
 
     @property
     def granted(self) -> Floats | None:
