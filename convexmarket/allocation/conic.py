@@ -77,7 +77,7 @@ class LeastViolation:
         # An equation has no room: it is met where the room of inequalities is looked for.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
-        self._unit = cp.CallbackParam(lambda: self._eta.value * view.inverse_scale, pos=True)
+        self._unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
         m, n = view.active.size, view.scaled_weights.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
         self._items: list[list[cp.Constraint]] = []
@@ -257,7 +257,7 @@ class Conic:
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
         self.records: list[SolveRecord] = []
-        self._multipliers: dict[float, list[Floats | None]] = {}
+        self._multipliers.clear()
 
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of its objective there."""
@@ -272,19 +272,19 @@ class Conic:
         problem.eta = eta
         status = run_solver(problem, self.solver, self.options)
         if status not in _SOLVED:
-            proof = self.violation.proof(eta) if self.view.constraints else None
-            if proof is not None:
-                return proof
+            excluded = self.violation.proof(eta) if self.view.constraints else None
+            if excluded is not None:
+                return excluded
             raise SolverError(
                 f"{self.solver} {self.version} failed at eta = {eta:.10g} (status {status}); try "
                 "another solver, or bound eta with EtaRange(low, high)"
             )
         raw = problem.weights
         multipliers, hints = problem.proof()
-        proof = multipliers, hints
-        cut, floor = self.linearizer.cut(raw, eta, *proof, polish=True), -np.inf
+        cut = self.linearizer.cut(raw, eta, multipliers, hints, polish=True)
+        floor = -np.inf
         if self.is_jointly_convex:
-            flat = self.linearizer.cut(raw, eta, *proof, polish=True, balance=True)
+            flat = self.linearizer.cut(raw, eta, multipliers, hints, polish=True, balance=True)
             floor = flat.minimum(*self.ends)[1]
         self._multipliers[eta] = multipliers
         weights = self.mended(raw, eta)

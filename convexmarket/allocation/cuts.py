@@ -368,7 +368,8 @@ class Linearizer:
             everybody = np.zeros(active.size)
             everybody[active] = weights
             self.view.place(everybody, eta)
-            return self._slopes(sum(self._lagrangian([], multipliers, balance, hints)), eta)
+            rest, _, bounded = self._lagrangian([], multipliers, balance, hints)
+            return self._slopes(rest + bounded, eta)
 
         a = point[active]
         here = slopes(a)

@@ -174,7 +174,7 @@ def allocate(
     }
     given = {name: value for name, value in options.items() if value is not None}
     _check_taken(method, given)
-    common = {"gap": gap, "start": _eta_of(start), "progress": progress}
+    common: dict[str, Any] = {"gap": gap, "start": _eta_of(start), "progress": progress}
     if method == "line_search":
         formulation = formulation or "projection"
         common["formulation"] = formulation

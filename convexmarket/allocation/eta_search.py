@@ -337,7 +337,7 @@ def search_eta(
                 if point is None:
                     heapq.heappush(heap, least)
                     continue
-                best = search.best
+                best = min(best, point, key=lambda p: p.objective)
                 distances.append(best.objective - least.bound)
                 if patience is None:
                     short = 1.5 * (best.objective - best.cut(best.eta)) / best.aim
@@ -456,9 +456,9 @@ def _split_at(interval: _Interval, cuts: Cuts, search: _Search) -> float:
         return min(max(where, 1.5 * low), 4 * low)
     if low == 0:
         return max(min(where, high / 1.5), high / 4)
-    near = cuts.near(low, high)
-    left = max(near, key=lambda cut: cut(low))
-    right = max(near, key=lambda cut: cut(high))
+    known = cuts.near(low, high)
+    left = max(known, key=lambda cut: cut(low))
+    right = max(known, key=lambda cut: cut(high))
     width = float(np.log(high / low))
 
     def lead(x: float) -> float:

@@ -152,7 +152,7 @@ def _has_kink(expression: cp.Expression) -> bool:
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
-def kinks_of(expression: cp.Expression) -> list[cp.Expression]:
+def kinks_of(expression: Any) -> list[Any]:
     """List the atoms of an expression that have a kink."""
     below = [atom for argument in expression.args for atom in kinks_of(argument)]
     return [expression, *below] if _has_kink(expression) else below
@@ -254,7 +254,7 @@ class Lifted:
         return type(item)(*(self(side) for side in item.args))
 
 
-def _copied(atom: cp.Expression, args: list[cp.Expression]) -> cp.Expression:
+def _copied(atom: Any, args: list[cp.Expression]) -> cp.Expression:
     """Copy an atom with other arguments."""
     parent = getattr(atom, "_parent", None)  # the set of a support function
     return atom.copy(args) if parent is None else type(atom)(args[0], parent)
