@@ -39,22 +39,30 @@ def binding_constraints(
     constraints: Sequence[Constraint], weights: Floats, eta: float, costs: Floats
 ) -> tuple[str, ...]:
     """Return the class names of the inequalities without room, ranges of eta left out."""
-    costs = np.where(weights > 0, costs, 0.0)
-    quantities = Quantities.at(weights, eta, costs)
-    names = []
-    for piece in constraints:
-        own = piece.numbers(Form(costs))
-        if own is not None and own.eta_high < np.inf:
-            continue
-        for item in piece.comparisons(quantities):
-            if len(item.args) < 2 or not isinstance(item, cp.constraints.Inequality):
-                continue
-            low, high = (np.asarray(side.value, dtype=float) for side in item.args)
-            size = np.maximum(np.abs(low), np.abs(high))
-            if np.any((high - low <= _BINDS * size) & (size > 0)):
-                names.append(type(piece).__name__)
-                break
-    return tuple(names)
+    return tuple(
+        type(piece).__name__ for piece in constraints if _binds(piece, weights, eta, costs)
+    )
+
+
+def _binds(piece: Constraint, weights: Floats, eta: float, costs: Floats) -> bool:
+    own, most = piece.numbers(Form(costs)), 1 - _BINDS
+    if own is None:
+        quantities = Quantities.at(weights, eta, np.where(weights > 0, costs, 0.0))
+        return any(map(_has_no_room, piece.comparisons(quantities)))
+    if own.budgets:
+        sold = weights > 0
+        return bool(eta * (costs[sold] @ weights[sold]) >= most * own.budget)
+    limit = np.minimum(own.max_weight, own.max_epsilon / eta)
+    bounded = np.min(own.max_weight) < 1 or own.is_bounded
+    return bool(bounded and np.any(weights >= most * limit, where=weights > 0))
+
+
+def _has_no_room(item: cp.Constraint) -> bool:
+    if len(item.args) < 2 or not isinstance(item, cp.constraints.Inequality):
+        return False
+    low, high = (np.asarray(side.value, dtype=float) for side in item.args)
+    size = np.maximum(np.abs(low), np.abs(high))
+    return bool(np.any((high - low <= _BINDS * size) & (size > 0)))
 
 
 def pricing_of(
