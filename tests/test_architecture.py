@@ -28,7 +28,6 @@ DOORS = {"lab": {"cli"}, "cli": set()}
 #: Kinds of experiments that use another one.
 KIN = {
     ("joint_tradeoff", "tradeoff"),
-    ("ridge_comparison", "tradeoff"),
 }
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))

@@ -31,6 +31,9 @@ __all__ = [
     "rows_setting",
 ]
 
+#: Dots in a line of TOML: the parser takes time in proportion to the square of a long key.
+MOST_DOTS = 10_000
+
 
 #: A problem file holds a few numbers; anything larger is not one.
 LARGEST_FILE = 1_000_000
@@ -177,6 +180,8 @@ def json_schema() -> dict[str, Any]:
 
 def _parsed(text: str) -> dict[str, Any]:
     """Parse TOML, or raise a ValueError."""
+    if any(line.count(".") > MOST_DOTS for line in text.splitlines()):  # it takes their square
+        raise ValueError(f"a line has more than {MOST_DOTS} dots")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import SolverError
-from convexmarket.lab.study.cores import lent_core
+from convexmarket.lab.study.cores import usable_cores
 
 __all__ = ["Isolation", "run_isolated"]
 
@@ -130,17 +131,20 @@ class Isolation(AbstractContextManager["Isolation"]):
 
 
 _of_thread = threading.local()
+_threads = itertools.count()
 
 
 def run_isolated(job: dict[str, Any], pin: bool = True) -> dict[str, Any]:
-    """Run a job in a server of this thread's own, pinned to a core that no other run uses.
+    """Run a job in a server of this thread's own, pinned to a core of this thread.
 
     The server ends with the process that this is called in.
     """
     if not hasattr(_of_thread, "isolation"):
         _of_thread.isolation = Isolation()
-    with lent_core() if pin else contextlib.nullcontext(-1) as core:
-        reply: dict[str, Any] = _of_thread.isolation.run(job | {"core": core})
+        cores = usable_cores()
+        _of_thread.core = cores[next(_threads) % len(cores)]
+    core = _of_thread.core if pin else -1
+    reply: dict[str, Any] = _of_thread.isolation.run(job | {"core": core})
     return reply | {"core": core, "processor": processor()}
 
 

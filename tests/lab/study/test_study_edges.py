@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import cvxpy as cp
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.lab.study import cores, isolation
+from convexmarket.lab.study import isolation
 from convexmarket.lab.study.instances import Instance
 from convexmarket.lab.study.kkt import kkt_residuals
 from convexmarket.lab.study.markets import FixedEtaInstance, PapersInstance
@@ -123,10 +125,22 @@ def test_an_instance_that_no_solver_comes_near_has_no_reference():
 # ------------------------------------------------------------------------------ the system
 
 
-def test_where_runs_cannot_be_pinned_no_core_is_lent(monkeypatch):
-    monkeypatch.setattr(cores, "can_pin", lambda: False)
-    with cores.lent_core() as first, cores.lent_core() as second:
-        assert first == second == -1
+def test_each_thread_has_a_core_of_the_process(monkeypatch):
+    monkeypatch.setattr(isolation, "usable_cores", lambda: [3, 5])
+    monkeypatch.setattr(isolation.Isolation, "run", lambda self, job: dict(job))
+    ready = threading.Barrier(2)
+
+    def cores(_):
+        first = isolation.run_isolated({})["core"]
+        ready.wait()
+        return [
+            first,
+            isolation.run_isolated({})["core"],
+            isolation.run_isolated({}, False)["core"],
+        ]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(cores, range(2))) == [[3, 3, -1], [5, 5, -1]]
 
 
 def test_a_server_that_does_not_end_is_ended(monkeypatch):

@@ -1,11 +1,9 @@
 """Runs in processes of their own: what misbehaves becomes a reply, and the next run is as good."""
 
 import contextlib
-import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -13,11 +11,10 @@ import psutil
 import pytest
 
 from convexmarket.errors import SolverError
-from convexmarket.lab.study.cores import can_pin, lent_core, usable_cores
+from convexmarket.lab.study.cores import can_pin, usable_cores
 from convexmarket.lab.study.isolation import Isolation
 from tests import ROOT
 from tests.lab.kinds.builders import STUDIED
-from tests.process.builders import Child, needs_fork
 
 
 def job(solver="CLARABEL", plugin="", **changes):
@@ -188,33 +185,7 @@ def test_nothing_is_left_of_a_study_that_was_killed():
 
 
 @pytest.mark.skipif(not can_pin(), reason="this system binds no process to a core")
-def test_a_run_is_pinned_to_the_core_it_was_lent(isolation):
+def test_a_run_is_pinned_to_its_core(isolation):
     core = usable_cores()[-1]
     reply = isolation.run(job(plugin="Pinned", core=core))
     assert f"on cores [{core}]" in reply["result"]["message"]
-
-
-@pytest.mark.skipif(not can_pin(), reason="this system binds no process to a core")
-@needs_fork
-def test_no_core_is_lent_twice(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # other studies may be running on this machine
-    monkeypatch.setattr(tempfile, "tempdir", None)
-
-    def hold(tell):
-        with lent_core() as core:
-            tell(core)
-            time.sleep(60)
-
-    holders = [Child(hold) for _ in usable_cores()]
-    for holder in holders:
-        holder.wait_until_it_tells()
-    lent = [holder.lines[0][0] for holder in holders]
-    assert sorted(lent) == usable_cores()
-
-    another = Child(hold)
-    assert not select.select([another.heard], [], [], 0.5)[0], "all are lent"
-    holders[0].kill()  # a lock goes with its holder
-    another.wait_until_it_tells()
-    assert another.lines == [[lent[0]]]
-    for holder in [*holders[1:], another]:
-        holder.kill()

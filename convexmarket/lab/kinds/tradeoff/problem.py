@@ -47,7 +47,6 @@ from convexmarket.learners import PersonalizedRidge
 from convexmarket.privacy import Accounting, Sensitivity
 
 __all__ = [
-    "MEDICAL_SHAPE",
     "ClassificationTradeoff",
     "LearnerTable",
     "MedicalData",
@@ -179,10 +178,6 @@ def class_named(name: str) -> Any:
     return found
 
 
-#: Rows and features of the medical cost data.
-MEDICAL_SHAPE = (1338, 9)
-
-
 class MedicalData(TableModel):
     """Insurance charges of patients, with labels in [0, 1]; the training rows are the sellers."""
 
@@ -193,7 +188,7 @@ class MedicalData(TableModel):
     @property
     def n_features(self) -> int:
         """How many features there are."""
-        return MEDICAL_SHAPE[1]
+        return 9
 
 
 class SyntheticRegressionData(TableModel):
