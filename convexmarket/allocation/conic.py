@@ -345,7 +345,7 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        usual = self.first_eta()
+        usual = float(np.clip(self.first_eta(), *self.ends))
         self.declare(usual)
         found = search_eta(
             self, first_look(usual, start), gap, max_solves, progress, time_limit=time_limit

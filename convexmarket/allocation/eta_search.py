@@ -51,7 +51,7 @@ _NEAR = 1e6
 #: Intervals of eta further than this factor from the first look are not split any more.
 _FAR = 1e12
 #: Factors of the first look that are tried in turn.
-_TRIES = (1.0, 0.6, 1.7, 0.1, 10.0)
+_TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
 #: A point so much further out decides whether the optimum is attained.
 _OUT = (1e6, 1e3, 30.0)
 #: Where terms cancel to less than this share of their sum, gaps are relative to that share.

@@ -48,10 +48,6 @@ METHOD_WORDS = {
         "The search's lower bound holds at every η and needs no trust in the solver: a wrong "
         "answer of the solver widens the gap, and cannot hide in it."
     ),
-    "convex_program": (
-        "A market without a payments term is one convex program in the weights and 1/η, solved "
-        "once; the lower bound follows from the solver's dual values, which need not be right."
-    ),
     "branch_and_bound": (
         "Branch and bound solves the market at a few η. Each solve gives a lower bound at every η, "
         "with no trust in the solver, and the search ends when nothing better is left between."

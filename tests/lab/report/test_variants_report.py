@@ -226,7 +226,7 @@ def test_two_limits_are_compared_at_equal_largest_guarantees() -> None:
         words(report),
     )
     assert report.figures[0] is limits
-    assert METHOD_WORDS["projections"] in words(report)
+    assert METHOD_WORDS["exact"] in words(report)
     rows = at_equal(
         select(result.tables["points"], variant="over epsilon"),
         select(result.tables["points"], variant="over cap"),
