@@ -100,7 +100,7 @@ class Allocation(Shown, CertifiedPurchase):
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
     method : str
-        As in :func:`allocate`: "exact", "projections", "convex_program" and so on.
+        As in :func:`allocate`: "exact", "projections", "branch_and_bound" and so on.
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
