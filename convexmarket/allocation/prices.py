@@ -7,7 +7,7 @@ budget and h of the range of eta,
 .. math:: g_i + \lambda\eta\psi_i + z_i + \eta w_i = \tau \;\text{ where } a_i > 0, \qquad
           F_\eta + \lambda\psi^\top a + w^\top a + h = 0 ,
 
-which is a least-squares problem in (tau, lambda, h). What it does not determine is NaN. Other
+which is a least-squares problem in (tau, lambda, h). Undetermined prices are NaN. Other
 markets take the multipliers of the solver.
 """
 
