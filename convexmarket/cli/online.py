@@ -40,13 +40,13 @@ EXAMPLES = """
 
   convexmarket online open market problems/online-clinic/market.toml
 
-  convexmarket online quote market --id p001 --sensitivity 3.1
+  convexmarket online quote market --csv problems/online-clinic/arrivals.csv --out offers.csv
 
-  convexmarket online accept market --id p001
+  convexmarket online accept market --csv offers.csv
 
   convexmarket online status market
 
-  convexmarket online close market --lapse
+  convexmarket online close market
 
   convexmarket online backup market --out clinic.sqlite
 

@@ -1,12 +1,15 @@
 """The commands of an online market, from opening to the released model, as a user meets them."""
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from convexmarket.cli.online import EXAMPLES
 from convexmarket.lab.kinds.online_market import market as online_market
 from convexmarket.lab.report import render
 from convexmarket.lab.report.words import format_number
@@ -93,6 +96,17 @@ def sell_everything() -> None:
     offers = pd.read_csv("offers.csv")
     offers[offers.epsilon > 0][["id"]].to_csv("accepted.csv", index=False)
     assert invoke("accept", "m", "--csv", "accepted.csv").exit_code == 0
+
+
+def test_the_commands_in_the_help_text_run_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(CLINIC, tmp_path / "problems" / "online-clinic")
+    lines = [line.strip() for line in EXAMPLES.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("convexmarket ")]
+    assert [command[2] for command in commands][-2:] == ["close", "backup"]
+    for command in commands:
+        done = builders.invoke(*command[1:])
+        assert done.exit_code == 0, done.output
 
 
 # ---------------------------------------------------------------------------------------- open
@@ -593,7 +607,7 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "example"),
     [
-        ([], "convexmarket online accept market --id p001"),
+        ([], "convexmarket online accept market --csv offers.csv"),
         (["open"], "convexmarket online open market problems/online-clinic/market.toml"),
         (["quote"], "--csv arrivals.csv --out offers.csv"),
         (["accept"], "convexmarket online accept market --csv accepted.csv"),
