@@ -214,7 +214,7 @@ BAD_QUOTES = [
     (["--id", "z"], "give --id and --sensitivity of a seller, or --csv"),
     ([], "give --id and --sensitivity of a seller, or --csv"),
     (["--id", "z", "--csv", "arrivals.csv"], "--csv and --id exclude each other"),
-    (["--json", "--csv", "arrivals.csv"], "--json and --csv exclude each other"),
+    (["--json", "--csv", "arrivals.csv"], "--csv and --json exclude each other"),
     (["--id", "z", "--sensitivity", "2", "--out", "o.csv"], "--out goes with --csv"),
     (["--csv", "none.csv"], "none.csv: No such file"),
     (["--csv", "arrivals.csv", "--id-column", "who"], "Name one of them with --id-column"),
