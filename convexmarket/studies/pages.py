@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from convexmarket.report import Report
 from convexmarket.studies import solver_page, study_page
 
 __all__ = ["PAGES", "Page"]
 
 Tables = Mapping[str, pd.DataFrame]
 Facts = Mapping[str, Any]
+Keys = Mapping[str, Sequence[str]]
 
 
 class Page(NamedTuple):
@@ -20,7 +22,7 @@ class Page(NamedTuple):
 
     statements: Callable[[Tables, Facts], list[str]]
     plot: Callable[[Tables, Any], Any]
-    fill: Callable[[Any, Tables, Facts], None]
+    fill: Callable[[Report, Tables, Facts, Keys], None]
 
 
 #: By kind of runs.

@@ -16,6 +16,8 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 #: Seconds between two lines: on a terminal, where a line replaces the last, and elsewhere.
 _ON_TERMINAL, _ELSEWHERE = 0.2, 10.0
+#: Steps that an estimate of the time left needs.
+_FEWEST = 3
 #: Seconds that a stage has to take before anything is printed.
 _QUIET = 2.0
 
@@ -47,7 +49,7 @@ class ProgressLines:
         if not ended and (elapsed < _QUIET or not due):
             return
         new = done - self._first
-        left = elapsed / new * (total - done) if new else None
+        left = elapsed / new * (total - done) if new >= _FEWEST else None
         text = f"{stage}: {done:,} of {total:,}"
         if ended:
             text += f", {_duration(elapsed)}"

@@ -18,6 +18,7 @@ from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.market import Market
 from convexmarket.notebook import Shown
+from convexmarket.report import Report
 from convexmarket.studies.pages import PAGES
 from convexmarket.writing import Content, write_together
 
@@ -95,7 +96,7 @@ class Runs(Shown):
         """
         return PAGES[self.kind].plot(self.tables, ax)
 
-    def report(self, title: str) -> Any:
+    def report(self, title: str) -> Report:
         """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
 
         Parameters
@@ -106,10 +107,8 @@ class Runs(Shown):
         -------
         Report
         """
-        from convexmarket.report import Report  # type: ignore[import-not-found]
-
-        report = Report(title)
-        PAGES[self.kind].fill(report, self.tables, self.facts)
+        report = Report(title, settings=self.facts)
+        PAGES[self.kind].fill(report, self.tables, self.facts, self.keys)
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:

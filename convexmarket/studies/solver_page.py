@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from convexmarket.notebook import axes
+from convexmarket.report import Report, escape_markdown
 from convexmarket.studies.measure import EXACT
 from convexmarket.studies.metrics import CONTENDER, counted
 
@@ -55,8 +56,8 @@ def statements(tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> 
         share = runs[(runs.solver == solver) & (runs.formulation == formulation)]
         kinds = ", ".join(rows.problem_class.unique())
         texts.append(
-            f"{_name(solver, formulation)}: {len(rows)} of {len(share)} runs have the status "
-            f"optimal, or infeasible, and are wrong ({kinds})."
+            f"{_name(solver, formulation)}: a status that our residuals refute in {len(rows)} of "
+            f"{len(share)} runs ({kinds})."
         )
     unable = runs[runs.outcome == "unsupported"]
     for solver in unable.solver.unique():
@@ -137,26 +138,42 @@ def _tile(rows: pd.DataFrame) -> tuple[str, float, str | None]:
     return f"{seconds:.2g}", seconds, None
 
 
-def fill(report: Any, tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> None:
-    """Add statements, the matrix of each class and setting, and the tables to a report."""
+def fill(
+    report: Report,
+    tables: Mapping[str, pd.DataFrame],
+    facts: Mapping[str, Any],
+    keys: Mapping[str, Sequence[str]],
+) -> None:
+    """Add the matrix of each class and setting, statements and tables to a report."""
     runs = tables["runs"]
     sentences = statements(tables, facts)
     report.headline(sentences[0])
+    report.add("\n".join(f"- {escape_markdown(text)}" for text in sentences))
     for kind, setting in dict.fromkeys(zip(runs.problem_class, runs.setting, strict=True)):
         ax = plot(tables, problem_class=kind, setting=setting)
-        name = f"matrix-{kind}-{setting}".replace(" ", "-")
-        report.add(ax.figure, caption=f"Seconds of {kind}, setting {setting}", name=name)
-    for text in sentences[1:]:
-        report.add(text)
-    if "means" in tables:
-        means = tables["means"]
-        report.add(means[means["size"].isna()], caption="Times, all sizes together", name="means")
-        rates = tables["rates"]
-        report.add(rates[rates["size"].isna()], caption="Outcomes", name="rates")
+        name = f"{kind}-{setting}".lower().replace(" ", "-")
+        report.add(ax.figure, f"Seconds of {kind}, setting {setting}", name=name)
+    for name, caption in _TABLES.items():
+        if name in tables:
+            rows = tables[name]
+            rows = rows[rows["size"].isna()].drop(columns="size")
+            report.add(rows, caption, name=name, keys=[k for k in keys[name] if k != "size"])
     machine = facts["machine"]
     report.add(
         f"{len(counted(runs)):,} runs on {', '.join(machine['cpus'])}, {machine['system']}; "
         f"{'each bound to one core' if machine['pinned'] else 'not bound to cores'}."
     )
     report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)
-    report.add(tables["references"], caption="References", name="references", appendix=True)
+    for name, caption in _APPENDIX.items():
+        if name in tables:
+            report.add(tables[name], caption, name=f"all-{name}", keys=keys[name], appendix=True)
+
+
+_TABLES = {"means": "Times, all sizes together", "rates": "Outcomes, all sizes together"}
+_APPENDIX = {
+    "runs": "The runs",
+    "references": "The references",
+    "means": "Times by size",
+    "rates": "Outcomes by size",
+    "profiles": "Performance profiles",
+}

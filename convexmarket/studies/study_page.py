@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from convexmarket.notebook import axes
+from convexmarket.report import Report, escape_markdown
 
 __all__ = ["fill", "plot", "statements"]
 
@@ -107,33 +108,38 @@ _WORDS = {
 }
 
 
-def fill(report: Any, tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> None:
+def fill(
+    report: Report,
+    tables: Mapping[str, pd.DataFrame],
+    facts: Mapping[str, Any],
+    keys: Mapping[str, Sequence[str]],
+) -> None:
     """Add statements, figures and tables to a report."""
     runs = tables["runs"]
     sentences = statements(tables, facts)
     report.headline(sentences[0])
     for text in sentences[1:]:
-        report.add(text)
-    solved = runs[runs.status == "solved"]
-    if len(solved):
+        report.add(escape_markdown(text))
+    if (runs.status == "solved").any():
         figure = plot(tables).figure
-        report.add(figure, caption="What each market pays, and its error", name="trade")
-        report.add(
-            _guarantees(tables["sellers"]).figure,
-            caption="What each seller sells, by its sensitivity",
-            name="guarantees",
-        )
+        report.add(figure, "What each market pays, and its error", name="trade-off")
+        figure = _guarantees(tables["sellers"]).figure
+        report.add(figure, "What each seller sells, by its sensitivity", name="guarantees")
     if formulas := facts.get("formulas"):
         rows = [{"market": name, "problem": text} for name, text in formulas.items()]
-        report.add(pd.DataFrame(rows), caption="The markets", name="markets")
-    names = ["market", *_axes_of(runs)]
+        report.add(pd.DataFrame(rows), "The markets", name="markets", keys=["market"])
     shown = [name for name in _SHOWN if name in runs and _holds(runs[name])]
-    report.add(runs[[*names, *shown]], caption="The runs", name="runs")
+    names = keys["runs"]
+    report.add(runs[[*names, *shown]], "The runs", name="runs", keys=names)
     if len(tables["audits"]):
-        report.add(tables["audits"], caption="Audits of incentives", name="audits")
+        report.add(tables["audits"], "Audits of incentives", name="audits", keys=names)
     report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)
-    if len(tables["sellers"]) <= 1_000 and len(tables["sellers"]):
-        report.add(tables["sellers"], caption="The sellers", name="sellers", appendix=True)
+    rest = [name for name in runs if name not in {*names, *shown}]
+    report.add(runs[[*names, *rest]], "More of the runs", name="more", keys=names, appendix=True)
+    for name in ("sellers", "fits"):
+        if name in tables and len(tables[name]):
+            caption = f"The {name}"
+            report.add(tables[name], caption, name=name, keys=keys[name], appendix=True)
 
 
 def _holds(column: pd.Series) -> bool:

@@ -196,3 +196,10 @@ def test_a_market_without_a_subproblem_is_refused():
     market = cm.Market(MARKET.sellers, cm.Spread() + cm.Payments())
     with pytest.raises(NotSupportedError, match="no Noise term"):
         cm.compare_solvers([market])
+
+
+def test_a_report_leads_with_the_matrices(runs, tmp_path):
+    report = runs.report("Which solver?")
+    assert [figure.name for figure in report.figures] == ["allocation-default", "allocation-hasty"]
+    page = report.write(tmp_path / "report", formats=("md",)).read_text()
+    assert "OSQP cannot take allocation" in page

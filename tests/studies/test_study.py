@@ -1,6 +1,8 @@
 """Studies of markets: rows, paired draws, learners, failures, limits and journals."""
 
 import json
+from io import StringIO
+from unittest.mock import patch
 
 import cvxpy as cp
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic
 from convexmarket.errors import ParameterError
+from convexmarket.studies import progress
 
 PRIOR = cm.Uniform(1, 5)
 SELLERS = cm.Sellers(PRIOR.sample(12, 0), PRIOR)
@@ -277,3 +280,28 @@ def test_a_figure_has_one_line_per_market():
     runs = run({"a": by_gamma, "b": lambda gamma: by_gamma(2 * gamma)}, {"axes": {"gamma": [1, 2]}})
     ax = runs.plot()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_a_report_leads_with_the_result_and_holds_every_table(tmp_path):
+    impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
+    runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
+    report = runs.report("Two markets")
+    assert report.finding.startswith("2 of 3 runs were solved")
+    assert {"runs", "sellers", "audits", "markets"} <= {table.name for table in report.tables}
+    report.write(tmp_path / "report")
+    assert "bad" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_progress_is_reported_with_the_time_left():
+    steps = []
+    run([by_gamma(0.1)])
+    cm.Study([by_gamma(0.1)]).run(progress=lambda *step: steps.append(step))
+    assert steps == [("markets", 0, 1), ("markets", 1, 1)]
+    clock, stream = [0.0], StringIO()
+    with patch.object(progress.time, "monotonic", lambda: clock[0]):
+        lines = progress.ProgressLines(stream)
+        for done in range(0, 41, 4):
+            lines("runs", done, 40)
+            clock[0] += 4.0
+    assert "runs: 12 of 40, about 28 s left\n" in stream.getvalue()
+    assert stream.getvalue().endswith("runs: 40 of 40, 40 s\n")
