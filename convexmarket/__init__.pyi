@@ -45,6 +45,7 @@ from .privacy import Guarantee as Guarantee
 from .privacy import PrivacyAccountant as PrivacyAccountant
 from .release import InteractiveRelease as InteractiveRelease
 from .release import TestSetRelease as TestSetRelease
+from .report import Report as Report
 from .sellers import Sellers as Sellers
 from .terms import Budget as Budget
 from .terms import Cap as Cap

@@ -44,12 +44,16 @@ PIECE = 100_000
 #: Bytes from which pyarrow reads a file; smaller ones are read row by row.
 WORTH_IT = 1_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
+#: Digits, points and commas, perhaps with an exponent.
+NUMERIC = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _BLOCK = 1 << 22
 _NEWLINE, _RETURN, _QUOTE = (ord(sign) for sign in '\n\r"')
 
 
 def read_texts(
-    path: str | Path, choose: Callable[[list[str]], Sequence[str]] | None = None
+    path: str | Path,
+    choose: Callable[[list[str]], Sequence[str]] | None = None,
+    na_values: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Read columns of a CSV file as text.
 
@@ -58,6 +62,9 @@ def read_texts(
     path : path
     choose : callable, optional
         From the header to the names of the columns to read; all columns by default.
+    na_values : sequence of str, optional
+        Texts that mark an empty cell, such as ``"k.A."`` or ``"-"``; blanks around them are
+        ignored.
 
     Returns
     -------
@@ -80,6 +87,8 @@ def read_texts(
     table = _by_columns(path, len(header), places) if one_line else None
     if table is None:
         table = _by_rows(path, rows, places)
+    if na_values:
+        table = table.apply(lambda texts: texts.mask(texts.str.strip().isin(list(na_values)), ""))
     return table.set_axis(names, axis=1)
 
 
@@ -295,8 +304,10 @@ def separator_of(lines: Iterable[str]) -> str:
 def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
     """Convert texts to numbers; NaN where a text is not a number for certain.
 
-    A number is written with the digits 0 to 9. Commas are decimal commas if no number has a point
-    and at least one comma is not in a place where it could separate thousands.
+    A number is written with the digits 0 to 9. Commas are decimal commas if more numbers have a
+    comma than a point, and at least one comma is not in a place where it could separate thousands;
+    then numbers with a point are NaN, otherwise those with a comma. Cells that hold other text do
+    not count.
     """
     if pd.api.types.is_numeric_dtype(texts):
         return pd.to_numeric(texts).astype(float)
@@ -306,12 +317,13 @@ def numbers_in(texts: pd.Series[Any]) -> pd.Series[float]:
             raise pa.ArrowInvalid
         numbers = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, UnicodeError):
-        written = [str(text) for text in texts]
-        commas = [place for place, text in enumerate(written) if "," in text]
-        numbers = np.array([_number(text.replace(",", ".")) for text in written], float)
-        thousands = all(THOUSANDS.fullmatch(written[place].strip()) for place in commas)
-        if thousands or any("." in text for text in written):
-            numbers[commas] = np.nan
+        cells = [str(text).strip(" \t") for text in texts]
+        numbers = np.array([_number(cell.replace(",", ".")) for cell in cells], float)
+        numeric = [place for place, cell in enumerate(cells) if NUMERIC.fullmatch(cell)]
+        commas = [place for place in numeric if "," in cells[place]]
+        points = [place for place in numeric if "." in cells[place]]
+        decimal = not all(THOUSANDS.fullmatch(cells[place]) for place in commas)
+        numbers[points if decimal and len(points) < len(commas) else commas] = np.nan
     return pd.Series(numbers, index=texts.index, dtype=float)
 
 

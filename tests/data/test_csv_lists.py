@@ -14,6 +14,7 @@ from convexmarket.data import csv_rows as reading
 from convexmarket.data import lists
 from convexmarket.data.csv_rows import LONGEST_LINE, csv_rows, numbers_in, read_texts
 from convexmarket.data.lists import read_list
+from convexmarket.data.tables import read_table
 from convexmarket.deal import price_offers
 from convexmarket.errors import DataError
 from convexmarket.priors import Uniform
@@ -108,6 +109,41 @@ def test_what_may_be_another_number_is_none(tmp_path, text):
 @pytest.mark.parametrize("text", ["1e400", "inf", "Infinity"])
 def test_what_is_too_large(tmp_path, text):
     assert "line 2: the report is not finite" in refusal(tmp_path, f"id;c\na;{text}\n")
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1,5", "k.A.", "2,25"], [1.5, np.nan, 2.25]),
+        (["1,5", "2,25", "2.5"], [1.5, 2.25, np.nan]),
+        (["1.5", "2.25", "2,5"], [1.5, 2.25, np.nan]),
+        (["1,5", "2.5"], [np.nan, 2.5]),
+        (["1,500", "2.5", "-"], [np.nan, 2.5, np.nan]),
+    ],
+)
+def test_one_wrong_cell_does_not_spoil_the_numbers_of_a_column(cells, numbers):
+    np.testing.assert_array_equal(numbers_in(pd.Series(cells)), numbers)
+
+
+def test_errors_name_only_wrong_cells_and_show_them_on_request(tmp_path):
+    rows = "".join(f"s{k};0,{k + 1}\n" for k in range(8))
+    path = tmp_path / "list.csv"
+    path.write_text(f"id;c\n{rows}x;k.A.\n")
+    with pytest.raises(DataError, match="line 10: the report is not a number") as hidden:
+        read_list(path, PRIOR)
+    assert "k.A." not in str(hidden.value)
+    assert "more" not in str(hidden.value)
+    with pytest.raises(DataError, match=r"line 10: the report 'k\.A\.' is not a number"):
+        read_list(path, PRIOR, show_cells=True)
+
+
+def test_na_values_mark_empty_cells(tmp_path):
+    path = tmp_path / "list.csv"
+    path.write_text("id;c\na;0,5\n - ; k.A. \nb;1,5\n")
+    listed = read_list(path, PRIOR, na_values=["-", "k.A."])
+    assert listed["sensitivity"].tolist() == [0.5, 1.5]
+    table = read_table(path, na_values=["k.A."])
+    assert table["c"].isna().tolist() == [False, True, False]
 
 
 def test_ids_in_another_case_are_other_ids(tmp_path):
