@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import ParameterError, SellersError
 
 __all__ = ["LONGEST", "checked_id", "distinct_ids", "forms_of"]

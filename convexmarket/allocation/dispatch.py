@@ -20,7 +20,7 @@ from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_callable,
     check_choice,

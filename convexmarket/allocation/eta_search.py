@@ -25,7 +25,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_count, check_positive
+from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 
 __all__ = [

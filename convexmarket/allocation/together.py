@@ -31,7 +31,7 @@ from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import JointView, numbers
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,

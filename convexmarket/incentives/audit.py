@@ -21,7 +21,7 @@ from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_callable,
     check_count,
     check_instance,
@@ -29,6 +29,7 @@ from convexmarket.arguments import (
     check_share,
     generator_of,
 )
+from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
 from convexmarket.incentives.exact_rents import information_rents, last_sale
@@ -50,7 +51,6 @@ from convexmarket.incentives.trials import (
     virtual_cost_payment,
 )
 from convexmarket.market import Market
-from convexmarket.notebook import Shown, axes
 from convexmarket.priors import Prior
 from convexmarket.sellers import PriorOrPriors, SellerParts, Sellers
 

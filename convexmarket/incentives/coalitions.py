@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
+from convexmarket.display import Shown
 from convexmarket.errors import ConvexMarketError
 from convexmarket.incentives.exact_rents import information_rents
 from convexmarket.incentives.rents import for_each_seller
 from convexmarket.incentives.rules import reports_of
 from convexmarket.incentives.trials import Build, PaymentRule, built_market, terms_of, top_of
 from convexmarket.market import Market
-from convexmarket.notebook import Shown
 
 __all__ = ["CoalitionAudit", "audit_pairs"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.rents import SolvedCurve, doubt_of_sold
 from convexmarket.incentives.rules import estimate_payments, reports_of

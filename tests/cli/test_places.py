@@ -4,6 +4,7 @@ import errno
 import os
 
 import pytest
+from convexmarket.io import check_place
 
 from convexmarket import deal, lab, ledger, writing
 from convexmarket.cli import report as report_cli
@@ -13,7 +14,6 @@ from convexmarket.lab.kinds.solver_study import run as solver_study
 from convexmarket.lab.problem import buying, drafts
 from convexmarket.lab.report import diff
 from convexmarket.online import market as online
-from convexmarket.writing import check_place
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from convexmarket.io import write_together
 
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.ledger import Ledger
-from convexmarket.writing import write_together
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 from tests.cli.writers import PRICE, WRITERS, a_database

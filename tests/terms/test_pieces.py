@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
+from convexmarket.checks import shown
 from cvxpy.transforms.partial_optimize import partial_optimize
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from scipy import sparse
 
 import convexmarket as cm
 from convexmarket import terms as pieces
-from convexmarket.arguments import shown
 from convexmarket.errors import (
     AllocationError,
     CurvatureError,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
+from convexmarket.checks import shown
 
 from convexmarket.allocation import (
     Allocation,
@@ -23,7 +24,6 @@ from convexmarket.allocation.conic import LeastViolation
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
 from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.views import FixedEta, JointView, numbers
-from convexmarket.arguments import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market
 from convexmarket.studies.subproblems.base import Floats, Instance
