@@ -1,15 +1,31 @@
 """Convex modelling for markets in private data.
 
-Here stand the names that most users type; the others stand in ``terms``, ``priors``,
+This module has the names that most users type; the modules ``terms``, ``priors``,
 ``allocation``, ``incentives``, ``learners``, ``privacy``, ``joint``, ``online``, ``release``,
-``attacks``, ``errors`` and ``datasets``. Each is loaded when it is first asked for; they are listed
-in ``__init__.pyi``.
+``attacks``, ``errors`` and ``datasets`` have the others. ``__init__.pyi`` lists them, and each is
+loaded on first use.
 """
 
 from importlib.metadata import version as _version
+from typing import Any as _Any
 
 import lazy_loader as _lazy
 
-__getattr__, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+_PUBLIC = ("priors", "terms", "learners", "privacy", "release", "online", "incentives", "errors")
+_attribute, __dir__, __all__ = _lazy.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> _Any:
+    """Load a name, or name the module that has it."""
+    try:
+        return _attribute(name)
+    except AttributeError:
+        for module in _PUBLIC if not name.startswith("_") else ():
+            if hasattr(_attribute(module), name):
+                place = f"convexmarket.{module}.{name}"
+                message = f"convexmarket has no attribute {name!r}; write {place}"
+                raise AttributeError(message, name=name) from None
+        raise
+
 
 __version__ = _version("convexmarket")

@@ -53,3 +53,10 @@ def test_messages_say_what_must_hold_and_what_was_got(path):
     assert {
         line: strays(text) for line, text in messages(parsed(path.read_text())) if strays(text)
     } == {}
+
+
+def test_a_name_of_a_module_that_is_asked_of_the_package_is_pointed_to():
+    with pytest.raises(AttributeError, match=r"write convexmarket\.priors\.LogNormal"):
+        convexmarket.LogNormal  # noqa: B018
+    with pytest.raises(AttributeError, match="Lognormal"):
+        convexmarket.Lognormal  # noqa: B018

@@ -24,7 +24,7 @@ from convexmarket.cli.consoles import (
 )
 from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
 from convexmarket.cli.ending import run_to_the_end
-from convexmarket.cli.ledger import ledger_app
+from convexmarket.cli.ledger import LEDGER_EXAMPLES, ledger_command
 from convexmarket.cli.online import online_app
 from convexmarket.cli.own import (
     BUY_EXAMPLES,
@@ -69,7 +69,7 @@ EXAMPLES = f"""
 
 [bold]Keep the books[/bold]: what was sold, and what of it is spent:
 
-  convexmarket ledger create sold.sqlite && convexmarket ledger record sold.sqlite offers.csv
+  convexmarket ledger sold.sqlite --create && convexmarket ledger sold.sqlite --record offers.csv
 
 [bold]Write a report again[/bold] from its results, without running anything:
 
@@ -141,7 +141,6 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(online_app, name="online")
-app.add_typer(ledger_app, name="ledger")
 
 
 def main() -> None:
@@ -353,6 +352,7 @@ def price(
     err.print(REPORTS_TELL, highlight=False, soft_wrap=True)
 
 
+app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger_command)
 app.command("init", epilog=INIT_EXAMPLES)(init_command)
 app.command("buy", epilog=BUY_EXAMPLES)(buy_command)
 app.command("report", epilog=REPORT_EXAMPLES)(report_command)

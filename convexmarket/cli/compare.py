@@ -147,8 +147,8 @@ def run_study(
     from convexmarket.lab.kinds.solver_study.run import run_solver_study
     from convexmarket.lab.report.render import check_replaceable, write_folder
     from convexmarket.lab.report.terminal import summary
-    from convexmarket.lab.study.journal import read_journal
-    from convexmarket.lab.study.metrics import counted
+    from convexmarket.studies.journal import read_journal
+    from convexmarket.studies.metrics import counted
     from convexmarket.writing import check_place
 
     check_replaceable(folder.resolve())

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
-from convexmarket.errors import ConvexMarketError
+from convexmarket.errors import ConvexMarketError, ParameterError
 
 __all__ = [
     "REPORTS_TELL",
     "AsJson",
     "Force",
     "Formats",
+    "IdColumn",
+    "SensitivityColumn",
+    "Settings",
     "err",
     "errors_in_one_line",
+    "excludes",
+    "needs",
     "out",
+    "pairs_table",
     "print_json",
     "progress_bars",
+    "rows_table",
+    "say",
 ]
 
 
@@ -65,7 +76,27 @@ Force = Annotated[
     ),
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Replace a value of the file, written as in TOML. Repeatable.",
+    ),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option("--id-column", help="Column of the ids.", show_default="id, seller, ..."),
+]
+SensitivityColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--sensitivity-column",
+        help="Column of the reported sensitivities.",
+        show_default="sensitivity, cost, ...",
+    ),
+]
 
 
 class PlainConsole(Console):
@@ -83,11 +114,69 @@ out = PlainConsole()
 err = PlainConsole(stderr=True)
 
 
-def print_json(found: Any) -> None:
-    """Print what a command found for programs: ``--json`` of every command that has it."""
+def say(text: str) -> None:
+    """Print a line of text, without colours or line breaks."""
+    out.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def print_json(results: Any) -> None:
+    """Print results as JSON, for ``--json``."""
     from convexmarket.lab.report.results import plain
 
-    typer.echo(json.dumps(plain(found), indent=2, ensure_ascii=True, allow_nan=False))
+    typer.echo(json.dumps(plain(results), indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def pairs_table(pairs: Iterable[tuple[str, str]], title: str = "") -> Table:
+    """Return labels and values as a table without headings."""
+    table = Table(title=Text(title), title_justify="left", show_header=False, box=SIMPLE_HEAD)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, value in pairs:
+        table.add_row(Text(label), Text(value))
+    return table
+
+
+def rows_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
+    """Return columns of rows as a table; numbers are aligned to the right."""
+    from convexmarket.lab.report.words import format_value
+
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD)
+    for name in names:
+        numeric = all(isinstance(row[name], int | float) for row in rows)
+        table.add_column(name.replace("_", " "), justify="right" if numeric else "left")
+    for row in rows:
+        values = {**row, "time": str(row.get("time", ""))[:16].replace("T", " ")}
+        table.add_row(*(Text(format_value(values[name])) for name in names))
+    return table
+
+
+def needs(option: str, given: object, **others: object) -> None:
+    """Refuse options that have an effect only together with another one.
+
+    Raises
+    ------
+    ParameterError
+        Naming the first of them, if ``given`` is None or False.
+    """
+    for flag in _given(others) if given in (None, False) else ():
+        raise ParameterError(f"{flag} goes with {option}; give that, or leave {flag} out")
+
+
+def excludes(option: str, **others: object) -> None:
+    """Refuse options that have no effect together with another one.
+
+    Raises
+    ------
+    ParameterError
+        Naming the first of them.
+    """
+    for flag in _given(others):
+        raise ParameterError(f"{option} and {flag} exclude each other; leave one of them out")
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    given = [name for name, value in options.items() if value not in (None, False)]
+    return [f"--{name.replace('_', '-')}" for name in given]
 
 
 @contextmanager

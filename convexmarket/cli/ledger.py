@@ -1,4 +1,4 @@
-"""The commands of a ledger: ``convexmarket ledger create``, ``record``, ``show`` and so on."""
+"""The command of a ledger: ``convexmarket ledger``."""
 
 from __future__ import annotations
 
@@ -6,108 +6,64 @@ import json
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+import pandas as pd
 import typer
+from rich.table import Table
 
-from convexmarket.cli.consoles import AsJson, Force, errors_in_one_line, out, print_json
+from convexmarket.cli.consoles import (
+    AsJson,
+    Force,
+    IdColumn,
+    errors_in_one_line,
+    excludes,
+    needs,
+    out,
+    print_json,
+    rows_table,
+    say,
+)
 from convexmarket.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from convexmarket.ledger import Ledger
     from convexmarket.privacy import AccountComposition
 
-__all__ = ["ledger_app"]
+__all__ = ["LEDGER_EXAMPLES", "ledger_command"]
 
-EXAMPLES = """
+LEDGER_EXAMPLES = """
 [bold]What was sold, and what of it is spent[/bold]
 
-  convexmarket ledger create sold.sqlite
+  convexmarket ledger sold.sqlite --create
 
-  convexmarket ledger record sold.sqlite offers.csv
+  convexmarket ledger sold.sqlite --record offers.csv
 
-  convexmarket ledger show sold.sqlite
+  convexmarket ledger sold.sqlite
 
-  convexmarket ledger export sold.sqlite --out balance.csv
+  convexmarket ledger sold.sqlite --seller p001
 
-  convexmarket ledger backup sold.sqlite --out backup.sqlite
+  convexmarket ledger sold.sqlite --export balance.csv
+
+  convexmarket ledger sold.sqlite --backup backups/sold.sqlite
+
+A list to record has the columns id, epsilon, and payment or price; with a column status, every \
+row must be accepted. All of its sales are recorded, or none. Sales of one seller add up, so a \
+file is recorded once unless --again is given.
+
+A backup is a checked copy of one instant; others may charge meanwhile. Before you charge a \
+restored ledger, read "Backups" in docs/ledger.md.
 
 An online market keeps its own ledger: give its folder. In Python, train with \
-accountant=convexmarket.Ledger("sold.sqlite").account(ids): what would exceed what any seller sold \
-is refused before a row is read.
+accountant=convexmarket.Ledger("sold.sqlite").account(ids): a fit that would exceed what a seller \
+sold is refused before a row is read.
 """
-CREATE_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket ledger create sold.sqlite
-
-  convexmarket ledger create sold.sqlite --composition advanced --delta 1e-6
-
-Basic composition adds guarantees up. Advanced composition allows many small releases more, and \
-never fewer, for half of a delta. It is settled here, for good.
-"""
-RECORD_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket price sellers.csv --prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.1 \
---out offers.csv
-
-  convexmarket ledger record sold.sqlite offers.csv
-
-  convexmarket ledger record sold.sqlite more.csv --release "model 2"
-
-The file has the columns id, epsilon, and payment or price; with a column status, every row must \
-be accepted. A market writes its own sales. All of it is recorded, or nothing; who \
-sold nothing is left out. Sales of one seller add up, so a file is recorded once, unless --again \
-says that it was sold again.
-"""
-SHOW_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket ledger show sold.sqlite
-
-  convexmarket ledger show market --seller p001
-
-  convexmarket ledger show market/market.sqlite --json
-"""
-EXPORT_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket ledger export sold.sqlite --out balance.csv
-
-  convexmarket ledger export market --what sales --out sales.json
-
-In CSV, text that a spreadsheet would run as a formula has an apostrophe before it, which our \
-readers take off; JSON has it as it is.
-"""
-
-BACKUP_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket ledger backup sold.sqlite --out backups/sold.sqlite
-
-  convexmarket ledger show backups/sold.sqlite
-
-The copy is of one instant, checked, and on disk before the command ends; others may charge \
-meanwhile. An earlier backup of this ledger gives way to it, no other file does. What comes after \
-a backup is not in it: before you charge a restored ledger, read "Backups" in docs/ledger.md.
-"""
-
-ledger_app = typer.Typer(
-    help="What was sold to whom, and what releases have spent of it.",
-    epilog=EXAMPLES,
-    rich_markup_mode="rich",
-    no_args_is_help=True,
-)
-
-Place = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A ledger, or an online market's folder or database.")
-]
+#: Sellers with the least left that are listed.
+MOST_SELLERS = 10
 
 
 class Part(StrEnum):
-    """What of a ledger is exported."""
+    """The tables of a ledger."""
 
     balance = "balance"
     sales = "sales"
@@ -122,39 +78,34 @@ class Composition(StrEnum):
     advanced = "advanced"
 
 
-@ledger_app.command(epilog=CREATE_EXAMPLES)
-def create(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="File for the ledger.")],
+def ledger_command(
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="A ledger, or an online market's folder or database."),
+    ],
+    create: Annotated[bool, typer.Option("--create", help="Make a ledger without sales.")] = False,
     composition: Annotated[
-        Composition, typer.Option(help="How the guarantees of several releases add up.")
-    ] = Composition.basic,
+        Composition | None,
+        typer.Option(help="With --create: how guarantees add up.", show_default="basic"),
+    ] = None,
     delta: Annotated[
-        float, typer.Option(help="Probability with which what was sold may be exceeded.")
-    ] = 0.0,
-) -> None:
-    """Make a ledger without sales."""
-    from convexmarket.ledger import Ledger
-
-    with errors_in_one_line():
-        kind: AccountComposition = "advanced" if composition is Composition.advanced else "basic"
-        Ledger.create(path, kind, delta).disconnect()
-    _say(f"Created {path}")
-
-
-@ledger_app.command(epilog=RECORD_EXAMPLES)
-def record(
-    path: Place,
-    file: Annotated[Path, typer.Argument(help="CSV file with id, epsilon and payment per row.")],
+        float | None,
+        typer.Option(
+            help="With --create: probability with which what was sold may be exceeded.",
+            show_default="0",
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Record the sales of a list.")
+    ] = None,
     release: Annotated[
-        str | None, typer.Option(help="The only release that may use it.", show_default="any")
+        str | None,
+        typer.Option(help="With --record: the only release that may use it.", show_default="any"),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Record a file that was recorded before.")
+        bool, typer.Option("--again", help="With --record: also a file recorded before.")
     ] = False,
-    id_column: Annotated[
-        str | None,
-        typer.Option("--id-column", help="Column of the ids.", show_default="id, seller, ..."),
-    ] = None,
+    id_column: IdColumn = None,
     epsilon_column: Annotated[
         str | None,
         typer.Option("--epsilon-column", help="Column of what was sold.", show_default="epsilon"),
@@ -165,105 +116,171 @@ def record(
             "--price-column", help="Column of what is paid.", show_default="payment, price"
         ),
     ] = None,
-) -> None:
-    """Write down what the sellers of a list sold: all of it, or nothing."""
-    from convexmarket.data.lists import digest, read_sales
-    from convexmarket.ledger import Ledger
-
-    with errors_in_one_line(), Ledger(path) as ledger:
-        if ledger.of_market:
-            raise DataError(
-                f"{path} is an online market's, which writes a sale when an offer is accepted:"
-                " record lists in a ledger of their own"
-            )
-        table = read_sales(file, id_column, epsilon_column, price_column)
-        source = None if again else f"sha256:{digest(file)}"
-        columns = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
-        sales = ledger.sell(*columns, release=release, source=source)
-    _say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
-
-
-@ledger_app.command(epilog=SHOW_EXAMPLES)
-def show(
-    path: Place,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a table, as .csv or .json.")
+    ] = None,
+    what: Annotated[
+        Part | None, typer.Option(help="With --export: which table.", show_default="balance")
+    ] = None,
+    backup: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Copy the ledger, while it is in use.")
+    ] = None,
     seller: Annotated[str | None, typer.Option(help="Show one seller.", metavar="ID")] = None,
     as_json: AsJson = False,
-) -> None:
-    """Say what was sold, what is spent, by which releases, and who has the least left."""
-    from convexmarket.cli.ledger_terminal import (
-        ledger_state,
-        ledger_tables,
-        seller_state,
-        seller_tables,
-    )
-    from convexmarket.ledger import Ledger
-
-    with errors_in_one_line(), Ledger(path) as ledger:
-        state = ledger_state(ledger) if seller is None else seller_state(ledger, seller)
-    if as_json:
-        print_json(state)
-        return
-    out.print(*(ledger_tables if seller is None else seller_tables)(state), sep="\n")
-
-
-@ledger_app.command(epilog=EXPORT_EXAMPLES)
-def export(
-    path: Place,
-    file: Annotated[Path, typer.Option("--out", help="File to write, .csv or .json.")],
-    what: Annotated[Part, typer.Option(help="What of the ledger.")] = Part.balance,
     force: Force = False,
 ) -> None:
-    """Write a table of the ledger, at once or not at all."""
-    from convexmarket.ledger import Ledger
-    from convexmarket.writing import check_place, write_together
-
-    with errors_in_one_line():
-        if file.suffix.lower() not in (".csv", ".json"):
-            raise ParameterError(f"--out {file} is neither .csv nor .json; name such a file")
-        is_csv = file.suffix.lower() == ".csv"
-        check_place(file, force=force)
-        with Ledger(path) as ledger:
-            if file.exists() and file.samefile(ledger.path):
-                raise ParameterError(f"--out {file} is the ledger itself; name another file")
-            table = getattr(ledger, what.value)()
-        text = _csv(table) if is_csv else _json(table)
-        write_together({file: text.encode()}, private=True, force=force)
-    _say(f"Wrote {file}")
-
-
-@ledger_app.command(epilog=BACKUP_EXAMPLES)
-def backup(
-    path: Place,
-    file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
-    force: Force = False,
-) -> None:
-    """Copy the ledger, while it is in use."""
+    """Show, record, export or copy what was sold to whom, and what releases have spent of it."""
     from convexmarket.ledger import Ledger
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file, force=force)
+        actions = {"create": create, "record": record, "export": export, "backup": backup}
+        chosen = [f"--{name}" for name, value in actions.items() if value]
+        if len(chosen) > 1:
+            raise ParameterError(f"{' and '.join(chosen)} exclude each other; give one of them")
+        needs("--create", create, composition=composition, delta=delta)
+        needs(
+            "--record",
+            record,
+            release=release,
+            again=again,
+            id_column=id_column,
+            epsilon_column=epsilon_column,
+            price_column=price_column,
+        )
+        needs("--export", export, what=what)
+        needs("--export or --backup", export or backup, force=force)
+        if chosen:
+            excludes(chosen[0], seller=seller, json=as_json)
+        if export is not None and export.suffix.lower() not in (".csv", ".json"):
+            raise ParameterError(f"--export {export} is neither .csv nor .json; name such a file")
+        for name, file in (("--export", export), ("--backup", backup)):
+            if file is not None:
+                check_place(file, name, force=force)
+        if create:
+            kind: AccountComposition = "advanced" if composition == "advanced" else "basic"
+            Ledger.create(path, kind, delta or 0.0).disconnect()
+            say(f"Created {path}")
+            return
         with Ledger(path) as ledger:
-            ledger.backup(file, force=force)
-    _say(f"Wrote {file}")
+            if record is not None:
+                names = id_column, epsilon_column, price_column
+                _record(ledger, record, release, again, names)
+            elif export is not None:
+                _export(ledger, export, (what or Part.balance).value, force)
+            elif backup is not None:
+                ledger.backup(backup, force=force)
+                say(f"Wrote {backup}")
+            else:
+                _show(ledger, seller, as_json)
 
 
-def _csv(table: pd.DataFrame) -> str:
+def _record(
+    ledger: Ledger,
+    file: Path,
+    release: str | None,
+    again: bool,
+    columns: tuple[str | None, str | None, str | None],
+) -> None:
+    from convexmarket.data.lists import digest, read_sales
+
+    if ledger.of_market:
+        raise DataError(
+            f"{ledger.path} is an online market's, which records a sale when an offer is accepted;"
+            " record lists in another ledger"
+        )
+    table = read_sales(file, *columns)
+    source = None if again else f"sha256:{digest(file)}"
+    sold = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
+    sales = ledger.sell(*sold, release=release, source=source)
+    say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
+
+
+def _export(ledger: Ledger, file: Path, part: str, force: bool) -> None:
+    """Write a table of the ledger, at once or not at all."""
     from convexmarket.data.csv_cells import write_csv
-
-    if "assumptions" in table:
-        table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])
-    text = StringIO()
-    write_csv(table, text)
-    return text.getvalue()
-
-
-def _json(table: pd.DataFrame) -> str:
     from convexmarket.lab.report.results import plain
+    from convexmarket.writing import write_together
 
-    rows = plain(table.to_dict("records"))
-    return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if file.exists() and file.samefile(ledger.path):
+        raise ParameterError(f"--export {file} is the ledger itself; name another file")
+    table: pd.DataFrame = getattr(ledger, part)()
+    if file.suffix.lower() == ".csv":
+        if "assumptions" in table:
+            table = table.assign(assumptions=["; ".join(each) for each in table["assumptions"]])
+        text = StringIO()
+        write_csv(table, text)
+        content = text.getvalue()
+    else:
+        rows = plain(table.to_dict("records"))
+        content = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_together({file: content.encode()}, private=True, force=force)
+    say(f"Wrote {file}")
 
 
-def _say(text: str) -> None:
-    out.print(text, highlight=False, soft_wrap=True, markup=False)
+def _show(ledger: Ledger, seller: str | None, as_json: bool) -> None:
+    state = ledger_state(ledger) if seller is None else seller_state(ledger, seller)
+    if as_json:
+        print_json(state)
+        return
+    out.print(*(_ledger_tables if seller is None else _seller_tables)(state), sep="\n")
+
+
+def ledger_state(ledger: Ledger) -> dict[str, Any]:
+    """Compute the totals of a ledger, its releases, and the sellers with the least left."""
+    balance, releases = ledger.balance(), ledger.releases()
+    least = balance.sort_values("left", kind="stable").head(MOST_SELLERS)
+    return {
+        "composition": ledger.composition,
+        "delta": ledger.delta,
+        "sellers": len(balance),
+        **{name: float(balance[name].sum()) for name in ("sold", "spent", "left", "paid")},
+        "releases": releases.to_dict("records"),
+        "least_left": least.to_dict("records"),
+    }
+
+
+def seller_state(ledger: Ledger, id: str) -> dict[str, Any]:
+    """Collect the balance of one seller, its sales, and the releases that used them.
+
+    Raises
+    ------
+    ParameterError
+        If there is no sale of this seller.
+    """
+    from convexmarket.ids import checked_id
+
+    id = checked_id(id)
+    balance, sales, charges = ledger.balance(), ledger.sales(), ledger.charges()
+    row = balance[balance["id"] == id]
+    if row.empty:
+        raise ParameterError(f"seller {id!r} has sold nothing; check the id")
+    return {
+        **{str(name): value for name, value in row.iloc[0].items()},
+        "sales": sales[sales["id"] == id].drop(columns="id").to_dict("records"),
+        "charges": charges[charges["id"] == id].drop(columns="id").to_dict("records"),
+    }
+
+
+def _ledger_tables(state: dict[str, Any]) -> list[Table]:
+    releases = ("name", "mechanism", "sellers", "largest_epsilon", "delta", "time")
+    totals = ("sellers", "sold", "spent", "left", "paid", "composition", "delta")
+    least = ("id", "sold", "spent", "left", "paid")
+    return [
+        rows_table("Ledger", [state], totals),
+        *_listed("Releases", state["releases"], releases),
+        *_listed("Sellers with the least left", state["least_left"], least),
+    ]
+
+
+def _seller_tables(state: dict[str, Any]) -> list[Table]:
+    return [
+        rows_table(f"Seller {state['id']}", [state], ("sold", "spent", "left", "paid")),
+        *_listed("Sales", state["sales"], ("epsilon", "price", "release", "time")),
+        *_listed("Releases", state["charges"], ("release", "epsilon")),
+    ]
+
+
+def _listed(title: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[Table]:
+    """Return a table in a list; an empty list where it would have no row."""
+    return [rows_table(title, rows, names)] if rows else []

@@ -1,57 +1,68 @@
-"""The commands of an online market: ``convexmarket online open``, ``quote``, ``accept`` and so on.
+"""The commands of an online market: ``convexmarket online open``, ``quote``, ``answer`` and others.
 
-Each command is one step of a market whose state lies in a folder. What a command has said is
-stored; a command that was interrupted can be given again.
+Each command is one step of a market whose state lies in a folder. Printed offers are stored, and
+an interrupted command can be given again.
 """
 
 from __future__ import annotations
 
+import math
 import webbrowser
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from convexmarket.cli.consoles import (
     REPORTS_TELL,
     AsJson,
     Force,
+    IdColumn,
+    SensitivityColumn,
+    Settings,
     err,
     errors_in_one_line,
+    excludes,
+    needs,
     out,
+    pairs_table,
     print_json,
     progress_bars,
+    rows_table,
+    say,
 )
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
-    from convexmarket.online.lists import Answer
-    from convexmarket.online.market import Offer
+    from convexmarket.online.lists import Answer, QuotedList
+    from convexmarket.online.market import Offer, OnlineMarket
 
 
 __all__ = ["online_app"]
 
-#: Exit code where all went well but some sellers were turned away.
+#: Exit code of a list of which some sellers were turned away.
 TURNED_AWAY = 3
+#: Plans that ``status`` lists, the latest ones.
+MOST_PLANS = 12
 
 EXAMPLES = """
 [bold]A market from beginning to end[/bold]
 
   convexmarket online open market problems/online-clinic/market.toml
 
-  convexmarket online quote market --id p001 --sensitivity 3.1
+  convexmarket online quote market --csv problems/online-clinic/arrivals.csv --out offers.csv
 
-  convexmarket online accept market --id p001
+  convexmarket online answer market --accept --csv offers.csv
 
-  convexmarket online status market
+  convexmarket online status market --backup clinic.sqlite
 
-  convexmarket online close market --lapse
-
-  convexmarket online backup market --out clinic.sqlite
+  convexmarket online close market
 
 The market is the file market.sqlite in the folder. Several processes may use it at once, and each \
-may be killed at any instant: what a command has said is kept, and it can be given again.
+may be killed at any instant: printed offers are stored, and a command can be given again.
 """
 OPEN_EXAMPLES = """
 [bold]Examples[/bold]
@@ -60,13 +71,11 @@ OPEN_EXAMPLES = """
 
   convexmarket online open other problems/online-clinic/market.toml --set buyer.gamma=0.02
 
-Files that the problem names are found from where it lies, also later: the rows are read again \
-when the market closes.
+Files that the problem names are relative to it, also later: the rows are read again when the \
+market closes.
 """
 QUOTE_EXAMPLES = """
 [bold]Examples[/bold]
-
-  convexmarket online quote market --id p001 --sensitivity 3.1
 
   convexmarket online quote market --id p001 --sensitivity 3.1 --json
 
@@ -75,43 +84,34 @@ QUOTE_EXAMPLES = """
   convexmarket online quote market --csv survey.csv --id-column patient \
 --sensitivity-column "asking price"
 
-A seller is quoted once: asked again with the same report it has the same terms, with another it \
-is refused. A list is checked before anybody is quoted; interrupted, give it again and it goes on. \
-Where a list has more sellers than are expected, those that fit are quoted, the others are \
-counted, and the exit code is 3.
+A seller is quoted once: the same report has the same terms, and another report is refused. A \
+list is checked before its first seller is quoted; an interrupted list continues when it is given \
+again. A list may have more sellers than the market expects: the others are counted, and the exit \
+code is 3.
 """
-ACCEPT_EXAMPLES = """
+ANSWER_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket online accept market --id p001
+  convexmarket online answer market --accept --id p001
 
-  convexmarket online accept market --csv accepted.csv
+  convexmarket online answer market --decline --csv declined.csv
 
-  convexmarket online quote market --csv arrivals.csv --out offers.csv && \
-convexmarket online accept market --csv offers.csv
+  convexmarket online answer market --accept --csv offers.csv
 
-A file that quote wrote is taken as it is: who was offered nothing is passed over. A list is \
-checked before anything is recorded. An answer cannot be taken back; to give it again \
-changes nothing.
+A file of offers is taken as quote wrote it: sellers without an offer are skipped. A list is \
+checked before anything is recorded. An answer is final; giving it again changes nothing.
 """
-DECLINE_EXAMPLES = ACCEPT_EXAMPLES.replace("accept", "decline").replace(
-    "declineed.csv", "declined.csv"
-)
 STATUS_EXAMPLES = """
-[bold]Example[/bold]
-
-  convexmarket online status market
-"""
-BACKUP_EXAMPLES = """
 [bold]Examples[/bold]
 
-  convexmarket online backup market --out backups/clinic.sqlite
+  convexmarket online status market --json
+
+  convexmarket online status market --backup backups/clinic.sqlite
 
   mkdir restored && cp backups/clinic.sqlite restored/market.sqlite
 
-The copy is of one instant, checked, and on disk before the command ends; others may quote \
-meanwhile. An earlier backup of this market gives way to it, no other file does. What comes after \
-a backup is not in it: before you go on with a restored market, read "Backups" in docs/ledger.md.
+The backup is a checked copy of one instant; others may quote meanwhile. Before you continue with \
+a restored market, read "Backups" in docs/ledger.md.
 """
 CLOSE_EXAMPLES = """
 [bold]Examples[/bold]
@@ -120,42 +120,29 @@ CLOSE_EXAMPLES = """
 
   convexmarket online close market --lapse --out out/clinic --open
 
-The model is trained once, on the rows of those who accepted, and kept in the market. Closing \
-again writes the report again, with the same model: a second one would spend the guarantees twice.
+The model is trained once, on the rows of the sellers who accepted, and kept in the market. \
+Closing again writes the report again, with the same model: a second one would spend the \
+guarantees twice.
 """
 
 online_app = typer.Typer(
-    help="A market whose sellers come one by one, and are quoted on arrival.",
+    help="Run a market whose sellers come one by one and are quoted on arrival.",
     epilog=EXAMPLES,
     rich_markup_mode="rich",
     no_args_is_help=True,
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the market.")]
-SellerId = Annotated[str | None, typer.Option("--id", help="Who it is.")]
-IdColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--id-column", help="Column of the ids in the CSV file.", show_default="id, seller, ..."
-    ),
-]
+SellerId = Annotated[str | None, typer.Option("--id", help="Id of one seller.")]
 
 
 @online_app.command("open", epilog=OPEN_EXAMPLES)
 def open_(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the market.")],
     file: Annotated[Path, typer.Argument(help='Problem file of kind "online-market".')],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Replace a value of the file, written as in TOML. Repeatable.",
-        ),
-    ] = None,
+    settings: Settings = None,
 ) -> None:
-    """Check a problem file and all it names, and open its market."""
-    from convexmarket.cli.online_terminal import terms_table
+    """Check a problem file and the files that it names, and open its market."""
     from convexmarket.lab.kinds.online_market.market import open_market
     from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
     from convexmarket.lab.problem.loading import load_problem
@@ -167,13 +154,10 @@ def open_(
                 f'{file}: kind is {problem.kind!r}; an online market needs "online-market"'
             )
         with open_market(problem, folder) as market:
-            terms = terms_table(market)
-    out.print(terms)
+            out.print(_terms_table(market))
     if isinstance(problem.data, OwnSellers) and not problem.file(problem.data.file).exists():
-        out.print(
-            f"{problem.data.file} is not there yet; the market needs it to close", markup=False
-        )
-    out.print(f"Opened {folder}", highlight=False, soft_wrap=True, markup=False)
+        say(f"{problem.data.file} is not there yet; the market needs it to close")
+    say(f"Opened {folder}")
     err.print(REPORTS_TELL, highlight=False, soft_wrap=True)
 
 
@@ -182,8 +166,7 @@ def quote(
     folder: Folder,
     seller: SellerId = None,
     sensitivity: Annotated[
-        float | None,
-        typer.Option(help="What the seller reports, per unit of epsilon."),
+        float | None, typer.Option(help="Reported sensitivity, per unit of epsilon.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--csv", help="CSV file with an id and a sensitivity per row.")
@@ -192,41 +175,28 @@ def quote(
         Path | None, typer.Option("--out", help="CSV file for the offers of a list.")
     ] = None,
     id_column: IdColumn = None,
-    sensitivity_column: Annotated[
-        str | None,
-        typer.Option(
-            "--sensitivity-column",
-            help="Column of the reported sensitivities in the CSV file.",
-            show_default="sensitivity, cost, ...",
-        ),
-    ] = None,
+    sensitivity_column: SensitivityColumn = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
-    """Quote a seller, or all of a list: what is bought, and what is paid for it."""
+    """Quote a seller or a list: the privacy that is bought, and its payment."""
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line():
         if file is not None:
-            _with_list(id=seller, sensitivity=sensitivity, json=as_json or None)
+            excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
             _quote_list(folder, file, offers_file, id_column, sensitivity_column, force)
             return
-        _without_list(
-            out=offers_file,
-            id_column=id_column,
-            sensitivity_column=sensitivity_column,
-            force=force or None,
-        )
+        needs("--csv", None, out=offers_file, id_column=id_column, force=force)
+        needs("--csv", None, sensitivity_column=sensitivity_column)
         if seller is None or sensitivity is None:
-            raise ParameterError(
-                "say who is quoted; give --id and --sensitivity, or --csv with a list of both"
-            )
+            raise ParameterError("give --id and --sensitivity of a seller, or --csv with a list")
         with OnlineMarket(folder) as market:
             offer = market.quote(seller, sensitivity)
     if as_json:
         print_json(asdict(offer))
     else:
-        _say(offer)
+        say(_sentence(offer))
 
 
 def _quote_list(
@@ -237,108 +207,94 @@ def _quote_list(
     sensitivity_column: str | None,
     force: bool,
 ) -> None:
-    from convexmarket.cli.online_terminal import list_words
     from convexmarket.data.csv_cells import write_csv
     from convexmarket.online.lists import quote_list
     from convexmarket.online.market import OnlineMarket
     from convexmarket.writing import check_place, write_together
 
-    clash = offers_file is not None and offers_file.exists() and file.exists()
-    if offers_file is not None and clash and offers_file.samefile(file):
-        raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
     if offers_file is not None:
+        if offers_file.exists() and file.exists() and offers_file.samefile(file):
+            raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
         check_place(offers_file, force=force)
     with OnlineMarket(folder) as market, progress_bars() as advance:
         quoted = quote_list(market, file, id_column, sensitivity_column, advance)
         expected = market.policy.expected_sellers
-    out.print(list_words(quoted))
+    out.print(_list_table(quoted))
     if offers_file is not None:
         write_together(
             {offers_file: lambda file: write_csv(quoted.offers, file)}, private=True, force=force
         )
-        out.print(f"Wrote {offers_file}", highlight=False, soft_wrap=True, markup=False)
+        say(f"Wrote {offers_file}")
     if quoted.turned_away:
         err.print(
             f"{quoted.turned_away:,} sellers were turned away: the market stops after the "
-            f"{expected:,} it expected",
+            f"{expected:,} sellers that it expected",
             highlight=False,
             soft_wrap=True,
         )
         raise typer.Exit(TURNED_AWAY)
 
 
-@online_app.command(epilog=ACCEPT_EXAMPLES)
-def accept(
+@online_app.command(epilog=ANSWER_EXAMPLES)
+def answer(
     folder: Folder,
+    accept: Annotated[
+        bool | None, typer.Option("--accept/--decline", help="The answer.", show_default=False)
+    ] = None,
     seller: SellerId = None,
     file: Annotated[Path | None, typer.Option("--csv", help="CSV file with an id per row.")] = None,
     id_column: IdColumn = None,
 ) -> None:
-    """Record that a seller, or all of a list, accepts its offer."""
-    _answer(folder, "accepted", seller, file, id_column)
-
-
-@online_app.command(epilog=DECLINE_EXAMPLES)
-def decline(
-    folder: Folder,
-    seller: SellerId = None,
-    file: Annotated[Path | None, typer.Option("--csv", help="CSV file with an id per row.")] = None,
-    id_column: IdColumn = None,
-) -> None:
-    """Record that a seller, or all of a list, declines its offer."""
-    _answer(folder, "declined", seller, file, id_column)
-
-
-def _answer(
-    folder: Path, answer: Answer, seller: str | None, file: Path | None, id_column: str | None
-) -> None:
+    """Record the answer of a seller, or one answer of all sellers of a list."""
     from convexmarket.online.lists import answer_list
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line():
+        if accept is None:
+            raise ParameterError("give the answer, --accept or --decline")
+        given: Answer = "accepted" if accept else "declined"
         if file is not None:
-            _with_list(id=seller)
+            excludes("--csv", id=seller)
             with OnlineMarket(folder) as market, progress_bars() as advance:
-                number = answer_list(market, file, answer, id_column, advance)
-            out.print(f"{number:,} sellers: {answer}", highlight=False)
+                number = answer_list(market, file, given, id_column, advance)
+            say(f"{number:,} sellers: {given}")
             return
-        _without_list(id_column=id_column)
+        needs("--csv", None, id_column=id_column)
         if seller is None:
-            raise ParameterError("say who answers; give --id, or --csv with a list of ids")
+            raise ParameterError("give --id of a seller, or --csv with a list of ids")
         with OnlineMarket(folder) as market:
-            offer = market.accept(seller) if answer == "accepted" else market.decline(seller)
-    _say(offer)
+            offer = market.accept(seller) if accept else market.decline(seller)
+    say(_sentence(offer))
 
 
 @online_app.command(epilog=STATUS_EXAMPLES)
-def status(folder: Folder, as_json: AsJson = False) -> None:
-    """Say how far a market is: sellers, privacy sold, payments, plans."""
-    from convexmarket.cli.online_terminal import market_state, status_tables
-    from convexmarket.online.market import OnlineMarket
-
-    with errors_in_one_line(), OnlineMarket(folder) as market:
-        state = market_state(market)
-    if as_json:
-        print_json(state)
-        return
-    out.print(*status_tables(state), sep="\n")
-
-
-@online_app.command(epilog=BACKUP_EXAMPLES)
-def backup(
+def status(
     folder: Folder,
-    file: Annotated[Path, typer.Option("--out", help="File for the copy.")],
+    as_json: AsJson = False,
+    backup: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Copy the market's database, while it is in use."),
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Copy the market's database, while it is in use."""
+    """Print the sellers, privacy sold, payments and plans of a market."""
     from convexmarket.online.market import OnlineMarket
     from convexmarket.writing import check_place
 
     with errors_in_one_line():
-        check_place(file, force=force)
+        needs("--backup", backup, force=force)
+        if backup is not None:
+            check_place(backup, "--backup", force=force)
         with OnlineMarket(folder) as market:
-            market.backup(file, force=force)
-    out.print(f"Wrote {file}", highlight=False, soft_wrap=True, markup=False)
+            if backup is not None:
+                market.backup(backup, force=force)
+            state = market_state(market)
+    if as_json:
+        print_json(state)
+        return
+    out.print(*_status_tables(state), sep="\n")
+    if backup is not None:
+        say(f"Wrote {backup}")
 
 
 @online_app.command(epilog=CLOSE_EXAMPLES)
@@ -349,7 +305,7 @@ def close(
     ] = False,
     leave_out: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="Who accepted but gave no row. Repeatable."),
+        typer.Option(metavar="ID", help="A seller who accepted but gave no row. Repeatable."),
     ] = None,
     without_model: Annotated[
         bool, typer.Option("--without-model", help="Close for good and train nothing.")
@@ -359,13 +315,13 @@ def close(
     ] = None,
     regularization: Annotated[
         float | None,
-        typer.Option(help="Lambda of the learner.", show_default="as the problem says"),
+        typer.Option(help="Lambda of the learner.", show_default="as in the problem file"),
     ] = None,
     show: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
     ] = False,
 ) -> None:
-    """Train on what was sold, close the market for good, and write its report."""
+    """Train on the rows that were sold, close the market for good, and write its report."""
     from convexmarket.lab import build_report, write_report
     from convexmarket.lab.kinds.online_market.market import close_market
     from convexmarket.lab.report.render import check_replaceable
@@ -374,19 +330,15 @@ def close(
     from convexmarket.online.release import close_without_model
     from convexmarket.writing import check_place
 
-    target = folder / "report" if report is None else report
-    if without_model:
-        with errors_in_one_line():
-            if leave_out or report or regularization is not None:
-                raise ParameterError(
-                    "--without-model trains and reports nothing; leave --leave-out, --out and "
-                    "--regularization out"
-                )
+    with errors_in_one_line():
+        if without_model:
+            trained = {"leave_out": leave_out, "out": report, "regularization": regularization}
+            excludes("--without-model", **trained)
             with OnlineMarket(folder) as market:
                 close_without_model(market, lapse=lapse)
-        out.print("The market is closed. Nothing was trained; what was accepted is owed.")
-        return
-    with errors_in_one_line():
+            say("The market is closed. No model was trained; accepted payments are owed.")
+            return
+        target = folder / "report" if report is None else report
         check_replaceable(target.resolve())  # before the market closes for good
         check_place(target, folder=True)
         with OnlineMarket(folder) as market, progress_bars() as advance:
@@ -397,32 +349,139 @@ def close(
                 regularization=regularization,
                 progress=advance,
             )
-        told = build_report(closed)
-        page = write_report(told, target)
-    out.print(*summary(told), sep="\n")
-    out.print("The model is model.json next to the report:", highlight=False)
-    out.print(page, highlight=False, soft_wrap=True, markup=False)
+        written = build_report(closed)
+        page = write_report(written, target)
+    out.print(*summary(written), sep="\n")
+    say("The model is model.json next to the report:")
+    say(str(page))
     if show:
         webbrowser.open(page.resolve().as_uri())
 
 
-def _without_list(**options: Any) -> None:
-    """Refuse options that are about a list, where there is none."""
-    for name, value in options.items():
-        if value is not None:
-            raise ParameterError(
-                f"--{name.replace('_', '-')} goes with --csv; give that, or leave it out"
-            )
+def _terms_table(market: OnlineMarket) -> Table:
+    """Return the terms of a new market and its expected results."""
+    from convexmarket.lab.report.words import format_number
+    from convexmarket.online.record import highest_sensitivity, planned, start_of
+
+    policy, start = market.policy, start_of(market.policy)
+    expected, plan = planned(start), start.plan
+    rows = [
+        ("sellers expected", f"{start.expected_sellers:,}"),
+        ("nothing is bought from a virtual cost of", format_number(plan.cutoff)),
+        ("the largest sensitivity bought from is", format_number(highest_sensitivity(start))),
+        ("largest guarantee", format_number(expected["largest_epsilon"])),
+        ("paid for it", format_number(start.quote(start.support[0]).payment)),
+        ("if all come and accept, and the prior is right:", ""),
+        ("  sellers bought from, about", format_number(round(expected["bought"]))),
+        ("  total privacy eta", format_number(expected["eta"], 4)),
+        ("  payments, about", format_number(expected["payments"], 4)),
+        ("  buyer's loss", format_number(expected["loss"], 4)),
+        ("  largest weight", format_number(expected["largest_weight"])),
+        ("new plans on the way", f"{len(policy.stages):,}"),
+    ]
+    if policy.opening.plan.eta == 0:
+        rows.append(("nothing is bought before seller", f"{policy.stages[0] + 1:,}"))
+    return pairs_table(rows, "Terms")
 
 
-def _with_list(**options: Any) -> None:
-    """Refuse options that are about a single seller, where there is a list."""
-    for name, value in options.items():
-        if value is not None:
-            raise ParameterError(f"--{name} and --csv exclude each other; leave one of them out")
+def _sentence(offer: Offer) -> str:
+    """Describe an offer as one would to the seller."""
+    from convexmarket.lab.report.words import format_number
+
+    who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"
+    if offer.status == "nothing bought":
+        return f"{who}: nothing is bought, nothing is paid, and the row is not used."
+    factor = format_number(math.exp(offer.epsilon)) if offer.epsilon < 700 else "∞"
+    answered = "" if offer.status == "offered" else f" The seller has {offer.status}."
+    return (
+        f"{who}: payment {offer.payment:.6g} for a guarantee of epsilon = {offer.epsilon:.6g}. "
+        "With any other row in its place, no released model would be more than exp(epsilon) = "
+        f"{factor} times as likely or as unlikely.{answered}"
+    )
 
 
-def _say(offer: Offer) -> None:
-    from convexmarket.cli.online_terminal import offer_words
+def _list_table(quoted: QuotedList) -> Table:
+    """Return the counts and totals of a quoted list."""
+    from convexmarket.lab.report.words import format_number
 
-    out.print(offer_words(offer), highlight=False, soft_wrap=True, markup=False)
+    offers = quoted.offers
+    rows = [
+        ("quoted", f"{len(offers):,}"),
+        ("of them before, at the same terms", f"{quoted.repeated:,}"),
+        ("offered something", f"{int((offers['epsilon'] > 0).sum()):,}"),
+        ("privacy offered to them", format_number(float(offers["epsilon"].sum()), 4)),
+        ("payments offered to them", format_number(float(offers["payment"].sum()), 4)),
+        ("turned away", f"{quoted.turned_away:,}"),
+    ]
+    return pairs_table(rows, "Offers")
+
+
+def market_state(market: OnlineMarket) -> dict[str, Any]:
+    """Collect the counts, totals and plans of a market."""
+    from convexmarket.online.record import highest_sensitivity, planned, start_of
+
+    counts, start = market.counts(), start_of(market.policy)
+    totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
+    totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
+    state = "open"
+    if market.is_closed:
+        state = "closed" if market.released is not None else "closing: close it again"
+    elif counts["quoted"] == counts["expected"]:
+        state = "full: answers are taken, no more sellers"
+    return {
+        "market": str(market.folder),
+        "state": state,
+        "sellers": counts,
+        "eta": {
+            "sold": totals["epsilon"]["accepted"],
+            "offered": totals["epsilon"]["offered"],
+            "planned": start.plan.eta,
+        },
+        "payments": {
+            "promised": totals["payment"]["accepted"],
+            "offered": totals["payment"]["offered"],
+            "planned": planned(start)["payments"],
+        },
+        "plans": [
+            {
+                "plan": made.number,
+                "after": made.after,
+                "bought up to": highest_sensitivity(made.policy),
+                "expected eta": made.policy.plan.eta,
+                "expected loss": made.policy.plan.objective,
+            }
+            for made in market.plans()
+        ],
+    }
+
+
+def _status_tables(state: Mapping[str, Any]) -> list[Table | str]:
+    """Return the state of a market as a sentence and tables."""
+    from convexmarket.lab.report.words import format_number
+
+    sellers, plans = state["sellers"], state["plans"]
+    share = sellers["quoted"] / sellers["expected"]
+    rows = [(name, f"{sellers[name]:,}") for name in ("accepted", "declined")]
+    rows.append(("unanswered", f"{sellers['offered']:,}"))
+    rows.append(("nothing bought", f"{sellers['nothing bought']:,}"))
+    for title, sold, planned in (
+        ("privacy sold, eta", state["eta"]["sold"], "planned in all"),
+        ("payments promised", state["payments"]["promised"], "planned in all, about"),
+    ):
+        part = state["eta" if "eta" in title else "payments"]
+        rows += [
+            (title, format_number(sold, 4)),
+            ("  and in unanswered offers", format_number(part["offered"], 4)),
+            (f"  {planned}", format_number(part["planned"], 4)),
+        ]
+    shown: list[Table | str] = [
+        f"{state['market']}: the market is {state['state']}; quoted {sellers['quoted']:,} of "
+        f"{sellers['expected']:,} expected ({share:.1%}).",
+        pairs_table(rows),
+        rows_table("Plans", plans[-MOST_PLANS:], list(plans[0])),
+    ]
+    if len(plans) > MOST_PLANS:
+        shown.append(f"The latest {MOST_PLANS} of {len(plans)} plans.")
+    if math.isnan(plans[-1]["bought up to"]):
+        shown.append("The latest plan buys nothing more: enough was sold.")
+    return shown

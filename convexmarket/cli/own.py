@@ -44,7 +44,7 @@ BUY_EXAMPLES = """
 
   convexmarket buy market.toml --budget 50 --out sale
 
-  convexmarket ledger create books.sqlite && convexmarket buy market.toml --budget 50 --out sale \
+  convexmarket ledger books.sqlite --create && convexmarket buy market.toml --budget 50 --out sale \
 --ledger books.sqlite
 
   convexmarket buy market.toml --gamma 0.002 --set learner.regularization=[0.03] --out sale

@@ -62,6 +62,8 @@ def read_list(
     group_column: str | None = None,
     *,
     trim: bool = False,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
 ) -> pd.DataFrame:
     """Read ids and sensitivities of sellers, and check them.
 
@@ -77,6 +79,11 @@ def read_list(
         The column of the sellers' groups.
     trim : bool, default False
         Whether blanks around ids are removed, and not refused.
+    na_values : sequence of str, optional
+        Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
+    show_cells : bool, default False
+        Whether an error shows the text of the first wrong report. Reports are private, so error
+        messages name lines alone by default.
 
     Returns
     -------
@@ -108,7 +115,8 @@ def read_list(
     elif Path(reports).suffix == ".parquet":
         table, place = read_parquet(reports, choose), f"{reports}: row"
     else:
-        table, place, is_csv = read_texts(reports, choose), f"{reports}: line", True
+        table, place, is_csv = read_texts(reports, choose, na_values), f"{reports}: line", True
+    id_name = table.columns[0]
     table = table.set_axis(["id", "sensitivity", "group"][: table.shape[1]], axis=1)
     without_id = blank(table["id"])
     if without_id.any():
@@ -117,7 +125,7 @@ def read_list(
     listed = table.assign(id=forms, sensitivity=numbers_in(table["sensitivity"]))
     if is_csv and group_column is not None:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
-    _check(listed, prior, place, table["id"])
+    _check(listed, prior, place, table, id_name, show_cells)
     pa.default_memory_pool().release_unused()  # the search for equal ids takes most
     return listed if is_csv else listed.assign(id=table["id"])
 
@@ -156,22 +164,33 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
     return forms
 
 
-def _check(listed: pd.DataFrame, prior: Supported, place: str, written: pd.Series[Any]) -> None:
+def _check(
+    listed: pd.DataFrame,
+    prior: Supported,
+    place: str,
+    table: pd.DataFrame,
+    id_name: Any,
+    show_cells: bool,
+) -> None:
     """Refuse a list without sellers, or with wrong rows."""
     if listed.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
-    twice = "is the id of an earlier seller; ids must be distinct"
-    checks = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
-    checks.append(("", blank(listed["id"]), "is no id"))
+    column = f"(column {id_name!r})"
+    faults = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
+    faults.append(("", blank(listed["id"]), f"is no id {column}"))
     if not listed["id"].is_unique:
-        checks.append(("", listed["id"].duplicated(), twice))
+        why = f"is the id of an earlier seller {column}; ids must be distinct"
+        faults.append(("", listed["id"].duplicated(), why))
     if "group" in listed:
-        checks.append(("the group", blank(listed["group"]), "is missing"))
+        faults.append(("the group", blank(listed["group"]), "is missing"))
     rows = listed.index.to_numpy()
-    for what, wrong, why in checks:
+    for what, wrong, why in faults:
         bad = np.flatnonzero(wrong)
         if bad.size:
-            raise DataError(blame(place, rows[bad], what or clipped(written.iloc[bad[0]]), why))
+            if show_cells and what == "the report":
+                what = f"{what} {clipped(table['sensitivity'].iloc[bad[0]])}"
+            what = what or clipped(table["id"].iloc[bad[0]])
+            raise DataError(blame(place, rows[bad], what, why))
 
 
 def read_sales(

@@ -45,7 +45,7 @@ def as_frame(table: Any) -> pd.DataFrame:
     )
 
 
-def read_table(table: Any) -> pd.DataFrame:
+def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
     """Return a table, or that in a CSV or Parquet file, as a DataFrame.
 
     Parameters
@@ -54,6 +54,8 @@ def read_table(table: Any) -> pd.DataFrame:
         A path that ends in .parquet is read as Parquet, any other as CSV with a header, whose
         separator and decimal commas are recognised. A CSV column in which each filled cell is a
         number is numbers; a column without a name is left out.
+    na_values : sequence of str, optional
+        Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
 
     Raises
     ------
@@ -66,7 +68,7 @@ def read_table(table: Any) -> pd.DataFrame:
     if path.suffix == ".parquet":
         with open_parquet(path) as stored:
             return stored.read().to_pandas()
-    texts = read_texts(path)
+    texts = read_texts(path, na_values=na_values)
     columns = {name: _typed(texts[name]) for name in texts if name}
     return pd.DataFrame(columns).reset_index(drop=True)
 

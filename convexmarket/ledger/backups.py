@@ -14,7 +14,7 @@ from convexmarket.ledger.store import Kind, Store
 
 __all__ = ["back_up"]
 
-BACKUP = Kind("backup", None, lambda path: path, "ledger backup", "Ledger")
+BACKUP = Kind("backup", None, lambda path: path, "ledger PATH --backup", "Ledger")
 
 
 def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:

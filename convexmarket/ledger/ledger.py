@@ -27,7 +27,7 @@ from convexmarket.writing import MARKET_FILE
 
 __all__ = ["Ledger"]
 
-LEDGER = Kind("ledger", None, lambda path: path, "ledger create", "Ledger")
+LEDGER = Kind("ledger", None, lambda path: path, "ledger PATH --create", "Ledger")
 
 
 class Ledger:

@@ -90,8 +90,8 @@ def test_the_options_as_a_problem_file_say_the_same(compared):
         (["--settings", "sloppy"], "'sloppy'"),
         (["--plugin", "os.system"], "--plugin must be NAME=module:Class"),
         (["--solvers", "NONESUCH"], "none of the solvers NONESUCH is installed"),
-        (["--classes", "nonesuch"], "study.classes names 'nonesuch'"),
-        (["--classes", "ridge"], "no subproblem of the classes ridge"),
+        (["--classes", "nonesuch"], "classes names 'nonesuch'"),
+        (["--classes", "ridge"], "none has a subproblem of the classes ridge"),
         (["--time-limit", "nan"], "limits.seconds must be a finite number, got nan"),
     ],
 )

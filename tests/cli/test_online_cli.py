@@ -1,12 +1,15 @@
 """The commands of an online market, from opening to the released model, as a user meets them."""
 
 import json
+import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from convexmarket.cli.online import EXAMPLES
 from convexmarket.lab.kinds.online_market import market as online_market
 from convexmarket.lab.report import render
 from convexmarket.lab.report.words import format_number
@@ -92,7 +95,18 @@ def sell_everything() -> None:
     assert invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv").exit_code == 0
     offers = pd.read_csv("offers.csv")
     offers[offers.epsilon > 0][["id"]].to_csv("accepted.csv", index=False)
-    assert invoke("accept", "m", "--csv", "accepted.csv").exit_code == 0
+    assert invoke("answer", "m", "--accept", "--csv", "accepted.csv").exit_code == 0
+
+
+def test_the_commands_in_the_help_text_run_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(CLINIC, tmp_path / "problems" / "online-clinic")
+    lines = [line.strip() for line in EXAMPLES.splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith("convexmarket ")]
+    assert [command[2] for command in commands][-2:] == ["status", "close"]
+    for command in commands:
+        done = builders.invoke(*command[1:])
+        assert done.exit_code == 0, done.output
 
 
 # ---------------------------------------------------------------------------------------- open
@@ -197,10 +211,10 @@ BAD_QUOTES = [
     (["--id", "z", "--sensitivity", "0.5"], "not in the support [1, 5]"),
     (["--id", "z", "--sensitivity", "nan"], "sensitivity must be a finite number >= 0, got nan"),
     (["--id", " z", "--sensitivity", "2"], "begins or ends with a blank"),
-    (["--id", "z"], "give --id and --sensitivity, or --csv"),
-    ([], "give --id and --sensitivity, or --csv"),
-    (["--id", "z", "--csv", "arrivals.csv"], "--id and --csv exclude each other"),
-    (["--json", "--csv", "arrivals.csv"], "--json and --csv exclude each other"),
+    (["--id", "z"], "give --id and --sensitivity of a seller, or --csv"),
+    ([], "give --id and --sensitivity of a seller, or --csv"),
+    (["--id", "z", "--csv", "arrivals.csv"], "--csv and --id exclude each other"),
+    (["--json", "--csv", "arrivals.csv"], "--csv and --json exclude each other"),
     (["--id", "z", "--sensitivity", "2", "--out", "o.csv"], "--out goes with --csv"),
     (["--csv", "none.csv"], "none.csv: No such file"),
     (["--csv", "arrivals.csv", "--id-column", "who"], "Name one of them with --id-column"),
@@ -217,11 +231,10 @@ def test_quote_refuses_in_one_line_and_changes_nothing():
         assert not Path("o.csv").exists()
 
 
-@pytest.mark.parametrize("command", ["quote", "accept", "decline", "status", "close"])
+@pytest.mark.parametrize("command", ["quote", "answer", "status", "close"])
 @pytest.mark.usefixtures("here")
 def test_a_folder_without_a_market(command):
-    extra = {"quote": ["--id", "a", "--sensitivity", "2"], "accept": ["--id", "a"]}
-    extra["decline"] = extra["accept"]
+    extra = {"quote": ["--id", "a", "--sensitivity", "2"], "answer": ["--accept", "--id", "a"]}
     words = refused(command, "nowhere", *extra.get(command, []))
     assert "there is no market in nowhere" in words
     assert not Path("nowhere").exists()
@@ -309,15 +322,15 @@ def test_the_file_of_a_quoted_list_is_accepted_as_it_is(opened):
     offers = pd.read_csv("offers.csv")
     sold = offers[offers.epsilon > 0]
     assert 0 < len(sold) < len(offers)
-    done = invoke("accept", "m", "--csv", "offers.csv")
+    done = invoke("answer", "m", "--accept", "--csv", "offers.csv")
     assert done.exit_code == 0, done.output
     assert f"{len(sold)} sellers: accepted" in said(done.stdout)
     with OnlineMarket(Path("m")) as market:
         statuses = market.offers().set_index("id")["status"]
     assert set(statuses[sold.id]) == {"accepted"}
     assert set(statuses[offers[offers.epsilon == 0].id]) == {"nothing bought"}
-    assert invoke("accept", "m", "--csv", "offers.csv").exit_code == 0
-    assert "has accepted already" in refused("decline", "m", "--csv", "offers.csv")
+    assert invoke("answer", "m", "--accept", "--csv", "offers.csv").exit_code == 0
+    assert "has accepted already" in refused("answer", "m", "--decline", "--csv", "offers.csv")
 
 
 def resaved(path: str, separator: str) -> None:
@@ -337,7 +350,7 @@ def test_a_file_of_offers_is_accepted_after_a_german_spreadsheet_saved_it(separa
     header, first = Path("offers.csv").read_text("utf-8-sig").splitlines()[:2]
     assert header.split(separator)[:3] == ["id", "number", "sensitivity"]
     assert first.startswith(separator.join(["a", "1", "1,1", ""]))
-    done = invoke("accept", "m", "--csv", "offers.csv")
+    done = invoke("answer", "m", "--accept", "--csv", "offers.csv")
     assert done.exit_code == 0, done.output
     assert "4 sellers: accepted" in said(done.stdout)
     resaved("arrivals.csv", separator)
@@ -351,7 +364,7 @@ def test_a_file_whose_lines_a_spreadsheet_left_whole_is_refused_with_the_remedy(
     lines = Path("offers.csv").read_text().replace('"', "").splitlines()
     Path("offers.csv").write_text("".join(f'"{line}"\r\n' for line in lines))
     assert "each line of the file is one quoted cell" in refused(
-        "accept", "m", "--csv", "offers.csv"
+        "answer", "m", "--accept", "--csv", "offers.csv"
     )
 
 
@@ -359,22 +372,28 @@ def test_a_list_of_nothing_has_no_answer(opened):
     invoke("quote", "m", "--csv", "arrivals.csv", "--out", "offers.csv")
     offers = pd.read_csv("offers.csv")
     offers[offers.epsilon == 0].to_csv("none.csv", index=False)
-    assert "nobody in it was offered anything" in refused("accept", "m", "--csv", "none.csv")
+    assert "nobody in it was offered anything" in refused(
+        "answer", "m", "--accept", "--csv", "none.csv"
+    )
 
 
 @pytest.mark.usefixtures("opened")
 def test_answers_are_recorded_once():
     for seller in ("a", "b"):
         assert invoke("quote", "m", "--id", seller, "--sensitivity", "1.1").exit_code == 0
-    assert "The seller has accepted" in said(invoke("accept", "m", "--id", "a").stdout)
-    assert "The seller has accepted" in said(invoke("accept", "m", "--id", "a").stdout)
-    assert "The seller has declined" in said(invoke("decline", "m", "--id", "b").stdout)
+    assert "The seller has accepted" in said(invoke("answer", "m", "--accept", "--id", "a").stdout)
+    assert "The seller has accepted" in said(invoke("answer", "m", "--accept", "--id", "a").stdout)
+    assert "The seller has declined" in said(invoke("answer", "m", "--decline", "--id", "b").stdout)
     assert quoted()["status"].tolist() == ["accepted", "declined"]
-    assert "the first answer stands" in refused("decline", "m", "--id", "a")
-    assert "never quoted" in refused("accept", "m", "--id", "z")
-    assert "give --id, or --csv" in refused("accept", "m")
-    assert "--id and --csv exclude" in refused("accept", "m", "--id", "a", "--csv", "x.csv")
-    assert "--id-column goes with --csv" in refused("accept", "m", "--id", "a", "--id-column", "x")
+    assert "the first answer stands" in refused("answer", "m", "--decline", "--id", "a")
+    assert "never quoted" in refused("answer", "m", "--accept", "--id", "z")
+    assert "give --id of a seller, or --csv" in refused("answer", "m", "--accept")
+    assert "--csv and --id exclude" in refused(
+        "answer", "m", "--accept", "--id", "a", "--csv", "x.csv"
+    )
+    assert "--id-column goes with --csv" in refused(
+        "answer", "m", "--accept", "--id", "a", "--id-column", "x"
+    )
 
 
 BAD_ANSWERS = [
@@ -388,10 +407,10 @@ BAD_ANSWERS = [
 
 def test_a_list_of_answers_is_checked_as_a_whole(opened):
     assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
-    assert invoke("decline", "m", "--id", "c").exit_code == 0
+    assert invoke("answer", "m", "--decline", "--id", "c").exit_code == 0
     for ids, words in BAD_ANSWERS:
         (opened / "answers.csv").write_text("\n".join(["id", *ids.split()]) + "\n")
-        assert words in refused("accept", "m", "--csv", "answers.csv")
+        assert words in refused("answer", "m", "--accept", "--csv", "answers.csv")
         assert "accepted" not in set(quoted()["status"])
 
 
@@ -466,7 +485,7 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
 @pytest.mark.usefixtures("opened")
 def test_unanswered_offers_hold_a_market_open_unless_they_lapse():
     assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
-    assert invoke("accept", "m", "--id", "a").exit_code == 0
+    assert invoke("answer", "m", "--accept", "--id", "a").exit_code == 0
     assert "offers without an answer: 3 (b, c, e); accept" in refused("close", "m")
     done = invoke("close", "m", "--lapse")
     assert done.exit_code == 0, done.output
@@ -478,7 +497,7 @@ def test_a_market_in_which_nobody_accepted_stays_open():
     assert "nobody accepted an offer" in refused("close", "m")
     assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
     assert "nobody accepted an offer" in refused("close", "m", "--lapse")
-    assert invoke("accept", "m", "--id", "a").exit_code == 0
+    assert invoke("answer", "m", "--accept", "--id", "a").exit_code == 0
     assert invoke("quote", "m", "--id", "late", "--sensitivity", "3").exit_code == 0
 
 
@@ -521,11 +540,13 @@ def test_a_seller_whose_row_never_came_can_be_left_out(opened):
 def test_a_market_can_end_without_a_model():
     assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
     assert "offers without an answer" in refused("close", "m", "--without-model")
-    assert "leave --leave-out" in refused("close", "m", "--without-model", "--out", "x")
+    assert "--without-model and --out exclude each other" in refused(
+        "close", "m", "--without-model", "--out", "x"
+    )
     for _ in range(2):
         done = invoke("close", "m", "--without-model", "--lapse")
         assert done.exit_code == 0, done.output
-        assert "Nothing was trained" in said(done.stdout)
+        assert "No model was trained" in said(done.stdout)
     assert "closed without a model, for good" in refused("close", "m")
     assert "was closed" in refused("quote", "m", "--id", "late", "--sensitivity", "3")
 
@@ -593,11 +614,10 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "example"),
     [
-        ([], "convexmarket online accept market --id p001"),
+        ([], "convexmarket online answer market --accept --csv offers.csv"),
         (["open"], "convexmarket online open market problems/online-clinic/market.toml"),
         (["quote"], "--csv arrivals.csv --out offers.csv"),
-        (["accept"], "convexmarket online accept market --csv accepted.csv"),
-        (["decline"], "convexmarket online decline market --csv declined.csv"),
+        (["answer"], "convexmarket online answer market --decline --csv declined.csv"),
         (["status"], "convexmarket online status market"),
         (["close"], "convexmarket online close market --lapse"),
     ],
@@ -612,13 +632,14 @@ def test_help_says_what_exit_code_3_is():
 
 def test_a_backup_goes_on_as_the_market_did(opened):
     assert invoke("quote", "m", "--csv", "arrivals.csv").exit_code == 0
-    done = invoke("backup", "m", "--out", "restored/market.sqlite")
-    assert (done.exit_code, said(done.stdout)) == (0, "Wrote restored/market.sqlite")
-    assert invoke("accept", "m", "--id", "a").exit_code == 0
-    assert invoke("backup", "m", "--out", "restored/market.sqlite", "--force").exit_code == 0
+    done = invoke("status", "m", "--backup", "restored/market.sqlite")
+    assert done.exit_code == 0
+    assert "Wrote restored/market.sqlite" in said(done.stdout)
+    assert invoke("answer", "m", "--accept", "--id", "a").exit_code == 0
+    assert invoke("status", "m", "--backup", "restored/market.sqlite", "--force").exit_code == 0
     assert quoted("restored").equals(quoted("m"))
     assert invoke("status", "restored").exit_code == 0
-    refused = invoke("backup", "m", "--out", "arrivals.csv")
+    refused = invoke("status", "m", "--backup", "arrivals.csv")
     assert refused.exit_code == 2
     assert "arrivals.csv exists; pass --force" in said(refused.stderr)
     assert Path("arrivals.csv").read_text() == ARRIVALS

@@ -39,7 +39,7 @@ COMMANDS = {
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),
     "audit": (["audit"], "--out", (privacy_audits, "audit_mechanisms")),
-    "ledger export": (["ledger", "export", "books.sqlite"], "--out", (ledger, "Ledger")),
+    "ledger export": (["ledger", "books.sqlite"], "--export", (ledger, "Ledger")),
     "online quote": (
         ["online", "quote", "m", "--csv", "sellers.csv"],
         "--out",

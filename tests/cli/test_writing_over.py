@@ -116,17 +116,18 @@ def test_a_device_cannot_be_replaced(here):
 
 @pytest.mark.parametrize("of", ["ledger", "online"])
 def test_a_backup_does_not_replace_the_database_itself(here, of):
+    command = ["online", "status"] if of == "online" else ["ledger"]
     path, place = ("m", "m/market.sqlite") if of == "online" else ("books.sqlite", "books.sqlite")
     for option in ([], ["--force"]):
-        assert f"{place} exists" in refused(here, of, "backup", path, "--out", place, *option)
+        assert f"{place} exists" in refused(here, *command, path, "--backup", place, *option)
     with pytest.raises(DataError, match="exists"):
         Ledger(path).backup(place, force=True)
 
 
 def test_an_export_does_not_replace_the_ledger_itself(here):
     a_database(here / "books.csv")
-    said = refused(here, "ledger", "export", "books.csv", "--out", "books.csv", "--force")
-    assert "--out books.csv is the ledger itself" in said
+    said = refused(here, "ledger", "books.csv", "--export", "books.csv", "--force")
+    assert "--export books.csv is the ledger itself" in said
 
 
 def test_a_file_that_appears_meanwhile_is_kept(here):

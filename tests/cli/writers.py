@@ -7,9 +7,9 @@ PRICE = ["--prior", "uniform:1,5", "--mu", "1", "--sigma", "100", "--gamma", "0.
 WRITERS = {
     "price": (["price", "sellers.csv", *PRICE], "--out"),
     "online quote": (["online", "quote", "m", "--csv", "sellers.csv"], "--out"),
-    "online backup": (["online", "backup", "m"], "--out"),
-    "ledger export": (["ledger", "export", "books.sqlite"], "--out"),
-    "ledger backup": (["ledger", "backup", "books.sqlite"], "--out"),
+    "online backup": (["online", "status", "m"], "--backup"),
+    "ledger export": (["ledger", "books.sqlite"], "--export"),
+    "ledger backup": (["ledger", "books.sqlite"], "--backup"),
     "audit": (["audit", "--mechanism", "PersonalizedRidge"], "--out"),
     "init": (["init", "people.csv"], "--out"),
     "schema": (["schema"], "--out"),

@@ -94,15 +94,15 @@ COMMANDS = {
     "price, a new list": Command(("price", "sellers.csv", *PRICE, "--out", "new.csv")),
     "schema": Command(("schema", "--out", "schema.json")),
     "save_model": Command((), save("model.json")),
-    "ledger create": Command(("ledger", "create", "new.sqlite"), once=True),
-    "ledger record": Command(("ledger", "record", "sold.sqlite", "sold.csv"), once=True),
-    "ledger export": Command(("ledger", "export", "sold.sqlite", "--out", "out.csv")),
+    "ledger create": Command(("ledger", "new.sqlite", "--create"), once=True),
+    "ledger record": Command(("ledger", "sold.sqlite", "--record", "sold.csv"), once=True),
+    "ledger export": Command(("ledger", "sold.sqlite", "--export", "out.csv")),
     "online open": Command(("online", "open", "n", "market.toml"), once=True),
     "online quote": Command(("online", "quote", "m", "--id", "d", "--sensitivity", "1.2")),
     "online quote --csv": Command(
         ("online", "quote", "m", "--csv", "arrivals.csv", "--out", "q.csv")
     ),
-    "online accept": Command(("online", "accept", "m", "--id", "b")),
+    "online accept": Command(("online", "answer", "m", "--accept", "--id", "b")),
     "online close": Command(("online", "close", "m", "--lapse")),
 }
 
@@ -135,8 +135,8 @@ def prepared(tmp_path_factory):
             ("ledger", "create", "sold.sqlite"),
             ("online", "open", "m", "market.toml"),
             *(("online", "quote", "m", "--id", i, "--sensitivity", "1.1") for i in "abc"),
-            ("online", "accept", "m", "--id", "a"),
-            ("online", "accept", "m", "--id", "c"),
+            ("online", "answer", "m", "--accept", "--id", "a"),
+            ("online", "answer", "m", "--accept", "--id", "c"),
         ):
             code, command = run(arguments, folder)
             assert code == 0, command.said

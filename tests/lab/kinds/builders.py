@@ -65,7 +65,7 @@ def check_audits(audits):
 # ---------------------------------------------------------------------------- solver studies
 
 #: Where solvers lie that misbehave.
-STUBS = str(ROOT / "tests" / "lab" / "study")
+STUBS = str(ROOT / "tests" / "studies")
 
 STUDIED = """
 kind = "online-study"

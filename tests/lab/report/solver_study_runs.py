@@ -10,8 +10,8 @@ import pandas as pd
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.result import Result
-from convexmarket.lab.study.metrics import PARTS
-from convexmarket.lab.study.summary import summarise
+from convexmarket.studies.metrics import PARTS
+from convexmarket.studies.solvers import summarise
 from tests.lab.report.builders import altered, problem_text
 
 SIZES = (100, 100_000)

@@ -19,8 +19,8 @@ from convexmarket.lab.kinds.solver_study.standing import breaks, choice, worst_c
 from convexmarket.lab.report.model import Figure, Report
 from convexmarket.lab.report.words import format_number
 from convexmarket.lab.result import Result
-from convexmarket.lab.study.pairs import time_ratio
-from convexmarket.lab.study.plan import UNKNOWN
+from convexmarket.studies.pairs import time_ratio
+from convexmarket.studies.solvers import UNKNOWN
 from tests.lab.report.builders import (
     altered,
     crowded,

@@ -67,7 +67,7 @@ def sold(prepared, tmp_path_factory):
     done(folder, "quote", "m", "--csv", "arrivals.csv")
     offers = state(folder)
     for owner in offers.index[offers["status"] == "offered"]:
-        done(folder, "accept", "m", "--id", owner)
+        done(folder, "answer", "m", "--accept", "--id", owner)
     return folder
 
 
@@ -124,9 +124,9 @@ def test_a_list_of_quotes_goes_on_where_it_stopped(here, number):
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("command", ["quote", "accept", "decline"])
 def test_a_single_step_is_taken_or_not(here, command, number):
-    arguments = ["online", command, "m", "--id", "a"]
+    arguments = ["online", "answer", "m", "--id", "a", f"--{command}"]
     if command == "quote":
-        arguments += ["--sensitivity", "1.1"]
+        arguments = ["online", "quote", "m", "--id", "a", "--sensitivity", "1.1"]
     else:
         done(here, "quote", "m", "--id", "a", "--sensitivity", "1.1")
     code, _ = stop(arguments, here, at(Store, "writing"), number)
@@ -209,8 +209,8 @@ def test_an_error_changes_nothing_and_is_one_line(here):
         ["open", "m", "market.toml"],
         ["quote", "m", "--id", "a", "--sensitivity", "99"],
         ["quote", "m", "--csv", "none.csv"],
-        ["accept", "m", "--id", "nobody"],
-        ["decline", "m", "--csv", "none.csv"],
+        ["answer", "m", "--accept", "--id", "nobody"],
+        ["answer", "m", "--decline", "--csv", "none.csv"],
         ["close", "m"],
         ["status", "nowhere"],
     ):

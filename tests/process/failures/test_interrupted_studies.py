@@ -4,7 +4,7 @@ import json
 import signal
 
 from convexmarket.lab.report import render
-from convexmarket.lab.study.journal import Journal
+from convexmarket.studies.journal import Journal
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     INTERRUPTED,

@@ -25,10 +25,10 @@ from convexmarket.lab.report.page import page
 from convexmarket.lab.report.parts import select, settings_table
 from convexmarket.lab.report.words import format_number
 from convexmarket.lab.result import Result
-from convexmarket.lab.study.measure import EXACT
-from convexmarket.lab.study.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
-from convexmarket.lab.study.pairs import FEWEST_PAIRS
-from convexmarket.lab.study.plan import UNKNOWN
+from convexmarket.studies.measure import EXACT
+from convexmarket.studies.metrics import CONTENDER, INSTANCE, PARTS, SHIFT, counted, seconds
+from convexmarket.studies.pairs import FEWEST_PAIRS
+from convexmarket.studies.solvers import UNKNOWN
 
 __all__ = ["solver_study_report"]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from convexmarket.lab.problem.base import ProblemModel, RunTable, TableModel
-from convexmarket.lab.study.settings import SETTINGS, options_of
+from convexmarket.studies.settings import SETTINGS, options_of
 
 __all__ = [
     "LimitsTable",

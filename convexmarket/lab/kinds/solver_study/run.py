@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import platform
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import joblib
-import pandas as pd
-
-from convexmarket.errors import NotSupportedError
+from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.lab.provenance import problem_file, provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
-from convexmarket.lab.study.cores import can_pin, usable_cores
-from convexmarket.lab.study.isolation import run_isolated
-from convexmarket.lab.study.journal import Journal
-from convexmarket.lab.study.plan import Plan, plan_runs
-from convexmarket.lab.study.summary import summarise
-from convexmarket.lab.study.verdicts import judge, references_of
+from convexmarket.studies.plugins import load_plugin
+from convexmarket.studies.settings import SETTINGS
+from convexmarket.studies.solvers import Problem
+from convexmarket.studies.solvers import compare_solvers as comparison
 
 __all__ = ["compare_solvers", "run_solver_study", "solver_study"]
-
-CAVEATS = (
-    "Times are of this machine, these versions and one thread, with CVXPY's own work in them; "
-    "other machines order solvers differently.",
-    "A run counts as solved by residuals that we compute from the point returned, with tolerances "
-    "that we chose; a solver that is stopped by its own may be as good as another that goes on.",
-    "The changed parameter is one change of moderate size; warm starts gain more from smaller "
-    "ones.",
-    "Instances are drawn from the problem files named, and say nothing of others.",
-)
 
 
 def solver_study(
@@ -184,12 +165,12 @@ def run_solver_study(
 
         - ``runs``: One row per run: key; problem (the file), problem_class, instance,
           size, seed; formulation, solver, solver_version, setting, tolerance,
-          time_limit_s; outcome (see :func:`convexmarket.lab.study.verdicts.outcome_of`, or
+          time_limit_s; outcome (see :func:`convexmarket.studies.verdicts.outcome_of`, or
           "time limit", "memory limit", "crashed"), status (the solver's word) and message.
           Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s. iterations,
           objective, reference, certainty (of the reference), excess (relative error of the
           objective); primal_residual, violation, dual_residual and gap
-          (:mod:`convexmarket.lab.study.kkt`), accuracy (the worst of these five). The same
+          (:mod:`convexmarket.studies.kkt`), accuracy (the worst of these five). The same
           with the prefix again_ for the solve with a changed parameter. peak_memory_mb of
           the process, added_memory_mb of it by the run; core (-1: not pinned) and session.
         - ``references``: One row per instance: reference and again_reference (best
@@ -197,7 +178,7 @@ def run_solver_study(
           leave open, and doubt, that as a number; "refuted" where a run found a better
           one; "none"), message.
         - ``rates``, ``means``, ``profiles``: See
-          :mod:`convexmarket.lab.study.summary`.
+          :mod:`convexmarket.studies.solvers`.
         - ``absent``: Solvers that were named and are not installed.
         - ``machine``: cpus (the processors that runs were made on), cores, system, pinned,
           can_pin, sessions.
@@ -211,133 +192,45 @@ def run_solver_study(
     ParameterError
         If another study is writing the journal.
     """
-    if not hasattr(os, "fork"):
-        raise NotSupportedError("solver studies fork processes; run them on Linux or macOS")
     stages = Stages(progress)
-    plan = plan_runs(problem, dict(plugins or {}))
-    with contextlib.ExitStack() as stack:
-        if journal is None:
-            journal = Path(stack.enter_context(tempfile.TemporaryDirectory()), "runs.jsonl")
-        records = stack.enter_context(Journal(journal))
-        if fresh:
-            records.clear()
-        _run(plan, problem, records, _parallel(problem.run.jobs), stages)
-        found = {entry["key"]: entry for entry in records.records if entry["key"] in plan.runs}
-    others = [(key, run, found[key]) for key, run in plan.runs.items() if not run.is_reference]
-    references = references_of(
-        ((run, found[key]) for key, run in plan.runs.items() if run.is_reference),
-        ((run, reply) for _, run, reply in others),
-    )
-    runs = judge(
-        others,
-        references,
-        {name: problem.tolerance(name) for name in problem.study.settings},
-        problem.limits.seconds,
-    )
+    problems = {name: load_problem(path) for name, path in problem.files().items()}
+    entries = {
+        name: Problem(KINDS[one.kind].subproblems(one), str(problem_file(one)))
+        for name, one in problems.items()
+        if not isinstance(one, SolverStudyProblem)
+    }
+    if fresh and journal is not None:
+        journal.unlink(missing_ok=True)
+    study, own = problem.study, dict(plugins or {})
+    with stages("run", 1):
+        runs = comparison(
+            entries,
+            solvers={name: name for name in study.solvers}
+            | {name: load_plugin(place)() for name, place in own.items()},
+            formulations=study.formulations,
+            classes=study.classes,
+            sizes=study.sizes,
+            draws=study.seeds,
+            settings={
+                name: None if name in SETTINGS else problem.settings[name].model_dump()
+                for name in study.settings
+            },
+            time_limit=problem.limits.seconds,
+            memory_limit=problem.limits.megabytes,
+            jobs=problem.run.jobs,
+            pin=problem.run.pin,
+            seed=problem.run.seed,
+            journal=journal,
+            progress=progress or False,
+        )
     return Result(
         problem=problem,
-        tables={"runs": runs, "references": references, **summarise(runs)},
-        numbers={
-            "absent": list(plan.absent),
-            "machine": _machine(runs, {entry["processor"] for entry in found.values()}),
-        },
-        caveats=(*CAVEATS, *_substitutions(plan)),
+        tables=dict(runs.tables),
+        numbers={"absent": runs.facts["absent"], "machine": runs.facts["machine"]},
+        caveats=tuple(runs.facts["caveats"]),
         timings=stages.timings(),
         provenance=provenance_of(
             problem,
-            studied=[
-                {"name": name, "file": problem_file(load_problem(path))}
-                for name, path in problem.files().items()
-            ],
+            studied=[{"name": name, "file": problem_file(one)} for name, one in problems.items()],
         ),
     )
-
-
-def _parallel(jobs: int) -> joblib.Parallel:
-    """Return what makes runs side by side: threads that wait for processes."""
-    cores = len(usable_cores())
-    return joblib.Parallel(
-        min(jobs, cores) if jobs > 0 else cores,
-        backend="threading",
-        batch_size=1,
-        pre_dispatch="n_jobs",
-        return_as="generator_unordered",
-    )
-
-
-def _run(
-    plan: Plan,
-    problem: SolverStudyProblem,
-    records: Journal,
-    parallel: joblib.Parallel,
-    stages: Stages,
-) -> None:
-    """Make the runs that are not recorded, and record each as it ends.
-
-    A run that an exception of ours ended is made again: what caused it may have been mended.
-    """
-    done = {entry["key"] for entry in records.records if entry["ended"] != "error"}
-    session = 1 + max((entry["session"] for entry in records.records), default=0)
-    left = [key for key in plan.runs if key not in done]
-    with stages("run", len(plan.runs)) as advance:
-        for _ in range(len(plan.runs) - len(left)):
-            advance()
-        calls = (
-            joblib.delayed(_perform)(
-                key, plan.jobs[key], problem.run.pin, _foregone(plan, key, records)
-            )
-            for key in left
-        )
-        for key, reply in parallel(calls):
-            records.append({"key": key, "session": session, **reply})
-            advance()
-
-
-def _perform(
-    key: str, job: dict[str, Any], pin: bool, known: dict[str, Any] | None
-) -> tuple[str, dict[str, Any]]:
-    """Make one run, if its reply is not known already."""
-    return key, known or run_isolated(job, pin)
-
-
-def _foregone(plan: Plan, key: str, records: Journal) -> dict[str, Any] | None:
-    """Return the reply of a run that smaller ones have decided: beyond a limit, or unsupported."""
-    keys = plan.smaller.get(key, ())
-    smaller = {entry["key"]: entry for entry in records.records if entry["key"] in keys}
-    ends = {_limit(entry) for entry in smaller.values()}
-    if plan.runs[key].is_reference or len(smaller) < len(keys) or len(ends) != 1 or None in ends:
-        return None
-    entry = smaller[keys[0]]
-    return {
-        **{name: value for name, value in entry.items() if name not in ("key", "session")},
-        "peak_memory_mb": float("nan"),
-        "log": f"not run: every instance of size {plan.runs[keys[0]].size} ended so",
-    }
-
-
-def _limit(entry: dict[str, Any]) -> str | None:
-    """Return what also ends every larger run: a limit, or a problem that a solver cannot take."""
-    if entry["ended"] in ("time limit", "memory limit"):
-        return str(entry["ended"])
-    unable = entry.get("result", {}).get("status") == "unsupported"
-    return "unsupported" if unable else None
-
-
-def _machine(runs: pd.DataFrame, processors: set[str]) -> dict[str, Any]:
-    """Return what timings depend on."""
-    return {
-        "cpus": sorted(processors),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "pinned": bool((runs.core >= 0).all()),
-        "can_pin": can_pin(),
-        "sessions": int(runs.session.nunique()),
-    }
-
-
-def _substitutions(plan: Plan) -> Iterable[str]:
-    if plan.substituted:
-        yield (
-            "Classes that have none of the formulations named use their first: "
-            f"{', '.join(plan.substituted)}."
-        )

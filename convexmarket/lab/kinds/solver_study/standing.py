@@ -18,9 +18,9 @@ from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
 from convexmarket.lab.report.parts import select
 from convexmarket.lab.report.words import listing
 from convexmarket.lab.result import Result
-from convexmarket.lab.study.measure import EXACT
-from convexmarket.lab.study.metrics import CONTENDER, COUNTED, counted
-from convexmarket.lab.study.pairs import time_ratio
+from convexmarket.studies.measure import EXACT
+from convexmarket.studies.metrics import CONTENDER, COUNTED, counted
+from convexmarket.studies.pairs import time_ratio
 
 __all__ = [
     "EVERY",
@@ -76,7 +76,7 @@ def choice(means: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     means : DataFrame
-        Of :func:`convexmarket.lab.study.metrics.means`.
+        Of :func:`convexmarket.studies.metrics.means`.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def breaks(rates: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     rates : DataFrame
-        Of :func:`convexmarket.lab.study.metrics.rates`.
+        Of :func:`convexmarket.studies.metrics.rates`.
 
     Returns
     -------

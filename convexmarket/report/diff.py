@@ -1,0 +1,243 @@
+"""What changed from one report to another: settings, versions and tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.arguments import check_nonnegative
+from convexmarket.report.document import Report, read_report
+from convexmarket.report.tables import Table, format_cell, format_number
+
+__all__ = ["Diff", "compare_reports"]
+
+#: Differences below it are rounding of zero.
+_ROUNDING = 1e-15
+#: Columns that measure the machine; they are compared by ratios.
+_MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
+_CELLS = ["table", "row", "column", "a", "b", "relative"]
+_TABLES = ["table", "matched by", "rows in both", "only in A", "only in B", "cells", "differ"]
+_TIMES = ["table", "column", "median_a", "median_b", "ratio"]
+
+
+@dataclass(frozen=True, eq=False)
+class Diff:
+    """What changed from report A to report B.
+
+    Attributes
+    ----------
+    tolerance : float
+        Relative difference up to which two numbers are the same.
+    settings, versions : pandas.DataFrame
+        Keys with different values: key, a, b.
+    tables : pandas.DataFrame
+        How each table was matched, and the numbers of rows and cells.
+    cells : pandas.DataFrame
+        Cells that differ: table, row, column, a, b, relative difference; verdicts of claims first,
+        then the largest differences.
+    rows : pandas.DataFrame
+        Tables, columns and rows of one report only: table, row, only_in.
+    times : pandas.DataFrame
+        Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio``: medians and the
+        median ratio of B to A. They never count as differences.
+    """
+
+    tolerance: float
+    settings: pd.DataFrame
+    versions: pd.DataFrame
+    tables: pd.DataFrame
+    cells: pd.DataFrame
+    rows: pd.DataFrame
+    times: pd.DataFrame
+
+    @property
+    def same(self) -> bool:
+        """Whether no cell differs and no row is missing."""
+        return self.cells.empty and self.rows.empty
+
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """The claims with different verdicts, as rows of ``cells``."""
+        return self.cells[(self.cells.table == "claims") & (self.cells.column == "verdict")]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the cells that differ."""
+        return self.cells
+
+    def statements(self) -> list[str]:
+        """Return what changed, the answer first."""
+        settings, made_with = (
+            "same" if frame.empty else "different" for frame in (self.settings, self.versions)
+        )
+        results = f"the same results to {self.tolerance:g}" if self.same else "different results"
+        said = [f"{settings} settings, {made_with} versions, {results} (times apart).".capitalize()]
+        said += [
+            f"Verdict of {c.row!r}: {c.a} in A, {c.b} in B." for c in self.verdicts.itertuples()
+        ]
+        for name, frame in (("Settings", self.settings), ("Versions", self.versions)):
+            changes = [
+                f"{key} is {_short(a)} in A, {_short(b)} in B" for key, a, b in frame.to_numpy()
+            ]
+            said += [f"{name}: {_some(changes)}."] if changes else []
+        if len(self.cells):
+            first = self.cells.iloc[len(self.verdicts) % len(self.cells)]
+            said.append(
+                f"{len(self.cells):,} of {self.tables.cells.sum():,} cells differ. The largest "
+                f"difference is {format_number(first.relative)}, in {first.column} of "
+                f"{first.table} at {first.row}: {format_cell(first.a, '.10g')} in A, "
+                f"{format_cell(first.b, '.10g')} in B."
+            )
+        only = [f"{row.row} of {row.table} in {row.only_in}" for row in self.rows.itertuples()]
+        said += [f"Only in one report: {_some(only)}."] if only else []
+        slower = [f"{t.column} of {t.table} {t.ratio:.2f}" for t in self.times.itertuples()]
+        said += [f"Median ratios of times, B to A: {_some(slower)}."] if slower else []
+        return said
+
+    def as_data(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        frames = {name: value for name, value in vars(self).items() if name != "tolerance"}
+        rows = {name: frame.to_dict("records") for name, frame in frames.items()}
+        return {"same": self.same, "tolerance": self.tolerance, **rows}
+
+
+def compare_reports(
+    a: Report | str | Path, b: Report | str | Path, *, tolerance: float = 1e-9
+) -> Diff:
+    """Compare the tables of two reports by their keys.
+
+    Rows are matched by the declared key columns, and without keys by position.
+
+    Parameters
+    ----------
+    a, b : Report or path
+        Reports, or folders of reports.
+    tolerance : float, default 1e-9
+        Numbers are the same if they differ by no more, relative to the larger one.
+
+    Returns
+    -------
+    Diff
+        ``report.add(diff)`` adds its statements and cells to a report.
+
+    Raises
+    ------
+    ParameterError
+        If the tolerance is negative.
+    DataError
+        If a folder holds no report, or a damaged one.
+    """
+    check_nonnegative("tolerance", tolerance)
+    left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
+    tables, others = ({t.name: t for t in side.tables} for side in (left, right))
+    found: dict[str, list[tuple[Any, ...]]] = {"tables": [], "cells": [], "rows": [], "times": []}
+    for name in dict.fromkeys([*tables, *others]):
+        if name in tables and name in others:
+            _compare_tables(found, tables[name], others[name], tolerance)
+        else:
+            found["rows"].append((name, "the table", "A" if name in tables else "B"))
+    cells = pd.DataFrame(found["cells"], columns=_CELLS).astype({"a": object, "b": object})
+    order = pd.DataFrame(
+        {"other": (cells.table != "claims") | (cells.column != "verdict"), "by": -cells.relative}
+    )
+    return Diff(
+        tolerance=tolerance,
+        settings=_changes(left.settings, right.settings),
+        versions=_changes(left.versions, right.versions),
+        tables=pd.DataFrame(found["tables"], columns=_TABLES),
+        cells=cells.loc[order.sort_values(["other", "by"], kind="stable").index].reset_index(
+            drop=True
+        ),
+        rows=pd.DataFrame(found["rows"], columns=["table", "row", "only_in"]),
+        times=pd.DataFrame(found["times"], columns=_TIMES),
+    )
+
+
+def _compare_tables(
+    found: dict[str, list[tuple[Any, ...]]], a: Table, b: Table, tolerance: float
+) -> None:
+    """Add what differs between two tables of the same name."""
+    keys = list(a.keys) if list(a.keys) == list(b.keys) else []
+    left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
+    for side, one, other in (("A", left, right), ("B", right, left)):
+        alone = [f"column {column}" for column in map(str, one) if column not in other]
+        alone += one.index.difference(other.index).tolist()
+        found["rows"] += [(a.name, what, side) for what in alone]
+    shared = left.index.intersection(right.index, sort=False)
+    left, right = left.loc[shared], right.loc[shared]
+    columns = [column for column in a.columns if column in right and column not in keys]
+    measured = [column for column in columns if _MEASURED.search(column)]
+    compared = [column for column in columns if column not in measured]
+    n_before = len(found["cells"])
+    for column in compared:
+        relative = _relative_difference(left[column], right[column])
+        for place in map(int, np.flatnonzero(~(relative <= tolerance))):
+            cells = left[column].iloc[place], right[column].iloc[place], float(relative[place])
+            found["cells"].append((a.name, shared[place], column, *cells))
+    for column in measured:
+        times = np.array([left[column], right[column]], dtype=float)
+        times = times[:, (times > 0).all(axis=0)]  # without NaN
+        if times.size:
+            ratio = np.median(times[1] / times[0])
+            found["times"].append((a.name, column, *np.median(times, axis=1), float(ratio)))
+    only = len(a.frame) - len(shared), len(b.frame) - len(shared)
+    size, differ = len(shared) * len(compared), len(found["cells"]) - n_before
+    matched_by = ", ".join(keys) or "position"
+    found["tables"].append((a.name, matched_by, len(shared), *only, size, differ))
+
+
+def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
+    if not keys:
+        return [f"row {place + 1}" for place in range(len(frame))]
+    texts = [[f"{k} {c:.12g}" if isinstance(c, float) else str(c) for c in frame[k]] for k in keys]
+    return [", ".join(cells) for cells in zip(*texts, strict=True)]
+
+
+def _relative_difference(a: pd.Series, b: pd.Series) -> np.ndarray:
+    """Return differences relative to the larger number; infinite where cells are not comparable."""
+    if all(pd.api.types.is_numeric_dtype(v) and not pd.api.types.is_bool_dtype(v) for v in (a, b)):
+        left, right = a.to_numpy(float), b.to_numpy(float)
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        finite = np.isfinite(left) & np.isfinite(right)
+        apart = np.abs(np.where(finite, left, 0.0) - np.where(finite, right, 0.0))
+        larger = np.fmax(np.abs(left), np.abs(right))
+        relative = np.divide(apart, larger, out=np.zeros(len(left)), where=finite & (larger > 0))
+        return np.where(
+            same | (finite & (apart <= _ROUNDING)), 0.0, np.where(finite, relative, np.inf)
+        )
+    pairs = zip(a, b, strict=True)
+    return np.array([0.0 if x == y or (pd.isna(x) and pd.isna(y)) else np.inf for x, y in pairs])
+
+
+def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> pd.DataFrame:
+    left, right = dict(_flat(a)), dict(_flat(b))
+    rows = [
+        (k, left.get(k), right.get(k)) for k in {**left, **right} if left.get(k) != right.get(k)
+    ]
+    return pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Return nested settings as pairs of a path of keys and a value."""
+    if isinstance(value, Mapping):
+        items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+    else:
+        return [(path, value)]
+    return [pair for key, item in items for pair in _flat(item, key)]
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value is None else " ".join(str(value).split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _some(changes: list[str]) -> str:
+    more = f"; and {len(changes) - 3:,} more" if len(changes) > 3 else ""
+    return "; ".join(changes[:3]) + more

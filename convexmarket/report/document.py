@@ -1,0 +1,649 @@
+"""A report: blocks of text, tables, figures and claims, written as a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from base64 import b64encode
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import pandas as pd
+from jinja2 import Template
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from convexmarket.arguments import check_choice, shown
+from convexmarket.data.csv_cells import write_csv
+from convexmarket.deal import versions
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.report.results import (
+    RESULTS,
+    is_report,
+    plain,
+    read_bytes,
+    read_content,
+    restored_frame,
+    stored_frame,
+    tidy,
+    write_content,
+)
+from convexmarket.report.tables import Table, escape_markdown, printable
+from convexmarket.writing import keep_access
+
+__all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
+
+Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
+_CLAIMS = "claims"
+#: Failing parts of a claim that its verdict names.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Text:
+    """Markdown."""
+
+    markdown: str
+    appendix: bool = False
+
+    def to_markdown(self) -> str:
+        """Return the text."""
+        return printable(self.markdown.strip("\n"))
+
+    def to_html(self) -> str:
+        """Return the text as HTML."""
+        return html_of(self.markdown)
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """A Matplotlib figure, or the content of its PNG file."""
+
+    name: str
+    caption: str
+    alt: str
+    picture: Any
+    appendix: bool = False
+
+    def saved(self, kind: str) -> bytes:
+        """Return the content of a PNG, SVG or PDF file.
+
+        Raises
+        ------
+        ParameterError
+            For SVG and PDF, if the report was read from a folder, which stores PNG.
+        """
+        if not isinstance(self.picture, bytes):
+            from convexmarket.report.figures import saved
+
+            return saved(self.picture, kind, self.name)
+        if kind != "png":
+            raise ParameterError(
+                f"the figure {self.name!r} is stored as PNG only; run the experiment again with "
+                f"the format {kind!r}"
+            )
+        return self.picture
+
+    def to_markdown(self) -> str:
+        """Return the image and its caption."""
+        image = f"![{escape_markdown(self.alt)}](figures/{self.name}.png)"
+        return f"{image}\n\n{escape_markdown(self.caption)}".strip()
+
+    def to_html(self, source: str = "") -> str:
+        """Return an HTML figure; ``source`` replaces the path of the image."""
+        alt, caption = (escape(printable(text)) for text in (self.alt, self.caption))
+        return (
+            f'<figure><img src="{source or f"figures/{self.name}.png"}" alt="{alt}">'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
+
+
+Block: TypeAlias = Text | Figure | Table
+
+
+class Report:
+    """A report of any experiment, built block by block.
+
+    Parameters
+    ----------
+    title : str
+    question : str, optional
+        What the experiment is to answer.
+    settings : mapping, optional
+        Parameters, seeds, the text of a problem file: the inputs that :func:`compare_reports`
+        compares.
+
+    Attributes
+    ----------
+    finding : str
+        The headline.
+    blocks : list
+        Text, tables and figures in their order.
+    versions : dict
+        Versions of the packages in use.
+
+    See Also
+    --------
+    compare : difference of two quantities with an interval and a verdict, for headlines.
+    compare_reports : differences of two reports.
+
+    Notes
+    -----
+    Titles, headlines, captions and claims are plain text. Text passed to :meth:`add` is Markdown:
+    put :func:`escape_markdown` around names that come from data. HTML in it is shown as text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> report = Report("Budget or price?", question="Which one pays less?")
+    >>> points = pd.DataFrame({"gamma": [0.1, 1.0], "paid": [4.0, 3.0]})
+    >>> report.add("Two values of gamma.")
+    >>> report.add(points, caption="Payments", name="points", keys=["gamma"])
+    >>> report.claim("Payments fall in gamma", holds=points.paid.is_monotonic_decreasing)
+    >>> report.claim("Payments exceed 3.5", holds=points.set_index("gamma").paid > 3.5)
+    >>> report.tables[-1].frame[["verdict", "detail"]].to_numpy().tolist()
+    [['holds', ''], ['holds in 1 of 2', 'Fails at 1.0.']]
+    >>> print(report.to_markdown()[:64])
+    # Budget or price?
+    <BLANKLINE>
+    *Which one pays less?*
+    <BLANKLINE>
+    Two values of gamma.
+    >>> report.write("reports/budget")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, title: str, *, question: str | None = None, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        self.title = _text("title", title)
+        self.question = _text("question", question) if question else ""
+        self.settings: dict[str, Any] = plain(settings or {})
+        self.finding = ""
+        self.versions: dict[str, str] = versions()
+        self.blocks: list[Block] = []
+        self.attachments: dict[str, bytes] = {}
+
+    def headline(self, finding: str) -> None:
+        """Set the finding in one sentence, which the index of reports repeats.
+
+        Compute it from the results, for instance by :meth:`Comparison.sentence`.
+        """
+        self.finding = _text("finding", finding)
+
+    def add(
+        self,
+        block: Any,
+        caption: str = "",
+        *,
+        name: str | None = None,
+        alt: str = "",
+        keys: Sequence[str] = (),
+        formats: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        rows: int = 25,
+        private: bool = False,
+        appendix: bool = False,
+    ) -> None:
+        """Add text, a table, a figure, or a result with its statements, table and plot.
+
+        Parameters
+        ----------
+        block : str, DataFrame, matplotlib Figure or object
+            Markdown; a table; a figure; or an object with at least one of the methods
+            ``statements()``, ``plot()`` and ``to_frame()``, all of which are used.
+        caption : str
+            Of a table or figure.
+        name : str, optional
+            Stem of the files: lower-case letters, digits, ``_`` and ``-``. Default: ``table-1`` or
+            ``figure-1``.
+        alt : str
+            Description of a figure for readers who do not see it. Default: the caption.
+        keys : sequence of str
+            Columns of a table that identify its rows when two reports are compared. Default: named
+            levels of the index, or ``frame.attrs["keys"]``.
+        formats, headers : mapping of str to str, optional
+            Format specifications and headers of columns. Default: four significant digits, and the
+            name of the column.
+        rows : int, default 25
+            Rows that the page shows; ``results.json`` and CSV hold all.
+        private : bool, default False
+            Whether a row describes one seller. The files of the report are then readable by their
+            owner only, as with every table that has the columns ``id`` and ``sensitivity``.
+        appendix : bool, default False
+            Whether the block belongs to ``appendix.md`` and ``appendix.html``.
+
+        Raises
+        ------
+        ParameterError
+            If the block has another type, a name is taken or unsuitable for a file, a key, format
+            or header names an unknown column, or the keys do not identify the rows.
+        """
+        if isinstance(block, str):
+            self.blocks.append(Text(block, appendix))
+        elif isinstance(block, pd.DataFrame):
+            name = self._name(name, Table)
+            levels = [str(level) for level in block.index.names if level is not None]
+            keys = list(keys) or levels or list(block.attrs.get("keys", []))
+            frame, formats, headers = tidy(name, block), formats or {}, headers or {}
+            missing = [c for c in (*keys, *formats, *headers) if c not in frame]
+            if missing:
+                raise ParameterError(
+                    f"the table {name!r} has no column {missing[0]!r}; its columns are "
+                    f"{', '.join(map(repr, frame))}"
+                )
+            if keys and frame.duplicated(keys).any():
+                raise ParameterError(
+                    f"the keys {', '.join(keys)} do not identify the rows of the table {name!r}; "
+                    "add a column to keys"
+                )
+            private = private or {"id", "sensitivity"} <= set(frame)
+            table = Table(name, caption, frame, keys, formats, headers, rows, private, appendix)
+            self.blocks.append(table)
+        elif hasattr(block, "savefig"):
+            if not (alt or caption):
+                raise ParameterError("a figure needs alt=, a text for readers who do not see it")
+            name = self._name(name, Figure)
+            self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
+        else:
+            self._add_result(block, caption, name, alt, appendix)
+
+    def _add_result(
+        self, result: Any, caption: str, name: str | None, alt: str, appendix: bool
+    ) -> None:
+        methods = ("statements", "plot", "to_frame")
+        parts = {m: getattr(result, m) for m in methods if callable(getattr(result, m, None))}
+        if not parts or isinstance(result, type):
+            raise ParameterError(
+                "add a string, a DataFrame, a Matplotlib figure or an object with statements(), "
+                f"plot() or to_frame(), got {shown(result)}"
+            )
+        if "statements" in parts:
+            points = [f"- {escape_markdown(point)}" for point in parts["statements"]()]
+            self.add("\n".join(points), appendix=appendix)
+        if "plot" in parts:
+            from convexmarket.report.figures import drawn
+
+            alt = alt or caption or f"Plot of {type(result).__name__}"
+            self.add(drawn(parts["plot"]), caption, name=name, alt=alt, appendix=appendix)
+        if "to_frame" in parts:
+            self.add(parts["to_frame"](), caption, name=name, appendix=appendix)
+
+    def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
+        """Add a claim with its verdict to the table of claims.
+
+        Parameters
+        ----------
+        text : str
+        holds : bool, sequence of bool or None
+            Whether the results confirm the claim, computed from them; None if it was not tested.
+            With several truth values the verdict gives their number. With a Series the detail also
+            gives the labels of the False ones.
+        source : str
+            Such as "A, Fig. 2".
+        detail : str
+            The numbers behind the verdict.
+
+        Raises
+        ------
+        ParameterError
+            If ``holds`` has another type, or the claim was made before.
+        """
+        verdict, exceptions = _verdict(holds)
+        row = [_text("text", text), verdict, source, f"{detail} {exceptions}".strip()]
+        former = next((table for table in self.tables if table.name == _CLAIMS), None)
+        rows = [] if former is None else former.frame.to_numpy().tolist()
+        columns = ["claim", "verdict", "source", "detail"]
+        frame = pd.DataFrame([*rows, row], columns=columns, dtype="str")
+        if frame.claim.duplicated().any():
+            raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
+        table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
+        if former is None:
+            self.blocks.append(table)
+        else:
+            self.blocks[self.blocks.index(former)] = table
+
+    def attach(self, name: str, content: str | bytes) -> None:
+        """Add a file to the folder, such as ``runs.jsonl`` or ``model.json``.
+
+        Raises
+        ------
+        ParameterError
+            If the name is not that of a JSON, TOML, CSV or text file in the folder.
+        """
+        if not _ATTACHMENT.fullmatch(name):
+            raise ParameterError(f"name must be a file name such as 'runs.jsonl', got {name!r}")
+        self.attachments[name] = content.encode() if isinstance(content, str) else content
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables, claims among them."""
+        return [block for block in self.blocks if isinstance(block, Table)]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The figures."""
+        return [block for block in self.blocks if isinstance(block, Figure)]
+
+    def _name(self, name: str | None, kind: type[Table] | type[Figure]) -> str:
+        taken = [block.name for block in self.blocks if isinstance(block, kind)]
+        noun = kind.__name__.lower()
+        name = f"{noun}-{len(taken) + 1}" if name is None else name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ParameterError(
+                f"the {noun} is named {shown(name)}; it becomes a file name, so use lower-case "
+                "letters, digits, '_' and '-'"
+            )
+        if name in taken or (kind is Table and name == _CLAIMS):
+            raise ParameterError(f"two {noun}s are named {name!r}; give each its own name")
+        return name
+
+    # ------------------------------------------------------------------------------- writing
+
+    def to_markdown(self, *, appendix: bool = False) -> str:
+        """Return the report, or its appendix, as Markdown."""
+        parts = [f"# {escape_markdown(self.title)}"]
+        if self.question and not appendix:
+            parts.append(f"*{escape_markdown(self.question)}*")
+        if self.finding and not appendix:
+            parts.append(f"**{escape_markdown(self.finding)}**")
+        parts += [block.to_markdown() for block in self._of(appendix)]
+        if not appendix and self._of(appendix=True):
+            parts.append("More in the [appendix](appendix.md).")
+        return "\n\n".join([*parts, "---", self._footer]) + "\n"
+
+    def to_html(self, *, appendix: bool = False) -> str:
+        """Return the report, or its appendix, as a page that refers to ``figures/``."""
+        body = "\n".join(block.to_html() for block in self._of(appendix))
+        if appendix:
+            return page(self.title, body, link="index.html", footer=html_of(self._footer))
+        link = "appendix.html" if self._of(appendix=True) else ""
+        return page(self.title, body, self.question, self.finding, link, html_of(self._footer))
+
+    def _repr_html_(self) -> str:
+        lead = [f"<h2>{escape(printable(self.title))}</h2>", html_of(escape_markdown(self.finding))]
+        for block in self._of(appendix=False):
+            if isinstance(block, Figure):
+                data = b64encode(block.saved("png")).decode()
+                lead.append(block.to_html(f"data:image/png;base64,{data}"))
+            else:
+                lead.append(block.to_html())
+        return "\n".join(lead)
+
+    @property
+    def _footer(self) -> str:
+        named = [f"{name} {self.versions.get(name)}" for name in ("convexmarket", "python")]
+        return f"All data: [{RESULTS}]({RESULTS}). Made with {', '.join(named)}."
+
+    def _of(self, appendix: bool) -> list[Block]:
+        return [block for block in self.blocks if block.appendix == appendix]
+
+    def write(
+        self,
+        folder: str | Path,
+        formats: Collection[Format] = ("md", "html"),
+        force: bool = False,
+    ) -> Path:
+        """Write the report as a folder, all at once.
+
+        Parameters
+        ----------
+        folder : path
+            A report in it is replaced.
+        formats : collection of {"md", "html", "csv", "tex", "svg", "pdf"}
+            Pages as Markdown and HTML, tables as CSV and LaTeX, figures as SVG and PDF. Figures as
+            PNG and ``results.json`` are always written.
+        force : bool, default False
+            Whether a folder that holds something else may be replaced, with all files in it.
+
+        Returns
+        -------
+        pathlib.Path
+            ``folder/index.html``, or without HTML ``folder/report.md``.
+
+        Raises
+        ------
+        ParameterError
+            If the folder holds files and no report, or a format is unknown.
+        DataError
+            If the folder cannot be written. Its former content is unchanged.
+        """
+        for each in formats:
+            check_choice("formats", each, Format)
+        target = Path(folder).resolve()
+        check_folder(target, force=force)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as place:
+                fresh = Path(place, "fresh")
+                self._fill(fresh, formats)
+                for path in (fresh, *fresh.rglob("*")):
+                    if path.is_file() and any(table.private for table in self.tables):
+                        path.chmod(0o600)
+                    keep_access(target / path.relative_to(fresh), path)
+                _exchange(target, fresh, Path(place, "former"))
+        except OSError as error:
+            raise DataError(
+                f"{target}: the report could not be written ({error.strerror or error}); the "
+                "folder is unchanged"
+            ) from error
+        return target / ("index.html" if "html" in formats else "report.md")
+
+    def _fill(self, folder: Path, formats: Collection[Format]) -> None:
+        """Write all files into a new folder."""
+        for each in ("figures", "tables"):
+            (folder / each).mkdir(parents=True)
+        texts: dict[str, str] = {}
+        for stem, page_stem, appendix in (("report", "index", False), ("appendix",) * 2 + (True,)):
+            if appendix and not self._of(appendix):
+                continue
+            if "md" in formats:
+                texts[f"{stem}.md"] = self.to_markdown(appendix=appendix)
+            if "html" in formats:
+                texts[f"{page_stem}.html"] = self.to_html(appendix=appendix)
+        if "tex" in formats:
+            texts |= {f"tables/{table.name}.tex": table.to_latex() for table in self.tables}
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for table in self.tables if "csv" in formats else ():
+            with open(
+                folder / f"tables/{table.name}.csv", "x", encoding="utf-8", newline=""
+            ) as file:
+                write_csv(table.frame, file)
+        for figure in self.figures:
+            for kind in ("png", *({"svg", "pdf"} & set(formats))):
+                (folder / f"figures/{figure.name}.{kind}").write_bytes(figure.saved(kind))
+        for name, content in self.attachments.items():
+            (folder / name).write_bytes(content)
+        blocks = []
+        for block in self.blocks:
+            fields = {k: v for k, v in vars(block).items() if k not in ("picture", "frame")}
+            rows = stored_frame(block.name, block.frame, folder) if isinstance(block, Table) else {}
+            blocks.append({"kind": type(block).__name__, **plain(fields), **rows})
+        named = ("title", "question", "finding", "settings", "versions")
+        described = {each: getattr(self, each) for each in named}
+        write_content({**described, "files": sorted(self.attachments), "blocks": blocks}, folder)
+        for each in ("figures", "tables"):
+            with suppress(OSError):  # not empty
+                (folder / each).rmdir()
+
+
+def read_report(folder: str | Path) -> Report:
+    """Read a report from its folder.
+
+    Parameters
+    ----------
+    folder : path
+        The folder that :meth:`Report.write` wrote, or the ``results.json`` in it.
+
+    Returns
+    -------
+    Report
+        The same text, claims and tables; figures are the stored PNG files.
+
+    Raises
+    ------
+    DataError
+        If a file is missing or damaged, or a table was changed after it was written.
+
+    Examples
+    --------
+    >>> read_report("reports/wdbc").to_markdown()  # doctest: +SKIP
+    """
+    file = Path(folder)
+    file = file / RESULTS if file.is_dir() else file
+    place, content = file.parent, read_content(file)
+    try:
+        report = Report(
+            content["title"], question=content["question"], settings=content["settings"]
+        )
+        report.finding, report.versions = content["finding"], content["versions"]
+        for fields in content["blocks"]:
+            kind, name = fields.pop("kind"), fields.get("name", "text")
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a valid name")
+            if kind == "Table":
+                stored = {k: fields.pop(k, None) for k in ("columns", "dtypes", "data", "sha256")}
+                frame = restored_frame(name, stored, place)
+                report.blocks.append(Table(frame=frame, **fields))
+            elif kind == "Figure":
+                picture = read_bytes(place / f"figures/{name}.png")
+                report.blocks.append(Figure(picture=picture, **fields))
+            else:
+                report.blocks.append(Text(**fields))
+        for name in content["files"]:
+            report.attach(name, read_bytes(place / Path(name).name))
+    except DataError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise DataError(
+            f"{file} is damaged ({type(error).__name__}: {error}); restore the folder, or run the "
+            "experiment again"
+        ) from None
+    return report
+
+
+def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
+    """Read the tables of a report, to the last bit.
+
+    Parameters
+    ----------
+    folder : path
+        The folder of a report, or its ``results.json``.
+
+    Returns
+    -------
+    dict of str to pandas.DataFrame
+        Tables by name, claims among them.
+
+    Examples
+    --------
+    >>> read_tables("reports/wdbc")["curve"].groupby("model").payments.sum()  # doctest: +SKIP
+    """
+    return {table.name: table.frame for table in read_report(folder).tables}
+
+
+def check_folder(folder: Path, *, force: bool = False) -> None:
+    """Check that a report may be written into a folder, before a long run.
+
+    Raises
+    ------
+    ParameterError
+        If it is a file, the working directory lies in it, or it holds files and no report and
+        ``force`` is False.
+    """
+    target = folder.resolve()
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise ParameterError(f"{target} is a file; name a folder for the report")
+    if Path.cwd().is_relative_to(target):
+        raise ParameterError(
+            f"the working directory lies in {target}, which would be replaced; run the command "
+            "from another folder"
+        )
+    if not force and any(target.iterdir()) and not is_report(target):
+        raise ParameterError(
+            f"the folder {target} holds files and no {RESULTS} of a report; choose another folder, "
+            "or pass --force (in Python force=True) to replace all of it"
+        )
+
+
+def _exchange(target: Path, fresh: Path, former: Path) -> None:
+    """Move the fresh folder to its place, or leave the former one there."""
+    if target.exists():
+        os.replace(target, former)
+    try:
+        os.replace(fresh, target)
+    except BaseException:
+        if former.exists():
+            os.replace(former, target)
+        raise
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ParameterError(f"{name} must be a text that is not empty, got {shown(value)}")
+    return value
+
+
+def _verdict(holds: Any) -> tuple[str, str]:
+    """Return the verdict, and the labels of the False values of a Series."""
+    if holds is None:
+        return "not tested", ""
+    values = np.asarray(holds)
+    if values.dtype != bool or values.ndim > 1 or not values.size:
+        raise ParameterError(f"holds must be True, False, None or truth values, got {shown(holds)}")
+    if values.all() or not values.any():
+        return ("holds" if values.all() else "does not hold"), ""
+    failing = [str(label) for label in holds.index[~values]] if isinstance(holds, pd.Series) else []
+    more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
+    named = f"Fails at {', '.join(failing[:_NAMED])}{more}." if failing else ""
+    return f"holds in {values.sum():,} of {values.size:,}", named
+
+
+# ---------------------------------------------------------------------------------------- HTML
+
+
+def html_of(markdown: str) -> str:
+    """Render Markdown; HTML in it is shown as text."""
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    return str(renderer.render(printable(markdown)))
+
+
+@cache
+def _templates() -> tuple[Template, str, str]:
+    """Return the template of pages, their script and their style."""
+    folder = files("convexmarket.report").joinpath("templates")
+    source, script, style = (
+        folder.joinpath(name).read_text("utf-8") for name in ("page.html.j2", "page.js", "page.css")
+    )
+    return Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True), script, style
+
+
+def page(
+    title: str, body: str, question: str = "", finding: str = "", link: str = "", footer: str = ""
+) -> str:
+    """Return an HTML page in the style of reports, which loads nothing from other places."""
+    template, script, style = _templates()
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    texts = {"title": title, "question": question, "finding": finding}
+    safe = {"body": body, "footer": footer, "script": script, "style": style}
+    return str(
+        template.render(
+            **{name: printable(text) for name, text in texts.items()},
+            **{name: Markup(text) for name, text in safe.items()},
+            link=link,
+            digest=digest,
+        )
+    )

@@ -1,0 +1,395 @@
+"""The look of figures in reports: style, tick labels, and the two usual charts.
+
+Series differ in marker and line style as well as in colour, and the colours (Okabe and Ito's) are
+distinguishable for colour-blind readers. Figures are drawn without pyplot.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+)
+from numpy.typing import NDArray
+
+from convexmarket.errors import ParameterError
+from convexmarket.report.tables import format_number
+
+__all__ = ["bars", "drawn", "lines", "report_style", "saved", "scale_axis", "series_style", "tidy"]
+
+WIDTH = 6.0  # inches: the width of the page, and legible on a phone
+INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
+SERIES: tuple[dict[str, Any], ...] = (
+    {"color": "#0072b2", "marker": "o", "linestyle": "-"},
+    {"color": "#d55e00", "marker": "s", "linestyle": (0, (5, 2))},
+    {"color": "#00785a", "marker": "^", "linestyle": (0, (1.2, 1.6))},
+    {"color": "#a03f7a", "marker": "D", "linestyle": (0, (6, 2, 1.2, 2))},
+    {"color": "#9a6a00", "marker": "v", "linestyle": "-"},
+    {"color": "#4b4b4b", "marker": "P", "linestyle": (0, (5, 2))},
+    {"color": "#3a9bd9", "marker": "X", "linestyle": (0, (1.2, 1.6))},
+    {"color": "#b3261e", "marker": "<", "linestyle": (0, (6, 2, 1.2, 2))},
+)
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "figure.figsize": (WIDTH, 3.4),
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 150,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+#: Up to this ratio of the ends a logarithmic axis has evenly spaced ticks.
+_NARROW = 8.0
+_STEPS = (1, 2, 2.5, 5, 10)
+#: Markers on a line with many points.
+_MARKERS = 25
+
+
+def report_style(name: str = "figure") -> AbstractContextManager[None]:
+    """Return a context in which Matplotlib draws in the style of reports.
+
+    Parameters
+    ----------
+    name : str
+        Seeds the ids of an SVG file, so that equal figures are equal files.
+    """
+    return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
+
+
+def series_style(position: int) -> dict[str, Any]:
+    """Return colour, marker and line style of a series, for ``Axes.plot``."""
+    if position >= len(SERIES):
+        raise ParameterError(f"a figure has at most {len(SERIES)} series; split it into panels")
+    return dict(SERIES[position])
+
+
+def lines(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    hue: str | None = None,
+    panels: str | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    log: str = "",
+    levels: Mapping[str, float] | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    joined: bool = True,
+) -> Figure:
+    """Draw lines over x, with bands between ``low`` and ``high``.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    x, y : str
+        Columns.
+    hue : str, optional
+        Column whose values are the series, at most eight, in order of appearance.
+    panels : str, optional
+        Column whose values are panels side by side, which share their axes.
+    low, high : str, optional
+        Columns of the ends of an interval around y.
+    log : str
+        Logarithmic axes, of ``"xy"``.
+    levels : mapping of str to float, optional
+        Horizontal lines by their label.
+    xlabel, ylabel : str
+        Labels with units.
+    joined : bool, default True
+        Whether points are joined.
+    """
+    groups = _groups(frame, panels)
+    names = [name for name, _ in _groups(frame, hue)]
+    with report_style():
+        figure = Figure(figsize=(WIDTH, 3.4))
+        row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, (title, rows) in zip(row, groups, strict=True):
+            for name, series in _groups(rows, hue):
+                look = series_style(names.index(name))
+                series = series.sort_values(x, kind="stable") if joined else series
+                look |= {} if joined else {"linestyle": "none", "markerfacecolor": "none"}
+                step = max(1, len(series) // _MARKERS) if joined else None
+                axes.plot(series[x], series[y], label=_label(name), markevery=step, **look)
+                if low is not None and high is not None:
+                    edges = (series[end].fillna(series[y]) for end in (low, high))
+                    axes.fill_between(series[x], *edges, color=look["color"], alpha=0.16, lw=0)
+            for place, (label, level) in enumerate((levels or {}).items()):
+                axes.axhline(
+                    level, color=INK, lw=1.0, ls=(":", (0, (8, 3)))[place % 2], label=label
+                )
+            axes.set_title(title)
+            axes.set_xlabel(f"{xlabel or x}{' (log scale)' if 'x' in log else ''}")
+        for which, column in (("x", x), ("y", y)):
+            ends = [
+                frame[each] for each in (column, *((low, high) if which == "y" else ())) if each
+            ]
+            values = pd.concat(
+                [*ends, pd.Series(levels or {}, dtype=float)] if which == "y" else ends
+            )
+            for axes in row:
+                scale_axis(axes, which, values, log=which in log, beside=len(row))
+        row[0].set_ylabel(f"{ylabel or y}{' (log scale)' if 'y' in log else ''}")
+        _legend(figure)
+    return figure
+
+
+def bars(
+    frame: pd.DataFrame,
+    x: str,
+    y: str,
+    *,
+    hue: str | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    log: bool = False,
+    levels: Mapping[str, float] | None = None,
+    xlabel: str = "",
+) -> Figure:
+    """Draw a horizontal bar for each category, or a dot where the axis is logarithmic.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row for each category and series.
+    x, y : str
+        Columns of the values and of the categories.
+    hue : str, optional
+        Column whose values are the series.
+    low, high : str, optional
+        Columns of the ends of an interval around x.
+    log : bool, default False
+    levels : mapping of str to float, optional
+        Vertical lines by their label.
+    xlabel : str
+        Label with the unit.
+    """
+    names = [name for name, _ in _groups(frame, hue)]
+    categories = list(frame[y].astype(str).unique())
+    height = 0.8 / len(names)
+    with report_style():
+        figure = Figure(figsize=(WIDTH, 0.9 + 0.22 * len(categories) * max(1.0, len(names) / 1.5)))
+        axes = figure.subplots()
+        for position, (name, rows) in enumerate(_groups(frame, hue)):
+            look = series_style(position)
+            places = np.array([categories.index(str(cell)) for cell in rows[y]])
+            middle = places + (position + 0.5) * height - 0.4
+            if log:
+                axes.plot(rows[x], middle, look["marker"], color=look["color"], label=_label(name))
+            else:
+                axes.barh(middle, rows[x], 0.9 * height, color=look["color"], label=_label(name))
+            if low is not None and high is not None:
+                axes.hlines(middle, rows[low], rows[high], color=INK, lw=1.0)
+        for label, level in (levels or {}).items():
+            axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+        axes.set_yticks(range(len(categories)), [_label(name) for name in categories])
+        axes.set_ylim(len(categories) - 0.45, -0.55)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(f"{xlabel or x}{' (log scale)' if log else ''}")
+        scale_axis(axes, "x", frame[x], log=log)
+        _legend(figure)
+    return figure
+
+
+def scale_axis(
+    axes: Axes, which: str, values: pd.Series, *, log: bool = False, beside: int = 1
+) -> None:
+    """Scale an axis and label its ticks: round numbers, however narrow the range.
+
+    Parameters
+    ----------
+    axes : matplotlib Axes
+    which : {"x", "y"}
+    values : pandas.Series
+        The numbers on the axis.
+    log : bool, default False
+    beside : int, default 1
+        Number of panels side by side; with more panels there are fewer ticks.
+    """
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
+    values = values[np.isfinite(values.astype(float))].astype(float)
+    most = max(3, 10 // beside) if which == "x" else 10
+    digits = 5
+    axis.set_major_locator(MaxNLocator(min(6, most), steps=_STEPS))
+    if log:
+        values = values[values > 0]
+        axes.set(**{f"{which}scale": "log"})
+        ratio = values.max() / values.min() if len(values) else 1.0
+        ticks = _log_ticks(values, most) if len(values) else []
+        if len(ticks) >= 2 and not (which == "y" and ratio < _NARROW):
+            axis.set_major_locator(FixedLocator(ticks))
+        else:
+            axis.set_major_locator(MaxNLocator(min(6, most), steps=_STEPS))
+        axis.set_minor_locator(NullLocator())
+        digits = 5 if ratio < _NARROW else 3
+    elif which == "y" and len(values) and values.min() >= 0:
+        axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
+
+
+def _log_ticks(values: pd.Series, most: int) -> list[float]:
+    """Return the densest round numbers in the range, at most so many and not too close."""
+    low, high = float(values.min()), float(values.max())
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks: list[float] = []
+    for digits in (range(1, 10), (1, 2, 5), (1, 3), (1,)):
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        ticks = [tick for tick in ticks if 0.95 * low <= tick <= 1.05 * high]
+        apart = np.diff(np.log(ticks)).min(initial=np.inf)
+        if len(ticks) <= most and apart >= 0.8 * math.log(high / low) / most:
+            return ticks
+    return ticks[:: -(-len(ticks) // most)]
+
+
+def tidy(figure: Figure) -> None:
+    """Label default logarithmic ticks as reports do, and mark lines that others cover."""
+    for axes in figure.axes:
+        place = axes.get_subplotspec()
+        beside = place.get_geometry()[1] if place else 1
+        for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+            if isinstance(axis.get_major_locator(), LogLocator):
+                ends = pd.Series(axis.get_view_interval())
+                scale_axis(axes, which, ends, log=True, beside=beside)
+            elif isinstance(axis.get_major_formatter(), LogFormatter):
+                axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value)))
+        _show_covered(figure, axes)
+
+
+def _show_covered(figure: Figure, axes: Axes) -> None:
+    """Draw a line wide and pale where later lines cover all of it."""
+    drawn = [
+        line
+        for line in axes.get_lines()
+        if line.get_transform() == axes.transData and line.get_linestyle() != "None"
+    ]
+    axes.get_xlim(), axes.get_ylim()  # autoscale
+    size = 72.0 * np.array(axes.get_window_extent().size) / figure.dpi
+    scale = axes.transScale + axes.transLimits
+    paths = [size * scale.transform(np.asarray(line.get_xydata(), float)) for line in drawn]
+    paths = [path[np.isfinite(path).all(axis=1)] for path in paths]
+    for place, (line, path) in enumerate(zip(drawn, paths, strict=True)):
+        above = sum(_covers(cover, path) for cover in paths[place + 1 :])
+        if above:
+            wider = line.get_linewidth() + 3.0 * above
+            line.set(linewidth=wider, markersize=line.get_markersize() + 3.0 * above, alpha=0.45)
+
+
+def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
+    """Return whether a path lies within a point of another path."""
+    if min(len(above), len(path)) < 2:
+        return False
+    points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
+    points = points[:: 1 + len(points) // 200, None]
+    start, along = above[:-1], np.diff(above, axis=0)
+    length = np.maximum((along**2).sum(axis=1), 1e-12)
+    share = np.clip(((points - start) * along).sum(axis=2) / length, 0.0, 1.0)
+    apart = np.linalg.norm(points - start - share[..., None] * along, axis=2)
+    return bool(apart.min(axis=1).max() <= 1.0)
+
+
+def drawn(plot: Callable[[], Any]) -> Figure:
+    """Call a ``plot()`` method in the style of reports and return its figure."""
+    with report_style():
+        result = plot()
+    axes = np.asarray(result, dtype=object).ravel()[0]
+    figure = getattr(axes, "figure", axes)
+    if "matplotlib.pyplot" in sys.modules:  # which would keep the figure forever
+        sys.modules["matplotlib.pyplot"].close(figure)
+    return figure
+
+
+def saved(figure: Figure, kind: str, name: str) -> bytes:
+    """Return a figure as the content of a file, the same bytes for the same figure.
+
+    Parameters
+    ----------
+    figure : matplotlib Figure
+    kind : {"png", "svg", "pdf"}
+    name : str
+        Seeds the ids of an SVG file.
+    """
+    no_dates = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    content = BytesIO()
+    with report_style(name):
+        tidy(figure)
+        figure.savefig(content, format=kind, metadata=no_dates[kind])
+    if kind != "png":
+        return content.getvalue()
+    from PIL import Image
+
+    with Image.open(content) as image:
+        few = image.convert("RGB").quantize(
+            48, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE
+        )
+        smaller = BytesIO()
+        few.save(smaller, format="png", optimize=True)
+    return smaller.getvalue()
+
+
+def _label(name: object) -> str:
+    """Return a label that the legend shows; Matplotlib omits what begins with an underscore."""
+    text = re.sub(r"^_", "\N{ZERO WIDTH SPACE}_", str(name))
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _groups(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataFrame]]:
+    if column is None:
+        return [("", frame)]
+    return [(str(name), rows) for name, rows in frame.groupby(column, sort=False)]
+
+
+def _legend(figure: Figure) -> None:
+    """Name each series once above the figure, where there is more than one."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if len(handles) > 1:
+        columns = max(1, min(4, len(handles), 84 // (max(map(len, handles)) + 7)))
+        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns)

@@ -1,0 +1,157 @@
+"""The file ``results.json`` of a report, which holds its text and its tables to the last bit.
+
+A table is stored as its columns, dtypes and rows; NaN is null and infinities are text. A long table
+is stored as Parquet in ``tables/``, and its checksum in ``results.json``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.data.files import read_limited
+from convexmarket.errors import DataError, ParameterError
+
+RESULTS = "results.json"
+FORMAT = "convexmarket-report/1"
+#: Tables with more cells are stored as Parquet.
+MOST_CELLS = 2_000
+LARGEST_FILE = 500_000_000
+_EXACT = ("bool", "int", "uint", "float", "str")
+
+
+def is_report(folder: Path) -> bool:
+    """Return whether a folder holds the ``results.json`` of a report."""
+    try:
+        with open(folder / RESULTS, "rb") as content:
+            return b'"format": "convexmarket-' in content.read(100)
+    except OSError:
+        return False
+
+
+def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with text as column names and numbers, truth values and text as cells.
+
+    Named levels of the index become columns. Other cells become their text.
+    """
+    if any(level is not None for level in frame.index.names):
+        frame = frame.reset_index()
+    columns = [" ".join(map(str, c)) if isinstance(c, tuple) else str(c) for c in frame]
+    if len(set(columns)) < len(columns):
+        raise ParameterError(f"the table {name!r} has two columns of the same name; rename one")
+    frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
+    other = [c for c in columns if not str(frame.dtypes[c]).startswith(_EXACT)]
+    return frame.assign(**{c: _plain_column(frame[c]) for c in other})
+
+
+def _plain_column(values: pd.Series) -> pd.Series:
+    cells = values.astype(object).where(values.notna(), None).map(
+        lambda cell: cell if isinstance(cell, bool | int | float | str | None) else str(cell)
+    )  # fmt: skip
+    return pd.Series(cells, values.index, object).infer_objects()
+
+
+def stored_frame(name: str, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    """Describe a table as plain values, with its rows or the checksum of its Parquet file."""
+    dtypes = [str(dtype) for dtype in frame.dtypes]
+    described = {"columns": list(frame.columns), "dtypes": dtypes}
+    if frame.size <= MOST_CELLS or "object" in dtypes:
+        rows = frame.astype(object).to_numpy().tolist()
+        return described | {"data": [[_strict(cell) for cell in row] for row in rows]}
+    packed = BytesIO()
+    frame.to_parquet(packed, index=False, compression="zstd", compression_level=19)
+    (folder / "tables").mkdir(exist_ok=True)
+    (folder / f"tables/{name}.parquet").write_bytes(packed.getvalue())
+    return described | {"sha256": hashlib.sha256(packed.getvalue()).hexdigest()}
+
+
+def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
+    """Read a table from its description.
+
+    Raises
+    ------
+    DataError
+        If its Parquet file is missing or was changed after it was written.
+    """
+    if described.get("data") is not None:
+        frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
+        return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
+    content = read_bytes(folder / f"tables/{name}.parquet")
+    if hashlib.sha256(content).hexdigest() != described["sha256"]:
+        raise DataError(f"tables/{name}.parquet was changed after its checksum was stored")
+    return pd.read_parquet(BytesIO(content))
+
+
+def _strict(cell: Any) -> Any:
+    """Return a cell that strict JSON can hold."""
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return None if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
+    return cell
+
+
+def plain(value: Any) -> Any:
+    """Convert settings to plain values of strict JSON; other objects become their text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    return _strict(value) if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def write_content(content: dict[str, Any], folder: Path) -> None:
+    """Write ``results.json``, with a line for each key and for each row of a table."""
+    lines = "".join(_lines({"format": FORMAT} | content, depth=4))
+    (folder / RESULTS).write_text(f"{lines}\n", encoding="utf-8")
+
+
+def _lines(value: Any, indent: str = "\n", depth: int = 0) -> Iterator[str]:
+    if not isinstance(value, dict | list) or not value or not depth:
+        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    for number, (key, item) in enumerate(items):
+        yield f"{',' if number else first}{indent} "
+        yield "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
+        yield from _lines(item, f"{indent} ", depth - 1)
+    yield f"{indent}{last}"
+
+
+def read_bytes(file: Path) -> bytes:
+    """Read a file of bounded size."""
+    try:
+        return read_limited(file, LARGEST_FILE)
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}; name the folder of a report") from None
+
+
+def read_content(file: Path) -> dict[str, Any]:
+    """Read ``results.json`` as plain values.
+
+    Raises
+    ------
+    DataError
+        If the file is missing, not JSON, or of another format.
+    """
+    try:
+        content = json.loads(read_bytes(file))
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"{file} is not valid JSON ({error}); name the folder of a report"
+        ) from None
+    stored = content.get("format") if isinstance(content, dict) else None
+    if stored != FORMAT:
+        raise DataError(
+            f"{file} has the format {stored!r} instead of {FORMAT!r}; run the experiment again"
+        )
+    return dict(content)

@@ -1,0 +1,210 @@
+"""Numbers and tables as a reader sees them: HTML and LaTeX by pandas' Styler, and Markdown."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
+from pandas.io.formats.style import Styler
+
+__all__ = ["Table", "escape_markdown", "format_cell", "format_number", "printable"]
+
+MISSING = "–"
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space stays
+_SPECIAL = re.compile(r"([\\`*_\[\]|~<>&])")
+_BLOCK_START = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
+
+
+def format_number(value: float | int | None, digits: int = 3) -> str:
+    """Format a number with a given number of significant digits, without trailing zeros.
+
+    Examples
+    --------
+    >>> format_number(1234567), format_number(0.0012345), format_number(1234.5)
+    ('1,234,567', '0.00123', '1,234')
+    >>> format_number(2.5e-9).split(), format_number(float("nan")), format_number(float("inf"))
+    (['2.5', '×', '10⁻⁹'], '–', '∞')
+    """
+    if value is None or math.isnan(value):
+        return MISSING
+    if isinstance(value, int | np.integer):
+        return f"{int(value):,}"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == 0:
+        return "0"
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    exponent = int(power)
+    if -4 <= exponent < 6:
+        return _trimmed(f"{value:,.{max(0, digits - 1 - exponent)}f}")
+    power = f"10{str(exponent).translate(_SUPERSCRIPTS)}"
+    mantissa = _trimmed(mantissa)
+    return power if mantissa == "1" else f"{mantissa}{_NO_BREAK}×{_NO_BREAK}{power}"
+
+
+def _trimmed(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def format_cell(value: Any, spec: str = "") -> str:
+    """Format one cell of a table; a missing value becomes a dash.
+
+    Examples
+    --------
+    >>> format_cell(0.5, ".3f"), format_cell(True), format_cell(None), format_cell("Ann")
+    ('0.500', 'yes', '–', 'Ann')
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, np.number):
+        value = value.item()
+    if isinstance(value, int | float):
+        return format(value, spec) if spec and math.isfinite(value) else format_number(value, 4)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    r"""Replace control characters, which terminals obey and XML forbids, by U+FFFD.
+
+    Examples
+    --------
+    >>> printable("Ann\x1b[31m")
+    'Ann�[31m'
+    """
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def escape_markdown(value: object) -> str:
+    r"""Escape text so that Markdown shows it unchanged, in one line.
+
+    Apply it to names from data in ``report.add(text)``.
+
+    Examples
+    --------
+    >>> print(escape_markdown("# <b>|"))
+    \# \<b\>\|
+    """
+    text = printable(_BLANKS.sub(" ", str(value)).strip(" "))
+    return _BLOCK_START.sub(_escape_block_start, _SPECIAL.sub(r"\\\1", text))
+
+
+def _escape_block_start(match: re.Match[str]) -> str:
+    """Keep a paragraph from being a heading, a rule or a list: '# x', '---', '- x', '1. x'."""
+    mark = match[1]
+    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
+
+
+def _decimals(values: pd.Series) -> str:
+    """Return a format with equally many decimals, or nothing where the sizes differ too much."""
+    if not is_float_dtype(values):
+        return ""
+    sizes = values[np.isfinite(values) & (values != 0)].abs().to_numpy(float)
+    if not sizes.size:
+        return ""
+    high, low = (math.floor(math.log10(size)) for size in (sizes.max(), sizes.min()))
+    decimals = max(3 - high, 1 - low, 0)
+    decimals = max(len(_trimmed(f"{size:.{decimals}f}").partition(".")[2]) for size in sizes)
+    return f",.{decimals}f" if high >= -4 and max(high, 0) + 1 + decimals <= 7 else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table of a report; :meth:`Report.add` describes the attributes."""
+
+    name: str
+    caption: str
+    frame: pd.DataFrame
+    keys: Sequence[str] = ()
+    formats: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    rows: int = 25
+    private: bool = False
+    appendix: bool = False
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return [str(name) for name in self.frame.columns]
+
+    @property
+    def note(self) -> str:
+        """The caption, with the number of rows where some are not shown."""
+        n_rows = len(self.frame)
+        more = f" (first {self.rows:,} of {n_rows:,} rows)" if n_rows > self.rows else ""
+        return printable(f"{self.caption}{more}".strip())
+
+    @property
+    def _headers(self) -> list[str]:
+        return [printable(self.headers.get(c, c.replace("_", " "))) for c in self.columns]
+
+    @property
+    def _numeric(self) -> list[bool]:
+        return [is_numeric_dtype(t) and not is_bool_dtype(t) for t in self.frame.dtypes]
+
+    def _formatters(self, default: str | None = None) -> dict[int, Any]:
+        specs = [
+            self.formats.get(c, _decimals(self.frame[c]) if default is None else default)
+            for c in self.columns
+        ]
+        return {place: partial(format_cell, spec=spec) for place, spec in enumerate(specs)}
+
+    def _styler(self, syntax: str, default: str | None = None) -> Styler:
+        """Return the rows that are shown, formatted and escaped; columns are numbered."""
+        rows = self.frame.head(self.rows).set_axis(range(len(self.columns)), axis=1)
+        styler = rows.style.hide(axis="index")
+        return styler.format(self._formatters(default), escape=syntax, na_rep=MISSING)
+
+    def to_html(self) -> str:
+        """Return the table as an HTML figure."""
+        rules = [
+            {"selector": f".col{place}", "props": "text-align: right"}
+            for place, numeric in enumerate(self._numeric)
+            if numeric
+        ]
+        styler = self._styler("html").set_table_styles(rules)  # type: ignore[arg-type]
+        styler = styler.relabel_index([escape(name) for name in self._headers], axis="columns")
+        table = styler.set_uuid(f"table-{self.name}").to_html(cell_ids=False)
+        return (
+            f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
+            f'<div class="scroll" tabindex="0">{table}</div></figure>'
+        )
+
+    def to_markdown(self) -> str:
+        """Return the table as Markdown."""
+        rows = self.frame.head(self.rows)
+        columns = [
+            [escape_markdown(write(cell)) for cell in rows.iloc[:, place].astype(object)]
+            for place, write in self._formatters().items()
+        ]
+        rule = ["---:" if numeric else "---" for numeric in self._numeric]
+        lines = [map(escape_markdown, self._headers), rule, *zip(*columns, strict=True)]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"**{escape_markdown(self.note)}**\n\n{text}" if self.note else text
+
+    def to_latex(self) -> str:
+        """Return the table as a LaTeX ``table`` environment for the package ``booktabs``."""
+        headers, caption = (
+            [n.translate(_LATEX) for n in names] for names in (self._headers, [self.note])
+        )
+        styler = self._styler("latex", ",.4g").relabel_index(headers, axis="columns")
+        columns = "".join("r" if numeric else "l" for numeric in self._numeric)
+        return str(styler.to_latex(column_format=columns, hrules=True, caption=caption[0]))

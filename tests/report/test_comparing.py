@@ -1,0 +1,176 @@
+"""Comparing two reports by their tables, and two quantities for a headline."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.report import compare, compare_reports, format_number
+
+POINTS = pd.DataFrame(
+    {
+        "model": ["a", "a", "b", "b"],
+        "gamma": [0.1, 1.0, 0.1, 1.0],
+        "error": [0.25, 0.5, 0.75, np.nan],
+        "status": ["ok", "ok", None, "failed"],
+        "solve_seconds": [1.0, 2.0, 3.0, 4.0],
+    }
+)
+
+
+def report_of(points, holds=True, **settings):
+    report = cm.Report("x", settings=settings)
+    report.add(points, name="points", keys=["model", "gamma"])
+    report.claim("a is better", holds=holds)
+    return report
+
+
+# ------------------------------------------------------------------------------ two reports
+
+
+@given(st.permutations(range(4)))
+def test_the_order_of_rows_and_times_are_no_difference(order):
+    other = POINTS.iloc[order].assign(solve_seconds=9.0)
+    diff = compare_reports(report_of(POINTS), report_of(other))
+    assert diff.same
+    assert diff.times.column.tolist() == ["solve_seconds"]
+    assert diff.tables.differ.tolist() == [0, 0]
+    assert diff.statements()[0].startswith("Same settings, same versions, the same results")
+
+
+@given(
+    st.integers(0, 3),
+    st.sampled_from(["error", "status"]),
+    st.sampled_from([1.0 + 1e-6, 2.0, -1.0, np.inf]),
+)
+def test_a_changed_cell_is_named_by_its_keys(row, column, factor):
+    changed = POINTS.copy()
+    new = "other" if column == "status" else (POINTS.error.fillna(1.0) * factor)[row]
+    changed.loc[row, column] = new
+    diff = compare_reports(report_of(POINTS), report_of(changed))
+    (cell,) = diff.to_frame().itertuples()
+    assert (cell.table, cell.column) == ("points", column)
+    assert cell.row == f"{POINTS.model[row]}, gamma {POINTS.gamma[row]:g}"
+    assert not diff.same
+    assert diff.tables.differ.sum() == 1
+
+
+def test_numbers_within_the_tolerance_are_the_same():
+    other = POINTS.assign(error=POINTS.error * (1 + 1e-7))
+    assert not compare_reports(report_of(POINTS), report_of(other)).same
+    assert compare_reports(report_of(POINTS), report_of(other), tolerance=1e-6).same
+    with pytest.raises(ParameterError, match="tolerance"):
+        compare_reports(report_of(POINTS), report_of(other), tolerance=-1)
+
+
+def test_verdicts_come_first_and_settings_are_listed_by_their_path():
+    a = report_of(POINTS, holds=True, run={"seed": 0, "gammas": [1, 2]})
+    b = report_of(POINTS.assign(error=0.0), holds=False, run={"seed": 1, "gammas": [1, 2]})
+    diff = compare_reports(a, b)
+    assert diff.cells.table[0] == "claims"
+    assert diff.verdicts[["a", "b"]].to_numpy().tolist() == [["holds", "does not hold"]]
+    assert diff.settings.to_numpy().tolist() == [["run.seed", 0, 1]]
+    assert "Settings: run.seed is 0 in A, 1 in B." in diff.statements()
+
+
+def test_rows_columns_and_tables_of_one_report_are_named():
+    other = report_of(POINTS.iloc[1:].drop(columns="status"))
+    other.add(pd.DataFrame({"n": [1]}), name="more")
+    diff = compare_reports(report_of(POINTS), other)
+    assert not diff.same
+    assert diff.rows.to_numpy().tolist() == [
+        ["points", "column status", "A"],
+        ["points", "a, gamma 0.1", "A"],
+        ["more", "the table", "B"],
+    ]
+
+
+def test_without_keys_rows_are_matched_by_position():
+    reports = []
+    for values in ([1, 2, 3], [1, 5]):
+        report = cm.Report("x")
+        report.add(pd.DataFrame({"n": values}), name="n")
+        reports.append(report)
+    diff = compare_reports(*reports)
+    assert diff.cells[["row", "a", "b"]].to_numpy().tolist() == [["row 2", 2, 5]]
+    assert diff.rows.row.tolist() == ["row 3"]
+
+
+def test_a_comparison_is_itself_reported_and_read_from_folders(tmp_path):
+    report_of(POINTS).write(tmp_path / "a")
+    report_of(POINTS.assign(error=1.0)).write(tmp_path / "b")
+    diff = compare_reports(tmp_path / "a", tmp_path / "b")
+    report = cm.Report("A and B")
+    report.add(diff, name="cells")
+    report.write(tmp_path / "diff")
+    assert "Different" not in report.title
+    assert "different results" in (tmp_path / "diff/report.md").read_text()
+    with pytest.raises(DataError, match="name the folder of a report"):
+        compare_reports(tmp_path / "a", tmp_path / "none")
+
+
+# --------------------------------------------------------------------------- two quantities
+
+draws = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
+
+
+@given(draws, st.floats(-1e3, 1e3), st.booleans())
+def test_swapping_the_two_swaps_the_verdict(values, shift, paired):
+    a, b = np.array(values), np.array(values)[::-1] + shift
+    one, other = compare(a, b, paired=paired), compare(b, a, paired=paired)
+    opposite = {"lower": "higher", "higher": "lower", "tie": "tie"}
+    assert other.verdict == opposite[one.verdict]
+    assert one.low <= one.estimate <= one.high
+    assert other.estimate == pytest.approx(-one.estimate)
+    assert (one.low > 0 or one.high < 0) is (one.verdict != "tie")
+
+
+@given(draws)
+def test_a_quantity_ties_with_itself(values):
+    assert compare(values, values).verdict == "tie"
+    assert "tie" in compare(values, values).sentence("A", "B")
+
+
+def test_the_interval_covers_the_true_difference_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(1000):
+        shared = rng.standard_normal(10)
+        result = compare(shared + 0.3 + 0.1 * rng.standard_normal(10), shared)
+        covered.append(result.low <= 0.3 <= result.high)
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+def test_pairs_decide_what_separate_draws_do_not():
+    shared = np.random.default_rng(1).standard_normal(20)
+    a = shared + 0.1 + 0.01 * np.arange(20) / 20
+    assert compare(a, shared).verdict == "higher"
+    assert compare(a, shared, paired=False).verdict == "tie"
+    sentence = compare(a, shared).sentence("The first", "the second")
+    assert sentence.startswith("The first is 0.105")
+    assert "higher than the second (95 % interval" in sentence
+
+
+def test_a_single_draw_decides_nothing():
+    assert compare([1.0], [2.0]).verdict == "tie"
+
+
+@pytest.mark.parametrize(("a", "b"), [([1, 2], [1]), ([], []), ([1, np.nan], [1, 2]), (["x"], [1])])
+def test_draws_that_cannot_be_compared_are_refused(a, b):
+    with pytest.raises(ParameterError):
+        compare(a, b)
+
+
+@given(st.floats(1e-12, 1e12))
+def test_numbers_are_written_to_three_digits(value):
+    text = (
+        format_number(value).replace(",", "").replace("\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}", "")
+    )
+    if "⁻" in text or ("10" in text[-6:] and any(sign in text for sign in "⁰¹²³⁴⁵⁶⁷⁸⁹")):
+        mantissa, power = text.split("10", 1) if not text.startswith("10") else ("1", text[2:])
+        digits = power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))
+        text = f"{mantissa}e{digits}"
+    assert float(text) == pytest.approx(value, rel=5.1e-3)

@@ -1,0 +1,443 @@
+"""A report: what it accepts, what it writes, and what it never lets through."""
+
+import math
+import stat
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from matplotlib.figure import Figure
+
+import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.report import escape_markdown, figures, read_report, read_tables, write_index
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "| a | b |",
+    "# heading",
+    "[x](javascript:alert(1))",
+    "`code` *stress* _stress_ ~~gone~~",
+    "\x1b[31mred\x00",
+    "a\nb\r\nc",
+    "$\\alpha$ & 5 % _",
+    "&lt;b&gt;",
+]
+texts = st.sampled_from(HOSTILE) | st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+cells = {
+    "float64": st.floats(),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "bool": st.booleans(),
+    "str": st.text(st.characters(exclude_categories=["Cs"])) | st.none(),
+    "object": st.booleans() | st.integers() | st.floats(allow_nan=False) | st.none(),
+}
+
+
+@st.composite
+def frames(draw):
+    names = draw(st.lists(st.text("abc_é ", min_size=1), min_size=1, max_size=4, unique=True))
+    n_rows = draw(st.integers(0, 6))
+    columns = {}
+    for name in names:
+        dtype = draw(st.sampled_from(sorted(cells)))
+        values = draw(st.lists(cells[dtype], min_size=n_rows, max_size=n_rows))
+        columns[name] = pd.Series(values, dtype=dtype)
+    return pd.DataFrame(columns)
+
+
+class Page(HTMLParser):
+    """The elements, attributes and text of a page."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.attributes, self.text, self.cells = [], [], [], []
+        self._inside = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes += attrs
+        self._inside.append(tag)
+        if tag in ("td", "th"):
+            self.cells.append("")
+
+    def handle_endtag(self, tag):
+        while self._inside and self._inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        if {"script", "style"}.isdisjoint(self._inside):
+            self.text.append(data)
+        if {"td", "th"} & set(self._inside):
+            self.cells[-1] += data
+
+    def images(self):
+        return [value for name, value in self.attributes if name == "alt"]
+
+
+def figure():
+    points = pd.DataFrame({"x": [1.0, 2.0, 4.0], "y": [1.0, 0.5, 0.25], "who": ["a", "b", "b"]})
+    return figures.lines(points, "x", "y", hue="who", log="x")
+
+
+def report_of(words):
+    report = cm.Report(words, question=words)
+    report.headline(words)
+    report.add(pd.DataFrame({words: [words], "n": [1.0]}), caption=words)
+    report.claim(words, holds=True, source=words, detail=words)
+    return report
+
+
+# ------------------------------------------------------------------------------ what goes in
+
+
+def test_anything_with_statements_a_table_and_a_plot_is_added_with_all_three(tmp_path):
+    class Result:
+        def statements(self):
+            return ["It is *bought*."]
+
+        def to_frame(self):
+            return pd.DataFrame({"eta": [1.0]})
+
+        def plot(self, ax=None):
+            from matplotlib import pyplot as plt
+
+            _, ax = plt.subplots()
+            ax.plot([1, 2])
+            return ax
+
+    report = cm.Report("Result")
+    report.add(Result())
+    assert [type(block).__name__ for block in report.blocks] == ["Text", "Figure", "Table"]
+    assert "It is \\*bought\\*." in report.to_markdown()
+    report.write(tmp_path / "out")
+    assert (tmp_path / "out/figures/figure-1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_allocation_is_added_with_its_table():
+    prior = cm.Uniform(1, 2)
+    market = cm.Market.standard(cm.Sellers(prior.sample(5, 0), prior), mu=1, sigma=1, gamma=1)
+    report = cm.Report("One market")
+    report.add(cm.allocate(market), name="bought")
+    assert "bought" in [table.name for table in report.tables]
+
+
+@pytest.mark.parametrize("block", [1, None, [1], object(), pd.DataFrame])
+def test_other_objects_are_refused_with_the_remedy(block):
+    with pytest.raises(ParameterError, match="add a string, a DataFrame"):
+        cm.Report("x").add(block)
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a.png", "é", "-a", 3])
+def test_names_that_are_no_file_names_are_refused(name):
+    with pytest.raises(ParameterError, match="file name"):
+        cm.Report("x").add(pd.DataFrame({"a": [1]}), name=name)
+
+
+def test_names_keys_formats_and_attachments_are_checked():
+    report, frame = cm.Report("x"), pd.DataFrame({"a": [1, 1], "b": [2, 3]})
+    report.add(frame, name="points")
+    with pytest.raises(ParameterError, match="two tables are named 'points'"):
+        report.add(frame, name="points")
+    with pytest.raises(ParameterError, match="no column 'c'"):
+        report.add(frame, formats={"c": ".2f"})
+    with pytest.raises(ParameterError, match="do not identify the rows"):
+        report.add(frame, keys=["a"])
+    with pytest.raises(ParameterError, match="two columns"):
+        report.add(frame.set_axis(["a", "a"], axis=1))
+    with pytest.raises(ParameterError, match="alt="):
+        report.add(figure())
+    for name in ("results.json", "../runs.jsonl", "x.html"):
+        with pytest.raises(ParameterError, match="file name"):
+            report.attach(name, "")
+    for title in ("", "  ", None):
+        with pytest.raises(ParameterError, match="title"):
+            cm.Report(title)
+
+
+def test_named_index_levels_are_keys():
+    frame = pd.DataFrame({"model": ["a", "b"], "error": [0.1, 0.2]}).set_index("model")
+    report = cm.Report("x")
+    report.add(frame)
+    (table,) = report.tables
+    assert list(table.keys) == ["model"]
+    assert table.columns == ["model", "error"]
+
+
+# ------------------------------------------------------------------------------------ claims
+
+
+@pytest.mark.parametrize(
+    ("holds", "verdict"),
+    [
+        (True, "holds"),
+        (np.bool_(False), "does not hold"),
+        (None, "not tested"),
+        ([True, True], "holds"),
+        (np.array([False, False]), "does not hold"),
+        ([True, False, True], "holds in 2 of 3"),
+    ],
+)
+def test_a_verdict_is_computed_from_truth_values(holds, verdict):
+    report = cm.Report("x")
+    report.claim("it falls", holds=holds)
+    assert report.tables[0].frame.verdict.tolist() == [verdict]
+
+
+def test_a_claim_that_fails_in_part_names_the_part():
+    report = cm.Report("x")
+    report.claim("it falls", holds=pd.Series([True, False], ["gamma 1", "gamma 2"]), detail="So.")
+    assert report.tables[0].frame.detail.tolist() == ["So. Fails at gamma 2."]
+
+
+@pytest.mark.parametrize("holds", ["yes", 1, [1, 0], float("nan"), []])
+def test_a_verdict_that_is_no_truth_value_is_refused(holds):
+    with pytest.raises(ParameterError, match="holds must be"):
+        cm.Report("x").claim("it falls", holds=holds)
+
+
+def test_all_claims_are_in_one_table_where_the_first_was_made():
+    report = cm.Report("x")
+    report.claim("first", holds=True)
+    report.add("text")
+    report.claim("second", holds=False)
+    assert report.tables[0].frame.claim.tolist() == ["first", "second"]
+    assert report.blocks.index(report.tables[0]) == 0
+    with pytest.raises(ParameterError, match="twice"):
+        report.claim("second", holds=True)
+
+
+# --------------------------------------------------------------------------------- escaping
+
+
+@given(texts.filter(str.strip))
+def test_text_from_data_never_becomes_an_element_or_an_attribute(words):
+    report = report_of(words)
+    plain = Page(report_of("plain").to_html())
+    page = Page(report.to_html())
+    assert page.elements == plain.elements
+    assert len(page.attributes) == len(plain.attributes)
+    notebook = Page(report._repr_html_())
+    assert notebook.elements == Page(report_of("plain")._repr_html_()).elements
+
+
+@given(texts.filter(str.strip))
+def test_markdown_and_html_show_the_same_cells(words):
+    report = report_of(words)
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(report.to_markdown())
+    by_markdown, by_html = (
+        [" ".join(cell.split()) for cell in Page(text).cells] for text in (html, report.to_html())
+    )
+    assert by_markdown == by_html
+
+
+@given(texts)
+def test_escaped_markdown_is_one_paragraph_of_the_same_text(words):
+    html = MarkdownIt("commonmark", {"html": True}).enable("table").render(escape_markdown(words))
+    assert set(Page(html).elements) <= {"p"}
+    shown = "".join(Page(html).text).split()
+    assert shown == escape_markdown_free(words)
+
+
+def escape_markdown_free(words):
+    from convexmarket.report.tables import printable
+
+    return printable(" ".join(words.split())).split()
+
+
+def test_html_and_links_in_markdown_run_nothing():
+    report = cm.Report("x")
+    report.add("<b>bold</b> [link](javascript:alert(1))\n\n<script>alert(1)</script>")
+    page = Page(report.to_html())
+    assert page.elements.count("script") == 1
+    assert "b" not in page.elements
+    assert not [value for _, value in page.attributes if "javascript" in (value or "")]
+
+
+def test_a_page_loads_nothing_from_elsewhere_and_runs_only_its_script():
+    page = report_of("x").to_html()
+    assert "default-src 'none'" in page
+    assert "script-src 'sha256-" in page
+    assert "http:" not in page.replace("http-equiv", "")
+
+
+# ------------------------------------------------------------------------------ what comes out
+
+
+@given(frames())
+def test_tables_come_back_to_the_last_bit(tmp_path_factory, frame):
+    folder = tmp_path_factory.mktemp("reports") / "one"
+    report = cm.Report("x", settings={"seed": 0, "bound": math.inf})
+    report.add(frame, name="points")
+    report.write(folder)
+    (back,) = read_tables(folder).values()
+    pd.testing.assert_frame_equal(back, report.tables[0].frame, check_exact=True)
+    assert read_report(folder).to_html() == report.to_html()
+
+
+def test_long_tables_come_back_from_parquet_to_the_last_bit(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"id": [f"é{i}" for i in range(2_000)], "x": rng.standard_normal(2_000), "ok": True}
+    )
+    frame.loc[3, "x"], frame.loc[4, "x"] = np.nan, -np.inf
+    report = cm.Report("x")
+    report.add(frame, name="points", keys=["id"])
+    report.write(tmp_path / "one")
+    pd.testing.assert_frame_equal(read_tables(tmp_path / "one")["points"], frame)
+    assert "first 25 of 2,000 rows" in report.to_markdown()
+    stored = tmp_path / "one/tables/points.parquet"
+    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match="was changed"):
+        read_report(tmp_path / "one")
+
+
+def test_all_formats_and_the_appendix_are_written_in_one_folder(tmp_path):
+    report = cm.Report("x")
+    report.add(pd.DataFrame({"a_b": ["50 %"], "n": [1]}), caption="100 %", name="points")
+    report.add(figure(), caption="Falling.", alt="A falling line.", name="fall")
+    report.add(figure(), alt="The same.", name="again", appendix=True)
+    report.attach("runs.jsonl", "{}\n")
+    report.write(tmp_path / "r", formats=("md", "html", "csv", "tex", "svg", "pdf"))
+    written = {path.relative_to(tmp_path / "r").as_posix() for path in tmp_path.rglob("*.*")}
+    figures_written = {f"figures/{n}.{k}" for n in ("fall", "again") for k in ("png", "svg", "pdf")}
+    assert written == figures_written | {
+        *("index.html", "report.md", "appendix.html", "appendix.md", "results.json"),
+        *("tables/points.csv", "tables/points.tex", "runs.jsonl"),
+    }
+    assert "50 \\%" in (tmp_path / "r/tables/points.tex").read_text()
+    assert "appendix.html" in (tmp_path / "r/index.html").read_text()
+    back = read_report(tmp_path / "r")
+    assert back.attachments == {"runs.jsonl": b"{}\n"}
+    assert back.figures[0].saved("png") == (tmp_path / "r/figures/fall.png").read_bytes()
+    with pytest.raises(ParameterError, match="PNG only"):
+        back.figures[0].saved("svg")
+
+
+def test_every_image_has_an_alt_text(tmp_path):
+    report = cm.Report("x")
+    report.add(figure(), caption="Only a caption", name="one")
+    report.add(figure(), caption="c", alt='Falls <fast> & "far"', name="two")
+    page = Page(report.write(tmp_path / "r").read_text())
+    assert page.images() == ["Only a caption", 'Falls <fast> & "far"']
+    assert page.elements.count("img") == 2
+    assert "![Only a caption](figures/one.png)" in report.to_markdown()
+
+
+def test_the_same_report_gives_the_same_files(tmp_path):
+    for name in ("a", "b"):
+        report = cm.Report("x")
+        report.add(figure(), alt="A line.", name="line")
+        report.add(pd.DataFrame({"x": [0.1]}))
+        report.write(tmp_path / name, formats=("md", "html", "svg", "pdf"))
+    files = sorted(path for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert files
+    for path in files:
+        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == other.read_bytes(), path.name
+
+
+def test_a_report_replaces_a_report_and_nothing_else(tmp_path):
+    report, folder = cm.Report("first"), tmp_path / "r"
+    report.write(folder)
+    (folder / "old.txt").write_text("")
+    cm.Report("second").write(folder)
+    assert read_report(folder).title == "second"
+    assert not (folder / "old.txt").exists()
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    report.write(foreign)
+    for path in foreign.rglob("*"):
+        path.unlink()
+    (foreign / "cat.png").write_bytes(b"")
+    (foreign / "results.json").write_text('{"mine": 1}')
+    with pytest.raises(ParameterError, match="--force"):
+        report.write(foreign)
+    assert (foreign / "cat.png").exists()
+    report.write(foreign, force=True)
+    assert not (foreign / "cat.png").exists()
+    with pytest.raises(ParameterError, match="is a file"):
+        report.write(foreign / "results.json")
+
+
+def test_the_folder_that_a_command_runs_in_is_not_replaced(tmp_path, monkeypatch):
+    cm.Report("first").write(tmp_path / "r")
+    monkeypatch.chdir(tmp_path / "r")
+    with pytest.raises(ParameterError, match="working directory"):
+        cm.Report("second").write(".")
+
+
+def test_a_failure_leaves_the_former_report(tmp_path, monkeypatch):
+    cm.Report("first").write(tmp_path / "r")
+    report = cm.Report("second")
+    report.add(figure(), alt="A line.")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", full)
+    with pytest.raises(DataError, match="No space left"):
+        report.write(tmp_path / "r")
+    assert read_report(tmp_path / "r").title == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
+
+
+def test_reports_about_single_sellers_are_readable_by_their_owner_only(tmp_path):
+    for name, frame, private in (
+        ("a", pd.DataFrame({"id": ["x"], "sensitivity": [1.0]}), False),
+        ("b", pd.DataFrame({"n": [1]}), True),
+        ("c", pd.DataFrame({"n": [1]}), False),
+    ):
+        report = cm.Report("x")
+        report.add(frame, private=private)
+        report.write(tmp_path / name)
+        modes = {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / name).iterdir() if p.is_file()}
+        assert all(mode & 0o077 == 0 for mode in modes) is (name != "c")
+    assert read_report(tmp_path / "b").tables[0].private
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"format": "convexmarket-report/0"}', '{"format": "convexmarket-report/1"}'],
+)
+def test_damaged_results_are_refused_with_the_file(tmp_path, text):
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(DataError, match=r"results\.json"):
+        read_report(tmp_path)
+
+
+def test_names_in_results_do_not_lead_out_of_the_folder(tmp_path):
+    report = cm.Report("x")
+    report.add(figure(), alt="A line.", name="line")
+    report.write(tmp_path / "r")
+    results = tmp_path / "r/results.json"
+    results.write_text(results.read_text().replace('"line"', '"../../secret"'))
+    with pytest.raises(DataError, match="not a valid name"):
+        read_report(tmp_path / "r")
+
+
+# ------------------------------------------------------------------------------------- index
+
+
+def test_the_index_gives_the_finding_of_each_report(tmp_path):
+    for name in ("b", "a"):
+        report = cm.Report(f"Title <{name}>", question="Why?")
+        report.headline("A is 3 % better than B.")
+        report.write(tmp_path / name)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/results.json").write_text("{")
+    page = Page(write_index(tmp_path).read_text())
+    links = [value for name, value in page.attributes if name == "href"]
+    assert links == ["a/index.html", "b/index.html", "broken/index.html"]
+    readme = (tmp_path / "README.md").read_text()
+    assert "](<a/report.md>): A is 3 % better than B." in readme
+    assert "cannot be read" in readme
+    with pytest.raises(ParameterError, match="--force"):
+        write_index(tmp_path, force=False)
+    with pytest.raises(ParameterError, match="no folder of reports"):
+        write_index(tmp_path / "a")
