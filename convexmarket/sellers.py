@@ -13,17 +13,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     as_float,
     check_count,
     check_distinct,
     checked_numbers,
+    distinct_ids,
     generator_of,
     is_default,
     label_array,
     labels_of,
 )
+from convexmarket.display import Shown
 from convexmarket.errors import (
     DataError,
     NotSupportedError,
@@ -31,8 +33,6 @@ from convexmarket.errors import (
     PriorError,
     SellersError,
 )
-from convexmarket.ids import distinct_ids
-from convexmarket.notebook import Shown
 from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
 from convexmarket.priors.base import Prior
 

@@ -34,7 +34,7 @@ from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
 from convexmarket.allocation.views import JointView, Subproblem, fixed_eta, multiplier, numbers
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
 

@@ -8,7 +8,7 @@ import cvxpy as cp
 
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
 from convexmarket.allocation.views import DeclaredMarket, FixedEta, JointView
-from convexmarket.arguments import check_choice, check_instance, check_positive, shown
+from convexmarket.checks import check_choice, check_instance, check_positive, shown
 from convexmarket.errors import CurvatureError, NotSupportedError
 from convexmarket.market import Market
 

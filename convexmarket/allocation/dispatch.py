@@ -22,7 +22,7 @@ from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_callable,
     check_choice,

@@ -26,7 +26,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.cuts import Cut
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_count, check_positive
+from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 
 __all__ = [

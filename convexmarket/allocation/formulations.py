@@ -35,7 +35,7 @@ from convexmarket.allocation.simplex import (
     project_capped_simplex,
 )
 from convexmarket.allocation.views import DeclaredMarket, inverse_of, spread_out
-from convexmarket.arguments import check_positive, shown
+from convexmarket.checks import check_positive, shown
 from convexmarket.errors import (
     NotSupportedError,
     ParameterError,

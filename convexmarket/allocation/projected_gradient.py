@@ -20,7 +20,7 @@ from convexmarket.allocation.formulations import papers_form
 from convexmarket.allocation.result import Allocation
 from convexmarket.allocation.search import assemble, certify_weights
 from convexmarket.allocation.simplex import project_capped_simplex
-from convexmarket.arguments import check_count, check_positive, checked_numbers
+from convexmarket.checks import check_count, check_positive, checked_numbers
 from convexmarket.errors import NotSupportedError, ParameterError, UnattainedOptimumError
 from convexmarket.market import Market, StandardForm
 

@@ -34,7 +34,7 @@ from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.allocation.views import numbers
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     LooseCertificateWarning,

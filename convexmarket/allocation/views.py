@@ -17,7 +17,7 @@ from scipy import sparse
 from convexmarket.allocation.minorants import Hints, Lifted
 from convexmarket.allocation.perspectives import perspective
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.arguments import check_positive, shown
+from convexmarket.checks import check_positive, shown
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, Quantities, Term, WeightedTerm

@@ -143,13 +143,13 @@ def run_study(
     formats: Any = (),
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
+    from convexmarket.io import check_place
     from convexmarket.lab import build_report
     from convexmarket.lab.kinds.solver_study.run import run_solver_study
     from convexmarket.lab.report.render import check_replaceable, write_folder
     from convexmarket.lab.report.terminal import summary
     from convexmarket.studies.journal import read_journal
     from convexmarket.studies.metrics import counted
-    from convexmarket.writing import check_place
 
     check_replaceable(folder.resolve())
     check_place(folder, folder=True)

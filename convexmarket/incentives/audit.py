@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_callable,
     check_count,
     check_instance,
@@ -33,6 +33,7 @@ from convexmarket.arguments import (
     generator_of,
     shown,
 )
+from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
 from convexmarket.incentives.rules import (
@@ -44,7 +45,6 @@ from convexmarket.incentives.rules import (
     scales,
 )
 from convexmarket.market import Market
-from convexmarket.notebook import Shown, axes
 from convexmarket.priors import Prior
 from convexmarket.sellers import PriorOrPriors, SellerParts, Sellers
 

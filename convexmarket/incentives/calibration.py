@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_callable,
     check_count,
     check_jobs,

@@ -21,7 +21,7 @@ from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import check_callable, check_instance, check_jobs, check_share
+from convexmarket.checks import check_callable, check_instance, check_jobs, check_share
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
 from convexmarket.market import Incentives, Market

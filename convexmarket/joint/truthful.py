@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.result import CertifiedPurchase
-from convexmarket.arguments import check_count, check_instance, check_share
+from convexmarket.checks import check_count, check_instance, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.incentives.rents import SolvedCurve
 from convexmarket.incentives.rules import PaymentEstimate, method_of, positions_of, reports_of

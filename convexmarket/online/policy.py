@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_choice,
     check_count,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.integrate import quad
 
-from convexmarket.arguments import checked_numbers, generator_of, shown
+from convexmarket.checks import checked_numbers, generator_of, shown
 from convexmarket.errors import ConvexMarketError, ParameterError, PriorError
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from convexmarket.arguments import as_float
+from convexmarket.checks import as_float
 from convexmarket.errors import PriorError
 from convexmarket.priors.base import SMALLEST, FloatArray, ScipyPrior
 
