@@ -315,6 +315,12 @@ class Sellers(Shown):
         changed = copy.copy(self)._set(_costs=costs, sensitivities=None)
         return changed._set(priors=(), _prior_of=None)
 
+    def with_cost_parameter(self) -> Sellers:
+        """Make the virtual costs a CVXPY parameter that has their values. Drop all reports."""
+        parameter = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
+        changed = copy.copy(self)._set(_costs=parameter, sensitivities=None)
+        return changed._set(priors=(), _prior_of=None)
+
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
         """Check the order of the labels of a column about the sellers.
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from convexmarket.checks import aligned
 
 import convexmarket as cm
 from convexmarket import terms
+from convexmarket.checks import aligned
 from convexmarket.errors import DataError, ParameterError
 
 NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]

@@ -6,11 +6,11 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pytest
-from convexmarket.checks import checked_id, forms_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.checks import checked_id, forms_of
 from convexmarket.deal import price_offers
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, SellersError
 from convexmarket.privacy import Guarantee, PrivacyAccountant, account

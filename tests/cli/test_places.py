@@ -4,11 +4,12 @@ import errno
 import os
 
 import pytest
-from convexmarket.io import check_place
 
-from convexmarket import deal, lab, ledger, writing
+from convexmarket import deal, lab, ledger
+from convexmarket import io as writing
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
+from convexmarket.io import check_place
 from convexmarket.lab import privacy_audits
 from convexmarket.lab.kinds.solver_study import run as solver_study
 from convexmarket.lab.problem import buying, drafts

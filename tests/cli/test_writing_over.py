@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from convexmarket.io import write_together
 
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import write_together
 from convexmarket.ledger import Ledger
 from tests import PROBLEMS
 from tests.cli.builders import invoke

@@ -5,13 +5,13 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from convexmarket.io import check_place
 
 from convexmarket.data import csv_cells
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.lists import read_list
 from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import check_place
 from convexmarket.priors import Uniform
 
 PRIOR = Uniform(0.0, 10.0)

@@ -9,7 +9,6 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 import pytest
-from convexmarket.checks import shown
 from cvxpy.transforms.partial_optimize import partial_optimize
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from scipy import sparse
 
 import convexmarket as cm
 from convexmarket import terms as pieces
+from convexmarket.checks import shown
 from convexmarket.errors import (
     AllocationError,
     CurvatureError,

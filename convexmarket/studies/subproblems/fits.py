@@ -18,12 +18,12 @@ from typing import Self, cast
 
 import cvxpy as cp
 import numpy as np
-from convexmarket.checks import check_nonnegative, check_positive, check_positives
 from numpy.typing import ArrayLike
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from convexmarket.allocation.views import numbers
+from convexmarket.checks import check_nonnegative, check_positive, check_positives
 from convexmarket.errors import NotSupportedError
 from convexmarket.release import ConstrainedFit, FitFormulation, KernelBasis, declare_fit
 from convexmarket.studies.subproblems.base import Floats, Instance

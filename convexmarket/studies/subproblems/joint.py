@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import cvxpy as cp
 import numpy as np
-from convexmarket.checks import shown
 
 from convexmarket.allocation.views import FixedEta, JointView, numbers
+from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint.blocks import ExponentialBlock
 from convexmarket.joint.model_step import best_model

@@ -11,10 +11,10 @@ from typing import Self
 
 import cvxpy as cp
 import numpy as np
-from convexmarket.checks import check_count, check_positive
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.views import numbers
+from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge

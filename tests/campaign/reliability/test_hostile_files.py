@@ -10,11 +10,11 @@ from itertools import cycle
 
 import numpy as np
 import pytest
-from convexmarket.checks import checked_id
 from hypothesis import settings
 from matplotlib import pyplot
 
 import convexmarket as cm
+from convexmarket.checks import checked_id
 from convexmarket.lab import rewrite_report
 from convexmarket.lab.report import render
 from convexmarket.lab.report.diff import diff_results

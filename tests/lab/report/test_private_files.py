@@ -5,10 +5,10 @@ import stat
 
 import pandas as pd
 import pytest
-from convexmarket.io import write_together
 
 import convexmarket as cm
 from convexmarket.deal import price_offers
+from convexmarket.io import write_together
 from convexmarket.lab import write_report
 from convexmarket.lab.report.diff import diff_results
 from convexmarket.lab.report.model import Report, Section, Table
