@@ -96,8 +96,6 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     """
     check_feasible(form)
     check_noise(form)
-    if form.mu == 0:
-        return _cheapest_sellers(form)
     if form.max_epsilon < np.inf:
         if form.sigma > 0:  # without the bound first, which mostly decides
             with suppress(UnattainedOptimumError):
@@ -176,6 +174,10 @@ def ratio_of_scales(form: StandardForm, costs: Costs) -> float:
     return rho
 
 
+def _free_sellers(costs: Costs) -> int:
+    return int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0])
+
+
 def unattained(free: int = 0) -> UnattainedOptimumError:
     """Return the error for sellers whose privacy is free."""
     who = f"{free} sellers have" if free else "at some report a seller has"
@@ -192,11 +194,11 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 def _costs_that_matter(form: StandardForm) -> Costs:
     """Return the costs, leaving out sellers who are provably not bought from."""
     psi = form.virtual_costs
-    if psi.size >= _WORTH_PASSES:
+    if psi.size >= _WORTH_PASSES and form.mu > 0:
         ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
         return survey(lambda work: [work(blocks_of(psi))], form, ceiling, psi.size // 8)[0]
     ordered = np.sort(psi)
-    return Costs.sorted(ordered, highest_cost_bought(form, ordered))
+    return Costs.sorted(ordered, highest_cost_bought(form, ordered) if form.mu > 0 else np.inf)
 
 
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
@@ -307,11 +309,18 @@ class Place(NamedTuple):
 
 
 def best_place(form: StandardForm, costs: Costs) -> Place:
-    """Return the place of the optimum, where mu > 0; the form's costs are not read."""
+    """Return the place of the optimum; the form's costs are not read.
+
+    With mu = 0 nothing rewards spread, so the cheapest sellers are filled to the cap. Those who tie
+    at the margin share alike, which is the limit of the answers as mu -> 0.
+    """
+    if form.mu == 0:
+        _, below, upto = Path(costs, 1.0 / form.max_weight).end()
+        return _settle(form, costs, int(below[0]), int(upto[0]), None)
     point, bound = optimum(form, costs)
     rate, n = float(point.rate[0]), float(point.n[0])
     if np.isinf(rate):
-        raise unattained(int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0]))
+        raise unattained(_free_sellers(costs))
     unit = form.gamma * costs.scale / form.mu
     limited = rate * form.max_weight >= form.max_epsilon * unit * (1 - 1e-14)
     eta: float | None = n * form.max_epsilon if limited else None
@@ -437,9 +446,13 @@ def priced(
     form: StandardForm, costs: Costs, place: Place, norm: float, cost: float
 ) -> ExactSolution:
     """Return eta, objective and dual value of weights of this norm and psi'a, but no weights."""
-    eta = place.eta
+    eta, binding = place.eta, place.binding
     if eta is None:
-        eta = float(np.clip(_stationary_eta(form, cost), form.eta_low, form.eta_high))
+        best = _stationary_eta(form, cost) if cost > 0 else np.inf
+        eta = float(np.clip(best, form.eta_low, form.eta_high))
+        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+        if eta == np.inf:
+            raise unattained(_free_sellers(costs))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (place.origin + place.mean) + form.mu * place.share / norm)
@@ -447,29 +460,7 @@ def priced(
     objective = form.mu * norm + form.sigma / eta + form.gamma * eta * cost
     dual = min(objective, tau - place.cap * at_cap + form.sigma / eta)
     multiplier = tau / eta if place.level is None else form.gamma * place.level
-    return ExactSolution(np.empty(0), eta, objective, dual, multiplier, place.binding)
-
-
-def _cheapest_sellers(form: StandardForm) -> ExactSolution:
-    """Solve with mu = 0: nothing rewards spread, so the cheapest sellers are filled to the cap.
-
-    Sellers who tie at the margin share alike, which is the limit of the answers as mu -> 0.
-    """
-    psi, u = form.virtual_costs, form.max_weight
-    ordered = np.sort(psi)
-    piece, below, _ = Path(Costs.sorted(ordered), 1.0 / u).end()
-    marginal = ordered[below[0]]
-    at_margin = np.where(psi == marginal, min(float(piece.left[0] / piece.free[0]), u), 0.0)
-    weights = np.where(psi < marginal, u, at_margin)
-    cost = form.expected_cost(weights)
-    best = np.inf if cost == 0 else _stationary_eta(form, cost)
-    eta = float(np.clip(best, form.eta_low, form.eta_high))
-    if eta == np.inf:
-        raise unattained(int(np.count_nonzero(psi == 0)))
-    binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
-    objective = form.objective(weights, eta)
-    multiplier = form.gamma * float(marginal)
-    return ExactSolution(weights, eta, objective, objective, multiplier, binding)
+    return ExactSolution(np.empty(0), eta, objective, dual, multiplier, binding)
 
 
 def _stationary_eta(form: StandardForm, cost: float) -> float:
