@@ -41,12 +41,12 @@ __all__ = [
     "ExactSolution",
     "Place",
     "best_place",
-    "cheap_enough",
     "check_enough",
     "check_feasible",
     "check_range",
     "check_sold",
     "check_sum",
+    "costs_that_matter",
     "highest_cost_bought",
     "optimum",
     "priced",
@@ -61,7 +61,6 @@ Floats = NDArray[np.float64]
 
 #: Markets below this size are sorted whole: passes over them cost more.
 _WORTH_PASSES = 20_000
-_SAMPLE = 4_096
 #: The ratio of scales is computed with as long as it keeps all digits.
 _LEAST, _LARGEST = 1e-300, 1e300
 
@@ -102,9 +101,8 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
                 found = solve_exact(replace(form, max_epsilon=np.inf))
                 if found.eta * float(found.weights.max()) <= form.max_epsilon:
                     return found
-        costs = Costs.sorted(np.sort(form.virtual_costs))
         check_sold(form)
-    costs = costs or _costs_that_matter(form)
+    costs = costs or costs_that_matter(form)[0]
     place = best_place(form, costs)
     within = replace(form, max_weight=place.cap)
     weights = np.empty(form.virtual_costs.size)
@@ -191,14 +189,26 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 # ------------------------------------------------------------------- sellers who matter
 
 
-def _costs_that_matter(form: StandardForm) -> Costs:
-    """Return the costs, leaving out sellers who are provably not bought from."""
-    psi = form.virtual_costs
-    if psi.size >= _WORTH_PASSES and form.mu > 0:
-        ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
-        return survey(lambda work: [work(blocks_of(psi))], form, ceiling, psi.size // 8)[0]
-    ordered = np.sort(psi)
-    return Costs.sorted(ordered, highest_cost_bought(form, ordered) if form.mu > 0 else np.inf)
+def costs_that_matter(form: StandardForm, instead: float | None = None) -> tuple[Costs, float]:
+    """Return the costs, leaving out sellers who are provably not bought from, and a limit.
+
+    Nobody is bought from above the limit, also if one seller leaves the market or costs at least
+    ``instead``.
+    """
+    psi, spare = form.virtual_costs, int(instead is not None)
+    if form.mu == 0 or form.max_epsilon < np.inf:
+        return Costs.sorted(np.sort(psi)), np.inf
+    if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
+        ordered = np.sort(psi)
+        limit = highest_cost_bought(form, ordered, spare)
+        return Costs.sorted(ordered, limit), limit
+    return survey(
+        lambda work: [work(blocks_of(psi))],
+        form,
+        lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
+        psi.size // 8,
+        instead=None if instead is None else (instead, np.inf),
+    )
 
 
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
@@ -226,36 +236,6 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
             one_over_t.append(achieved / (2.0 * c))
         bound = float(g + form.mu * np.max(one_over_t))
     return np.inf if np.isnan(bound) else bound
-
-
-def cheap_enough(form: StandardForm, spare: int) -> float:
-    """Return a cost below which all are who are bought from; +inf where none is found quickly.
-
-    At a stationary point t^2*psi'a = sigma*gamma, and psi'a is at most the mean of all costs. So
-    there is none on the part of the path where t^2*mean < sigma*gamma, which is where sellers above
-    some cost are bought from. A sample suggests that cost; then it is checked. ``spare`` sellers
-    may leave the market or have other costs: t is largest without the cheapest, who are left out,
-    and the mean with the dearest that is bought from.
-    """
-    psi, n = form.virtual_costs, 1.0 / form.max_weight
-    if psi.size < _WORTH_PASSES or form.sigma == 0 or (form.eta_low, form.eta_high) != (0, np.inf):
-        return np.inf
-    stride = psi.size // _SAMPLE
-    sample = Costs.sorted(np.sort(psi[::stride]))
-    path = Path(sample, max(n / stride, 1.0))
-    first, last = int(path.first[0]), sample.psi.size - 1
-    nodes = np.unique(np.linspace(first, last, 512).astype(np.intp))
-    rates2 = path.node(nodes).rate2 / stride
-    enough = rates2 * psi.mean() < 0.5 * ratio_of_scales(form, sample) * sample.scale
-    limit = float(sample.psi[nodes[np.argmax(enough)]])
-    ordered = np.sort(psi[psi <= limit])
-    if first > last or not enough.any() or ordered.size - spare < n:
-        return np.inf
-    total = float(psi.sum()) + spare * highest_cost_bought(form, ordered, spare)
-    costs = Costs.sorted(ordered[spare:])
-    rate2 = Path(costs, n).node(costs.size - 1).rate2[0]
-    proven = rate2 * (total / (psi.size - spare)) < ratio_of_scales(form, costs) * costs.scale
-    return limit if proven else np.inf
 
 
 # --------------------------------------------------------------------------- the optimum
