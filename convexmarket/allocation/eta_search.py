@@ -61,8 +61,8 @@ _MAX_SPLITS = 40_000
 _ACCURACY = 1e-6
 #: Relative width of intervals of eta that are not split.
 _NARROW = 1e-12
-#: Relative distance from a proven end of eta at which the market is solved.
-_INSIDE = 1e-9
+#: Relative distances from a proven end of eta at which the market is solved, until one succeeds.
+_INSIDE = (1e-9, 1e-6, 1e-4)
 #: Proofs of infeasibility after which the search gives up.
 _MAX_EXCLUDED = 60
 #: Cuts on either side of an interval that bound it; others are hardly ever higher there.
@@ -200,7 +200,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
         self.best: Evaluated | None = None
         self.short = 0.0  # distance of the best point from its cut, by the solver's accuracy
-        self.approached: set[float] = set()  # proven ends of eta
+        self.approached: dict[float, int] = {}  # number of solves next to each proven end of eta
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve at an eta; None where it is infeasible, which narrows the range."""
@@ -267,10 +267,11 @@ class _Search:
         A proven end of eta, where the bound is lowest, is approached at once.
         """
         _, low, high, where, _ = interval
-        for end, step in ((self.range.low, _INSIDE), (self.range.high, -_INSIDE)):
-            near = end * (1 + step)
-            if where == end and low < near < high and end not in self.approached:
-                self.approached.add(end)
+        for end, way in ((self.range.low, 1.0), (self.range.high, -1.0)):
+            tried = self.approached.get(end, 0)
+            near = end * (1 + way * _INSIDE[tried]) if tried < len(_INSIDE) else np.nan
+            if where == end and low < near < high:
+                self.approached[end] = tried + 1
                 return near
         if high == np.inf:
             return min(max(where, 1.5 * low), 4 * low)
@@ -323,7 +324,7 @@ def search_eta(
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
         used_up = len(search.cuts) >= max_solves or time.perf_counter() > until
-        approached = len(search.approached)
+        approached = sum(search.approached.values())
         eta = search.split_at(least)
         if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
             aside.append(least.bound)  # this bound stays the lowest
@@ -337,7 +338,7 @@ def search_eta(
             except SolverError as error:
                 if first / _NEAR < eta < first * _NEAR:
                     failure = error
-                if len(search.approached) > approached:  # at the end of a term's domain, perhaps
+                if sum(search.approached.values()) > approached:  # at the end of a domain, perhaps
                     heapq.heappush(heap, least)
                 else:
                     aside.append(least.bound)
@@ -345,6 +346,7 @@ def search_eta(
             if point is None:
                 heapq.heappush(heap, least)
                 continue
+            search.approached |= dict.fromkeys(search.approached, len(_INSIDE))
             best = min(best, point, key=lambda point: point.objective)
             short = 1.5 * search.short / best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0

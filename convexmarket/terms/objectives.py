@@ -85,12 +85,12 @@ class Spread(ByValue, Term):
         return cp.pnorm(m * off, self.p) / m  # type: ignore[arg-type]
 
     @property
-    def is_norm(self) -> bool:
+    def is_norm(self) -> bool:  # type: ignore[override]
         """Whether it is a norm of the weights, strictly convex where their sum is given."""
         return self.p < np.inf and self.reference is None
 
     @property
-    def is_smooth(self) -> bool:
+    def is_smooth(self) -> bool:  # type: ignore[override]
         """Whether p is finite; the largest weight has no gradient at ties."""
         return self.p < np.inf
 
