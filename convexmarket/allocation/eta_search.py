@@ -256,7 +256,7 @@ class _Search:
         """Bound an interval of eta by the cuts so far."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
-        if left and right:
+        if left and right and low < high:
             ends.append(left.bridge(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
         return _Interval(max(value, known), low, high, where, len(self.cuts))
@@ -309,7 +309,7 @@ def search_eta(
     first = best.eta
     heap = [search.bounded(*half) for half in _halves(search.range.low, search.range.high, first)]
     heapq.heapify(heap)
-    aside = [] if heap else [best.cut(first)]
+    aside = [] if heap else [search.bounded(first, first)]
     slack = 0.0
     failure: SolverError | None = None
     for _ in range(_MAX_SPLITS):
@@ -327,10 +327,10 @@ def search_eta(
         approached = sum(search.approached.values())
         eta = search.split_at(least)
         if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
-            aside.append(least.bound)  # this bound stays the lowest
+            aside.append(least)  # this bound stays the lowest
             break
         if not first / _FAR < eta < first * _FAR:
-            aside.append(least.bound)
+            aside.append(least)
             continue
         if search.at(eta) < target:
             try:
@@ -341,7 +341,7 @@ def search_eta(
                 if sum(search.approached.values()) > approached:  # at the end of a domain, perhaps
                     heapq.heappush(heap, least)
                 else:
-                    aside.append(least.bound)
+                    aside.append(least)
                 continue
             if point is None:
                 heapq.heappush(heap, least)
@@ -352,7 +352,8 @@ def search_eta(
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
         for half in _halves(low, high, eta):
             heapq.heappush(heap, search.bounded(*half, least.bound))
-    bound = min([*aside, *(each.bound for each in heap[:1])], default=best.objective)
+    left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
+    bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
     if len(search.cuts) < max_solves and time.perf_counter() <= until:
         _check_attained(search, best, bound, gap)
         if best.objective - bound > max(10 * gap, slack) * best.aim:
