@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 
 import convexmarket as cm
 from convexmarket.allocation import exact
-from convexmarket.allocation.costs import SortedCosts
+from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.exact import (
     check_feasible,
     highest_cost_bought,
@@ -558,14 +558,6 @@ def test_nobody_above_the_highest_cost_is_bought_from(form):
     assert not found.weights[form.virtual_costs > ceiling * (1 + 1e-12)].any()
 
 
-def test_moments_keep_their_digits_in_every_block(monkeypatch):
-    monkeypatch.setattr("convexmarket.allocation.costs._BLOCK", 4)
-    values = np.sort(1e6 + np.random.default_rng(0).random(11))
-    mean, squares = SortedCosts(values).deviations(0, 11, 1e6, 1.0)
-    assert mean == pytest.approx((values - 1e6).mean(), rel=1e-13)
-    assert squares == pytest.approx(((values - values.mean()) ** 2).sum(), rel=1e-8)
-
-
 # ------------------------------------------------- special markets, and refusals
 
 
@@ -687,7 +679,7 @@ def test_what_double_precision_cannot_weigh_is_refused(mu):
 
 
 def test_scales_that_double_precision_cannot_weigh():
-    costs = SortedCosts(np.sort(PSI))
+    costs = Costs(np.sort(PSI))
     assert ratio_of_scales(form(mu=2.0, gamma=3.0), costs) == pytest.approx(0.5 * 3.0 * 2.0 / 4.0)
     assert ratio_of_scales(form(sigma=0.0), costs) == 0.0
     for mu in (1e-200, 1e200):

@@ -192,7 +192,7 @@ def test_what_rounding_leaves_of_sellers_at_their_bound_does_not_change_the_pric
     limit = np.array([1 / 3, 1 / 3, 1 / 3 + 1e-10])
     weights = np.array([*np.nextafter(limit[:2], 0), 1 / 3])
     costs = form.prices(1.0)
-    price, extra = form.multipliers(form.weight, weights, costs, limit)
+    price, extra, *_ = form.multipliers(form.weight, weights, costs, limit)
     assert price == pytest.approx((form.slope(weights) + costs)[2], rel=1e-14)
     assert extra == pytest.approx([0.5, 0.5, 0.0], abs=1e-9)
 
@@ -360,7 +360,7 @@ def test_a_market_in_numbers():
     )  # fmt: skip
     found, able = ProjectableForm.of(declared.form)
     assert able.all()
-    assert isinstance(found.spread, cm.terms.SquaredSpread)
+    assert found.squared
     assert (found.weight, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
     assert found.losses.tolist() == [2.0, 1.0, 0.0, 8.0]
     assert (found.eta_low, found.eta_high, found.max_weight) == (0.2, 3.0, 0.5)
