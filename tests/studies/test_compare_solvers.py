@@ -99,6 +99,7 @@ def test_the_figure_has_a_row_for_each_solver_and_formulation(runs):
     labels = [text.get_text() for text in ax.get_yticklabels()]
     assert labels[0] == "exact"
     assert "OSQP, projection" in labels
+    assert "OSQP, primal" not in labels
 
 
 def test_a_function_is_called_at_every_size_with_draws_that_repeat():

@@ -28,7 +28,13 @@ from pydantic import (
 from convexmarket.priors import Prior, prior_from_dict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
     from pydantic_core import CoreSchema
+
+    from convexmarket.studies.progress import Progress
+    from convexmarket.studies.runs import Runs
 
 __all__ = [
     "Name",
@@ -68,6 +74,10 @@ PriorTable = Annotated[
 ]
 
 
+#: Unknown keys of a table that an error names.
+_MOST_KEYS = 5
+
+
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse an entry that is listed twice."""
     if len(set(values)) < len(values):
@@ -92,11 +102,18 @@ class Table(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, given: Any) -> Any:
-        if isinstance(given, Mapping):
-            for key in given:
-                if key not in cls.model_fields:
-                    known = suggestion(str(key), cls.model_fields)
-                    raise ValueError(f"{key!r} is not a known key; {known}")
+        unknown = (
+            [key for key in given if key not in cls.model_fields]
+            if isinstance(given, Mapping)
+            else []
+        )
+        if unknown:
+            words = [
+                f"{str(key)[:60]!r} is not a known key; {suggestion(str(key), cls.model_fields)}"
+                for key in unknown[:_MOST_KEYS]
+            ]
+            more = len(unknown) - _MOST_KEYS
+            raise ValueError("; ".join(words) + (f"; {more} more unknown keys" if more > 0 else ""))
         return given
 
     @classmethod
@@ -196,6 +213,16 @@ class ProblemFile(Table):
 
     if TYPE_CHECKING:  # every kind has one
         run: RunTable
+
+        def perform(
+            self,
+            load: Callable[[Path], Any],
+            *,
+            journal: str | PathLike[str] | None = None,
+            progress: bool | Progress = True,
+        ) -> Runs:
+            """Run the problem; ``load`` returns the subproblems of another file."""
+            ...
 
     @property
     def source(self) -> Source | None:

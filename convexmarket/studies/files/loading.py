@@ -15,7 +15,7 @@ from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.base import ProblemFile, Source, suggestion
 from convexmarket.studies.files.solvers import SolversFile
 
-__all__ = ["KINDS", "json_schema", "load_file", "parse_file", "read_text"]
+__all__ = ["KINDS", "json_schema", "kind_of", "load_file", "parse_file", "read_text"]
 
 #: The models of problem files by kind.
 KINDS: dict[str, type[ProblemFile]] = {"solvers": SolversFile}
@@ -72,6 +72,14 @@ def read_text(path: str | Path) -> str:
         raise ProblemFileError(f"{path}: {error}; a TOML file is UTF-8 text") from None
 
 
+def kind_of(path: str | Path) -> str:
+    """Return the kind that a problem file names; empty if it names none."""
+    try:
+        return str(_parsed(read_text(path)).get("kind", ""))
+    except ValueError as error:
+        raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
+
+
 def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -> ProblemFile:
     """Validate the text of a problem file; see :func:`load_file`.
 
@@ -98,7 +106,11 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     try:
         problem = model.model_validate(table)
     except ValidationError as error:
-        mistakes = list(dict.fromkeys(_in_words(table, each) for each in error.errors()))
+        details = error.errors()
+        # An error of a list or table that only repeats that an entry is wrong is left out.
+        inside = {each["loc"][:k] for each in details for k in range(len(each["loc"]))}
+        kept = [each for each in details if each["loc"] not in inside or not each["loc"]]
+        mistakes = list(dict.fromkeys(_in_words(table, each) for each in kept))
         lines = [f"{path}: {mistake}" for mistake in mistakes[:_MOST_MISTAKES]]
         if len(mistakes) > _MOST_MISTAKES:
             lines.append(f"{path}: {len(mistakes) - _MOST_MISTAKES} more mistakes")

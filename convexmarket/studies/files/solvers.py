@@ -166,7 +166,7 @@ class SolversFile(ProblemFile):
                 )
         return self
 
-    def compare(
+    def perform(
         self,
         load: Callable[[Path], Problem],
         *,

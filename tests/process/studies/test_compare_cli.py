@@ -8,10 +8,11 @@ import time
 
 import pytest
 
+from convexmarket.cli.compare import journal_of
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 
-FEW = ["--sizes", "20,30", "--seeds", "1", "--classes", "allocation", "--jobs", "2"]
+FEW = ["--sizes", "20,30", "--draws", "1", "--classes", "allocation", "--jobs", "2"]
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def market(tmp_path):
 
 
 def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
-    journal = tmp_path / "report" / "runs.jsonl"
+    journal = tmp_path / "report.runs.jsonl"
     written = []
     for more in (["CLARABEL,OSQP"], ["exact,OSQP", "--fresh"]):
         found = invoke("compare", market, *FEW, "--out", tmp_path / "report", "--solvers", *more)
@@ -34,7 +35,7 @@ def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
 def test_control_c_keeps_what_was_run(market, tmp_path):
     out = tmp_path / "report"
     command = ["compare", str(market), "--sizes", "20,30,40,50", "--classes", "allocation"]
-    command += ["--seeds", "5", "--out", str(out), "--no-pin", "--jobs", "2"]
+    command += ["--draws", "5", "--out", str(out), "--no-pin", "--jobs", "2"]
     code = "from convexmarket.cli import app; app()"
     with subprocess.Popen(
         [sys.executable, "-c", code, *command],
@@ -43,7 +44,7 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
         # a shell's background jobs ignore SIGINT, and so would what they start
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as running:
-        journal = out / "runs.jsonl"
+        journal = journal_of(out)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and running.poll() is None:
             if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
