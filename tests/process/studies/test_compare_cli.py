@@ -53,6 +53,6 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=60)[1]
     assert running.returncode == 130, said
-    assert "the same command goes on from there" in " ".join(said.split())
+    assert "the same command resumes there" in " ".join(said.split())
     assert not (out / "index.html").exists()
     assert len(journal.read_text().splitlines()) >= 3
