@@ -20,20 +20,21 @@ from pandas.api.types import is_numeric_dtype
 
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import check_callable, check_nonnegative, check_positive, shown
+from convexmarket.checks import check_callable, check_nonnegative, check_positive, shown
 from convexmarket.data.columns import feature_columns
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.lists import digest, read_list
 from convexmarket.data.tables import read_table
+from convexmarket.display import Shown, axes
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
+from convexmarket.io import Content, write_together
 from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
-from convexmarket.notebook import Shown, axes
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.noise import RandomSource
@@ -49,7 +50,6 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.writing import Content, write_together
 
 __all__ = [
     "Clock",

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
 from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
@@ -36,13 +37,12 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
-from convexmarket.ids import forms_of
 from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
+from convexmarket.io import sync_folder
 from convexmarket.market import Market
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
-from convexmarket.writing import sync_folder
 
 try:
     import dask

@@ -6,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import terms
-from convexmarket.arguments import aligned
+from convexmarket.checks import aligned
 from convexmarket.errors import DataError, ParameterError
 
 NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.checks import checked_id, forms_of
 from convexmarket.deal import price_offers
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, SellersError
-from convexmarket.ids import checked_id, forms_of
 from convexmarket.privacy import Guarantee, PrivacyAccountant, account
 
 PRIOR = cm.Uniform(0, 1)

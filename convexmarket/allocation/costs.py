@@ -72,7 +72,7 @@ class Costs:
         self._squares = np.broadcast_to(0.0, psi.size) if squares is None else squares
         x = self.x if means is None else self.scaled(means)
         first = self._numbers * x
-        second = first * x if squares is None else first * x + squares / self.scale**2
+        second = first * x if squares is None else first * x + squares / self.scale / self.scale
         self._sums = [np.zeros(psi.size + 1, part.dtype) for part in (self._numbers, first, second)]
         for sums, part in zip(self._sums, (self._numbers, first, second), strict=True):
             np.cumsum(part, out=sums[1:])
@@ -192,7 +192,7 @@ class Costs:
         numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / unit
         mean = float((numbers * deviation).sum()) / int(numbers.sum())
         deviation -= mean
-        return mean, float((self._squares[j:q] / unit**2 + numbers * deviation**2).sum())
+        return mean, float((self._squares[j:q] / unit / unit + numbers * deviation**2).sum())
 
     def total(self, j: int) -> float:
         """Return the sum of the costs in the first j rows."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import as_float, checked_numbers
+from convexmarket.checks import as_float, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.terms import Form
 

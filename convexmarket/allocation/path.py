@@ -502,6 +502,7 @@ def _best(e: Ints, points: Point, moved: NDArray[np.bool_]) -> Point:
     """Return the best point of every market, in the order of the markets."""
     # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
     key = np.where(moved, points.value * (1 + _SLACK), points.value)
+    key[np.isnan(key)] = np.inf  # costs beyond double precision
     least = np.full(e.max() + 1, np.inf)
     np.minimum.at(least, e, key)
     first = np.flatnonzero(key == least[e])

@@ -35,7 +35,7 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, Form, Spread, SquaredSpread

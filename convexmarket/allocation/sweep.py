@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.arguments import check_callable, check_instance, shown
+from convexmarket.checks import check_callable, check_instance, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, check_count, check_share, checked_numbers
 from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.learner import audit_learner
 from convexmarket.attacks.objective import audit_objective
 from convexmarket.attacks.releases import Mechanism, audit_draws
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.ridge import audit_ridge
+from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, SampledRidge, StatisticsRidge
 from convexmarket.learners.objective import ObjectiveRelease

@@ -196,13 +196,13 @@ def run(
     formats: Formats = "",
 ) -> None:
     """Run the experiment of a problem file and write its report."""
+    from convexmarket.io import check_place
     from convexmarket.lab import build_report, run_problem, write_report
     from convexmarket.lab.problem.loading import load_problem, rows_setting
     from convexmarket.lab.report.render import check_replaceable
     from convexmarket.lab.report.terminal import summary
     from convexmarket.studies.files.loading import KINDS as FILES
     from convexmarket.studies.files.loading import kind_of, load_file
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
@@ -288,9 +288,9 @@ def price(
 ) -> None:
     """Make an offer to every seller of a list."""
     from convexmarket.deal import certificate_of, price_offers
+    from convexmarket.io import check_place
     from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
-    from convexmarket.writing import check_place
 
     with errors_in_one_line(), err.status("") as status:
         if (gamma is None) == (budget is None):
@@ -377,9 +377,9 @@ def schema(
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
+    from convexmarket.io import check_place, write_together
     from convexmarket.lab.problem.loading import json_schema
     from convexmarket.lab.report.results import results_schema
-    from convexmarket.writing import check_place, write_together
 
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
     if file is None:

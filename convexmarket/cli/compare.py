@@ -112,10 +112,10 @@ def compare(
     formats: Formats = "",
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files."""
+    from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
     from convexmarket.studies.files.solvers import entries_of
     from convexmarket.studies.solvers import compare_solvers
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         chosen = {name: name for name in _names(solvers)} | _plugins(plugin or [])
@@ -160,9 +160,9 @@ def run_file(problem: ProblemFile, folder: Path, *, fresh: bool = False, formats
     pathlib.Path
         The page.
     """
+    from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
     from convexmarket.studies.files.reports import report_of
-    from convexmarket.writing import check_place
 
     check_folder(folder)
     check_place(folder, folder=True)

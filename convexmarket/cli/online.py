@@ -208,9 +208,9 @@ def _quote_list(
     force: bool,
 ) -> None:
     from convexmarket.data.csv_cells import write_csv
+    from convexmarket.io import check_place, write_together
     from convexmarket.online.lists import quote_list
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.writing import check_place, write_together
 
     if offers_file is not None:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
@@ -278,8 +278,8 @@ def status(
     force: Force = False,
 ) -> None:
     """Print the sellers, privacy sold, payments and plans of a market."""
+    from convexmarket.io import check_place
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         needs("--backup", backup, force=force)
@@ -322,13 +322,13 @@ def close(
     ] = False,
 ) -> None:
     """Train on the rows that were sold, close the market for good, and write its report."""
+    from convexmarket.io import check_place
     from convexmarket.lab import build_report, write_report
     from convexmarket.lab.kinds.online_market.market import close_market
     from convexmarket.lab.report.render import check_replaceable
     from convexmarket.lab.report.terminal import summary
     from convexmarket.online.market import OnlineMarket
     from convexmarket.online.release import close_without_model
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if without_model:

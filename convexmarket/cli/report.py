@@ -80,9 +80,9 @@ def report_command(
     force: Force = False,
 ) -> None:
     """Write reports again from their results, without running what gave them."""
+    from convexmarket.io import check_place
     from convexmarket.lab.report.index import write_index
     from convexmarket.lab.report.render import check_replaceable
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if [folder is not None, index is not None, everything].count(True) != 1:
@@ -135,8 +135,8 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     """Write all reports and their index; what fails is told at the end, and by the exit code."""
+    from convexmarket.io import check_place
     from convexmarket.lab.report.index import write_index
-    from convexmarket.writing import check_place
 
     names = report_names(problems)
     for name in ("index.html", "README.md"):
@@ -230,10 +230,10 @@ def _failure(error: Exception) -> tuple[str, int]:
 
 
 def _run(problem: Any, folder: Path, fresh: bool) -> None:
+    from convexmarket.io import check_place
     from convexmarket.lab import run_problem, write_report
     from convexmarket.lab.report.render import check_replaceable
     from convexmarket.studies.files import ProblemFile
-    from convexmarket.writing import check_place
 
     check_replaceable(folder.resolve())
     check_place(folder, "--reports", folder=True)

@@ -17,7 +17,7 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_count, check_scales
+from convexmarket.checks import aligned, check_count, check_scales
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes

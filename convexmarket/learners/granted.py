@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     LARGEST,
     check_instance,
     checked_numbers,
@@ -172,7 +172,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     """Return rows, and labels where they are given, as scikit-learn validates them.
 
     A table becomes rows by the estimator's ``features`` where it has some, of the unit box or of
-    their ball. Entries pass through :func:`~convexmarket.arguments.moderate`.
+    their ball. Entries pass through :func:`~convexmarket.checks.moderate`.
 
     Raises
     ------

@@ -26,7 +26,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     check_count,
     check_scales,

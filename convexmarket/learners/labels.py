@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
-from convexmarket.arguments import warn_user
+from convexmarket.checks import warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
 __all__ = ["binary_signs", "check_classes"]

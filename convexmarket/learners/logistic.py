@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit
 
-from convexmarket.arguments import check_scales
+from convexmarket.checks import check_scales
 from convexmarket.data.features import PublicFeatures
 from convexmarket.learners.logistic_risk import Constants, logistic_risk_constants
 from convexmarket.learners.losses import LogisticLoss

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammainccinv, lambertw
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_choice,
     check_count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammainccinv
 
-from convexmarket.arguments import check_count, check_positives, check_share
+from convexmarket.checks import check_count, check_positives, check_share
 from convexmarket.learners.losses import Loss
 
 __all__ = ["lipschitz_risk_constants"]

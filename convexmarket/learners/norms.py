@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import row_norms, warn_user
+from convexmarket.checks import row_norms, warn_user
 from convexmarket.errors import DataError, PrivacyLeakWarning
 
 __all__ = ["bounded_rows"]

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     check_choice,
     check_scales,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 
-from convexmarket.arguments import check_scales, checked_numbers
+from convexmarket.checks import check_scales, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.loss_risk import lipschitz_risk_constants

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import moderate, numbers_of
+from convexmarket.checks import moderate, numbers_of
 from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.learners.minimiser import Matrix, PerturbedObjective, Vector
 from convexmarket.learners.norms import bounded_rows

@@ -7,7 +7,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import check_nonnegative, check_positive, is_number
+from convexmarket.checks import check_nonnegative, check_positive, is_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted

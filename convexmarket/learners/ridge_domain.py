@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import LARGEST, SMALLEST, is_iterable, numbers_of, warn_user
+from convexmarket.checks import LARGEST, SMALLEST, is_iterable, numbers_of, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.learners.ridge_math import (
     Matrix,

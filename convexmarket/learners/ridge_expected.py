@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.validation import check_X_y
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     check_count,
     check_instance,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from convexmarket.arguments import as_float, check_nonnegative, check_share, checked_numbers
+from convexmarket.checks import as_float, check_nonnegative, check_share, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity

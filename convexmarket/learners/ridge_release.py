@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, checked_numbers, is_number
+from convexmarket.checks import aligned, checked_numbers, is_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.granted import Granted, dense_rows

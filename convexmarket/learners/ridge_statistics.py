@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import check_scales
+from convexmarket.checks import check_scales
 from convexmarket.data.features import PublicFeatures
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.parted import PartedRows

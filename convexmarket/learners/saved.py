@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, FailFast, Field, ValidationError, WithJsonSchema
 
-from convexmarket.arguments import check_choice, check_instance, is_number, shown
+from convexmarket.checks import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
+from convexmarket.io import write_together
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.logistic import PrivateLogisticRegression
 from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
@@ -22,7 +23,6 @@ from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import NonPersonalizedRidge, SampledRidge
 from convexmarket.learners.ridge_statistics import StatisticsRidge
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.writing import write_together
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 

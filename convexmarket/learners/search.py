@@ -31,7 +31,7 @@ from scipy.optimize import brentq
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import ParameterGrid
 
-from convexmarket.arguments import aligned, as_float, check_choice
+from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.protocol import Learner, unfitted

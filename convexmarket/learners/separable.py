@@ -21,7 +21,7 @@ from scipy.optimize import brentq, minimize_scalar
 
 from convexmarket.allocation.limits import loss_limit
 from convexmarket.allocation.solvers import run_solver
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_nonnegative,
     check_positive,
     check_positives,

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, check_count, check_instance
+from convexmarket.checks import as_float, check_count, check_instance
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.plan import Buyer, Plan, Terms, plan
 from convexmarket.online.policy import History, OnlinePolicy

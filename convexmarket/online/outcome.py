@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_instance, checked_numbers
+from convexmarket.checks import check_instance, checked_numbers
+from convexmarket.display import Shown, axes
 from convexmarket.errors import ParameterError
-from convexmarket.notebook import Shown, axes
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.plan import Buyer
 from convexmarket.online.policy import History, OnlinePolicy

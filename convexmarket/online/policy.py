@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_choice,
     check_count,
     check_positives,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
-from convexmarket.online.curves import AffineCurve, curve_of
+from convexmarket.online.curves import Curve
 from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
 from convexmarket.priors.base import PriorLike, as_prior
@@ -203,8 +203,7 @@ class OnlinePolicy:
 
     def _adopt(self, plan: Plan, support: tuple[float, float]) -> None:
         self.plan, self.support = plan, support
-        self._curve = curve_of(self.prior, plan.terms)
-        self._closed = self._curve if isinstance(self._curve, AffineCurve) else None
+        self._curve = Curve(self.prior, plan.terms, support[0])
 
     @property
     def buyer(self) -> Buyer:
@@ -238,11 +237,6 @@ class OnlinePolicy:
             If a report is not a number.
         """
         low, high = self.support
-        if isinstance(sensitivity, float) and self._closed is not None:
-            if not low <= sensitivity <= high:
-                self._refuse(np.array([sensitivity]))
-            epsilon, rent = self._closed.one(sensitivity)
-            return Quote(epsilon, sensitivity * epsilon + rent)
         try:
             reports = np.asarray(sensitivity, dtype=float)
         except (TypeError, ValueError) as error:

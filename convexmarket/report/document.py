@@ -22,10 +22,11 @@ from jinja2 import Template
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from convexmarket.arguments import check_choice, shown
+from convexmarket.checks import check_choice, shown
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import keep_access
 from convexmarket.report.results import (
     RESULTS,
     is_report,
@@ -38,7 +39,6 @@ from convexmarket.report.results import (
     write_content,
 )
 from convexmarket.report.tables import Table, escape_markdown, printable
-from convexmarket.writing import keep_access
 
 __all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import joblib
 
-from convexmarket.arguments import check_jobs, check_positive
+from convexmarket.checks import check_jobs, check_positive
 from convexmarket.errors import NotSupportedError, SolverError
 from convexmarket.studies.cores import usable_cores
 from convexmarket.studies.isolation import call_isolated

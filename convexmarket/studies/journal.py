@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from convexmarket.errors import ParameterError
-from convexmarket.writing import sync_folder
+from convexmarket.io import sync_folder
 
 __all__ = ["Journal", "read_journal"]
 

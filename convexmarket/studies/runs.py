@@ -15,12 +15,12 @@ import pandas as pd
 
 from convexmarket.data.files import read_limited
 from convexmarket.deal import versions
+from convexmarket.display import Shown
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import Content, write_together
 from convexmarket.market import Market
-from convexmarket.notebook import Shown
 from convexmarket.report import Report
 from convexmarket.studies.pages import PAGES
-from convexmarket.writing import Content, write_together
 
 __all__ = ["Runs", "named_entries"]
 

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.allocation.solvers import solver_version
-from convexmarket.arguments import check_count, check_positive
+from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint import JointMarket
 from convexmarket.market import Market

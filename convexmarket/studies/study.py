@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_choice,
     check_count,
     check_instance,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.notebook import axes
+from convexmarket.display import axes
 from convexmarket.report import Report, escape_markdown
 
 __all__ = ["fill", "plot", "statements"]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from convexmarket.arguments import as_float, is_number, labels_of, shown
+from convexmarket.checks import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.formula import Written, times
 from convexmarket.terms.shortcuts import Defined

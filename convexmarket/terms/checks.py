@@ -11,7 +11,7 @@ from cvxpy.atoms.atom import Atom
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.base import MIXED_INTEGER, Constraint, Objective, Piece, Quantities
 

@@ -15,7 +15,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float, is_iterable
+from convexmarket.checks import as_float, is_iterable
 from convexmarket.errors import ParameterError
 from convexmarket.terms.shortcuts import Defined
 

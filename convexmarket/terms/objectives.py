@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from convexmarket.arguments import as_float
+from convexmarket.checks import as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PrivacyCost

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float, is_number, label_array, numbers_of, shown
+from convexmarket.checks import as_float, is_number, label_array, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 __all__ = [

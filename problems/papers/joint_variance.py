@@ -19,8 +19,7 @@ from problems.papers.methods.verdicts import falls, vanishes
 RANGES = [(0.0, 0.12), (0.03, 0.09), (0.05, 0.07), (0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601)]
 #: Variances under the prior, by its quantiles at 20,000 levels.
 VARIANCE = [
-    float(np.var(cm.Uniform(*ends).quantile((np.arange(20_000) + 0.5) / 20_000)))
-    for ends in RANGES
+    float(np.var(cm.Uniform(*ends).quantile((np.arange(20_000) + 0.5) / 20_000))) for ends in RANGES
 ]
 QUESTION = __doc__.split("\n\n")[1]
 

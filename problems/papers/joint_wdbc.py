@@ -96,7 +96,9 @@ def compute(quick=False):
             found.append((market, bought, paid, test))
     candidates = pd.DataFrame(candidates)
     # Ties go to the largest Lambda, and then to the first.
-    order = candidates.sort_values(["validation_overall", "regularization"], ascending=[True, False])
+    order = candidates.sort_values(
+        ["validation_overall", "regularization"], ascending=[True, False]
+    )
     chosen = order.groupby(KEY, sort=False).head(1).sort_index()
     candidates = candidates.assign(chosen=candidates.index.isin(chosen.index))
     tables = [_described(rows, row, *found[place]) for place, row in chosen.iterrows()]
@@ -196,7 +198,9 @@ def report(frames):
             middle = rows.error_mean + extra
             shown = rows.assign(**{f"{name}_low": middle - half, f"{name}_high": middle + half})
             figure = lines(shown, "gamma", name, "model", log="x")
-            page.add(figure, caption=f"{name.replace('_mean', '')} error, {scenario}; 95% intervals.")
+            page.add(
+                figure, caption=f"{name.replace('_mean', '')} error, {scenario}; 95% intervals."
+            )
         figure = lines(rows, "gamma", "payments", "model", log="xy")
         page.add(figure, caption=f"Expected payments, {scenario}.")
     page.add(curve, caption="What the validation rows chose.", name="curve")

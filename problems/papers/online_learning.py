@@ -29,7 +29,9 @@ def compute(quick=False):
 def claims(frames):
     """Check that learning pays, and that its regret falls."""
     draws = frames["draws"]
-    learnt, guess = (curves(draws[draws.policy == name], "loss", "size") for name in ("learnt", "guess"))
+    learnt, guess = (
+        curves(draws[draws.policy == name], "loss", "size") for name in ("learnt", "guess")
+    )
     gain = change(guess[:, -1], learnt[:, -1])
     yield {
         "text": "With many sellers learning the prior loses less than keeping the guess",

@@ -77,7 +77,9 @@ def report(frames):
     page = cm.Report("Which lambda, and where to put the noise?", question=QUESTION)
     page.headline(
         "Least test loss over lambda: "
-        + ", ".join(f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows())
+        + ", ".join(
+            f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows()
+        )
     )
     for claim in claims(frames):
         page.claim(**claim)

@@ -522,9 +522,9 @@ def test_too_small_a_range_for_one_largest_guarantee():
 
 BAD_CALLS = {
     "an option of another method": (
-        {"method": "branch_and_bound", "grid": 3},
+        {"method": "projections", "time_limit": 3},
         ParameterError,
-        "'branch_and_bound' takes no grid; leave it out",
+        "'projections' takes no time_limit; leave it out",
     ),
     "no gap": (
         {"method": "branch_and_bound", "gap": 0},

@@ -5,16 +5,17 @@ import os
 
 import pytest
 
-from convexmarket import deal, lab, ledger, writing
+from convexmarket import deal, lab, ledger
+from convexmarket import io as writing
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
+from convexmarket.io import check_place
 from convexmarket.lab import privacy_audits
 from convexmarket.lab.problem import buying, drafts
 from convexmarket.lab.report import diff
 from convexmarket.online import market as online
 from convexmarket.studies import solvers
 from convexmarket.studies.files.solvers import SolversFile
-from convexmarket.writing import check_place
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 

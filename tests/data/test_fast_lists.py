@@ -11,8 +11,8 @@ from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.lists import read_list
 from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import check_place
 from convexmarket.priors import Uniform
-from convexmarket.writing import check_place
 
 PRIOR = Uniform(0.0, 10.0)
 TEXTS = ["=1", "a\tb", 'q"', "x; =1", "'=1", "a-b", "＝1", "O'Neil", "", "\u00a0=1", "y,\x1c'@z"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 import convexmarket as cm
-from convexmarket.arguments import moderate, row_norms
+from convexmarket.checks import moderate, row_norms
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
 from convexmarket.learners import NoisyDescent
 from convexmarket.learners.granted import Granted

@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from jsonschema import Draft202012Validator
 
 import convexmarket as cm
-from convexmarket import writing
+from convexmarket import io as writing
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import saved as saving
 from convexmarket.learners.kernels import Kernel

@@ -16,7 +16,7 @@ from scipy import sparse
 
 import convexmarket as cm
 from convexmarket import terms as pieces
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import (
     AllocationError,
     CurvatureError,

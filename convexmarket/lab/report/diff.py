@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from convexmarket.arguments import check_nonnegative
+from convexmarket.checks import check_nonnegative
 from convexmarket.errors import ParameterError
 from convexmarket.lab.report.diff_frames import COLUMNS, OUTCOMES, FrameDiff, compare_frames
 from convexmarket.lab.report.diff_records import Record, read_record

@@ -10,6 +10,7 @@ from typing import Any
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import write_together
 from convexmarket.lab.report.render import (
     MARKDOWN,
     PAGE,
@@ -19,7 +20,6 @@ from convexmarket.lab.report.render import (
 )
 from convexmarket.lab.report.results import RESULTS, is_text, read_json
 from convexmarket.lab.result import LARGEST_FILE
-from convexmarket.writing import write_together
 
 __all__ = ["write_index"]
 

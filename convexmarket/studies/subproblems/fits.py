@@ -23,7 +23,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
 from convexmarket.allocation.views import numbers
-from convexmarket.arguments import check_nonnegative, check_positive, check_positives
+from convexmarket.checks import check_nonnegative, check_positive, check_positives
 from convexmarket.errors import NotSupportedError
 from convexmarket.release import ConstrainedFit, FitFormulation, KernelBasis, declare_fit
 from convexmarket.studies.subproblems.base import Floats, Instance

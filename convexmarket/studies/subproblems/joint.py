@@ -14,7 +14,7 @@ import cvxpy as cp
 import numpy as np
 
 from convexmarket.allocation.views import FixedEta, JointView, numbers
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.joint.blocks import ExponentialBlock
 from convexmarket.joint.model_step import best_model

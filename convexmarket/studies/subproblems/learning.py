@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.views import numbers
-from convexmarket.arguments import check_count, check_positive
+from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge

@@ -23,7 +23,7 @@ from convexmarket.allocation.conic import LeastViolation
 from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
 from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.views import FixedEta, JointView, numbers
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market
 from convexmarket.studies.subproblems.base import Floats, Instance

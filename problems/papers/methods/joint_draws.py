@@ -86,7 +86,9 @@ def _solve(declare, value, draw, rows, noise, starts):
     row |= {"expected_payments": paid[found.weights > 0].sum(), "mean_loss": losses.mean()}
     row |= {"empirical_loss": found.weights @ losses}
     for name, model in (("", released), ("noiseless_", noiseless)):
-        row[f"{name}train_error"] = np.mean(np.where(rows.X_train @ model > 0, 1, -1) != rows.y_train)
+        row[f"{name}train_error"] = np.mean(
+            np.where(rows.X_train @ model > 0, 1, -1) != rows.y_train
+        )
         row[f"{name}test_error"] = np.mean(np.where(rows.X_test @ model > 0, 1, -1) != rows.y_test)
     two_step = cm.allocate(market)  # weights and eta without a look at the data
     row |= {"two_step_eta": two_step.eta, "two_step_weight_variance": _variance(two_step.weights)}
@@ -134,7 +136,10 @@ def pages(page, frames, axis, log="x"):
             ["train error", "test error", "noiseless test error"],
             "Share of rows that the released model misclassifies, and without its noise.",
         ),
-        (["empirical loss", "mean loss"], "Logistic loss, weighted by what was bought and equally."),
+        (
+            ["empirical loss", "mean loss"],
+            "Logistic loss, weighted by what was bought and equally.",
+        ),
         (["eta", "two step eta"], "Total privacy, with a look at the data and without."),
         (
             ["weight variance", "two step weight variance"],

@@ -94,7 +94,9 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
     for _ in range(max_iterations):
         while True:
             to_model, to_place = model - step * by_model, place - step * by_place
-            to_place = project_logarithms(to_place) if logarithms else project_weights(to_place, limit)
+            to_place = (
+                project_logarithms(to_place) if logarithms else project_weights(to_place, limit)
+            )
             moved, bought = to_model - model, to_place - place
             change = moved @ moved + bought @ bought
             there = look(to_model, to_place)

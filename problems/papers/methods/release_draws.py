@@ -104,7 +104,12 @@ def run(study):
             stated.append(key | said)
     models, draws, stated = pd.DataFrame(models), pd.DataFrame(draws), pd.DataFrame(stated)
     points = average(study, models, draws, stated)
-    return {"models": models, "draws": draws, "points": points, "useful": useful(study, erm, points)}
+    return {
+        "models": models,
+        "draws": draws,
+        "points": points,
+        "useful": useful(study, erm, points),
+    }
 
 
 def accuracy(study, predictions):

@@ -110,7 +110,11 @@ class Study:
                 size = max(1, round(values[0] * size))
             noise = values[0] if sweep.parameter == "label_noise" else self.label_noise
             rows = (data.X_train[:size], data.y_train[:size], data.X_test, data.y_test)
-            yield Scene(*rows, epsilon[:size], noise), np.array(values if together else [alpha]), values
+            yield (
+                Scene(*rows, epsilon[:size], noise),
+                np.array(values if together else [alpha]),
+                values,
+            )
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,9 @@ def simulated(scene, alphas, name, seeds):
         most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
         learner = StatisticsRidge(alpha)
         if name != "statistics":
-            learner = PrivateHuberRegressor(alpha, threshold=float(most), data_norm=float(np.sqrt(d)))
+            learner = PrivateHuberRegressor(
+                alpha, threshold=float(most), data_norm=float(np.sqrt(d))
+            )
         for j, seed in enumerate(seeds):
             try:
                 learner.fit(scene.X, scene.y, epsilon=scene.epsilon, random_state=Simulation(seed))
@@ -314,7 +320,10 @@ def gains(draws):
         if method in table:
             ratio = table[method] / table.pdp_op
             groups, wins = ratio.groupby(level=KEYS, sort=False), ratio < 1 - 1e-9
-            columns = {"ratio": groups.median(), "wins": wins.groupby(level=KEYS, sort=False).mean()}
+            columns = {
+                "ratio": groups.median(),
+                "wins": wins.groupby(level=KEYS, sort=False).mean(),
+            }
             parts.append(pd.DataFrame(columns).reset_index().assign(method=method))
     return pd.concat(parts, ignore_index=True)
 

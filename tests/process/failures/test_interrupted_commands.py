@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket import cli, lab, writing
+from convexmarket import cli, lab
+from convexmarket import io as writing
 from convexmarket.cli import report as report_cli
 from convexmarket.lab import run_problem, write_report
 from convexmarket.lab.kinds import KINDS

@@ -1,11 +1,13 @@
-"""Checks of arguments; each message names the argument, the value and the remedy."""
+"""Checks of arguments and ids; each message names the argument, the value and the remedy."""
 
 from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 import warnings
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -15,36 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.errors import ConvexMarketError, DataError, ParameterError
-
-__all__ = [
-    "aligned",
-    "as_float",
-    "check_callable",
-    "check_choice",
-    "check_count",
-    "check_distinct",
-    "check_instance",
-    "check_jobs",
-    "check_nonnegative",
-    "check_positive",
-    "check_positives",
-    "check_scales",
-    "check_share",
-    "checked_numbers",
-    "generator_of",
-    "is_default",
-    "is_iterable",
-    "is_number",
-    "label_array",
-    "labels_of",
-    "moderate",
-    "numbers_of",
-    "row_norms",
-    "shown",
-    "warn_user",
-    "where_no_number",
-]
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
 
 #: Range of public parameters of learners and releases: squares and ratios of two stay finite.
 SMALLEST, LARGEST = 1e-100, 1e100
@@ -53,8 +26,8 @@ LARGEST_COUNT = 2**53  # every whole number up to it is a float
 #: Entries of rows: the sum of their squares neither overflows nor loses digits.
 LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
 
-#: Characters of an object that an error message shows.
-_SHOWN = 120
+#: Characters of an object that an error message shows, and of an id.
+_SHOWN, LONGEST = 120, 200
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
@@ -90,11 +63,15 @@ def as_float(value: object) -> float:
         return np.nan
 
 
+def _check_number(name: str, value: object, inside: bool, what: str) -> None:
+    if not inside:
+        raise ParameterError(f"{name} must {what}, got {value!r}")
+
+
 def check_positive(name: str, value: object) -> float:
     """Check for a finite number > 0."""
     number = as_float(value)
-    if not 0 < number < np.inf:
-        raise ParameterError(f"{name} must be a finite number > 0, got {value!r}")
+    _check_number(name, value, 0 < number < np.inf, "be a finite number > 0")
     return number
 
 
@@ -107,25 +84,21 @@ def check_positives(**numbers: object) -> None:
 def check_scales(**numbers: object) -> None:
     """Check that squares and ratios of numbers, given by name, stay within floating point."""
     for name, value in numbers.items():
-        if not SMALLEST <= check_positive(name, value) <= LARGEST:
-            raise ParameterError(
-                f"{name} must lie between {SMALLEST:g} and {LARGEST:g}, got {value!r}"
-            )
+        inside = SMALLEST <= check_positive(name, value) <= LARGEST
+        _check_number(name, value, inside, f"lie between {SMALLEST:g} and {LARGEST:g}")
 
 
 def check_nonnegative(name: str, value: object) -> float:
     """Check for a finite number >= 0."""
     number = as_float(value)
-    if not 0 <= number < np.inf:
-        raise ParameterError(f"{name} must be a finite number >= 0, got {value!r}")
+    _check_number(name, value, 0 <= number < np.inf, "be a finite number >= 0")
     return number
 
 
 def check_share(name: str, value: object) -> float:
     """Check for a number strictly between 0 and 1."""
     number = as_float(value)
-    if not 0 < number < 1:
-        raise ParameterError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    _check_number(name, value, 0 < number < 1, "lie strictly between 0 and 1")
     return number
 
 
@@ -217,13 +190,7 @@ def checked_numbers(
     *,
     truth_values: bool = False,
 ) -> NDArray[np.float64]:
-    """Convert real numbers to an array of floats of any shape.
-
-    Raises
-    ------
-    ConvexMarketError
-        Of the given type, if an entry is not a real number. The message does not quote the entry.
-    """
+    """Convert real numbers to an array of floats of any shape."""
     array = numbers_of(values, truth_values=truth_values)
     if array is None:  # raised outside of any handler, so that no context quotes an entry either
         where = where_no_number(values, truth_values=truth_values)
@@ -301,29 +268,6 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
     """Order the rows of all arguments as in the first pandas argument, by labels.
 
     Arguments without labels are matched by position, which requires labels in one order.
-
-    Parameters
-    ----------
-    **arguments : array_like, number or None
-        By their names in messages.
-
-    Returns
-    -------
-    tuple
-        The arguments, with their labels.
-
-    Raises
-    ------
-    DataError
-        If a label repeats, or labels differ. If orders differ and an argument has no labels, or
-        the default labels 0, 1, 2, ..., which may be positions.
-
-    Examples
-    --------
-    >>> ages = pd.Series([30, 40], index=["Ann", "Bob"])
-    >>> asks = pd.Series([0.6, 0.1], index=["Bob", "Ann"])
-    >>> [column.tolist() for column in aligned(ages=ages, asks=asks)]
-    [[30, 40], [0.1, 0.6]]
     """
     found = {name: labels_of(value) for name, value in arguments.items()}
     labels = {name: own for name, own in found.items() if own is not None}
@@ -337,11 +281,10 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
         own = labels[name]
         remedy = f"{name}.to_numpy() if it has the order of {first}"
         if is_default(own) or is_default(order):
-            by_default = name if is_default(own) else first
             raise DataError(
-                f"{first} and {name} have different labels, and those of {by_default} are pandas' "
-                f"default 0, 1, 2, ..., which may be meant as positions; give {remedy}, or label "
-                f"{by_default} as the other is"
+                f"{first} and {name} have different labels, and those of "
+                f"{name if is_default(own) else first} are pandas' default 0, 1, 2, ..., which may "
+                f"be meant as positions; give {remedy}, or the same labels"
             )
         lost = order.difference(own, sort=False).append(own.difference(order, sort=False))
         if lost.size:
@@ -367,3 +310,68 @@ def warn_user(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def checked_id(id: Any, what: str = "id") -> str:
+    """Compute the normal form of an id: printable text in Unicode form NFC.
+
+    The form of a whole number is its decimal digits, so 1, 1.0 and "1" are the same id.
+    """
+    if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
+        id = int(id)
+    if isinstance(id, int | np.integer) and not isinstance(id, bool) and -(2**63) <= id < 2**64:
+        id = str(int(id))
+    if not isinstance(id, str):
+        raise ParameterError(f"{what} must be text or a whole number, such as 's17', got {_of(id)}")
+    form = unicodedata.normalize("NFC", "".join(id))
+    if not 1 <= len(form) <= LONGEST:
+        raise ParameterError(
+            f"{what} {form[:20]!r} has {len(form)} characters; give from 1 to {LONGEST}"
+        )
+    if form != form.strip():
+        raise ParameterError(f"{what} {form!a} begins or ends with a blank; remove it")
+    if not form.isprintable():
+        bad = next(c for c in form if not c.isprintable())
+        raise ParameterError(f"{what} {form!a} contains {bad!a}, which is not printable; remove it")
+    return form
+
+
+def forms_of(ids: Sequence[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
+    """Compute the normal form of each id; ``place`` names the id at a position in a message."""
+    try:
+        lines = "\n".join(["", *ids, ""])
+    except TypeError:  # numbers
+        return [checked_id(id, place(k)) for k, id in enumerate(ids)]
+    normal = (  # the same checks for all ids at once, which takes a twentieth of the time
+        "".join(ids).isprintable()
+        and max(map(len, ids), default=0) <= LONGEST
+        and not any(bad in lines for bad in ("\n\n", "\n ", " \n"))
+        and unicodedata.is_normalized("NFC", lines)
+    )
+    return list(ids) if normal else [checked_id(id, place(k)) for k, id in enumerate(ids)]
+
+
+def distinct_ids(ids: Any, m: int) -> Any:
+    """Return the ids of m sellers, by default 0 to m - 1."""
+    if ids is None:
+        return range(m)
+    try:
+        names = list(ids)
+        forms = forms_of(names)
+        distinct = len(set(forms))
+    except TypeError:
+        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}") from None
+    except ParameterError as error:
+        raise SellersError(str(error)) from None
+    if len(names) != m:
+        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
+    if distinct != m:
+        twice = Counter(forms).most_common(1)[0][0]
+        raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
+    return tuple(names)
+
+
+def _of(id: Any) -> str:
+    """Show what is not an id; Python refuses to print integers of thousands of digits."""
+    long = isinstance(id, int) and id.bit_length() > 64
+    return f"a number of {id.bit_length()} bits" if long else shown(id)

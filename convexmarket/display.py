@@ -5,8 +5,6 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-__all__ = ["Shown", "axes"]
-
 #: Rows of a table that a notebook shows.
 _ROWS = 8
 

@@ -1,7 +1,6 @@
-"""Integrals of the exact curve: their rules, where they are cut, and whom many sellers follow."""
+"""Many integrals at once, first roots, and the integrals of the exact curve."""
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,15 +9,15 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.incentives import exact_rents
-from tests.incentives.builders import with_report
+from convexmarket.incentives import quadrature
+from convexmarket.incentives.rents import ExactCurve
 
 
 @pytest.mark.parametrize("n", [3, 6, 12, 24])
 def test_a_rule_is_exact_as_far_as_it_can_be_and_its_nodes_are_among_the_last_one_s(n):
-    nodes, weights = exact_rents._clenshaw_curtis(n)
+    nodes, weights = quadrature._clenshaw_curtis(n)
     assert (nodes[0], nodes[-1]) == (-1.0, 1.0)
-    np.testing.assert_allclose(nodes, exact_rents._NODES[:: 24 // n], atol=1e-15)
+    np.testing.assert_allclose(nodes, quadrature.NODES[:: 24 // n], atol=1e-15)
     for degree in range(n + 1):
         exact = 2 / (degree + 1) if degree % 2 == 0 else 0.0
         assert weights @ nodes**degree == pytest.approx(exact, abs=1e-12)
@@ -39,7 +38,7 @@ def intervals(draw):
 def test_intervals_are_cut_at_the_breakpoints_inside_and_nowhere_else(case):
     """Nothing is left of one that ends, as sales may, before it starts."""
     start, end, breakpoints = case
-    owner, low, high = exact_rents._cut(start, end, breakpoints)
+    owner, low, high = quadrature.cut(start, end, breakpoints)
     assert np.all(low <= high)
     for k, (a, b) in enumerate(zip(start, end, strict=True)):
         found = [(x, y) for x, y in zip(low[owner == k], high[owner == k], strict=True) if x < y]
@@ -58,9 +57,10 @@ def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
         return np.choose(k, [function(np.abs(z) if i == 3 else z)
                              for i, function in enumerate(functions)])  # fmt: skip
 
-    found = exact_rents._adaptive(f, low, high, np.full(4, tolerance))
+    found, error = quadrature.adaptive(f, low, high, np.full(4, tolerance))
+    assert np.all(error <= 30 * tolerance)
     assert np.abs(found - exact).max() <= 30 * tolerance + 1e-11
-    mixed = exact_rents._adaptive(f, low, high, np.array([1e-3, 1e-11, 1e-3, 1e-3]))
+    mixed, _ = quadrature.adaptive(f, low, high, np.array([1e-3, 1e-11, 1e-3, 1e-3]))
     assert abs(mixed[1] - exact[1]) < 1e-10
 
 
@@ -68,7 +68,7 @@ def test_rules_that_agree_by_chance_are_not_believed():
     """The rules of kinked functions differ by an error that changes its sign."""
     kinks = np.linspace(0.1, 0.9, 20_001)
     n, tolerance = kinks.size, 1e-6
-    found = exact_rents._adaptive(
+    found, _ = quadrature.adaptive(
         lambda k, z: np.abs(z - kinks[k]), np.zeros(n), np.ones(n), np.full(n, tolerance)
     )
     exact = 0.5 * (kinks**2 + (1 - kinks) ** 2)
@@ -82,44 +82,12 @@ def test_an_interval_is_evaluated_within_its_ends_and_at_both_of_them():
         seen.append((k, z))
         return z**2
 
-    total = exact_rents._adaptive(f, np.array([0.1, 3.0]), np.array([0.3, 7.0]), np.full(2, 1e-9))
+    total, _ = quadrature.adaptive(f, np.array([0.1, 3.0]), np.array([0.3, 7.0]), np.full(2, 1e-9))
     np.testing.assert_allclose(total, [(0.3**3 - 0.1**3) / 3, (343 - 27) / 3], rtol=1e-12)
     places = [np.concatenate([z[k == i] for k, z in seen]) for i in (0, 1)]
     assert (places[0].min(), places[0].max()) == (0.1, 0.3)
     assert (places[1].min(), places[1].max()) == (3.0, 7.0)
     assert len(seen) == 3  # a polynomial of this degree is no reason to halve
-
-
-class Falls:
-    """Guarantees that fall from one to nothing in a distance of each seller's own; see B's u."""
-
-    def __init__(self, distances, falls):
-        self.distances, self.falls = np.array(distances), falls
-
-    def __call__(self, seller, virtual_costs):  # psi is twice the report
-        return SimpleNamespace(epsilon=self.falls(0.5 * virtual_costs / self.distances[seller]))
-
-
-@pytest.mark.parametrize(
-    ("falls", "integral"),
-    [
-        (lambda x: np.exp(-x), lambda a, b: np.exp(-a) - np.exp(-b)),
-        (lambda x: (1 + x) ** -2.0, lambda a, b: 1 / (1 + a) - 1 / (1 + b)),
-        (lambda x: (x < 1).astype(float), lambda a, b: max(min(b, 1.0) - min(a, 1.0), 0.0)),
-    ],
-    ids=["exponential", "hyperbola", "jump"],
-)
-@pytest.mark.parametrize("report", [0.0, 1e-9, 0.3])
-def test_accuracy_is_relative_to_what_is_paid_within_an_order(falls, integral, report):
-    """Wherever sales end: never to more than the payment, nor to much less than its tenth."""
-    distances = [1e4, 3.0, 1.0, 0.2, 1e-2, 3e-5, 1e-7, 1e-9]
-    curve, who = Falls(distances, falls), np.arange(8)
-    reports, end = np.full(8, report), np.full(8, 2.0)
-    least = exact_rents._least_payment(curve, cm.Uniform(0.0, 2.0), who, reports, end)
-    rents = [d * integral(report / d, 2.0 / d) for d in distances]
-    paid = report * falls(report / np.array(distances)) + rents
-    assert np.all(least <= paid * (1 + 1e-12))
-    assert np.all(least >= paid / 15)
 
 
 @given(
@@ -136,31 +104,15 @@ def test_the_first_report_at_a_level_is_the_first(level, start, shape):
         "jump to infinity": lambda z: np.where(z < 0.6, z, np.inf),
         "flat": lambda z: np.clip(4.0 * z - 1.5, 0.0, 0.5),
     }
-    prior = SimpleNamespace(support=(0.0, 1.0), ironed_virtual_cost=shapes[shape])
-    found = exact_rents._first_at(prior, np.array(level), np.full(len(level), start))
+    starts = np.full(len(level), start)
+    found = quadrature.first_root(
+        lambda z, at: shapes[shape](z) - at, np.array(level), starts, 1.0, 1.0
+    )
     for wanted, z in zip(level, found, strict=True):
         assert start <= z <= 1.0
         assert shapes[shape](z) >= wanted or z == 1.0
         before = max(start, z - 1e-12)
         assert before == start or shapes[shape](before) < wanted
-
-
-@pytest.mark.parametrize("prior", [cm.Uniform(0.1, 1.0), cm.Beta(2, 5, 0.1, 1.0)])
-@pytest.mark.parametrize("mu", [0.3, 3.0])
-def test_sellers_leave_the_cap_where_their_curves_are_cut(prior, mu):
-    market = cm.Market.standard(
-        cm.Sellers(prior.sample(40, np.random.default_rng(1)), prior),
-        mu=mu, sigma=1.0, gamma=0.5, cap=3.0,
-    )  # fmt: skip
-    curve, reports = OwnReportCurve(market.standard_form), market.sellers.sensitivities
-    who, top = np.arange(40), np.ones(40)
-    free = exact_rents._last_at_cap(curve, prior, who, reports, top)
-    weights = cm.allocate(market).weights
-    np.testing.assert_array_equal(free > reports, np.isclose(weights, 3.0 / 40, atol=1e-12))
-    for seller in np.flatnonzero((free > reports) & (free < 1.0))[:5]:
-        for place, capped in ((free[seller] - 1e-5, True), (free[seller] + 1e-5, False)):
-            weight = cm.allocate(with_report(market, seller, place)).weights[seller]
-            assert np.isclose(weight, 3.0 / 40, rtol=1e-9) == capped
 
 
 @pytest.mark.parametrize("cap", [None, 3.0])
@@ -180,22 +132,18 @@ def test_integrals_of_many_sellers_are_those_of_each(prior, mu, cap, monkeypatch
     reports[100:110] = reports[100]
     sellers = cm.Sellers(reports, prior)
     market = cm.Market.standard(sellers, mu=mu, sigma=100.0, gamma=0.001, cap=cap)
-    curve = OwnReportCurve(market.standard_form)
-    who = np.flatnonzero(curve.truth)
-    each, asked = exact_rents._quadrature(curve, prior, who, reports[who]), []
+    curve = ExactCurve(OwnReportCurve(market.form.exact))
+    who = np.flatnonzero(curve.curve.truth)
+    each, asked = curve._integrals(prior, who, reports[who])[0], []
 
-    def counted(curve, prior, seller, reports):
+    def counted(prior, seller, reports):
         asked.extend(seller)
-        return each[np.searchsorted(who, seller)]
+        return each[np.searchsorted(who, seller)], np.zeros(seller.size)
 
-    monkeypatch.setattr(exact_rents, "_quadrature", counted)
-    found = exact_rents.information_rents(curve, prior, who, reports[who])
-    paid = reports[who] * curve.truth[who] + each
+    monkeypatch.setattr(curve, "_integrals", counted)
+    found, _ = curve.rents(prior, who, reports[who], np.zeros(who.size))
+    paid = reports[who] * curve.curve.truth[who] + each
     assert np.max(np.abs(found - each) / paid) < 2e-10
     assert len(asked) == len(set(asked))
     if isinstance(prior, cm.Beta):
         assert len(asked) < 0.6 * who.size
-    misreported = np.minimum(1.01 * reports[who], prior.support[1])
-    asked.clear()
-    exact_rents.information_rents(curve, prior, who, misreported)
-    assert len(asked) == who.size

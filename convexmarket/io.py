@@ -22,15 +22,6 @@ from typing import Any, TypeAlias
 
 from convexmarket.errors import DataError, ParameterError
 
-__all__ = [
-    "MARKET_FILE",
-    "Content",
-    "check_place",
-    "keep_access",
-    "sync_folder",
-    "write_together",
-]
-
 #: Of a file: bytes, or a function that is given the open text file.
 Content: TypeAlias = bytes | Callable[[Any], Any]
 
@@ -44,24 +35,7 @@ _PRIVATE = 0o600
 def write_together(
     contents: Mapping[Path, Content], *, private: bool = False, force: bool = True
 ) -> None:
-    """Write several files so that all of them appear, or none of them changes.
-
-    Parameters
-    ----------
-    contents : mapping of pathlib.Path to bytes or callable
-    private : bool, default False
-        Whether only their owner may read files that were not there before. The others keep their
-        mode and owner.
-    force : bool, default True
-        Whether existing files may be replaced; commands pass their ``--force``.
-
-    Raises
-    ------
-    ParameterError
-        If a file exists and may not be replaced.
-    DataError
-        If the disk is full, or a file may not be written; everything is as it was before.
-    """
+    """Write several files so that all of them appear, or none of them changes."""
     mark = secrets.token_hex(4)
     fresh = {path: path.with_name(f".{path.name}.{mark}.new") for path in contents}
     former = {path: path.with_name(f".{path.name}.{mark}.old") for path in contents}
@@ -76,13 +50,19 @@ def write_together(
         for path in contents:
             with _naming(path):
                 if path.is_file():
-                    _keep(path, former[path])
+                    try:  # a second name, or a copy where the disk has no second names
+                        os.link(path, former[path])
+                    except OSError:
+                        shutil.copy2(path, former[path])
                 replaced.append(path)
                 os.replace(fresh[path], path)
     except BaseException:
         for path in replaced:
             with suppress(OSError):
-                _bring_back(path, former[path])
+                if former[path].exists():
+                    os.replace(former[path], path)
+                else:
+                    path.unlink(missing_ok=True)
         raise
     finally:
         for path in [*fresh.values(), *former.values()]:
@@ -95,25 +75,7 @@ def write_together(
 def check_place(
     path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
 ) -> None:
-    """Refuse a place that cannot be written, before any work; leave nothing behind.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-        A file that will be written.
-    option : str
-        The option that names it.
-    folder : bool
-        Whether it is a folder instead that will be replaced whole.
-    force : bool, default False
-        Whether an existing file may be replaced.
-
-    Raises
-    ------
-    ParameterError
-        If the path is a folder and a file will be written, a file exists without ``force``, the
-        path is a device or a pipe, or no file can be made in its folder.
-    """
+    """Refuse a place that cannot be written, before any work; leave nothing behind."""
     if not folder:
         if path.is_dir():
             raise ParameterError(f"{option} {path} is a folder; name a file in it")
@@ -184,21 +146,6 @@ def _write(path: Path, content: Content, private: bool) -> None:
         content(file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _keep(path: Path, former: Path) -> None:
-    """Give a file a second name, or copy it where the disk knows no second names."""
-    try:
-        os.link(path, former)
-    except OSError:
-        shutil.copy2(path, former)
-
-
-def _bring_back(path: Path, former: Path) -> None:
-    if former.exists():
-        os.replace(former, path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
