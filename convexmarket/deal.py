@@ -29,7 +29,7 @@ from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
-from convexmarket.learners.protocol import Learner, unfitted
+from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
