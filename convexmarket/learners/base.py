@@ -269,9 +269,9 @@ class PrivateLearner(BaseEstimator):
         plan = self._plan(granted, n_features, domain, rng)
         guarantee = self._guarantee(granted, plan, domain, source)
         charge = admit(guarantee, accountant, rows, names=names, random_state=source)
+        matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
         if plan.noisy and not plan.exact:
             warn_of_plain_noise(self._exactness, source)
-        matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
         charge()
         model, attributes = plan.release(matrix, labels, rng)
         # Only now, so that a failed fit leaves no part of a model behind.
@@ -347,6 +347,18 @@ class PrivateLearner(BaseEstimator):
             second = np.append(second, shape.constant**2)
         half = domain.labels.half if isinstance(domain.labels, Interval) else 1.0
         return half * plan.noise_effect(second)
+
+    def noise_limit(self) -> float:
+        """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
+
+        Returns
+        -------
+        float
+            The standard deviation of labels that are uniform on their range. For a classifier 4:
+            such noise turns the label of a row with margin 1 with a chance of 40 per cent.
+        """
+        labels = self._domain(1).labels
+        return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
 
     def _planned(self, epsilon: ArrayLike, n_features: int) -> tuple[Granted, Perturbation, Domain]:
         self._check_parameters()

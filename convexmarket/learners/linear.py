@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, log_expit, ndtr
+from scipy.special import expit, log_expit
 from sklearn.base import RegressorMixin
 
 from convexmarket.arguments import check_choice, check_scales
@@ -146,17 +146,6 @@ class _Classifier(PrivateClassifier, ObjectiveLearner):
 
     def _labels(self, y: Any = None) -> Classes:
         return Classes.of(self.classes, y)
-
-    def mistakes_by_noise(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
-        """Return the chance that the noise turns the label of a row whose margin was 1.
-
-        Parameters
-        ----------
-        epsilon, n_features
-            As for :meth:`noise_effect`.
-        """
-        effect = self.noise_effect(epsilon, n_features)
-        return float(ndtr(-1.0 / effect)) if effect else 0.0
 
 
 class PrivateLogisticRegression(_Classifier):

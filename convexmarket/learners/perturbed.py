@@ -364,15 +364,19 @@ def public_regularization(
     >>> round(public_regularization(weights, sold, 10, 1.0, LogisticLoss(), 1.0), 5)
     0.00477
     """
-    shares, kept = np.unique(np.column_stack([weights, sold]), axis=0).T
+    shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
+    if np.all(shares == shares[0]):  # the row that sold least decides
+        shares, kept = shares[:1], np.array([kept.min()])
     bent = loss.curvature * data_norm**2
     if np.isinf(kept).all() or not np.all(kept > 0):  # no noise, or none that is enough
         return float(np.clip(1e-6 * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 2.0
 
+    sizes = np.log(bent) + np.log(shares)
+
     def eta_at(log_regularization: float) -> float:
-        lost = np.logaddexp(0.0, np.log(bent) + np.log(shares) - log_regularization)
+        lost = np.logaddexp(0.0, sizes - log_regularization)
         return float(np.min((kept - lost) / shares))
 
     def excess(log_regularization: float) -> float:
@@ -381,6 +385,6 @@ def public_regularization(
 
     low = goal - 1.5 * float(np.log(np.min(kept / shares)))
     # Here eta is at least half of its largest value.
-    half = np.log(bent) + np.max(np.log(shares) - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
-    root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-9)
+    half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
+    root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)
     return float(np.clip(np.exp(np.clip(root, *np.log(RANGE))), *RANGE))
