@@ -123,7 +123,7 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
 
 
 def _bounds(x: cp.Variable) -> tuple[Floats, Floats]:
-    """Return the bounds that a variable is declared with, infinite where there are none."""
+    """Return the bounds that a variable is declared with; infinite without a bound."""
     sign = next((sign for name, sign in _SIGNS.items() if x.attributes[name]), 0.0)
     ends: Any = x.attributes["bounds"] or [
         0.0 if sign > 0 else -np.inf,
