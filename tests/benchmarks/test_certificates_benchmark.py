@@ -162,9 +162,7 @@ def test_random_markets_against_a_grid(benchmark):
     above the best of the grid.
     """
     markets = [drawn(seed) for seed in range(300)]
-    found = benchmark.pedantic(
-        lambda: [cm.allocate(market) for market in markets], rounds=1
-    )
+    found = benchmark.pedantic(lambda: [cm.allocate(market) for market in markets], rounds=1)
     scales = [allocation.scale or abs(allocation.objective) for allocation in found]
     best = [best_of_grid(m, each.eta) for m, each in zip(markets, found, strict=True)]
     excess = [(a.objective - b) / s for a, b, s in zip(found, best, scales, strict=True)]
