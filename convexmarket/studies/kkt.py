@@ -63,7 +63,7 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     Parameters
     ----------
     problem : cvxpy.Problem
-        Convex, of equations, inequalities and variables with a sign or none, differentiable at the
+        Convex, of equations, inequalities and variables with bounds or none, differentiable at the
         point.
     least : float
         What the objective counts as where it is smaller; an optimum may be zero.
@@ -101,26 +101,36 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         sign = -1.0 if isinstance(item, cp.constraints.NonNeg) else 1.0
         gradient = _plus(gradient, _expression(item), sign * multiplier)
     for x, point in points.items():
-        if sign := _sign(x):
-            size = float(np.abs(point).max(initial=0.0)) or 1.0
-            violation = max(violation, float((-sign * point).max(initial=0.0)) / size)
+        low, high = _bounds(x)
+        size = float(np.abs(point).max(initial=0.0)) or 1.0
+        outside = np.maximum(low - point, point - high)
+        violation = max(violation, float(outside.max(initial=0.0)) / size)
     if gradient is None or not np.isfinite(value):
         return Residuals(primal, violation, np.inf, np.inf)
     dual = 0.0
     for x, slope in gradient.items():
-        if sign := _sign(x):  # its multiplier is what the others leave, where that has the sign
-            extra = np.maximum(sign * slope, 0.0)
-            complementarity += float(np.abs(extra * points[x]).sum())
-            slope = np.minimum(sign * slope, 0.0)
+        for end, way in zip(_bounds(x), (1.0, -1.0), strict=True):
+            # The multiplier of a bound is the part of the slope that has its sign.
+            bounded = np.isfinite(end)
+            extra = np.where(bounded, np.maximum(way * slope, 0.0), 0.0)
+            room = np.where(bounded, np.abs(points[x] - end), 0.0)
+            complementarity += float((extra * room).sum())
+            slope = slope - way * extra
         length = float(np.linalg.norm(points[x]))
         size = max(_largest_piece(problem.objective.expr, x), scale / length if length > 0 else 0.0)
         dual = max(dual, float(np.linalg.norm(slope)) / (size or 1.0))
     return Residuals(primal, violation, dual, complementarity / scale)
 
 
-def _sign(x: cp.Variable) -> float:
-    """Return the sign that a variable is declared with, 0 for none."""
-    return next((sign for name, sign in _SIGNS.items() if x.attributes[name]), 0.0)
+def _bounds(x: cp.Variable) -> tuple[Floats, Floats]:
+    """Return the bounds that a variable is declared with; infinite without a bound."""
+    sign = next((sign for name, sign in _SIGNS.items() if x.attributes[name]), 0.0)
+    ends: Any = x.attributes["bounds"] or [
+        0.0 if sign > 0 else -np.inf,
+        0.0 if sign < 0 else np.inf,
+    ]
+    low, high = (np.broadcast_to(end, x.shape).ravel(order="F") for end in ends)
+    return low, high
 
 
 def _largest_piece(objective: cp.Expression, x: cp.Variable) -> float:
@@ -144,11 +154,15 @@ def _check(problem: cp.Problem) -> None:
                 f"{type(item).__name__}; write {item} as one"
             )
     for x in problem.variables():
-        others = [name for name, given in x.attributes.items() if given and name not in _SIGNS]
+        others = [
+            name
+            for name, given in x.attributes.items()
+            if given and name not in (*_SIGNS, "bounds")
+        ]
         if others:
             raise NotSupportedError(
-                f"the variable {x.name()} is declared {others[0]}; residuals are known for signs "
-                "only; write it as a constraint"
+                f"the variable {x.name()} is declared {others[0]}; residuals are known for "
+                "bounds and signs only; write it as a constraint"
             )
 
 
