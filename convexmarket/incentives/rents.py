@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -38,7 +38,7 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 
-__all__ = ["Answers", "Curve", "ExactCurve", "SolvedCurve"]
+__all__ = ["Answers", "ExactCurve", "SolvedCurve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -63,35 +63,11 @@ _NOTHING, _MAX_DOUBLINGS = 1e-9, 60
 
 
 class Answers(NamedTuple):
-    """What sellers sell at several virtual costs, arrays of one shape.
-
-    Attributes
-    ----------
-    epsilon : ndarray
-    sold : ndarray
-        u(epsilon), the privacy cost of the sale.
-    doubt : ndarray
-        How far ``sold`` may be off.
-    """
+    """What sellers sell at several virtual costs, u of it, and how far this may be off."""
 
     epsilon: Floats
     sold: Floats
     doubt: Floats
-
-
-class Curve(Protocol):
-    """A market's answers as the virtual cost of one seller varies, and rents."""
-
-    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
-        """Return what ``seller[k]`` sells at ``virtual_cost[k]``, for all k."""
-
-    def rents(
-        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
-    ) -> tuple[Floats, Floats]:
-        """Return the rents of sellers with one prior, and how far each may be off."""
-
-    def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report from which on each seller sells nothing, or about nothing."""
 
 
 class ExactCurve:
@@ -110,14 +86,7 @@ class ExactCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the rents up to rounding, whatever the tolerance.
-
-        Raises
-        ------
-        NotSupportedError
-            If the prior's support has no top and the market cannot do without the seller, who
-            could then ask for any price.
-        """
+        """Return the rents up to rounding, whatever the tolerance."""
         curve, top = self.curve, prior.support[1]
         if np.isinf(top) and not curve.can_do_without():
             raise NotSupportedError(
@@ -332,11 +301,6 @@ class SolvedCurve:
         """Return rents; those of one seller come from one integral.
 
         No further report is solved once all errors of a seller are within the tolerance.
-
-        Raises
-        ------
-        NotSupportedError
-            If a seller could ask for any price.
         """
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
