@@ -330,8 +330,9 @@ class SolvedCurve:
             most=_MOST_PIECES,
         )
         n = reports.size
-        sums = [np.bincount(owner, column, n) for column in (parts, apart)]
-        return sums[0].astype(float), sums[1].astype(float)
+        rents, errors = (np.bincount(owner, column, n).astype(float) for column in (parts, apart))
+        # What is sold is known up to the root of the gap of the solves.
+        return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Return where each seller would cease to sell if it sold ever less at an even rate.
