@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -277,16 +278,25 @@ class SolvedCurve:
         self, market: Market, allocation: Allocation, gap: float, method: str = "envelope"
     ) -> None:
         self.market, self.method = market, method
-        self.n_solves = 0
         self._gap = gap
         self._nearest: CertifiedPurchase = allocation
         self._truth: CertifiedPurchase = allocation
         self._known: dict[tuple[int, float], _Point] = {}
-        self._conic: Conic | None = None
+        self._conics: dict[int, Conic] = {}  # by thread: one is solved at a time
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the compiled problem, for another process."""
-        return vars(self) | {"_conic": None}
+        """Leave out the compiled problems, for another process."""
+        return vars(self) | {"_conics": {}}
+
+    @property
+    def n_solves(self) -> int:
+        """Markets solved so far."""
+        return sum(self.solves_of(i) for i in {i for i, _ in self._known})
+
+    def solves_of(self, seller: int) -> int:
+        """Return the number of markets that were solved at other costs of one seller."""
+        truth = self.market.sellers.virtual_costs[seller]
+        return sum(1 for i, y in list(self._known) if i == seller and y != truth)
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
         """Solve the market at other virtual costs, one after the other."""
@@ -376,7 +386,6 @@ class SolvedCurve:
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
         if virtual_cost == self.market.sellers.virtual_costs[seller]:
             return self._truth
-        self.n_solves += 1
         self._nearest = self._solve_at(self.market.sellers.with_virtual_cost(seller, virtual_cost))
         return self._nearest
 
@@ -387,15 +396,16 @@ class SolvedCurve:
         if np.isinf(costs).any() or best_method(market) != "branch_and_bound":
             changed = Market(sellers, market.objective, market.constraints)
             return allocate(changed, gap=self._gap, start=start)
-        if self._conic is None:  # compiled once for all virtual costs
+        thread = get_ident()
+        if thread not in self._conics:  # compiled once for all virtual costs
             sellers = sellers.with_cost_parameter()
             own = Market(sellers, market.objective, market.constraints)
-            self._costs: Any = sellers.cost_parameter
             parameter: Any = sellers.cost_parameter
-            self._conic = Conic(own, parameters={id(parameter): parameter})
-        own_costs: Any = self._conic.market.sellers.cost_parameter
+            self._conics[thread] = Conic(own, parameters={id(parameter): parameter})
+        conic = self._conics[thread]
+        own_costs: Any = conic.market.sellers.cost_parameter
         own_costs.value = costs
-        return self._conic.search(self._gap, 200, start.eta, None)
+        return conic.search(self._gap, 200, start.eta, None)
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
         """Return how far ``sold`` may be off, by the gap and an elasticity of one."""
