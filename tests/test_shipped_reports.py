@@ -9,10 +9,14 @@ import pytest
 from convexmarket.cli.report import report_names
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report.results import read_results, results_schema
+from convexmarket.report import read_report
+from convexmarket.studies.files.loading import KINDS, kind_of, load_file
 from tests import ROOT, one_in
 
 REPORTS = ROOT / "reports"
 FILES = report_names(ROOT / "problems")
+STUDIES = [name for name, path in FILES.items() if kind_of(path) in KINDS]
+LAB = [name for name in FILES if name not in STUDIES]
 
 
 @cache
@@ -24,14 +28,21 @@ def test_every_problem_has_a_report_and_every_report_a_problem():
     assert {path.parent.name for path in REPORTS.glob("*/index.html")} == set(FILES)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_report_of_a_study_is_of_this_very_file(name):
+    stored = read_report(REPORTS / name).settings["problem file"]
+    assert stored["text"] == load_file(FILES[name]).source.text
+    assert not stored["overrides"]
+
+
+@pytest.mark.parametrize("name", LAB)
 def test_the_results_are_of_this_very_file(name):
     source = results(name)["provenance"]["problem_file"]
     assert source["text"] == load_problem(FILES[name]).source.text
     assert not source["overrides"]
 
 
-@pytest.mark.parametrize("name", one_in(4, FILES))
+@pytest.mark.parametrize("name", one_in(4, LAB))
 def test_the_results_are_read_back(name):
     assert (
         read_results(REPORTS / name).problem.source.text
@@ -41,7 +52,7 @@ def test_the_results_are_read_back(name):
 
 def test_the_results_follow_the_schema():
     validator = jsonschema.Draft202012Validator(results_schema())
-    for name in FILES:
+    for name in LAB:
         assert next(validator.iter_errors(results(name)), None) is None, name
 
 

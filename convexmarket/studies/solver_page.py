@@ -78,7 +78,8 @@ def plot(
 ) -> Any:
     """Draw the matrix of one class: a tile per solver, formulation and size.
 
-    A tile holds the shifted geometric mean of the seconds, or the worst outcome.
+    A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
+    formulation have no row.
     """
     from matplotlib.colors import LogNorm
 
@@ -87,6 +88,8 @@ def plot(
     runs = runs[runs.problem_class == kind]
     level = runs.setting.iloc[0] if setting is None else setting
     runs = runs[runs.setting == level]
+    able = counted(runs)
+    runs = able if len(able) else runs
     contenders = list(dict.fromkeys(zip(runs.solver, runs.formulation, strict=True)))
     contenders.sort(key=lambda pair: (pair[0] != EXACT, pair[0], pair[1]))
     sizes = sorted(runs["size"].unique())

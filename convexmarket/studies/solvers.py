@@ -203,6 +203,8 @@ def compare_solvers(
     >>> runs.to_frame()[["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
     """
     check_count("draws", draws)
+    for size in sizes or ():
+        check_count("sizes", size, 2)
     check_positive("time_limit", time_limit)
     check_positive("memory_limit", memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
@@ -391,8 +393,6 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
         return Problem([family], market_digest(joint.market) + data)
     if sizes is None or isinstance(sizes, str) or not len(sizes):
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
-    for size in sizes:
-        check_count("sizes", size, 2)
     if isinstance(entry, str):
         return Problem(families_of_class(entry), f"class {entry}")
     if not callable(entry):

@@ -42,7 +42,6 @@ SHIPPED = {
     "pareto": "pareto",
     "release-comparison": "release-circles",
     "ridge-comparison": "ridge-bound",
-    "solver-study": "solver-study",
     "variants": "variants-groups",
 }
 HOSTILE = "=<q-x y='\">[b]\x1b\u202e"

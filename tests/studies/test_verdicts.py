@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
+from convexmarket.report import read_tables
+from convexmarket.studies.measure import MEASURED
+from convexmarket.studies.settings import SETTINGS
+from convexmarket.studies.verdicts import RUN as COLUMNS
 from convexmarket.studies.verdicts import judge, outcome_of, references_of
+from tests import ROOT
 
 
 @pytest.mark.parametrize(
@@ -160,3 +165,29 @@ def test_where_the_optimum_is_nothing_errors_are_relative_to_the_scale():
 
 def test_an_exception_of_ours_is_a_failure():
     assert verdict({"ended": "error", "log": "ValueError: ours"}).outcome == "failed"
+
+
+def test_the_shipped_runs_are_judged_as_they_were():
+    """The measurements of the shipped study have the outcomes that its report states."""
+    tables = read_tables(ROOT / "reports" / "solver-study")
+    runs, references = tables["all-runs"], tables["all-references"]
+    replies = [replayed(row) for row in runs.to_dict("records")]
+    labels = runs[["key", *COLUMNS]].to_dict("records")
+    judged = judge(zip(labels, replies, strict=True), references, SETTINGS)
+    both = runs.merge(judged, on="key", suffixes=("", "_again"))
+    assert len(both) == len(runs) > 5_000
+    assert (both.outcome == both.outcome_again).all()
+
+
+def replayed(row):
+    """Return the reply of a run from its row."""
+    outside = row["outcome"] in ("time limit", "memory limit", "crashed")
+    reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
+    if outside:
+        return reply
+    names = [name for name in MEASURED if name not in ("status", "message", "scale")]
+    result = {prefix + name: row[prefix + name] for prefix in ("", "again_") for name in names}
+    result |= {"status": row["status"], "scale": 0.0, "again_scale": 0.0}
+    if row["again_status"]:
+        result["again_status"] = row["again_status"]
+    return reply | {"result": result}

@@ -101,6 +101,16 @@ def _check(folder: Path) -> None:
 
 def _entry(results: Path) -> Entry:
     content = read_json(results)
+    if isinstance(content, dict) and str(content.get("format")).startswith("convexmarket-report/"):
+        versions = _mapping(content, "versions", results)
+        return Entry(
+            folder=results.parent.name,
+            title=str(content.get("title")),
+            kind="",
+            summary=str(content.get("question") or content.get("finding")),
+            versions=", ".join(f"{name} {versions.get(name)}" for name in SHOWN_VERSIONS),
+            picture=_picture(results.parent),
+        )
     problem = _mapping(content, "problem", results)
     provenance = _mapping(content, "provenance", results)
     versions = _mapping(provenance, "versions", results)

@@ -34,7 +34,7 @@ STORED = sorted(folder.parent.name for folder in GOLDEN.glob("*/problem.toml"))
 #: All that a report may hold besides.
 ALL = ("csv", "tex", "svg", "pdf")
 #: Results that nobody ran: every outcome is in them, and no time that somebody's machine took.
-MADE_UP = ("release-comparison", "solver-study")
+MADE_UP = ("release-comparison",)
 
 
 @cache

@@ -33,12 +33,6 @@ QUICK = {
     "online-study": ["study.sizes=[50, 60]", "study.draws=2"],
     "release-comparison": ["study.sizes=[60]", "study.epsilons=[1.0]", "study.draws=1"],
     "ridge-comparison": ["run.draws=1", "run.samples=2"],
-    "solver-study": [
-        'study.solvers=["CLARABEL"]',
-        "study.sizes=[20]",
-        "study.seeds=1",
-        'study.classes=["allocation"]',
-    ],
 }
 
 

@@ -20,9 +20,8 @@ from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.report.results import read_results, write_results
 from tests import ROOT
 from tests.lab.report.builders import GOLDEN, STORED, made
-from tests.lab.report.solver_study_runs import make_result
 
-MAKE_UP = {"release-comparison": made, "solver-study": make_result}
+MAKE_UP = {"release-comparison": made}
 
 
 def renew_results(kind: str) -> None:
