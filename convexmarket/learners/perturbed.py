@@ -104,11 +104,11 @@ class SecondNoise:
             if self.minimum_epsilon != "auto":
                 check_scales(minimum_epsilon=self.minimum_epsilon)
 
-    def unit(self, n_rows: int, n_features: int = 1, eta: float = np.inf) -> float:
-        """Return the tolerance for rows and slopes of size 1."""
+    def unit(self, n_rows: int, eta: float = np.inf) -> float:
+        """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
         if not isinstance(self.tol, str):
             return self.tol
-        return 1e-12 + UNIT * (8.0 * n_rows + 200.0 * (n_features + 40.0) / eta)
+        return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
         """Return what is granted without rows for which exact noise is too expensive."""
@@ -195,7 +195,7 @@ class ObjectivePerturbation:
         """
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
-        tol = unit = second.unit(weights.size, n_features, eta)
+        tol = unit = second.unit(weights.size, eta)
         paid = second.paid(sold, unit)
         if isinstance(second.tol, str):
             tol *= loss.lipschitz * data_norm
