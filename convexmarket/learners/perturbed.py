@@ -10,15 +10,15 @@ of the computed minimiser from the exact one, in :mod:`convexmarket.privacy.appr
 
 **A public rule for Lambda.** With regularization "auto",
 
-.. math:: \Lambda = \frac{2LR\sqrt{n(n+1)}}{\eta W}, \qquad W = \frac sR\sqrt{\frac\eta n}.
+.. math:: \Lambda = \frac{2LR\sqrt{n(n+1)}}{\eta W}, \qquad W = \frac sR\Big(\frac\eta n\Big)^{1/4}.
 
 *Derivation.* By strong convexity the noise :math:`b'` costs at most
 :math:`E\|b'\|^2/(2\Lambda)` of the objective, with
 :math:`E\|b'\|^2 = 4L^2R^2n(n+1)/\eta^2`, and the bias against models of norm W is at most
 :math:`\Lambda W^2/2`. The sum is smallest at this Lambda, and is then
 :math:`2LRW\sqrt{n(n+1)}/\eta` (n features, that of the intercept included). More
-information per feature supports longer models: the root in W, and its scale s for each loss, were
-chosen by simulation on synthetic data
+information per feature supports longer models: the power of W, and its scale s for each loss,
+were chosen by simulation on synthetic data
 (docs/theory/objective-perturbation.md), which no report uses. Where eta is calibrated from Lambda,
 both follow from one equation with one root. Lambda is at least what keeps the second noise small.
 """
@@ -362,7 +362,7 @@ def public_regularization(
     >>> from convexmarket.learners import LogisticLoss
     >>> weights, sold = np.full(1000, 1e-3), np.ones(1000)
     >>> round(public_regularization(weights, sold, 10, 1.0, LogisticLoss(), 1.0), 5)
-    0.00477
+    0.00694
     """
     shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
     if np.all(shares == shares[0]):  # the row that sold least decides
@@ -371,7 +371,7 @@ def public_regularization(
     if np.isinf(kept).all() or not np.all(kept > 0):  # no noise, or none that is enough
         return float(np.clip(1e-6 * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
-    goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 2.0
+    goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
 
     sizes = np.log(bent) + np.log(shares)
 
@@ -381,9 +381,9 @@ def public_regularization(
 
     def excess(log_regularization: float) -> float:
         eta = eta_at(log_regularization)
-        return log_regularization + 1.5 * np.log(eta) - goal if eta > 0.0 else -1.0
+        return log_regularization + 1.25 * np.log(eta) - goal if eta > 0.0 else -1.0
 
-    low = goal - 1.5 * float(np.log(np.min(kept / shares)))
+    low = goal - 1.25 * float(np.log(np.min(kept / shares)))
     # Here eta is at least half of its largest value.
     half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
     root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)

@@ -394,7 +394,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             data_norm=self._norm(size),
             loss=HuberLoss(threshold),
             second=SecondNoise(),
-            norm=0.1 * size**0.25,
+            norm=0.28 * size**0.25,
         )
 
     def _public_lambda(self, weights: Floats, sold: Floats, n_features: int) -> float | str:

@@ -20,9 +20,9 @@ import convexmarket as cm
 from convexmarket.privacy import Simulation
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-FACTORS = 4.0 ** np.arange(-4, 5)
+FACTORS = 4.0 ** np.arange(-3, 4)
 #: Fits of at most so many rows in all for each cell and candidate.
-MOST_ROWS = 200_000
+MOST_ROWS = 40_000
 
 
 def regressions() -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -26,7 +26,7 @@ def test_the_rule_is_the_one_root_of_its_equation(seed, rows, features, log_eps,
     lost = np.log1p(loss.curvature * norm**2 * weights / found)
     eta = float(np.min((sold - lost) / weights))
     assert 0 < eta <= sold.sum()
-    size = 0.6 / norm * np.sqrt(eta / features)
+    size = 0.6 / norm * (eta / features) ** 0.25
     goal = 2.0 * loss.lipschitz * norm * np.sqrt(features * (features + 1.0)) / (eta * size)
     assert found == pytest.approx(goal, rel=1e-4)
 
