@@ -464,9 +464,7 @@ def buy(
     errors = None
     if test is not None:
         errors = _test_errors(model, *_rows(read_table(test), learner, target, **roles))
-    return replace(
-        deal, model=model, account=account, expected_error=expected, test_errors=errors
-    )
+    return replace(deal, model=model, account=account, expected_error=expected, test_errors=errors)
 
 
 def _default_learner(

@@ -29,9 +29,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
     largest distance of the parameters from their start. Longer gradients are shortened to ``clip``.
     """
 
-    def __init__(
-        self, hidden=0, *, steps=50, max_norm=10.0, clip=1.0, delta=1e-6, classes=(-1, 1)
-    ):
+    def __init__(self, hidden=0, *, steps=50, max_norm=10.0, clip=1.0, delta=1e-6, classes=(-1, 1)):
         self.hidden, self.steps, self.max_norm = hidden, steps, max_norm
         self.clip, self.delta, self.classes = clip, delta, classes
 
