@@ -119,10 +119,11 @@ class SecondNoise:
 
     def paid(self, sold: Floats, unit: float) -> float:
         """Return what each row pays; 0 without a second noise."""
-        if self.minimum_epsilon is None or np.isinf(sold).any():
+        asking = sold[np.isfinite(sold)]
+        if self.minimum_epsilon is None or not asking.size:
             return 0.0
         if isinstance(self.minimum_epsilon, str):
-            return default_minimum_epsilon(sold, unit)
+            return default_minimum_epsilon(asking, unit)
         return self.minimum_epsilon
 
 
@@ -196,7 +197,7 @@ class ObjectivePerturbation:
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
         tol = unit = second.unit(weights.size, eta)
-        paid = second.paid(sold, unit)
+        paid = second.paid(sold[used], unit)
         if isinstance(second.tol, str):
             tol *= loss.lipschitz * data_norm
         if regularization == "auto":
