@@ -231,7 +231,7 @@ def test_every_row_s_total_is_epsilon_under_objective_perturbation():
     X, y = circles(2000, 0.15, 0.4, random(1))
     for row in draws.itertuples():
         place = [1.0, 20.0].index(row.epsilon)
-        model = cm.PrivateLogisticRegression(0.05)
+        model = cm.PrivateLogisticRegression(0.05, tol=1e-9)
         model.fit(
             *circles(150, 0.15, 0.4, random(0, 150, row.fit)),
             epsilon=row.epsilon,

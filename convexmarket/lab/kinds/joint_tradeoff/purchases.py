@@ -146,6 +146,7 @@ def _learner(problem: JointTradeoffProblem, regularization: float) -> PrivateLog
         data_norm=problem.data.data_norm,
         calibration="noise",
         minimum_epsilon=None,
+        tol=1e-9,
     )
 
 

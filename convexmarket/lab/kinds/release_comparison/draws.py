@@ -293,6 +293,7 @@ def _linear_model(fitted: _Fit, release: ObjectivePerturbationTable) -> PrivateL
         release.regularization,
         data_norm=fitted.problem.model.data_norm,
         accounting=release.accounting,
+        tol=1e-9,
     )
 
 

@@ -357,7 +357,8 @@ def _learner(name: str, alpha: float, d: int) -> PrivateHuberRegressor | Persona
     if name == "statistics":
         return PersonalizedRidge(alpha, perturbation="statistics", fit_intercept=False)
     most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
-    return PrivateHuberRegressor(alpha, threshold=float(most), data_norm=float(np.sqrt(d)))
+    options = {"threshold": float(most), "data_norm": float(np.sqrt(d))}
+    return PrivateHuberRegressor(alpha, tol=1e-9, **options)
 
 
 def _solutions(scene: Scene, weights: Floats, alphas: Floats) -> Floats:
