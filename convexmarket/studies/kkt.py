@@ -156,7 +156,11 @@ def _check(problem: cp.Problem) -> None:
                 f"{type(item).__name__}; write {item} as one"
             )
     for x in problem.variables():
-        others = [name for name, given in x.attributes.items() if given and name not in (*_SIGNS, "bounds")]
+        others = [
+            name
+            for name, given in x.attributes.items()
+            if given and name not in (*_SIGNS, "bounds")
+        ]
         if others:
             raise NotSupportedError(
                 f"the variable {x.name()} is declared {others[0]}; residuals are known for "
