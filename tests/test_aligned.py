@@ -26,7 +26,9 @@ def backwards(column):
 
 
 def ridge():
-    return cm.PersonalizedRidge(1.0, feature_range=(-1, 1), target_range=(-1, 1))
+    return cm.PersonalizedRidge(
+        1.0, perturbation="output", feature_range=(-1, 1), target_range=(-1, 1)
+    )
 
 
 def noise():

@@ -113,7 +113,7 @@ def spellings(request):
 
 
 def ridge():
-    return cm.PersonalizedRidge(1.0, feature_range=(0.0, 1.0), target_range=(0.0, 1.0))
+    return cm.PersonalizedRidge(feature_range=(0.0, 1.0), target_range=(0.0, 1.0))
 
 
 def fit(index, epsilon=1.0, values=(0.2, 0.7)):

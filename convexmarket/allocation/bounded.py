@@ -38,7 +38,7 @@ _PARTS, _ROUNDS, _NARROW = 4, 80, 1e-11
 _EXACT, _SLACK = 1e-15, 1e-13
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
-_NEWTON, _POLISHES = 30, 6
+_NEWTON = 30
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ def minimise_bounded(
             crossed = markets.excess(some.a, some.a.level_above) < 0
             some = some[crossed & (markets.excess(some.b, some.b.level) > 0)]
             if some.e.size:
-                best = _better(best, some.e, markets.roots(some))
+                best = _better(best, some.e, markets.roots(some), 4 * _EXACT)
             keep = np.ones(cells.e.size, dtype=bool)
             keep[rising] = keep[falling] = False
             cells = cells[keep]
@@ -314,7 +314,6 @@ def minimise_bounded(
             break
         cells = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))
         best = _better(best, cells.e, cells.a)
-    best = _polished(markets, best, low, high)
     kink, rate = best.capped == best.bought, best.n * largest
     # Where the market would just not buy from one more.
     price = (best.norm * rate + rho) / rate**2 - costs.offset
@@ -323,35 +322,14 @@ def minimise_bounded(
     return point, np.minimum(bound, best.value)
 
 
-def _polished(markets: _Bounded, best: _Total, low: float, high: float) -> _Total:
-    """Return points at which T is closer to rho: the objective says half of their digits."""
-    high_of = np.minimum(high, markets.sellers)
-    excess = markets.excess(best, best.level)
-    todo = np.flatnonzero((best.capped < best.bought) & (low < best.n) & (best.n < high_of))
-    for _ in range(_POLISHES):
-        if not todo.size:
-            break
-        old = best[todo]
-        slope, _ = markets.bend(_Cells(todo, old, old))
-        rises = slope > 0
-        n = old.n - excess[todo] / (np.where(rises, slope, 1.0) * markets.largest)
-        n = np.where(rises & (low < n) & (n < high_of[todo]), n, old.n)
-        new = markets.at(todo, n, (old.capped, old.bought))
-        off = markets.excess(new, new.level)
-        better = np.abs(off) < np.abs(excess[todo])
-        better &= new.value <= old.value + 2 * _EXACT * np.abs(old.value)
-        todo = todo[better]
-        excess[todo] = off[better]
-        for name, part in vars(best).items():
-            part[todo] = getattr(new, name)[better]
-    return best
+def _better(best: _Total, e: Ints, points: _Total, slack: float = 0.0) -> _Total:
+    """Return the best point of every market, of those so far and further ones of markets e.
 
-
-def _better(best: _Total, e: Ints, points: _Total) -> _Total:
-    """Return the best point of every market, of those so far and further ones of markets e."""
+    Roots have a slack: the objective next to them says half of the digits of the total.
+    """
     order = np.lexsort((points.value, e))
     first = order[np.flatnonzero(np.diff(e[order], prepend=-1))]
-    first = first[points.value[first] < best.value[e[first]]]
+    first = first[points.value[first] < best.value[e[first]] * (1 + slack)]
     better = _Total(*(part.copy() for part in vars(best).values()))
     for name, part in vars(better).items():
         part[e[first]] = getattr(points, name)[first]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import cvxpy as cp
@@ -217,12 +218,17 @@ class Conic:
         self._natural = self.market.form.natural_eta
         self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
         self.linearizer = Linearizer(self.view)
-        self.violation = LeastViolation(self.view, self.solver)
+        vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
         self._program: cp.Problem | None = None
         self._inside: Floats | None = None
         self.records: list[SolveRecord] = []
         self._multipliers: dict[float, list[Floats | None]] = {}
+
+    @cached_property
+    def violation(self) -> LeastViolation:
+        """The least violation of the constraints."""
+        return LeastViolation(self.view, self.solver)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -280,11 +286,12 @@ class Conic:
             self._inside = self.violation.inside(eta)
         return _mend(self.view, weights, eta, self._inside)
 
-    def first_eta(self) -> float:
+    def first_eta(self, start: float | None) -> float:
         """Choose where to look first.
 
         That is the optimal eta of a market without nonlinear pieces in the guarantees, one convex
-        program in the weights and 1/eta; else the eta at which noise and payments balance.
+        program in the weights and 1/eta; else ``start``, or the eta at which noise and payments
+        balance.
         """
         view, items = self.view, self.view.flat_constraints()
         linear = all(item.expr.is_affine() for item in items if view.bounds_epsilon(item))
@@ -296,8 +303,9 @@ class Conic:
             if run_solver(self._program, self.solver, self.options) in _SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:
-                    return 1.0 / inverse
-        return _balanced_eta(self.market, view)
+                    return float(np.clip(1.0 / inverse, *self.ends))
+        usual = float(np.clip(_balanced_eta(self.market, view), *self.ends))
+        return first_look(usual, start)
 
     def _jointly(self, item: cp.Constraint) -> cp.Constraint:
         """Write a linear bound on the guarantees in the weights and 1/eta, times 1/eta."""
@@ -322,9 +330,8 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        usual = float(np.clip(self.first_eta(), *self.ends))
-        self.declare(usual)
-        first = first_look(usual, start)
+        first = self.first_eta(start)
+        self.declare(first)
         found = search_eta(self, first, gap, max_solves, progress, time_limit)
         return self.finish(found, gap, began)
 

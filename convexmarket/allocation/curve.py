@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import Arrays, Costs
 from convexmarket.allocation.exact import (
-    cheap_enough,
     check_feasible,
     check_sold,
-    highest_cost_bought,
+    costs_that_matter,
     optimum,
     ratio_of_scales,
     solve_exact,
@@ -87,12 +86,7 @@ class OwnReportCurve:
             check_noise(form)
             check_sold(form)
             # One seller may leave, so that the next dearer ones must be there.
-            whole = form.mu == 0 or form.max_epsilon < np.inf
-            limit = np.inf if whole else cheap_enough(form, spare=1)
-            ordered = np.sort(psi[psi <= limit])
-            if not whole:
-                limit = min(limit, highest_cost_bought(form, ordered, spare=1))
-            costs = Costs.sorted(ordered, limit)
+            costs, limit = costs_that_matter(form, float(psi.min()))
         self.form, self._base, self._limit = form, costs, limit
         self._others = (n_sellers or int(np.count_nonzero(psi < np.inf))) - 1
         self._shared: tuple[float, Ints] | None = None
@@ -128,6 +122,10 @@ class OwnReportCurve:
         found = solve_exact(self.form, self._base)
         return found.eta * found.weights
 
+    @cached_property
+    def _of_any_report(self) -> OwnReportCurve:
+        return OwnReportCurve(self.form, *costs_that_matter(self.form, 0.0), self._others + 1)
+
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight, and sell the least total."""
         weight = 1.0 - self._others * self.form.max_weight
@@ -160,6 +158,8 @@ class OwnReportCurve:
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         base, old = self._base, self.form.virtual_costs[seller]
+        if base.stretches is not None and np.any(psi < base.lowest):
+            return self._of_any_report._solve(seller, psi)
         solve = self._vertices if self.form.mu == 0 else self._interior
         if self.can_do_without():
             instead = np.where(psi > self._limit, np.inf, psi)

@@ -14,7 +14,7 @@ import numpy as np
 from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact import solve_exact
-from convexmarket.allocation.guarantees import allocate_guarantees
+from convexmarket.allocation.guarantees import allocate_budget, allocate_guarantees
 from convexmarket.allocation.parted import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections
@@ -62,8 +62,10 @@ def allocate(
         "auto" takes the best method that can serve the market, in this order:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
-          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
+          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all; for
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+          and for a ``Budget`` (with ``Spread(2)`` or ``SquaredSpread``, ``Noise``, ``Losses`` and
+          ``Cap``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
           ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
           search over eta with exact evaluations;
@@ -176,7 +178,8 @@ def _completed(market: Market, found: Allocation) -> Allocation:
 
 def best_method(market: Market) -> Method:
     """Choose the best method that can serve a market."""
-    if market.form.exact is not None or market.form.granted is not None:
+    form = market.form
+    if form.exact or form.granted is not None or form.is_budgeted:
         return "exact"
     return "projections" if is_projectable(market) else "branch_and_bound"
 
@@ -205,10 +208,12 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
 
 
 def _closed_form(market: Market) -> Allocation:
-    """Solve what the module's exact functions serve: given guarantees, or the papers' problem."""
+    """Solve given guarantees, a budget, or the papers' problem."""
     granted = market.form.granted
     if granted is not None:
         return allocate_guarantees(market.form, granted)
+    if market.form.is_budgeted:
+        return allocate_budget(market.form)
     return _exact(market.form.exact or standard_form_of(market, "the exact solver"))
 
 

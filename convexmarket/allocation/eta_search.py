@@ -61,8 +61,8 @@ _MAX_SPLITS = 40_000
 _ACCURACY = 1e-6
 #: Relative width of intervals of eta that are not split.
 _NARROW = 1e-12
-#: Relative distance from a proven end of eta at which the market is solved.
-_INSIDE = 1e-9
+#: Relative distances from a proven end of eta at which the market is solved, until one succeeds.
+_INSIDE = (1e-9, 1e-6, 1e-4)
 #: Proofs of infeasibility after which the search gives up.
 _MAX_EXCLUDED = 60
 #: Cuts on either side of an interval that bound it; others are hardly ever higher there.
@@ -200,7 +200,7 @@ class _Search:
         self.cuts: list[KeptSpreadCut] = []
         self.best: Evaluated | None = None
         self.short = 0.0  # distance of the best point from its cut, by the solver's accuracy
-        self.approached: set[float] = set()  # proven ends of eta
+        self.approached: dict[float, int] = {}  # number of solves next to each proven end of eta
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve at an eta; None where it is infeasible, which narrows the range."""
@@ -256,7 +256,7 @@ class _Search:
         """Bound an interval of eta by the cuts so far."""
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
-        if left and right:
+        if left and right and low < high:
             ends.append(left.bridge(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
         return _Interval(max(value, known), low, high, where, len(self.cuts))
@@ -267,10 +267,11 @@ class _Search:
         A proven end of eta, where the bound is lowest, is approached at once.
         """
         _, low, high, where, _ = interval
-        for end, step in ((self.range.low, _INSIDE), (self.range.high, -_INSIDE)):
-            near = end * (1 + step)
-            if where == end and low < near < high and end not in self.approached:
-                self.approached.add(end)
+        for end, way in ((self.range.low, 1.0), (self.range.high, -1.0)):
+            tried = self.approached.get(end, 0)
+            near = end * (1 + way * _INSIDE[tried]) if tried < len(_INSIDE) else np.nan
+            if where == end and low < near < high:
+                self.approached[end] = tried + 1
                 return near
         if high == np.inf:
             return min(max(where, 1.5 * low), 4 * low)
@@ -308,7 +309,7 @@ def search_eta(
     first = best.eta
     heap = [search.bounded(*half) for half in _halves(search.range.low, search.range.high, first)]
     heapq.heapify(heap)
-    aside = [] if heap else [best.cut(first)]
+    aside = [] if heap else [search.bounded(first, first)]
     slack = 0.0
     failure: SolverError | None = None
     for _ in range(_MAX_SPLITS):
@@ -323,13 +324,13 @@ def search_eta(
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
         used_up = len(search.cuts) >= max_solves or time.perf_counter() > until
-        approached = len(search.approached)
+        approached = sum(search.approached.values())
         eta = search.split_at(least)
         if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
-            aside.append(least.bound)  # this bound stays the lowest
+            aside.append(least)  # this bound stays the lowest
             break
         if not first / _FAR < eta < first * _FAR:
-            aside.append(least.bound)
+            aside.append(least)
             continue
         if search.at(eta) < target:
             try:
@@ -337,20 +338,22 @@ def search_eta(
             except SolverError as error:
                 if first / _NEAR < eta < first * _NEAR:
                     failure = error
-                if len(search.approached) > approached:  # at the end of a term's domain, perhaps
+                if sum(search.approached.values()) > approached:  # at the end of a domain, perhaps
                     heapq.heappush(heap, least)
                 else:
-                    aside.append(least.bound)
+                    aside.append(least)
                 continue
             if point is None:
                 heapq.heappush(heap, least)
                 continue
+            search.approached |= dict.fromkeys(search.approached, len(_INSIDE))
             best = min(best, point, key=lambda point: point.objective)
             short = 1.5 * search.short / best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
         for half in _halves(low, high, eta):
             heapq.heappush(heap, search.bounded(*half, least.bound))
-    bound = min([*aside, *(each.bound for each in heap[:1])], default=best.objective)
+    left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
+    bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
     if len(search.cuts) < max_solves and time.perf_counter() <= until:
         _check_attained(search, best, bound, gap)
         if best.objective - bound > max(10 * gap, slack) * best.aim:

@@ -41,12 +41,12 @@ __all__ = [
     "ExactSolution",
     "Place",
     "best_place",
-    "cheap_enough",
     "check_enough",
     "check_feasible",
     "check_range",
     "check_sold",
     "check_sum",
+    "costs_that_matter",
     "highest_cost_bought",
     "optimum",
     "priced",
@@ -61,7 +61,6 @@ Floats = NDArray[np.float64]
 
 #: Markets below this size are sorted whole: passes over them cost more.
 _WORTH_PASSES = 20_000
-_SAMPLE = 4_096
 #: The ratio of scales is computed with as long as it keeps all digits.
 _LEAST, _LARGEST = 1e-300, 1e300
 
@@ -96,17 +95,14 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     """
     check_feasible(form)
     check_noise(form)
-    if form.mu == 0:
-        return _cheapest_sellers(form)
     if form.max_epsilon < np.inf:
         if form.sigma > 0:  # without the bound first, which mostly decides
             with suppress(UnattainedOptimumError):
                 found = solve_exact(replace(form, max_epsilon=np.inf))
                 if found.eta * float(found.weights.max()) <= form.max_epsilon:
                     return found
-        costs = Costs.sorted(np.sort(form.virtual_costs))
         check_sold(form)
-    costs = costs or _costs_that_matter(form)
+    costs = costs or costs_that_matter(form)[0]
     place = best_place(form, costs)
     within = replace(form, max_weight=place.cap)
     weights = np.empty(form.virtual_costs.size)
@@ -176,6 +172,10 @@ def ratio_of_scales(form: StandardForm, costs: Costs) -> float:
     return rho
 
 
+def _free_sellers(costs: Costs) -> int:
+    return int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0])
+
+
 def unattained(free: int = 0) -> UnattainedOptimumError:
     """Return the error for sellers whose privacy is free."""
     who = f"{free} sellers have" if free else "at some report a seller has"
@@ -189,14 +189,26 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 # ------------------------------------------------------------------- sellers who matter
 
 
-def _costs_that_matter(form: StandardForm) -> Costs:
-    """Return the costs, leaving out sellers who are provably not bought from."""
-    psi = form.virtual_costs
-    if psi.size >= _WORTH_PASSES:
-        ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
-        return survey(lambda work: [work(blocks_of(psi))], form, ceiling, psi.size // 8)[0]
-    ordered = np.sort(psi)
-    return Costs.sorted(ordered, highest_cost_bought(form, ordered))
+def costs_that_matter(form: StandardForm, instead: float | None = None) -> tuple[Costs, float]:
+    """Return the costs, leaving out sellers who are provably not bought from, and a limit.
+
+    Nobody is bought from above the limit, also if one seller leaves the market or costs at least
+    ``instead``.
+    """
+    psi, spare = form.virtual_costs, int(instead is not None)
+    if form.mu == 0 or form.max_epsilon < np.inf:
+        return Costs.sorted(np.sort(psi)), np.inf
+    if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
+        ordered = np.sort(psi)
+        limit = highest_cost_bought(form, ordered, spare)
+        return Costs.sorted(ordered, limit), limit
+    return survey(
+        lambda work: [work(blocks_of(psi))],
+        form,
+        lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
+        psi.size // 8,
+        instead=None if instead is None else (instead, np.inf),
+    )
 
 
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
@@ -224,36 +236,6 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
             one_over_t.append(achieved / (2.0 * c))
         bound = float(g + form.mu * np.max(one_over_t))
     return np.inf if np.isnan(bound) else bound
-
-
-def cheap_enough(form: StandardForm, spare: int) -> float:
-    """Return a cost below which all are who are bought from; +inf where none is found quickly.
-
-    At a stationary point t^2*psi'a = sigma*gamma, and psi'a is at most the mean of all costs. So
-    there is none on the part of the path where t^2*mean < sigma*gamma, which is where sellers above
-    some cost are bought from. A sample suggests that cost; then it is checked. ``spare`` sellers
-    may leave the market or have other costs: t is largest without the cheapest, who are left out,
-    and the mean with the dearest that is bought from.
-    """
-    psi, n = form.virtual_costs, 1.0 / form.max_weight
-    if psi.size < _WORTH_PASSES or form.sigma == 0 or (form.eta_low, form.eta_high) != (0, np.inf):
-        return np.inf
-    stride = psi.size // _SAMPLE
-    sample = Costs.sorted(np.sort(psi[::stride]))
-    path = Path(sample, max(n / stride, 1.0))
-    first, last = int(path.first[0]), sample.psi.size - 1
-    nodes = np.unique(np.linspace(first, last, 512).astype(np.intp))
-    rates2 = path.node(nodes).rate2 / stride
-    enough = rates2 * psi.mean() < 0.5 * ratio_of_scales(form, sample) * sample.scale
-    limit = float(sample.psi[nodes[np.argmax(enough)]])
-    ordered = np.sort(psi[psi <= limit])
-    if first > last or not enough.any() or ordered.size - spare < n:
-        return np.inf
-    total = float(psi.sum()) + spare * highest_cost_bought(form, ordered, spare)
-    costs = Costs.sorted(ordered[spare:])
-    rate2 = Path(costs, n).node(costs.size - 1).rate2[0]
-    proven = rate2 * (total / (psi.size - spare)) < ratio_of_scales(form, costs) * costs.scale
-    return limit if proven else np.inf
 
 
 # --------------------------------------------------------------------------- the optimum
@@ -307,11 +289,18 @@ class Place(NamedTuple):
 
 
 def best_place(form: StandardForm, costs: Costs) -> Place:
-    """Return the place of the optimum, where mu > 0; the form's costs are not read."""
+    """Return the place of the optimum; the form's costs are not read.
+
+    With mu = 0 nothing rewards spread, so the cheapest sellers are filled to the cap. Those who tie
+    at the margin share alike, which is the limit of the answers as mu -> 0.
+    """
+    if form.mu == 0:
+        _, below, upto = Path(costs, 1.0 / form.max_weight).end()
+        return _settle(form, costs, int(below[0]), int(upto[0]), None)
     point, bound = optimum(form, costs)
     rate, n = float(point.rate[0]), float(point.n[0])
     if np.isinf(rate):
-        raise unattained(int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0]))
+        raise unattained(_free_sellers(costs))
     unit = form.gamma * costs.scale / form.mu
     limited = rate * form.max_weight >= form.max_epsilon * unit * (1 - 1e-14)
     eta: float | None = n * form.max_epsilon if limited else None
@@ -437,9 +426,13 @@ def priced(
     form: StandardForm, costs: Costs, place: Place, norm: float, cost: float
 ) -> ExactSolution:
     """Return eta, objective and dual value of weights of this norm and psi'a, but no weights."""
-    eta = place.eta
+    eta, binding = place.eta, place.binding
     if eta is None:
-        eta = float(np.clip(_stationary_eta(form, cost), form.eta_low, form.eta_high))
+        best = _stationary_eta(form, cost) if cost > 0 else np.inf
+        eta = float(np.clip(best, form.eta_low, form.eta_high))
+        binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
+        if eta == np.inf:
+            raise unattained(_free_sellers(costs))
     t = form.gamma * eta
     # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
     tau = float(t * (place.origin + place.mean) + form.mu * place.share / norm)
@@ -447,29 +440,7 @@ def priced(
     objective = form.mu * norm + form.sigma / eta + form.gamma * eta * cost
     dual = min(objective, tau - place.cap * at_cap + form.sigma / eta)
     multiplier = tau / eta if place.level is None else form.gamma * place.level
-    return ExactSolution(np.empty(0), eta, objective, dual, multiplier, place.binding)
-
-
-def _cheapest_sellers(form: StandardForm) -> ExactSolution:
-    """Solve with mu = 0: nothing rewards spread, so the cheapest sellers are filled to the cap.
-
-    Sellers who tie at the margin share alike, which is the limit of the answers as mu -> 0.
-    """
-    psi, u = form.virtual_costs, form.max_weight
-    ordered = np.sort(psi)
-    piece, below, _ = Path(Costs.sorted(ordered), 1.0 / u).end()
-    marginal = ordered[below[0]]
-    at_margin = np.where(psi == marginal, min(float(piece.left[0] / piece.free[0]), u), 0.0)
-    weights = np.where(psi < marginal, u, at_margin)
-    cost = form.expected_cost(weights)
-    best = np.inf if cost == 0 else _stationary_eta(form, cost)
-    eta = float(np.clip(best, form.eta_low, form.eta_high))
-    if eta == np.inf:
-        raise unattained(int(np.count_nonzero(psi == 0)))
-    binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
-    objective = form.objective(weights, eta)
-    multiplier = form.gamma * float(marginal)
-    return ExactSolution(weights, eta, objective, objective, multiplier, binding)
+    return ExactSolution(np.empty(0), eta, objective, dual, multiplier, binding)
 
 
 def _stationary_eta(form: StandardForm, cost: float) -> float:

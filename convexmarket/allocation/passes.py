@@ -121,7 +121,8 @@ def survey(
         cells = cells[np.argsort(cells.low)]
     wanted = [bool(stationary[a:b].any()) for a, b in runs]
     ends = int(cells.low[0]), int(cells.high[-1])
-    return _fetched(each, spans, wanted, ends, endless, limit, cheaper=instead is not None)
+    costs = _fetched(each, spans, wanted, ends, endless)
+    return costs, limit if endless else float(costs.psi[-1])
 
 
 def _value(key: Any) -> Any:
@@ -265,45 +266,30 @@ def _fetched(
     wanted: Sequence[bool],
     ends: tuple[int, int],
     endless: bool,
-    limit: float,
-    cheaper: bool,
-) -> tuple[Costs, float]:
-    """Fetch the sellers in spans, and put them in a row with groups of the others.
+) -> Costs:
+    """Fetch the sellers in spans, and put them in rows with groups of those in between.
 
-    ``cheaper`` says whether one of them may cost less than the cheapest instead.
+    An empty row begins every span, and one ends the costs where the path matters beyond.
     """
     first, end = ends
     found = each(partial(_fetch, spans, end if endless else spans[-1][1]))
     sums = found[0][2]
     for _, _, more in found[1:]:
         sums = np.array([_merged(*pair) for pair in zip(sums, more, strict=True)])
-    costs, numbers = _added([one[:2] for one in found])
-    rows: list[tuple[Floats, Ints, Floats, Floats]] = []
-    stretches: list[tuple[int, int]] = []
-    length = 0
-
-    def add(psi: Any, number: Any, mean: Any, squares: Any) -> None:
-        nonlocal length
-        rows.append(tuple(np.atleast_1d(part) for part in (psi, number, mean, squares)))  # type: ignore[arg-type]
-        length += rows[-1][0].size
-
-    def group(key: int, sums: Any) -> None:
-        add(_value(key), int(sums[0]), sums[1] if sums[0] else _value(key), sums[2])
-
-    if spans[0][0] > first:
-        group(first, sums[0])
-    for place, ((low, high), is_wanted) in enumerate(zip(spans, wanted, strict=True)):
-        a, b = np.searchsorted(costs, _value([low, high]))
-        begin = length
-        edge = costs[a] if low == first and a < b and not cheaper else _value(low)
-        group(int(np.asarray(edge).view(np.int64)), (0, 0, 0))
-        add(costs[a:b], numbers[a:b], costs[a:b], np.zeros(b - a))
-        if is_wanted:
-            stretches.append((begin, length))
-        group(high, sums[place + 1])
+    costs, numbers = _added([part[:2] for part in found])
+    lows, highs = _value(np.transpose(spans))
+    edges, empty = np.append(_value(first), highs), np.append(lows, _value([end] * endless))
+    psi = np.concatenate((edges, empty, costs))
+    order = np.argsort(psi, kind="stable")
+    psi = psi[order]
+    columns = (
+        (sums[:, 0].astype(np.int64), np.zeros(empty.size, np.int64), numbers),
+        (np.where(sums[:, 0] > 0, sums[:, 1], edges), empty, costs),
+        (sums[:, 2], np.zeros(empty.size), np.zeros(costs.size)),
+    )
+    chosen = np.flatnonzero(wanted)
+    stretches = np.searchsorted(psi, np.column_stack((lows[chosen], highs[chosen])))
     if endless:
-        group(end, (0, 0, 0))
-        stretches.append((length - 1, length))
-    psi, number, means, squares = (np.concatenate(part) for part in zip(*rows, strict=True))
-    limit = limit if endless else float(psi[-1])
-    return Costs(psi, number, means, squares, np.array(stretches)), limit
+        stretches = np.vstack((stretches, [psi.size - 1, psi.size]))
+    numbers, means, squares = (np.concatenate(part)[order] for part in columns)
+    return Costs(psi, numbers, means, squares, stretches)

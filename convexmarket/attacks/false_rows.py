@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import check_count, checked_numbers
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.protocol import unfitted
+from convexmarket.learners.base import unfitted
 from convexmarket.privacy import Simulation
 
 __all__ = ["false_rows"]

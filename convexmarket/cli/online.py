@@ -361,14 +361,14 @@ def close(
 def _terms_table(market: OnlineMarket) -> Table:
     """Return the terms of a new market and its expected results."""
     from convexmarket.lab.report.words import format_number
-    from convexmarket.online.record import highest_sensitivity, planned, start_of
+    from convexmarket.online.outcome import planned
 
-    policy, start = market.policy, start_of(market.policy)
+    policy, start = market.policy, market.policy.start
     expected, plan = planned(start), start.plan
     rows = [
         ("sellers expected", f"{start.expected_sellers:,}"),
         ("nothing is bought from a virtual cost of", format_number(plan.cutoff)),
-        ("the largest sensitivity bought from is", format_number(highest_sensitivity(start))),
+        ("the largest sensitivity bought from is", format_number(start.highest_sensitivity)),
         ("largest guarantee", format_number(expected["largest_epsilon"])),
         ("paid for it", format_number(start.quote(start.support[0]).payment)),
         ("if all come and accept, and the prior is right:", ""),
@@ -418,9 +418,9 @@ def _list_table(quoted: QuotedList) -> Table:
 
 def market_state(market: OnlineMarket) -> dict[str, Any]:
     """Collect the counts, totals and plans of a market."""
-    from convexmarket.online.record import highest_sensitivity, planned, start_of
+    from convexmarket.online.outcome import planned
 
-    counts, start = market.counts(), start_of(market.policy)
+    counts, start = market.counts(), market.policy.start
     totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
     totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
     state = "open"
@@ -446,7 +446,7 @@ def market_state(market: OnlineMarket) -> dict[str, Any]:
             {
                 "plan": made.number,
                 "after": made.after,
-                "bought up to": highest_sensitivity(made.policy),
+                "bought up to": made.policy.highest_sensitivity,
                 "expected eta": made.policy.plan.eta,
                 "expected loss": made.policy.plan.objective,
             }

@@ -33,8 +33,8 @@ from sklearn.model_selection import ParameterGrid
 
 from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
+from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.admission import admit

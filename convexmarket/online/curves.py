@@ -48,6 +48,8 @@ class Curve:
     ----------
     error : float
         Estimated error of any rent.
+    last : float
+        Largest report from which something is bought; NaN where nothing is.
     """
 
     def __init__(self, prior: Prior, terms: Terms, low: float) -> None:
@@ -62,6 +64,9 @@ class Curve:
             kinks.append(terms.price - terms.largest / terms.scale)
         self._end, *flat = _reports_at(prior, np.array(kinks), top)
         self.error, self._rent = 0.0, None
+        ends = self._end * (1.0 - np.array([0.0, 1e-15, 1e-14, 1e-13]))
+        sells = ends[self._sold(ends) > 0]
+        self.last = float(sells[0]) if sells.size else np.nan
         low = min(low, bottom)
         if not (low < self._end and terms.scale > 0):
             return

@@ -433,7 +433,6 @@ def test_a_sweep_over_budgets_leaves_no_traces_of_sellers_who_sell_nothing():
         assert found.gap <= 1e-6
 
 
-@pytest.mark.xfail(strict=True, reason="the search stops at the gap asked for: up to 7e-7 here")
 def test_a_sweep_over_budgets_is_certified_to_nine_digits():
     sellers = cm.Sellers(cm.Uniform(1, 5).sample(200, np.random.default_rng(4)), cm.Uniform(1, 5))
     amount = cp.Parameter(nonneg=True)

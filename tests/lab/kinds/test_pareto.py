@@ -147,7 +147,6 @@ def test_what_the_page_says_follows_from_its_table(result, rows, solved):
     assert f"{n} {'is' if n == 1 else 'are'} efficient: no other has less" in text
 
 
-@pytest.mark.xfail(strict=True, reason="without noise, a budget leaves the end at eta = 0 unproven")
 def test_under_a_budget_without_noise_no_point_has_an_answer():
     swept = SMALL.replace('"constraints.max_epsilon"', '"constraints.budget"')
     found = run_problem(parse_problem(swept, ["market.objective={spread={weight=1.0}}"]))

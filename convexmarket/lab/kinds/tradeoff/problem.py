@@ -258,6 +258,8 @@ class RegressionTradeoff(ProblemModel):
         told = self.learner
         return PersonalizedRidge(
             regularization,
+            perturbation="output",
+            fit_intercept=False,
             max_norm=told.max_norm,
             sensitivity=told.sensitivity,
             target_range=told.target_range,

@@ -8,25 +8,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes
+from convexmarket.online import OnlineOutcome, OnlinePolicy, audit_quotes
 from convexmarket.online.market import MarketPlan
+from convexmarket.online.outcome import planned
 from convexmarket.priors import Prior
 
 __all__ = [
     "audits_of",
     "comparison",
     "curves_of",
-    "highest_sensitivity",
     "offer_rows",
     "plan_rows",
-    "planned",
-    "start_of",
 ]
 
-#: Quantiles of the prior that stand for the sellers who are expected.
-TYPICAL = (np.arange(20_000) + 0.5) / 20_000
 CURVE_POINTS = 201
-BISECTIONS = 200
 #: How far curves are drawn beyond the last report that sells, relative to where they start.
 BEYOND = 1.6
 
@@ -56,7 +51,7 @@ def plan_rows(plans: Sequence[MarketPlan]) -> pd.DataFrame:
                 "plan": made.number,
                 "after": made.after,
                 "cutoff": made.policy.plan.cutoff,
-                "highest_sensitivity": highest_sensitivity(made.policy),
+                "highest_sensitivity": made.policy.highest_sensitivity,
                 "eta": made.policy.plan.eta,
                 "objective": made.policy.plan.objective,
                 "lower_bound": made.policy.plan.lower_bound,
@@ -68,28 +63,9 @@ def plan_rows(plans: Sequence[MarketPlan]) -> pd.DataFrame:
     )
 
 
-def highest_sensitivity(policy: OnlinePolicy) -> float:
-    """Return the largest report from which something is bought; NaN where there is none."""
-    low, high = policy.support
-    if not policy.quote(low).epsilon > 0:
-        return np.nan
-    top = high if np.isfinite(high) else float(policy.prior.quantile(1.0 - 1e-12))
-    if policy.quote(top).epsilon > 0:
-        return top
-    for _ in range(BISECTIONS):  # guarantees never rise with the report
-        middle = 0.5 * (low + top)
-        if not low < middle < top:
-            break
-        if policy.quote(middle).epsilon > 0:
-            low = middle
-        else:
-            top = middle
-    return low
-
-
 def curves_of(plans: Sequence[MarketPlan]) -> pd.DataFrame:
     """Return the terms of each plan at reports from the cheapest to beyond the last that sells."""
-    ends = [highest_sensitivity(made.policy) for made in plans]
+    ends = [made.policy.highest_sensitivity for made in plans]
     low, high = plans[0].policy.support
     last = low + BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
     if not last > low:
@@ -131,31 +107,6 @@ def audits_of(plans: Sequence[MarketPlan]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def start_of(policy: OnlinePolicy | AdaptivePolicy) -> OnlinePolicy:
-    """Return the policy that a market was planned as, before anybody came."""
-    return policy.start if isinstance(policy, AdaptivePolicy) else policy
-
-
-def planned(policy: OnlinePolicy) -> dict[str, float]:
-    """Return what a plan for all expects if all sellers come and accept.
-
-    Keys are sellers, bought, eta, payments, loss, largest_epsilon and largest_weight. Payments are
-    those to sellers whose sensitivities are the quantiles of the prior.
-    """
-    sellers = policy.expected_sellers
-    epsilon, payment = policy.quote(policy.prior.quantile(TYPICAL))
-    largest = float(policy.quote(policy.support[0]).epsilon)
-    return {
-        "sellers": float(sellers),
-        "bought": sellers * float(np.mean(epsilon > 0)),
-        "eta": policy.plan.eta,
-        "payments": sellers * float(payment.mean()),
-        "loss": policy.plan.objective,
-        "largest_epsilon": largest,
-        "largest_weight": largest / policy.plan.eta,
-    }
 
 
 def comparison(

@@ -29,7 +29,7 @@ from convexmarket.checks import (
     checked_numbers,
 )
 from convexmarket.errors import DataError, SolverError
-from convexmarket.learners.logistic_risk import (
+from convexmarket.learners.risk import (
     LogisticErrorBound,
     logistic_error_bound,
     logistic_risk_constants,

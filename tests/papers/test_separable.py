@@ -7,8 +7,8 @@ from scipy.special import gammaincinv
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners import (
-    logistic_risk_constants,
+from convexmarket.learners import logistic_risk_constants
+from problems.papers.methods.separable import (
     separable_budget,
     separable_error_bound,
     separable_limit,
