@@ -129,7 +129,8 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
 def _bounds(x: cp.Variable) -> tuple[Floats, Floats]:
     """Return the bounds that a variable is declared with, flat; infinite if there is none."""
     signs = (bounds for name, bounds in _SIGNS.items() if x.attributes[name])
-    low, high = x.attributes["bounds"] or next(signs, (-np.inf, np.inf))
+    given: Any = x.attributes["bounds"]
+    low, high = given or next(signs, (-np.inf, np.inf))
     sides = (np.broadcast_to(np.asarray(side, dtype=float), x.shape) for side in (low, high))
     first, second = (side.ravel(order="F") for side in sides)
     return first, second

@@ -65,7 +65,7 @@ def statements(tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> 
 def _fastest(runs: pd.DataFrame) -> str:
     """Return the solver of least mean time among those that solve every instance, and the next."""
     times = wide(runs, seconds(runs))
-    solved = times[times.columns[np.isfinite(times).all().to_numpy()]]
+    solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
     if solved.empty:
         return "no solver solves every instance." if len(runs) else ""
     order = shifted_geometric_mean(solved).sort_values()
