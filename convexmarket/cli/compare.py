@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import err, errors_in_one_line, out, print_finding, progress_bars
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -143,15 +142,14 @@ def run_study(
     formats: Any = (),
 ) -> Path:
     """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
-    from convexmarket.lab import build_report
+    from convexmarket.lab import report_of
     from convexmarket.lab.kinds.solver_study.run import run_solver_study
-    from convexmarket.lab.report.render import check_replaceable, write_folder
-    from convexmarket.lab.report.terminal import summary
     from convexmarket.lab.study.journal import read_journal
     from convexmarket.lab.study.metrics import counted
+    from convexmarket.report.document import check_folder
     from convexmarket.writing import check_place
 
-    check_replaceable(folder.resolve())
+    check_folder(folder)
     check_place(folder, folder=True)
     journal = folder / JOURNAL
     try:
@@ -171,9 +169,10 @@ def run_study(
             markup=False,
         )
         raise typer.Exit(130) from None
-    report = replace(build_report(result), attachments={JOURNAL: read_journal(journal)})
-    page = write_folder(report, folder, formats)
-    out.print(*summary(report), sep="\n")
+    report = report_of(result)
+    report.attach(JOURNAL, read_journal(journal))
+    page = report.write(folder, ("md", "html", *formats))
+    print_finding(report)
     if result.numbers["absent"]:
         out.print(
             f"Not installed, and left out: {', '.join(result.numbers['absent'])}.", markup=False

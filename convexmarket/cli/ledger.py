@@ -199,7 +199,7 @@ def _record(
 def _export(ledger: Ledger, file: Path, part: str, force: bool) -> None:
     """Write a table of the ledger, at once or not at all."""
     from convexmarket.data.csv_cells import write_csv
-    from convexmarket.lab.report.results import plain
+    from convexmarket.report.results import plain
     from convexmarket.writing import write_together
 
     if file.exists() and file.samefile(ledger.path):

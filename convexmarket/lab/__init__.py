@@ -9,10 +9,8 @@ __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     submod_attrs={
         "kinds.solver_study.run": ["compare_solvers"],
+        "pages": ["report_of"],
         "problem.loading": ["json_schema", "load_problem", "parse_problem"],
-        "report": ["build_report", "rewrite_report", "write_report"],
-        "report.diff": ["diff_results"],
-        "report.results": ["read_results"],
         "running": ["run_problem"],
     },
 )

@@ -6,12 +6,12 @@ import os
 import pytest
 
 from convexmarket import deal, lab, ledger, writing
+from convexmarket import report as reports
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
 from convexmarket.lab import privacy_audits
 from convexmarket.lab.kinds.solver_study import run as solver_study
 from convexmarket.lab.problem import buying, drafts
-from convexmarket.lab.report import diff
 from convexmarket.online import market as online
 from convexmarket.writing import check_place
 from tests import PROBLEMS
@@ -28,13 +28,13 @@ COMMANDS = {
         (solver_study, "run_solver_study"),
     ),
     "compare": (["compare", QUICKSTART], "--out", (solver_study, "run_solver_study")),
-    "report": (["report", "one"], "--out", (lab, "rewrite_report")),
+    "report": (["report", "one"], "--out", (reports, "read_report")),
     "report --all": (
         ["report", "--all", "--problems", str(PROBLEMS)],
         "--reports",
-        (report_cli, "_one"),
+        (report_cli, "_run"),
     ),
-    "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
+    "diff": (["diff", "a/one", "b/two"], "--out", (reports, "compare_reports")),
     "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),

@@ -3,8 +3,8 @@
 import json
 import signal
 
-from convexmarket.lab.report import render
 from convexmarket.lab.study.journal import Journal
+from convexmarket.report import figures
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     INTERRUPTED,
@@ -34,7 +34,7 @@ def after_the_first_run(tell):
 
 def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypatch):
     """That it goes on, also after SIGKILL, is in test_compare_cli and test_solver_study_run."""
-    monkeypatch.setattr(render, "save_figure", save_nothing)
+    monkeypatch.setattr(figures, "saved", save_nothing)
     code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
     check_one_line(command.said, "the same command goes on from there")

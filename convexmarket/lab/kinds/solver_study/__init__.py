@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "SolverStudyProblem", "run_solver_study", "solver_study_report")
+KIND = Kind(__name__, "SolverStudyProblem", "run_solver_study", "")
