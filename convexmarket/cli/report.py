@@ -81,10 +81,11 @@ def report_command(
         if index is not None:
             page = write_index(index, force=force)
         elif folder is not None:
+            if target is not None:
+                check_place(target, folder=True)
             report = read_report(folder)
             place = target or (folder if folder.is_dir() else folder.parent)
             check_folder(place, force=force)
-            check_place(place, folder=True)
             page = report.write(place, ("md", "html", *formats), force)
     say(f"Wrote {page}")
 
