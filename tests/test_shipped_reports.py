@@ -5,19 +5,29 @@ import pytest
 from convexmarket.cli.report import report_names
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.report import read_report
+from convexmarket.studies.files.loading import KINDS, kind_of, load_file
 from tests import ROOT, one_in
 
 REPORTS = ROOT / "reports"
 FILES = report_names(ROOT / "problems")
+STUDIES = [name for name, path in FILES.items() if kind_of(path) in KINDS]
+LAB = [name for name in FILES if name not in STUDIES]
 
 
 def test_every_problem_has_a_report_and_every_report_a_problem():
     assert {path.parent.name for path in REPORTS.glob("*/index.html")} == set(FILES)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_report_of_a_study_is_of_this_very_file(name):
+    stored = read_report(REPORTS / name).settings["problem file"]
+    assert stored["text"] == load_file(FILES[name]).source.text
+    assert not stored["overrides"]
+
+
+@pytest.mark.parametrize("name", LAB)
 def test_the_results_are_of_this_very_file(name):
-    source = read_report(REPORTS / name).settings["problem_file"]
+    source = read_report(REPORTS / name).settings["problem file"]
     assert source["text"] == load_problem(FILES[name]).source.text
     assert not source["overrides"]
 

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
-from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
+from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_file
 from convexmarket.cli.consoles import (
     REPORTS_TELL,
     Force,
@@ -200,15 +200,20 @@ def run(
     formats: Formats = "",
 ) -> None:
     """Run the experiment of a problem file and write its report."""
+    from convexmarket.io import check_place
     from convexmarket.lab import report_of, run_problem
-    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
     from convexmarket.lab.problem.loading import load_problem, rows_setting
     from convexmarket.report.document import check_folder
-    from convexmarket.writing import check_place
+    from convexmarket.studies.files.loading import KINDS as FILES
+    from convexmarket.studies.files.loading import kind_of, load_file
 
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
-        problem = load_problem(file, overrides)
+        problem: Any = None
+        if kind_of(file) in FILES:
+            problem = load_file(file, overrides)
+        else:
+            problem = load_problem(file, overrides)
         if data is not None:
             problem = load_problem(file, [*overrides, rows_setting(problem, data)])
         if problem.run.workers < problem.run.jobs:
@@ -220,8 +225,8 @@ def run(
         target = folder or Path("out", file.stem)
         check_folder(target)
         check_place(target, folder=True)
-        if isinstance(problem, SolverStudyProblem):
-            page = run_study(problem, target, formats=formats)
+        if problem.kind in FILES:
+            page = run_file(problem, target, formats=formats)
         else:
             with progress_bars() as advance:
                 result = run_problem(problem, advance)
@@ -286,8 +291,8 @@ def price(
 ) -> None:
     """Make an offer to every seller of a list."""
     from convexmarket.deal import certificate_of, price_offers
+    from convexmarket.io import check_place
     from convexmarket.priors import parse_prior
-    from convexmarket.writing import check_place
 
     with errors_in_one_line(), err.status("") as status:
         if (gamma is None) == (budget is None):
@@ -400,8 +405,8 @@ def schema(
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
+    from convexmarket.io import check_place, write_together
     from convexmarket.lab.problem.loading import json_schema
-    from convexmarket.writing import check_place, write_together
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if file is None:

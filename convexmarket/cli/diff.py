@@ -41,9 +41,9 @@ def diff_command(
     formats: Formats = "",
 ) -> None:
     """Print what changed between two reports: settings, versions and results."""
+    from convexmarket.io import check_place
     from convexmarket.report import Report, compare_reports
     from convexmarket.report.document import check_folder
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if folder is not None:

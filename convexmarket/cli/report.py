@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from convexmarket.cli.compare import run_study
+from convexmarket.cli.compare import run_file
 from convexmarket.cli.consoles import Force, Formats, err, errors_in_one_line, progress_bars, say
 from convexmarket.cli.ending import PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, ParameterError
-
-if TYPE_CHECKING:
-    from convexmarket.lab.problem.base import ProblemModel
 
 __all__ = ["REPORT_EXAMPLES", "report_command"]
 
@@ -63,9 +60,9 @@ def report_command(
     force: Force = False,
 ) -> None:
     """Write reports again from their results, all reports, or their index."""
+    from convexmarket.io import check_place
     from convexmarket.report import read_report, write_index
     from convexmarket.report.document import check_folder
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if [folder is not None, index is not None, everything].count(True) != 1:
@@ -115,9 +112,8 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     """Run the problem files that changed and write the index; failures decide the exit code."""
-    from convexmarket.lab import load_problem
+    from convexmarket.io import check_place
     from convexmarket.report import write_index
-    from convexmarket.writing import check_place
 
     names = report_names(problems)
     for name in ("index.html", "README.md"):
@@ -126,7 +122,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     for number, (name, file) in enumerate(names.items(), start=1):
         err.print(f"{number} of {len(names)}: {escape(name)}", highlight=False)
         try:
-            problem = load_problem(file)
+            problem = _load(file)
             outdated = "--rerun was given" if rerun else _outdated(problem, reports / name)
             if outdated:
                 _run(problem, reports / name, rerun)
@@ -140,21 +136,28 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
         raise typer.Exit(PARTLY)
 
 
-def _run(problem: ProblemModel, folder: Path, fresh: bool) -> None:
+def _load(file: Path) -> Any:
+    from convexmarket.lab import load_problem
+    from convexmarket.studies.files.loading import KINDS, kind_of, load_file
+
+    return load_file(file) if kind_of(file) in KINDS else load_problem(file)
+
+
+def _run(problem: Any, folder: Path, fresh: bool) -> None:
     from convexmarket.lab import report_of, run_problem
-    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
     from convexmarket.report.document import check_folder
+    from convexmarket.studies.files import ProblemFile
 
     check_folder(folder)
-    if isinstance(problem, SolverStudyProblem):
-        run_study(problem, folder, fresh=fresh)
+    if isinstance(problem, ProblemFile):
+        run_file(problem, folder, fresh=fresh)
         return
     with progress_bars() as advance:
         result = run_problem(problem, advance)
     report_of(result).write(folder)
 
 
-def _outdated(problem: ProblemModel, folder: Path) -> str:
+def _outdated(problem: Any, folder: Path) -> str:
     """Return why the report in a folder is not of this very problem file, or nothing.
 
     Data files that a problem names are not compared.
@@ -164,7 +167,7 @@ def _outdated(problem: ProblemModel, folder: Path) -> str:
     if not folder.exists():
         return "it had no report"
     try:
-        stored = read_report(folder).settings.get("problem_file") or {}
+        stored = read_report(folder).settings.get("problem file") or {}
     except ConvexMarketError as error:
         return str(error)
     if problem.source is None or stored.get("text") != problem.source.text:

@@ -9,6 +9,7 @@ from convexmarket.joint.certificates import (
 )
 from convexmarket.joint.dispatch import allocate_jointly
 from convexmarket.joint.gradient import descent_path
+from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.result import JointAllocation, TracePoint
 from convexmarket.joint.truthful import audit_joint_reports, joint_payments
@@ -20,6 +21,7 @@ __all__ = [
     "TracePoint",
     "allocate_jointly",
     "audit_joint_reports",
+    "best_model",
     "convexity_constant",
     "convexity_ratio",
     "convexity_threshold",

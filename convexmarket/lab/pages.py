@@ -48,9 +48,10 @@ def report_of(result: Any) -> Report:
     if not isinstance(problem, ProblemModel):
         raise ParameterError(f"result must come from run_problem, got a {type(result).__name__}")
     settings = dict(result.provenance)
-    versions = settings.pop("versions", {})
+    versions, file = settings.pop("versions", {}), settings.pop("problem_file", None)
     report = Report(
-        problem.title, settings={"problem": problem.model_dump(mode="json"), **settings}
+        problem.title,
+        settings={"problem": problem.model_dump(mode="json"), "problem file": file, **settings},
     )
     report.versions = {key: str(value) for key, value in versions.items()}
     if problem.kind.startswith("joint-"):

@@ -22,10 +22,11 @@ from jinja2 import Template
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from convexmarket.arguments import check_choice, shown
+from convexmarket.checks import check_choice, shown
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import keep_access
 from convexmarket.report.results import (
     RESULTS,
     is_report,
@@ -38,7 +39,6 @@ from convexmarket.report.results import (
     write_content,
 )
 from convexmarket.report.tables import Table, escape_markdown, printable
-from convexmarket.writing import keep_access
 
 __all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
 
@@ -572,8 +572,8 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
             f"the working directory lies in {target}, which would be replaced; run the command "
             "from another folder"
         )
-    others = sorted(path.name for path in target.iterdir() if path.suffix != ".jsonl")
-    if not force and others and not is_report(target):  # a journal may be there before its report
+    others = sorted(path.name for path in target.iterdir())
+    if not force and others and not is_report(target):
         raise ParameterError(
             f"the folder {target} holds {others[0]!r} and no {RESULTS} of a report; choose another "
             "folder, or pass --force (in Python force=True) to replace all of it"

@@ -174,7 +174,7 @@ def test_all_runs_again_what_is_out_of_date(here, runs):
     assert "the problem file has changed" in plain(done.stdout)
     assert "report/0" in plain(done.stdout)
     assert len(runs) == 2
-    stored = read_report(here / "out" / "one").settings["problem_file"]
+    stored = read_report(here / "out" / "one").settings["problem file"]
     assert stored["text"].endswith("# a remark\n")
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import write_together
 from convexmarket.ledger import Ledger
-from convexmarket.writing import write_together
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 from tests.cli.writers import PRICE, WRITERS, a_database

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket import writing
+from convexmarket import io as writing
 from convexmarket.errors import DataError
 from convexmarket.report import document
 from tests.process.builders import Child, needs_fork

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 import convexmarket as cm
-from convexmarket.ids import checked_id
+from convexmarket.checks import checked_id
 from convexmarket.report import compare_reports, read_report
 from tests import ROOT
 from tests.campaign.reliability.mutations import mutations

@@ -91,7 +91,6 @@ def test_the_shipped_file_is_one():
     assert len(load_problem(PROBLEMS / "pareto.toml").markets) == 42
 
 
-@pytest.mark.xfail(strict=True, reason="without noise, a budget leaves the end at eta = 0 unproven")
 def test_under_a_budget_without_noise_no_point_has_an_answer():
     swept = SMALL.replace('"constraints.max_epsilon"', '"constraints.budget"')
     found = run_problem(parse_problem(swept, ["market.objective={spread={weight=1.0}}"]))

@@ -14,6 +14,7 @@ from convexmarket.lab.kinds.ridge_comparison.problem import PrivacyTable
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.learners import expected_loss
 from tests import PROBLEMS, ROOT
+from tests.learners.builders import output_ridge
 
 SMALL = """
 kind = "ridge-comparison"
@@ -69,19 +70,19 @@ def cell(result, method, loss, sweep=0, value=2.0, draw=0):
 @pytest.mark.parametrize(
     ("method", "estimator"),
     [
-        ("pdp_op", cm.PersonalizedRidge(2.0, sensitivity="paper", rounding=None)),
-        ("pdp_op_tight", cm.PersonalizedRidge(2.0, sensitivity="tight", rounding=None)),
+        ("pdp_op", output_ridge(2.0, sensitivity="paper", rounding=None)),
+        ("pdp_op_tight", output_ridge(2.0, sensitivity="tight", rounding=None)),
         (
             "pdp_op_optimal",
-            cm.PersonalizedRidge(
-                2.0, sensitivity="paper", weights="optimal", label_noise=0.3, rounding=None
+            output_ridge(
+                2.0, sensitivity="paper", weighting="bound", label_noise=0.3, rounding=None
             ),
         ),
         (
             "nonpersonalized",
-            cm.learners.NonPersonalizedRidge(2.0, sensitivity="paper", rounding=None),
+            output_ridge(2.0, weighting="equal", sensitivity="paper", rounding=None),
         ),
-        ("nonprivate", cm.learners.NonPrivateRidge(2.0)),
+        ("nonprivate", output_ridge(2.0, epsilon=np.inf)),
         (
             "jorgensen_max",
             cm.learners.SampledRidge(
@@ -101,14 +102,14 @@ def test_cells_are_the_expected_losses_of_the_estimators(result, method, estimat
     data = experiment._load(problem, 0)
     epsilon = problem.privacy.draw(data.y_train.size, experiment._generator(problem, 0, 1))
     expected = expected_loss(
-        cm.learners.NonPrivateRidge(0.0)
+        output_ridge(0.0, epsilon=np.inf)
         if (method, loss) == ("nonprivate", "unreg")
         else estimator,
         data.X_train,
         data.y_train,
         data.X_test,
         data.y_test,
-        epsilon=epsilon,
+        epsilon=np.inf if method == "nonprivate" else epsilon,
         penalty=2.0 if loss == "reg" else 0.0,
         samples=400,
         random_state=1,

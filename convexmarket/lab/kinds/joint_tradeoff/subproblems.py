@@ -9,12 +9,13 @@ from convexmarket.lab.kinds.joint_tradeoff.problem import JointTradeoffProblem
 from convexmarket.lab.kinds.tradeoff.subproblems import (
     classification_families,
     market_of_classification,
+    middle,
 )
 from convexmarket.lab.scenarios import classification_rows
-from convexmarket.lab.study.families import Family, middle
-from convexmarket.lab.study.instances import Instance
-from convexmarket.lab.study.learning import draw_rows
-from convexmarket.lab.study.z_block import ZBlockInstance
+from convexmarket.studies.subproblems.base import Instance
+from convexmarket.studies.subproblems.families import Family
+from convexmarket.studies.subproblems.joint import ZBlockInstance
+from convexmarket.studies.subproblems.learning import draw_rows
 
 
 def subproblems(problem: JointTradeoffProblem) -> list[Family]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from convexmarket.lab.kinds.online_study.problem import OnlineStudyProblem
-from convexmarket.lab.study.families import Family, allocation_families, papers_market
+from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
 
 
 def subproblems(problem: OnlineStudyProblem) -> list[Family]:

@@ -31,13 +31,13 @@ from convexmarket.lab.kinds.ridge_comparison.problem import (
 from convexmarket.lab.provenance import provenance_of
 from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
-from convexmarket.learners import PrivateHuberRegressor, StatisticsRidge
+from convexmarket.learners import PersonalizedRidge, PrivateHuberRegressor
+from convexmarket.learners.ridge_baselines import sampling_probabilities
 from convexmarket.learners.ridge_math import (
     noise_moments,
     noise_rate,
     ridge_error_bound,
     ridge_risk_constants,
-    sampling_probabilities,
     solve_ridge,
 )
 from convexmarket.privacy import (
@@ -348,14 +348,14 @@ def _simulated(scene: Scene, alphas: Floats, name: str, seeds: list[int]) -> dic
     }
 
 
-def _learner(name: str, alpha: float, d: int) -> PrivateHuberRegressor | StatisticsRidge:
+def _learner(name: str, alpha: float, d: int) -> PrivateHuberRegressor | PersonalizedRidge:
     """Return a learner of ridge regression on the unit scale.
 
     Half of its squares is the Huber loss, where no residual of a ridge solution reaches the
     threshold; "huber" cuts at the largest label instead, for less noise.
     """
     if name == "statistics":
-        return StatisticsRidge(alpha)
+        return PersonalizedRidge(alpha, perturbation="statistics", fit_intercept=False)
     most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
     return PrivateHuberRegressor(alpha, threshold=float(most), data_norm=float(np.sqrt(d)))
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from convexmarket.data.datasets import medical, synthetic_regression
 from convexmarket.lab.kinds.ridge_comparison.problem import MedicalRows, RidgeComparisonProblem
-from convexmarket.lab.study.families import Family
-from convexmarket.lab.study.instances import Instance
-from convexmarket.lab.study.learning import RidgeInstance
-from convexmarket.lab.study.markets import GuaranteesInstance
 from convexmarket.learners import ridge_risk_constants
+from convexmarket.studies.subproblems.base import Instance
+from convexmarket.studies.subproblems.families import Family
+from convexmarket.studies.subproblems.learning import RidgeInstance
+from convexmarket.studies.subproblems.markets import GuaranteesInstance
 
 #: Standard deviation by which labels change where the file assumes none.
 _LABEL_NOISE = 0.1

@@ -1,0 +1,295 @@
+"""Four ways to solve the joint problem.
+
+Question: model, weights and total privacy are chosen at once, a problem that is convex for each eta
+only where spread and regularization are strong enough. Which method finds the best point, and how
+fast, inside and outside of that region?
+
+Source: A, Theorem VIII.1 and Algorithm 4; B, Theorem 4.1 and section 4.2. Compared are alternating
+minimisation with exact steps and with a conic solver, the exponential change of variables, CVXPY's
+nonlinear interface, and the papers' projected gradient descent on a grid of eta.
+
+Varied: the spread (norm or square), and how far inside or outside of the convex region an instance
+is. Instances are Gaussian rows with a linear separator, and the Wisconsin breast-cancer data.
+"""
+
+import multiprocessing as mp
+import time
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+import convexmarket as cm
+from convexmarket.data.datasets import synthetic, wdbc
+from problems.papers.methods.joint_gradient import Terms, descend, projected_gradient
+from problems.papers.methods.joint_nonlinear import solve_nonlinear
+
+PRIOR = cm.Uniform(np.exp(-4), 5 * np.exp(-4))
+#: Relative excess up to which methods have found the best, agree, and descents end at one point.
+BEST, AGREE, SAME = 1e-6, 1e-5, 1e-6
+TIME_LIMIT, RESTARTS = 60.0, 5
+INSIDE = ["alternating", "alternating, CLARABEL", "exponential", "nlp"]
+INSIDE += ["projected gradient, fine grid"]
+OUTSIDE = ["alternating", "alternating, CLARABEL", "exponential, 3 starts", "nlp"]
+OUTSIDE += ["projected gradient"]
+WDBC = ["alternating", "alternating, 5 starts", "projected gradient"]
+#: Group: number of instances, first data seed (None: wdbc), terms, Lambda, ratio, methods.
+GROUPS = {
+    "inside, squared spread": (25, 100, Terms(10.0, 10.0, 0.1, squared=True), None, 0.5, INSIDE),
+    "inside, norm": (25, 200, Terms(1.0, 10.0, 0.1, cap=2.0), None, 0.5, INSIDE),
+    "outside, squared spread": (15, 300, Terms(1.0, 10.0, 0.1, squared=True), 0.01, None, OUTSIDE),
+    "outside, norm": (15, 400, Terms(0.3, 10.0, 0.1), 0.01, None, OUTSIDE),
+    "convex in z, not in a": (10, 500, Terms(0.1, 10.0, 0.1), 0.27, None, OUTSIDE),
+    "breast cancer": (1, None, Terms(1.0, 100.0, 0.001), 0.01, None, WDBC),
+}
+#: Arguments of allocate_jointly; the others have functions of their own.
+OPTIONS = {
+    "alternating": {"method": "alternating", "starts": 3},
+    "alternating, 5 starts": {"method": "alternating", "starts": 5},
+    "alternating, CLARABEL": {"method": "alternating", "starts": 1, "solver": "CLARABEL"},
+    "exponential": {"method": "exponential", "starts": 1},
+    "exponential, 3 starts": {"method": "exponential", "starts": 3},
+}
+OPTIONS["alternating, CLARABEL"]["tol"] = 1e-9
+QUESTION = __doc__.split("\n\n")[1]
+
+
+def random(purpose, group, number, *more):
+    """Random numbers of an instance: 0 sizes, 1 sensitivities, 2 starts, 3 restarts."""
+    key = (purpose, list(GROUPS).index(group), number, *more)
+    return np.random.default_rng(np.random.SeedSequence(0, spawn_key=key))
+
+
+def instance(group, number):
+    """Build the joint problem of an instance."""
+    _, seed, terms, regularization, ratio, _ = GROUPS[group]
+    if seed is None:
+        rows = wdbc(number, (0.6, 0.2, 0.2))
+    else:
+        rng = random(0, group, number)
+        m, n = (int(rng.integers(*ends, endpoint=True)) for ends in ((20, 60), (2, 5)))
+        rows = synthetic(m, n, seed + number, 500, 500)
+    drawn = PRIOR.sample(rows.y_train.size, random(1, group, number))
+    spread = cm.terms.SquaredSpread() if terms.squared else cm.Spread()
+    objective = terms.mu * spread + terms.sigma * cm.Noise() + terms.gamma * cm.Payments()
+    limits = [] if terms.cap is None else [cm.Cap(terms.cap)]
+    market = cm.Market(cm.Sellers(drawn, PRIOR), objective, limits)
+    if regularization is None:  # the ratio is inversely proportional to Lambda
+        plain = cm.JointMarket(market, rows.X_train, rows.y_train, regularization=1.0)
+        regularization = cm.joint.convexity_ratio(plain) / ratio
+    return cm.JointMarket(market, rows.X_train, rows.y_train, regularization=regularization)
+
+
+def described(group, joint):
+    """Size, Lambda and what is known of convexity."""
+    terms, (m, n) = GROUPS[group][2], joint.X.shape
+    ratio, threshold = cm.joint.convexity_ratio(joint), cm.joint.convexity_threshold(joint.X)
+    row = {"n_sellers": m, "n_features": n, "spread": "squared" if terms.squared else "norm"}
+    row |= {"regularization": joint.regularization, "convexity": ratio, "inside": ratio < 1}
+    row |= {"sigma_max_squared": np.linalg.norm(joint.X, 2) ** 2}
+    row |= {"paper_needs": float(m) if terms.squared else np.nan}
+    certified = 2 * joint.regularization * terms.mu > m if terms.squared else None
+    return row | {
+        "paper_certifies": certified,
+        "exponential_convex": joint.regularization >= threshold,
+    }
+
+
+def attempt(group, number, name):
+    """Run one method on one instance; every method draws the same starts."""
+    joint, terms, rng = instance(group, number), GROUPS[group][2], random(2, group, number)
+    began, starts = time.perf_counter(), [np.nan]
+    try:
+        if name.startswith("projected"):
+            found = projected_gradient(joint, terms, 200 if name.endswith("fine grid") else 50, rng)
+        elif name == "nlp":
+            found = _nonlinear(joint, terms, rng)
+        else:
+            result = cm.allocate_jointly(joint, random_state=rng, **OPTIONS[name])
+            found, starts = (result.objective, result.eta), list(result.starts)
+    except (cm.ConvexMarketError, ImportError) as error:
+        return {"status": type(error).__name__, "message": str(error)}
+    seconds = time.perf_counter() - began
+    row = {"status": "solved", "message": "", "objective": found[0], "eta": found[1]}
+    spread = (max(starts) - min(starts)) / abs(min(starts))
+    return row | {"seconds": seconds, "starts": len(starts), "starts_range": spread}
+
+
+def _nonlinear(joint, terms, rng):
+    """Best end of three starts: the purchases for no model, for the class means and a random one."""
+    slope = joint.X.T @ joint.y / (2 * len(joint.y)) / joint.regularization
+    drawn = np.linalg.norm(slope) * rng.normal(size=slope.size) / np.sqrt(slope.size)
+    ends = []
+    for model in (np.zeros(slope.size), slope, drawn):
+        bought = cm.allocate(joint.purchase_market(model))
+        ends.append((joint.objective(model, bought.weights, bought.eta), bought.eta))
+        found = solve_nonlinear(joint, terms, model, bought.weights, bought.eta)
+        if found is not None:
+            ends.append((joint.objective(*found), found[2]))
+    return min(ends)
+
+
+def isolated(*call):
+    """Attempt in a process of its own, which is ended after the time limit."""
+    receiver, sender = mp.Pipe(duplex=False)
+    process = mp.Process(target=_send, args=(sender, *call), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(TIME_LIMIT):
+            return {"status": "timed out", "message": f"no answer within {TIME_LIMIT:g} s"}
+        return receiver.recv()
+    except EOFError:
+        return {"status": "crashed", "message": "the process ended without an answer"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(sender, *call):
+    sender.send(attempt(*call))
+
+
+def study(group, number, quick=False):
+    """Run every method on one instance, and descend from random models at the best eta."""
+    joint, labels = instance(group, number), {"group": group, "instance": number}
+    runs = []
+    for name in GROUPS[group][5]:
+        if quick and "gradient" in name:
+            continue
+        found = (isolated if name == "nlp" else attempt)(group, number, name)
+        method = "projected_gradient" if "gradient" in name else name.split(",")[0]
+        runs.append(labels | {"name": name, "method": method} | found)
+    best = min((row for row in runs if row["status"] == "solved"), key=lambda r: r["objective"])
+    for row in runs:
+        row["excess"] = row.get("objective", np.nan) / best["objective"] - 1
+    ends = []
+    for start in range(RESTARTS):
+        model = random(3, group, number, start).normal(size=joint.X.shape[1])
+        ends.append(descend(joint, GROUPS[group][2], best["eta"], model))
+    lowest = min(ends, key=lambda end: end[2])[0]
+    descents = [
+        labels
+        | {"start": start, "objective": objective, "excess": objective / best["objective"] - 1}
+        | {"model_distance": np.linalg.norm(model - lowest) / np.linalg.norm(lowest)}
+        for start, (model, _, objective) in enumerate(ends)
+    ]
+    row = labels | described(group, joint)
+    return row | {"best": best["objective"], "best_eta": best["eta"]}, runs, descents
+
+
+def compute(quick=False):
+    """Run every method on every instance of its group."""
+    places = [(group, k) for group, (count, *_) in GROUPS.items() for k in range(count)]
+    if quick:
+        places = [(group, 0) for group in list(GROUPS)[:5]]
+    found = [study(*place, quick=quick) for place in places]
+    return {
+        "runs": pd.DataFrame([row for _, rows, _ in found for row in rows]),
+        "instances": pd.DataFrame([row for row, _, _ in found]),
+        "descents": pd.DataFrame([row for _, _, rows in found for row in rows]),
+    }
+
+
+def ranges(frames):
+    """How far apart descents from random models end, relative to the lowest, by instance."""
+    ends = frames["descents"].groupby(["group", "instance"], sort=False).objective
+    spread = ((ends.max() - ends.min()) / ends.min().abs()).rename("range").reset_index()
+    return frames["instances"].merge(spread, on=["group", "instance"])
+
+
+def claims(frames):
+    """Check what the papers and our design say of the methods."""
+    runs = frames["runs"].query("status == 'solved'").merge(frames["instances"])
+    inside, spread = runs[runs.inside], ranges(frames)
+    largest = inside.groupby("name", sort=False).excess.max()
+    yield {
+        "text": f"Where the problem is convex for each eta all methods agree to {AGREE:g}",
+        "holds": bool((largest <= AGREE).all()),
+        "source": "our design",
+        "detail": "; ".join(f"{name} {value:.1e}" for name, value in largest.items()),
+    }
+    same = spread.range <= SAME
+    part = "in part: " if same[spread.inside].all() and not same.all() else ""
+    yield {
+        "text": "For a fixed eta descents from different models end at the same point",
+        "holds": bool(same.all()),
+        "source": "A, after Theorem VIII.1; B, after Theorem 4.1",
+        "detail": f"{part}{same[spread.inside].sum()} of {spread.inside.sum()} instances inside "
+        f"the convex region, {same[~spread.inside].sum()} of {(~spread.inside).sum()} outside",
+    }
+    squared = frames["instances"].query("spread == 'squared'")
+    needed = (squared.paper_needs / squared.sigma_max_squared).median()
+    yield {
+        "text": "2*Lambda*mu > m is sufficient for convexity, and smaller Lambda and mu would do",
+        "holds": bool(squared.inside.sum() > squared.paper_certifies.sum()),
+        "source": "A, after Theorem VIII.1",
+        "detail": f"of {len(squared)} instances it certifies {squared.paper_certifies.sum()}, and "
+        f"2*Lambda*mu > sigma_max(X)^2 {squared.inside.sum()}; Lambda may be {needed:.2g} times "
+        "smaller in the median",
+    }
+    convex = runs[(runs.method == "exponential") & runs.exponential_convex]
+    reached = convex.excess + convex.starts_range <= AGREE
+    part = "in part: " if reached.any() and not reached.all() else ""
+    yield {
+        "text": "In z = log(a) descent reaches the minimum for Lambda > lambda_conv",
+        "holds": bool(reached.all()),
+        "source": "B, Theorem 4.1",
+        "detail": f"{part}on {reached.sum()} of {len(convex)} instances, and on "
+        f"{reached[~convex.inside].sum()} of the {(~convex.inside).sum()} that are not convex in a",
+    }
+
+
+def compared(frames):
+    """Compare every two methods by sign tests: which finds the best more often, which is faster."""
+    methods = {
+        name: rows.set_index(["group", "instance"])[["excess", "seconds"]]
+        for name, rows in frames["runs"].groupby("name", sort=False)
+    }
+    table = []
+    for name, other in [(a, b) for a in methods for b in methods if a < b]:
+        both = methods[name].join(methods[other], how="inner", rsuffix="_other")
+        first, second = both.excess <= BEST, both.excess_other <= BEST
+        timed = both.dropna()
+        pairs = [(int((first & ~second).sum()), int((second & ~first).sum()))]
+        faster = (timed.seconds < timed.seconds_other).sum()
+        pairs.append((int(faster), len(timed) - int(faster)))
+        values = [binomtest(pair[0], sum(pair)).pvalue if sum(pair) else 1.0 for pair in pairs]
+        table.append((name, other, len(both), *pairs[0], values[0], *pairs[1], values[1]))
+    columns = ["name", "other", "shared", "alone", "other_alone", "p_finds"]
+    return pd.DataFrame(table, columns=[*columns, "faster", "other_faster", "p_faster"])
+
+
+def report(frames):
+    """Write the comparison down."""
+    runs = frames["runs"]
+    finds = (runs.assign(best=runs.excess <= BEST).groupby("name", sort=False).best).mean()
+    page = cm.Report("Four ways to solve the joint problem", question=QUESTION)
+    page.headline(
+        f"Within {BEST:g} of the best point of all: "
+        + ", ".join(f"{name} on {share:.0%}" for name, share in finds.items())
+        + " of its instances. The best is the best that any method found."
+    )
+    for claim in claims(frames):
+        page.claim(**claim)
+    summary = runs.groupby(["group", "name"], sort=False).agg(
+        instances=("instance", "count"),
+        best=("excess", lambda values: (values <= BEST).sum()),
+        largest_excess=("excess", "max"),
+        median_seconds=("seconds", "median"),
+    )
+    page.add(summary.reset_index(), caption="Methods by group.", name="summary")
+    page.add(compared(frames), caption="Sign tests on shared instances.", name="compared")
+    page.add(
+        "Projected gradient descent looks at a grid of eta, and the best eta lies between. In z the "
+        "objective is convex for Lambda above lambda_conv, but the set on which the weights sum to "
+        "one is not, so that several local minima remain possible. Times are those of these "
+        "implementations at their tolerances on one machine. None of these answers is private."
+    )
+    for name in ("instances", "runs", "descents"):
+        page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)
+    return page
+
+
+if __name__ == "__main__":
+    report(compute()).write("reports/joint-methods", force=True)

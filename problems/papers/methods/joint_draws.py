@@ -1,0 +1,153 @@
+"""One joint problem along a sweep, over paired draws (A, section X; B, appendix B).
+
+A draw is the sellers' ranks in the prior, the ranks of what they grant, and a noise vector. Every
+point of a sweep sees the same draws, so that two points differ by what was swept alone. The rows
+are the same in every draw: Gaussian, with a linear boundary through the origin.
+"""
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+import convexmarket as cm
+from convexmarket.data.datasets import synthetic
+from convexmarket.privacy import gamma_sphere_noise
+from problems.papers.methods.figures import lines
+from problems.papers.methods.verdicts import curves, mean_interval
+
+LAMBDA = 0.01
+MEASURES = ["objective", "eta", "two_step_eta", "n_bought", "weight_variance"]
+MEASURES += ["two_step_weight_variance", "expected_payments", "train_error", "test_error"]
+MEASURES += ["noiseless_train_error", "noiseless_test_error", "empirical_loss", "mean_loss"]
+MEASURES += ["residual"]
+WARNING = (
+    "The joint problem chooses weights, eta and model by looking at the data: neither its model nor "
+    "its payments carry a privacy guarantee. Averages are over sensitivities, given guarantees and "
+    "noise; the rows are the same in every draw, and other rows would give other numbers."
+)
+
+
+def random(purpose, draw):
+    """Random numbers of a draw: 0 sensitivities, 1 guarantees, 2 noise, 3 starting points."""
+    return np.random.default_rng(np.random.SeedSequence(0, spawn_key=(purpose, draw)))
+
+
+def sweep(declare, values, draws, m=100, noise="expected", starts=3):
+    """Solve a joint problem at every value for every draw, and average.
+
+    Parameters
+    ----------
+    declare : callable
+        From a value, the ranks of sensitivities and the ranks of what is granted, each of shape
+        (m,), to a Market.
+    values : sequence
+        A number each, or a pair whose first entry stands on the axis.
+    draws, m : int
+        Numbers of draws and of sellers.
+    noise, starts
+        As in JointMarket and allocate_jointly.
+
+    Returns
+    -------
+    dict of DataFrame
+        "points" (means over the draws that have an answer, and their standard errors) and "draws".
+    """
+    rows = synthetic(m, 5, 0, 500, 2000)
+    places = [(point, draw) for point in range(len(values)) for draw in range(draws)]
+    measured = Parallel(n_jobs=1)(
+        delayed(_solve)(declare, values[point], draw, rows, noise, starts) for point, draw in places
+    )
+    keys = [{"point": p, "x": float(np.atleast_1d(values[p])[0]), "draw": d} for p, d in places]
+    frame = pd.DataFrame([key | row for key, row in zip(keys, measured, strict=True)])
+    frame = frame.reindex(columns=["point", "x", "draw", "status", "message", "binding", *MEASURES])
+    return {"points": _average(frame), "draws": frame}
+
+
+def _solve(declare, value, draw, rows, noise, starts):
+    """Measure one point for one draw, or say why it has no answer."""
+    m, n = rows.X_train.shape
+    vector = gamma_sphere_noise(n, random(2, draw))
+    market = declare(value, random(0, draw).random(m), random(1, draw).random(m))
+    data = (market, rows.X_train, rows.y_train)
+    plain = cm.JointMarket(*data, regularization=LAMBDA)
+    noisy = cm.JointMarket(*data, regularization=LAMBDA, noise="realised", noise_vector=vector)
+    joint = noisy if noise == "realised" else plain
+    try:
+        found = cm.allocate_jointly(joint, starts=starts, random_state=random(3, draw))
+    except cm.ConvexMarketError as error:
+        return {"status": type(error).__name__, "message": str(error)}
+    noiseless = cm.joint.best_model(plain, found.weights, found.eta)
+    released = cm.joint.best_model(noisy, found.weights, found.eta)
+    losses = joint.losses(released)
+    paid = market.sellers.virtual_costs * market.privacy_cost(found.epsilon)
+    row = {"status": found.status, "message": "", "binding": ", ".join(found.binding)}
+    row |= {"objective": found.objective, "eta": found.eta, "n_bought": found.n_bought}
+    row |= {"weight_variance": _variance(found.weights), "residual": found.residual}
+    row |= {"expected_payments": paid[found.weights > 0].sum(), "mean_loss": losses.mean()}
+    row |= {"empirical_loss": found.weights @ losses}
+    for name, model in (("", released), ("noiseless_", noiseless)):
+        row[f"{name}train_error"] = np.mean(
+            np.where(rows.X_train @ model > 0, 1, -1) != rows.y_train
+        )
+        row[f"{name}test_error"] = np.mean(np.where(rows.X_test @ model > 0, 1, -1) != rows.y_test)
+    two_step = cm.allocate(market)  # weights and eta without a look at the data
+    row |= {"two_step_eta": two_step.eta, "two_step_weight_variance": _variance(two_step.weights)}
+    return row
+
+
+def _variance(weights):
+    """Variance of the weights; 0 if they differ by rounding alone."""
+    off = np.abs(weights - weights.mean()).max()
+    return 0.0 if off <= 1e-12 * weights.mean() else weights.var()
+
+
+def _average(draws):
+    """Average every point over the draws that have an answer."""
+    table = []
+    for (point, x), rows in draws.groupby(["point", "x"], sort=False):
+        solved = rows[rows.message == ""]
+        values = solved[MEASURES].astype(float)
+        table.append(
+            {"point": point, "x": x, "draws": len(rows), "solved": len(solved)}
+            | {"eta_decided": int((solved.binding != "").sum())}
+            | values.mean().to_dict()
+            | values.sem().add_suffix("_se").to_dict()
+        )
+    return pd.DataFrame(table)
+
+
+def curve(frames, measure):
+    """One curve of a measure for each draw that has an answer at every point."""
+    return curves(frames["draws"], measure, "point")
+
+
+def pages(page, frames, axis, log="x"):
+    """Add the figures and tables that all reports on a sweep have."""
+    long = [
+        {axis: x, "of": name.replace("_", " "), "value": row[name]}
+        | {f"value_{end}": row[f"{name}_{end}"] for end in ("low", "high")}
+        for name in MEASURES
+        for x, rows in frames["draws"].groupby("x", sort=False)
+        for row in [mean_interval(rows[name], name)]
+    ]
+    long = pd.DataFrame(long)
+    for names, caption in (
+        (
+            ["train error", "test error", "noiseless test error"],
+            "Share of rows that the released model misclassifies, and without its noise.",
+        ),
+        (
+            ["empirical loss", "mean loss"],
+            "Logistic loss, weighted by what was bought and equally.",
+        ),
+        (["eta", "two step eta"], "Total privacy, with a look at the data and without."),
+        (
+            ["weight variance", "two step weight variance"],
+            "Variance of the weights, with a look at the data and without.",
+        ),
+    ):
+        figure = lines(long[long.of.isin(names)], axis, "value", "of", log=log)
+        page.add(figure, caption=f"{caption} Bars: 95% interval of the mean over draws.")
+    page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
+    page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)
+    page.add(WARNING)

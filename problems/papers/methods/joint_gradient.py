@@ -1,0 +1,133 @@
+"""The papers' own method for the joint problem: projected gradient descent on a grid of eta.
+
+For each eta = m*eps_avg of a grid, a descent in model and weights at once, from a random model and
+equal weights; then the best of the grid (A, Algorithm 4). The best eta may lie between two points,
+and a descent may stop early. With ``logarithms`` the descent moves z = log(a) and takes the nearest
+z with sum exp(z) = 1, a set that is not convex (B, section 4.2).
+
+A constant step of one over the Lipschitz constant leaves the model far from its best after 10,000
+iterations where the regularization is weak. The baseline here follows the curvature that it meets.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit, lambertw
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Weights of the market's terms: mu of the norm or of its square, and the cap k."""
+
+    mu: float
+    sigma: float
+    gamma: float
+    cap: float | None = None
+    squared: bool = False
+
+
+def slopes(joint, terms, model, weights, eta):
+    """Objective without sigma/eta, and its gradients in the model and the weights."""
+    margins = joint.y * (joint.X @ model)
+    losses, length = np.logaddexp(0.0, -margins), np.linalg.norm(weights)
+    prices = losses + terms.gamma * eta * joint.market.sellers.virtual_costs
+    value = weights @ prices + joint.regularization / 2 * (model @ model)
+    value += terms.mu * (length**2 if terms.squared else length)
+    by_model = joint.regularization * model - (weights * expit(-margins) * joint.y) @ joint.X
+    by_weights = prices + terms.mu * weights * (2.0 if terms.squared else 1.0 / length)
+    return value, by_model, by_weights
+
+
+def project_weights(v, limit):
+    """Project on {sum a = 1, 0 <= a <= limit}."""
+    low, high = v.min() - 1.0, v.max()
+    tau = brentq(lambda t: np.clip(v - t, 0.0, limit).sum() - 1.0, low, high, xtol=1e-15)
+    free = (v - tau > 0) & (v - tau < limit)
+    if free.any():  # exactly, now that the sellers between the bounds are known
+        tau = (v[free].sum() + limit * (v - tau >= limit).sum() - 1.0) / free.sum()
+    return np.clip(v - tau, 0.0, limit)
+
+
+def project_logarithms(v):
+    """Nearest z with sum exp(z) = 1: z + tau*exp(z) = v for one tau; NaN where there is none."""
+
+    def nearest(tau):
+        turn = -(1 - 1e-12) / np.e
+        return v - np.real(lambertw(np.maximum(tau * np.exp(v), turn), 0))
+
+    def excess(tau):
+        return np.exp(nearest(tau)).sum() - 1.0
+
+    low, high = (-(1 - 1e-12) * np.exp(-1.0 - v).min(), 0.0) if excess(0.0) < 0 else (0.0, 1.0)
+    if excess(low) < 0:
+        return np.full(v.shape, np.nan)
+    while excess(high) > 0:
+        high *= 2.0
+    z = nearest(brentq(excess, low, high, xtol=1e-300, rtol=1e-15))
+    return z - np.log(np.exp(z).sum())
+
+
+def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations=10_000):
+    """Descend at one eta from a model and equal weights; return model, weights and objective.
+
+    A step is halved until the objective is below what its curvature promises, and grows by a tenth
+    from one iteration to the next. Differences of gradients tell the curvature where those of the
+    objective drown in rounding.
+    """
+    m = len(joint.y)
+    limit = min(1.0, (terms.cap or m) / m)
+    rows = np.einsum("ij,ij->i", joint.X, joint.X).max()
+    bend = terms.mu * (2.0 if terms.squared else np.sqrt(m))
+    step = 1.0 / (max(rows / 4 + joint.regularization, bend) + np.linalg.norm(joint.X, 2))
+    place = np.full(m, 1.0 / m)
+    if logarithms:
+        place = np.log(place)
+
+    def look(model, place):
+        if not logarithms:
+            return slopes(joint, terms, model, place, eta)
+        value, by_model, by_weights = slopes(joint, terms, model, np.exp(place), eta)
+        return value, by_model, np.exp(place) * by_weights
+
+    value, by_model, by_place = look(model, place)
+    for _ in range(max_iterations):
+        while True:
+            to_model, to_place = model - step * by_model, place - step * by_place
+            to_place = (
+                project_logarithms(to_place) if logarithms else project_weights(to_place, limit)
+            )
+            moved, bought = to_model - model, to_place - place
+            change = moved @ moved + bought @ bought
+            there = look(to_model, to_place)
+            promised = value + by_model @ moved + by_place @ bought + change / (2 * step)
+            bend = (there[1] - by_model) @ moved + (there[2] - by_place) @ bought
+            falls = there[0] <= promised + 1e-12 * abs(value) and bend <= change / step
+            if falls or change <= 1e-30:
+                break
+            step /= 2.0
+        model, place = to_model, to_place
+        value, by_model, by_place = there
+        if change <= tol**2 * (model @ model + place @ place):
+            break
+        step *= 1.1
+    return model, np.exp(place) if logarithms else place, value + terms.sigma / eta
+
+
+def largest_eta(joint, terms):
+    """Return an eta that no stationary point exceeds: the cheapest purchase costs the noise there."""
+    costs, m = np.sort(joint.market.sellers.virtual_costs), len(joint.y)
+    limit = min(1.0, (terms.cap or m) / m)
+    full = int(1.0 / limit + 1e-9)
+    cheapest = limit * costs[:full].sum() + (1.0 - full * limit) * costs[min(full, m - 1)]
+    return np.sqrt(terms.sigma / (terms.gamma * cheapest))
+
+
+def projected_gradient(joint, terms, grid, rng):
+    """Return the best (objective, eta) of a grid that divides (0, largest eta] evenly."""
+    high = largest_eta(joint, terms)
+    found = []
+    for eta in np.linspace(high / grid, high, grid):
+        _, _, objective = descend(joint, terms, eta, rng.normal(size=joint.X.shape[1]))
+        found.append((objective, eta))
+    return min(found)

@@ -1,0 +1,145 @@
+"""Policies for sellers who come one by one, against the optimum in hindsight (A, Fig. 3).
+
+A draw is a stream of sellers; a shorter stream is the beginning of a longer one. Every policy sees
+the same stream, and so does a buyer who knows all reports beforehand. The loss is A, Eq. (11), with
+the virtual costs of the prior, mu = sigma = gamma = 1. A policy that buys nothing has an infinite
+loss: such draws are counted, and averages are over the others.
+"""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+import convexmarket as cm
+from convexmarket.online import AdaptivePolicy
+from problems.papers.methods.figures import lines
+from problems.papers.methods.verdicts import curves, falls_as_power, mean_interval, power_fit
+
+BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
+SIZES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
+MEASURES = ["loss", "paid_loss", "ratio", "regret", "eta", "n_bought", "largest_weight", "payments"]
+KEY = ["policy", "fraction", "size"]
+#: Policies that do not know the prior, and the same policies that do.
+KNOWING = {"learnt": "replanned", "guess": "expectation"}
+
+
+def policy(name, size, prior, guess=None):
+    """Return a policy for so many expected sellers.
+
+    "expectation" and "algorithm-3" are the rules of A. "replanned" plans for the rest anew from time
+    to time, "learnt" does so and learns the prior from the guess and the reports, and "guess" takes
+    the guess for the prior throughout.
+    """
+    rule = {"rule": "algorithm-3"} if name == "algorithm-3" else {}
+    start = cm.OnlinePolicy(guess if name in KNOWING else prior, size, **BUYER, **rule)
+    if name in ("replanned", "learnt"):
+        return AdaptivePolicy(start, learn=name == "learnt")
+    return start
+
+
+def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
+    """Let every policy buy from the same streams of sellers.
+
+    Returns
+    -------
+    dict of DataFrame
+        "draws", "points" (means, 95% intervals, and the number of draws in which nothing was
+        bought), and "fits" (powers of m).
+    """
+    rows = []
+    for fraction, size, draw in product(fractions, sizes, range(draws)):
+        stream = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(0, draw)))
+        came = prior.quantile(stream.random(max(1, round(fraction * size))))
+        offline = cm.allocate(cm.Market.standard(cm.Sellers(came, prior), **BUYER)).objective
+        losses = {}
+        for name in policies:
+            outcome = cm.run_online(policy(name, size, prior, guess), came)
+            losses[name] = outcome.loss(prior)
+            known = losses.get(KNOWING.get(name), np.nan)
+            row = {"policy": name, "fraction": fraction, "size": size, "draw": draw}
+            row |= {"arrived": came.size, "offline": offline, "loss": losses[name]}
+            row |= {"paid_loss": outcome.paid_loss(), "ratio": losses[name] / offline}
+            row |= {"regret": losses[name] / known - 1 if np.isfinite(known) else np.nan}
+            row |= {"eta": outcome.eta, "n_bought": outcome.n_bought}
+            row |= {"largest_weight": outcome.weights.max(), "payments": outcome.payments.sum()}
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    return {"draws": frame, "points": average(frame), "fits": fits(average(frame), floor(prior))}
+
+
+def floor(prior):
+    """No loss can be smaller: noise and payments where all is bought at the lowest virtual cost."""
+    cheapest = float(np.asarray(prior.ironed_virtual_cost(prior.support[0])))
+    return 2.0 * np.sqrt(BUYER["sigma"] * BUYER["gamma"] * max(cheapest, 0.0))
+
+
+def average(draws):
+    """Average every policy, fraction and size over the draws in which something was bought."""
+    table = []
+    for key, rows in draws.groupby(KEY, sort=False):
+        bought = rows[np.isfinite(rows.loss)]
+        row = dict(zip(KEY, key, strict=True)) | {"arrived": rows.arrived.iloc[0]}
+        row |= {"draws": len(rows), "empty": len(rows) - len(bought)}
+        row |= mean_interval(rows.offline, "offline") | {"ratio_median": rows.ratio.median()}
+        for name in MEASURES:
+            row |= mean_interval(bought[name], name)
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def fits(points, lowest):
+    """Fit powers of m to the means, where something was bought in every draw."""
+    table = []
+    for (name, fraction), rows in points.groupby(["policy", "fraction"], sort=False):
+        full = rows[rows["empty"] == 0]
+        quantities = {"loss": full.loss, "ratio - 1": full.ratio - 1.0}
+        if lowest > 0:
+            quantities["loss above the floor"] = full.loss - lowest
+        if name in KNOWING:
+            quantities["regret"] = full.regret
+        for quantity, means in quantities.items():
+            positive = np.isfinite(means) & (means > 0)
+            if positive.sum() > 1:
+                fit = power_fit(full["size"][positive], means[positive]).to_dict()
+                table.append({"policy": name, "fraction": fraction, "of": quantity} | fit)
+    return pd.DataFrame(table)
+
+
+def claim(frames, text, source, check, measure, policy, along="size"):
+    """Check a claim about a policy at each fraction, or size, by itself."""
+    own = frames["draws"].query("policy == @policy")
+    at = "fraction" if along == "size" else "size"
+    found = {}
+    for place, rows in own.groupby(at):
+        if check is not falls_as_power:
+            found[place] = check(curves(rows, measure, along))
+            continue
+        bought = rows.groupby("size").loss.transform(lambda losses: np.isfinite(losses).all())
+        values = curves(rows[bought], measure, "size")
+        found[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
+    some = any(holds or text.startswith("in part") for holds, text in found.values())
+    every = all(holds for holds, _ in found.values())
+    detail = "; ".join(f"{at} {place:g}: {text}" for place, (_, text) in found.items())
+    if len(found) == 1:
+        detail = next(iter(found.values()))[1]
+    elif some and not every:
+        detail = f"in part: {detail}"
+    return {"text": text, "holds": every, "source": source, "detail": detail}
+
+
+def pages(page, frames, x="size", by="policy"):
+    """Add the figures and tables that all online reports have."""
+    points = frames["points"]
+    figure = lines(points, x, "ratio", by, log="x", reference=1.0)
+    page.add(figure, caption="Loss relative to the optimum in hindsight; bars: 95% intervals.")
+    page.add(lines(points, x, "loss", by, log="xy"), caption="Loss; bars: 95% intervals.")
+    page.add(lines(points, x, "payments", by, log="x"), caption="Payments.")
+    page.add(points, caption="Means and 95% intervals.", name="points")
+    page.add(frames["fits"], caption="Fitted exponents of m, with 95% intervals.", name="fits")
+    page.add(
+        "No model is trained here, and sellers accept every offer. With few sellers a draw can buy "
+        "next to nothing and lose much, so that means rest on such draws; the median tells more. "
+        "Intervals of exponents come from the scatter around a straight line."
+    )
+    page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)

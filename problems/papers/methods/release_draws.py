@@ -1,0 +1,444 @@
+"""Releases of a kernel model's predictions, side by side (K).
+
+For every size some data sets are drawn and a model is fitted to each. Every release is made from the
+same models and answers the test rows in order; what it loses against the model without noise is
+measured, and set next to what theory promises. A release's noise does not depend on which others
+are made. Every row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
+"""
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+import convexmarket as cm
+from convexmarket.errors import ConvexMarketError, ParameterError, UpdatesExhaustedError
+from convexmarket.privacy import Simulation
+from convexmarket.release import (
+    FunctionRelease,
+    InteractiveRelease,
+    PublicRelease,
+    TestSetRelease,
+    function_error_bound,
+    interactive_error_bound,
+    net_size,
+    non_interactive_error_bound,
+    semi_interactive_error_bound,
+)
+from problems.papers.methods.figures import lines
+from problems.papers.methods.verdicts import mean_interval, power_fit
+
+DELTA, FAILURE = 1e-6, 0.05
+#: Error that theory has to promise, and accuracy that may be lost, for a release to be useful.
+USEFUL_ERROR, USEFUL_LOSS = 0.3, 0.02
+LARGEST_N, MOST_POINTS, MOST_BYTES, MOST_UPDATES = 10**12, 5000, 8e9, 10**12
+KEY = ["size", "epsilon", "release"]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Rows, one kernel model, and the releases of its predictions.
+
+    ``training`` maps a size, and a generator, to rows and labels; ``test`` is rows and labels;
+    ``points`` maps a generator to public points. ``releases`` maps a label to a kind and its
+    options.
+    """
+
+    training: Callable
+    test: tuple
+    points: Callable
+    most_points: int
+    gamma: float
+    sizes: list
+    epsilons: list
+    fits: int
+    draws: int
+    releases: dict = field(default_factory=dict)
+
+    def model(self):
+        """Return the kernel model, not fitted."""
+        return cm.KernelERM(
+            loss="logistic", kernel="rbf", regularization=0.01, gamma=self.gamma, data_norm=1.0
+        )
+
+
+def stream(*key):
+    """Seed of a branch: 0 training rows, 1 test rows, 2 public points, 3 noise."""
+    return np.random.SeedSequence(0, spawn_key=key)
+
+
+def linear():
+    """Return the linear model by objective perturbation, not fitted."""
+    return cm.PrivateLogisticRegression(0.01, data_norm=1.0, accounting="sharp")
+
+
+def run(study):
+    """Fit every model, make every release of it, and average."""
+    models, draws, stated, erm = [], [], [], None
+    for size, fit in product(study.sizes, range(study.fits)):
+        X, y = study.training(size, np.random.default_rng(stream(0, size, fit)))
+        erm = study.model().fit(X, y)
+        truth = erm.decision_function(study.test[0])
+        plain = linear().fit(X, y, epsilon=math.inf).decision_function(study.test[0])
+        row = {"size": size, "fit": fit, "accuracy": accuracy(study, truth)}
+        row |= {"linear_accuracy": accuracy(study, plain), "sensitivity": erm.sensitivity_}
+        row |= {"norm_bound": erm.norm_bound_, "norm": erm.norm_}
+        models.append(row | {"typical": np.median(np.abs(truth))})
+        for (place, epsilon), label in product(enumerate(study.epsilons), study.releases):
+            key = {"size": size, "epsilon": epsilon, "release": label}
+            said = {"scale": math.nan, "bound": math.nan, "refused": ""}
+            for draw in range(study.draws):
+                seed = stream(3, size, fit, place, zlib.crc32(label.encode()), draw)
+                try:
+                    found = release(study, erm, (X, y, fit), label, epsilon, seed)
+                except ConvexMarketError as error:
+                    said["refused"] = str(error)
+                    break
+                said |= {"scale": found["scale"], "bound": found["bound"]}
+                draws.append(key | {"fit": fit, "draw": draw} | measured(study, truth, found))
+            stated.append(key | said)
+    models, draws, stated = pd.DataFrame(models), pd.DataFrame(draws), pd.DataFrame(stated)
+    points = average(study, models, draws, stated)
+    return {
+        "models": models,
+        "draws": draws,
+        "points": points,
+        "useful": useful(study, erm, points),
+    }
+
+
+def accuracy(study, predictions):
+    """Share of test rows whose label is the sign of the prediction."""
+    return np.mean((predictions > 0) == (study.test[1] > 0))
+
+
+def measured(study, truth, found):
+    """Accuracy of the answers, and their distance from the predictions without noise."""
+    asked = found.get("answered", len(truth))
+    distance = np.abs(found["predictions"] - truth)
+    if found.get("other_model"):
+        distance = np.full(len(truth), math.nan)
+    row = {"accuracy": accuracy(study, found["predictions"]), "error": distance.mean()}
+    row |= {"worst": distance[:asked].max(), "updates": found.get("updates", math.nan)}
+    return row | {"answered": asked}
+
+
+def release(study, erm, data, label, epsilon, seed):
+    """Make a release once, and let it answer the test rows."""
+    (kind, options), (X, y, fit) = study.releases[label], data
+    X_test, source, sold = study.test[0], Simulation(seed), (epsilon, DELTA)
+    change = float(erm.row_sensitivities_.max())
+    if kind == "interactive":
+        return interactive(study, erm, epsilon, seed, **options)
+    if kind == "semi-interactive":
+        points = study.points(np.random.default_rng(stream(2, len(y), fit)))
+        at_points = TestSetRelease(erm, points, *sold, **options, random_state=source)
+        bound = semi_interactive_error_bound(
+            change,
+            *sold,
+            n_points=len(points),
+            max_norm=erm.norm_bound_,
+            feature_bound=erm.feature_bound_,
+            failure_probability=FAILURE,
+            **options,
+        )
+        found, worst = at_points, bound.total
+    elif kind == "non-interactive":
+        found = PublicRelease(
+            erm, *sold, failure_probability=FAILURE, random_state=source, **options
+        )
+        worst = found.error_bound
+    elif kind == "function":
+        found = FunctionRelease(erm, *sold, random_state=source)
+        worst = function_error_bound(
+            change, *sold, n_queries=len(X_test), failure_probability=FAILURE
+        )
+    else:
+        model = linear().fit(X, y, epsilon=epsilon, random_state=source)
+        answers = {"predictions": model.decision_function(X_test), "other_model": True}
+        return answers | {"scale": math.nan, "bound": math.nan}
+    return {"predictions": found.predict(X_test), "scale": found.scale, "bound": worst}
+
+
+def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounting="tight"):
+    """Ask for the test rows in order; once updates are used up the public model answers.
+
+    The threshold is given in scales of the noise, which are known before it is drawn.
+    """
+    X_test = study.test[0]
+    terms = {"max_queries": len(X_test), "max_updates": max_updates, "accounting": accounting}
+    terms |= {"failure_probability": FAILURE}
+    if threshold is not None:
+        planned = InteractiveRelease(erm, epsilon, DELTA, **terms, random_state=Simulation(seed))
+        terms["threshold"] = threshold * planned.scale
+    made = InteractiveRelease(erm, epsilon, DELTA, **terms, random_state=Simulation(seed))
+    try:
+        answers = np.asarray(made.predict(X_test))
+    except UpdatesExhaustedError as error:
+        answers = np.asarray(error.answers)
+    predictions = made.predictor.predict(X_test)
+    predictions[: len(answers)] = answers
+    found = {"predictions": predictions, "scale": made.scale, "bound": made.error_bound}
+    return found | {"updates": made.spent.updates, "answered": len(answers)}
+
+
+def average(study, models, draws, stated):
+    """Average over fits and draws; numbers of what was refused, in any fit, are missing."""
+    without, table = models.groupby("size").accuracy.mean(), []
+    groups = dict(list(draws.groupby(KEY)))
+    for key, said in stated.groupby(KEY, sort=False):
+        refused = next((text for text in said.refused if text), "")
+        rows = draws.iloc[:0] if refused else groups[key]
+        row = dict(zip(KEY, key, strict=True)) | mean_interval(rows.accuracy, "accuracy")
+        row |= rows[["error", "worst", "updates", "answered"]].mean().to_dict()
+        row |= {name: math.nan if refused else said[name].mean() for name in ("scale", "bound")}
+        table.append(row | {"lost": without[key[0]] - row["accuracy"], "refused": refused})
+    return pd.DataFrame(table)
+
+
+# -------------------------------------------------------------------- from how many rows on
+
+
+def useful(study, erm, points):
+    """From how many rows on is a release useful: by theory, and as measured?
+
+    ``n_bound``: theory's bound is at most USEFUL_ERROR, with the best numbers of updates, points and
+    rounds; ``least``: the bound at 10^12 rows; ``n_measured``: the size from which on at most
+    USEFUL_LOSS of the accuracy is lost.
+    """
+    table = []
+    for epsilon, (label, (kind, options)) in product(study.epsilons, study.releases.items()):
+        rows = points[(points.epsilon == epsilon) & (points.release == label)]
+        small = (rows.lost <= USEFUL_LOSS).to_numpy()
+        since = np.logical_and.accumulate(small[::-1])[::-1]
+        row = {"epsilon": epsilon, "release": label, "n_bound": math.nan, "least": math.nan}
+        row["n_measured"] = float(rows["size"].to_numpy()[since].min()) if since.any() else math.nan
+        try:
+            promised = best_bound(study, Theory(erm), kind, epsilon, **options)
+            row["least"] = promised(LARGEST_N)
+            if row["least"] <= USEFUL_ERROR:
+                enough = smallest(lambda n: promised(n) <= USEFUL_ERROR, LARGEST_N)
+                row["n_bound"] = float(enough)
+        except ParameterError:  # no noise gives this epsilon
+            pass
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+class Theory:
+    """What is known of a model before there are rows: it follows from the problem and n alone."""
+
+    def __init__(self, erm):
+        self.kernel, self.n_features, self.tol = erm.kernel_, erm.n_features_in_, erm.tol
+        reach, weight = self.kernel.feature_bound, erm.regularization
+        self.change = 2.0 * reach**2 / weight  # the logistic loss is 1-Lipschitz, log 2 at 0
+        self.limit = min(reach / weight, np.sqrt(np.log(2.0) / weight))
+
+    def sensitivity(self, n):
+        """Largest change of a prediction by one row, the errors of fits included."""
+        return self.change / n * (1.0 + 2.0 * self.tol)
+
+    def norm(self, n):
+        """Bound on the norm of a fitted model."""
+        return self.limit + self.tol * self.change / n / self.kernel.feature_bound
+
+
+def best_bound(study, theory, kind, epsilon, **options):
+    """Return theory's smallest error bound as a function of the number of rows.
+
+    Noise is proportional to what a row can change, so every number of updates, points or rounds is
+    calibrated once. NaN where theory promises nothing.
+    """
+    terms, limits = (epsilon, DELTA), {"failure_probability": FAILURE}
+    reach = theory.kernel.feature_bound
+    if kind == "function":
+        one = function_error_bound(1.0, *terms, n_queries=len(study.test[1]), **limits)
+        return lambda n: one * theory.sensitivity(n)
+    if kind == "interactive" and "threshold" not in options:
+        limits |= {"accounting": options.get("accounting", "tight")}
+
+        @cache
+        def of(updates):
+            counts = {"max_queries": len(study.test[1]), "max_updates": updates}
+            return interactive_error_bound(1.0, *terms, **counts, **limits)
+
+        def bound(n):
+            change, height = theory.sensitivity(n), 1.25 * reach * theory.norm(n)
+            last = smallest(lambda k: change * of(k) > height * math.sqrt(2 / k), MOST_UPDATES)
+            return max(change * of(last), height * math.sqrt(2.0 / last))
+
+        return bound
+    if kind == "semi-interactive":
+        return _semi_interactive(study, theory, terms, limits | options)
+    if kind == "non-interactive":
+        return _non_interactive(theory, terms, options.get("accounting", "tight"))
+    return lambda _: math.nan
+
+
+def _semi_interactive(study, theory, terms, options):
+    """At a norm C the fit's error is the smaller of ``steep*change`` and ``slow*sqrt(C*change)``."""
+    laplace = options.get("noise") == "laplace"
+    counts = tried(study.most_points) if laplace else [study.most_points]
+
+    def of(change, count):
+        found = semi_interactive_error_bound(
+            change,
+            *terms,
+            n_points=int(count),
+            max_norm=1.0,
+            feature_bound=theory.kernel.feature_bound,
+            **options,
+        )
+        return found.fit, found.generalization
+
+    small = np.array([of(1e-60, count) for count in counts])
+    steep, apart = small[:, 0] / 1e-60, small[:, 1]
+    slow = np.array([of(1e60, count)[0] if laplace else math.inf for count in counts]) / 1e30
+
+    def bound(n):
+        change, norm = theory.sensitivity(n), theory.norm(n)
+        fit = np.minimum(steep * change, slow * math.sqrt(norm * change))
+        return float(np.min(fit + norm * apart))
+
+    return bound
+
+
+def _non_interactive(theory, terms, accounting):
+    """Search the nets and numbers of rounds that memory holds."""
+    lipschitz, factor = theory.kernel.feature_lipschitz, 4.0 if accounting == "paper" else 1.0
+    widest, nets = USEFUL_ERROR / (2.0 * theory.limit * lipschitz), []
+    for radius in np.geomspace(0.05 * widest, widest, 12):
+        size = net_size(theory.n_features, 1.0, radius)
+        if size <= 1_000_000:
+            most = min(1_000_000, int(MOST_BYTES / (8.0 * size)))
+            counts = [*(int(count) for count in tried(1_000_000) if count < most), most]
+            nets.append((2.0 * lipschitz * radius, size, counts))
+
+    @cache
+    def scale(rounds):
+        """Scale of the noise per unit of sensitivity, from a bound with nothing else in it."""
+        tiny = {"net_size": 1.0, "net_radius": 1e-200, "max_norm": 1e-100}
+        bound = non_interactive_error_bound(
+            1.0,
+            *terms,
+            rounds=rounds,
+            feature_lipschitz=1.0,
+            failure_probability=FAILURE,
+            accounting=accounting,
+            **tiny,
+        )
+        return bound / ((1.0 + factor) * math.log(2.0 * (rounds + 1) / FAILURE))
+
+    def error(change, norm, between, size, rounds):
+        s, models = change * scale(rounds), rounds + 1
+        noise, reach = s * math.log(2.0 * models / FAILURE), theory.kernel.feature_bound * norm
+        missed = factor * s * math.log(2.0 * models * size / FAILURE)
+        return missed + norm * between + math.hypot(noise, reach / math.sqrt(models))
+
+    def bound(n):
+        change, norm = theory.sensitivity(n), theory.norm(n)
+        errors = (error(change, norm, *net[:2], rounds) for net in nets for rounds in net[2])
+        return min(errors, default=math.nan)
+
+    return bound
+
+
+def tried(most):
+    """Numbers of points or rounds to try, near enough to each other for 1/1000 in the bound."""
+    return np.unique(np.geomspace(1, most, 200).round().astype(int))
+
+
+def smallest(enough, largest):
+    """Smallest number that is enough: exact up to a thousand, within a thousandth above."""
+    low, high = 0, largest
+    while high - low > max(1, low // 1000):
+        middle = max(low + 1, math.isqrt(max(low, 1) * high))
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+# --------------------------------------------------------------------------------- the report
+
+
+def claims(study, frames):
+    """Check the accounting, the bounds and the rates."""
+    points = frames["points"][frames["points"].refused == ""]
+    wide = points.pivot_table(index=KEY[:2], columns="release", values="scale")
+    for label in [name for name in study.releases if name.endswith(", paper")]:
+        tight = label.removesuffix(", paper")
+        tight = f"{tight}, Laplace" if f"{tight}, Laplace" in study.releases else tight
+        if tight in wide and label in wide:
+            ratio = (wide[label] / wide[tight]).dropna()
+            yield {
+                "text": f"The accounting of K costs {tight} at least ten times the noise",
+                "holds": bool((ratio >= 10).all()),
+                "source": "K, Theorems 2, 4 and 7 with their constants; our accounting",
+                "detail": f"ratio of the scales {ratio.min():.3g} to {ratio.max():.3g}",
+            }
+    for kind, source in (
+        ("interactive", "K, Theorems 3 and 10"),
+        ("semi-interactive", "K, Theorems 5 and 11"),
+        ("non-interactive", "K, Theorem 8"),
+        ("function", "Hall, Rinaldo and Wasserman"),
+    ):
+        own = points[points.release.map(lambda name, kind=kind: study.releases[name][0] == kind)]
+        reached = own.error if kind == "semi-interactive" else own.worst
+        known = np.isfinite(own.bound) & np.isfinite(reached)
+        if known.any():
+            share = (reached[known] / own.bound[known]).max()
+            yield {
+                "text": f"Errors of the {kind} releases are within their bounds",
+                "holds": bool(share <= 1),
+                "source": source,
+                "detail": f"largest share of the bound {share:.2g}, of {known.sum()} points",
+            }
+    own = points[(points.release == "function") & (points.epsilon == middle(study))]
+    fit = power_fit(own["size"], own.error)
+    yield {
+        "text": "The error of the released function falls like 1/n",
+        "holds": bool(-1.1 <= fit.slope <= -0.9),
+        "source": "the sensitivity of a prediction is 2 L R^2/(lambda n)",
+        "detail": f"exponent {fit.slope:.3f} over {fit.n_points:.0f} sizes",
+    }
+
+
+def middle(study):
+    """Return the middle one of the epsilons."""
+    return study.epsilons[(len(study.epsilons) - 1) // 2]
+
+
+def pages(page, study, frames):
+    """Add the headline, the figures and the tables."""
+    points, epsilon = frames["points"], middle(study)
+    last = points[(points["size"] == study.sizes[-1]) & (points.epsilon == epsilon)]
+    best = last.loc[last.accuracy.idxmax()]
+    without = frames["models"].groupby("size").accuracy.mean().iloc[-1]
+    page.headline(
+        f"With {study.sizes[-1]:,} rows and epsilon = {epsilon:g} the most accurate release is "
+        f'"{best.release}" with {best.accuracy:.1%}; the model without noise has {without:.1%}.'
+    )
+    for claim in claims(study, frames):
+        page.claim(**claim)
+    own = points[points.epsilon == epsilon]
+    figure = lines(own, "size", "accuracy", "release", log="x", reference=without)
+    page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}; dashed: without noise.")
+    figure = lines(own[np.isfinite(own.error)], "size", "error", "release", log="xy")
+    page.add(figure, caption=f"Mean distance from the predictions without noise, {epsilon:g}.")
+    page.add(frames["useful"], caption="From how many rows on a release is useful.", name="useful")
+    refused = points[points.refused != ""][[*KEY, "refused"]]
+    if len(refused):
+        page.add(refused, caption="What was refused, and why.", name="refused", appendix=True)
+    page.add(
+        "K has no experiments; rows, sizes and constants here are ours. A guarantee is of one "
+        "release: all of those compared here together would lose the sum. Intervals are over fits "
+        "and draws, which share the test rows. Once the updates of an interactive release are used "
+        "its public model answers the remaining rows, which its bound does not cover. With a "
+        "threshold below theory's nothing promises that updates last."
+    )
+    for name in ("models", "points", "draws"):
+        page.add(frames[name], caption=name.capitalize(), name=name, appendix=True)

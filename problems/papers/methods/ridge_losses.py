@@ -1,0 +1,386 @@
+"""Expected test losses of private ridge regressions over a parameter (R, section 4).
+
+Losses are exact over the noise: with Z of density proportional to exp(-eta_z ||z||) the test loss
+is a quadratic in Z whose moments are known. What is drawn is the data with its split and the
+privacy levels, and for the baseline of Jorgensen et al. the sample of rows. All methods and all
+values share a draw. "objective", "huber" and "statistics" are simulated with the package's learners.
+"""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import convexmarket as cm
+from convexmarket.allocation import weights_for_guarantees
+from convexmarket.data.datasets import medical, synthetic_regression
+from convexmarket.learners import PrivateHuberRegressor, StatisticsRidge
+from convexmarket.privacy import (
+    Simulation,
+    gamma_sphere_noise,
+    ridge_norm_bound,
+    ridge_sensitivity,
+)
+
+TABLES = Path(__file__).parent.parent / "tables"
+#: The order that the paper claims for their losses.
+ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
+LOSSES = ("unreg", "reg")
+CELL = ["sweep", "parameter", "value", "method", "loss"]
+KEYS = ["sweep", "parameter", "value", "loss"]
+#: Factor within which a published cell counts as reproduced, and how much "<<" means.
+CLOSE, MUCH = 1.5, 10.0
+
+
+@dataclass(frozen=True)
+class Levels:
+    """What rows ask for: conservatives, mediums, and liberals, who are the rest (R, section 4)."""
+
+    eps_conservative: float = 0.01
+    eps_medium: float = 0.2
+    eps_liberal: float = 1.0
+    f_conservative: float = 0.34
+    f_medium: float = 0.43
+
+    def draw(self, n_rows, rng):
+        """Draw a guarantee for every row, from the same uniform numbers whatever the levels."""
+        order, uniform = rng.permutation(n_rows), rng.random(n_rows)
+        first = round(self.f_conservative * n_rows)
+        second = first + min(round(self.f_medium * n_rows), n_rows - first)
+        low = np.full(n_rows, self.eps_liberal)
+        high = low.copy()
+        low[:first], high[:first] = self.eps_conservative, self.eps_medium
+        low[first:second], high[first:second] = self.eps_medium, self.eps_liberal
+        return (low + uniform * (high - low))[order]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One parameter varied; ``tables`` are published tables with their statistic."""
+
+    parameter: str
+    values: tuple
+    regularization: float | None = None
+    levels: Levels | None = None
+    tables: tuple = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a comparison of ridge regressions is about.
+
+    ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
+    of Theorem 3.6, ``failure_probability`` its chance to fail. ``data`` is "medical" or the number
+    of rows, the number of features and the label noise of synthetic data.
+    """
+
+    data: tuple | str
+    sweeps: tuple
+    regularization: float
+    label_noise: float
+    coef_norm: float
+    smallest_eigenvalue: float
+    sensitivity: str = "paper"
+    failure_probability: float = 0.05
+    levels: Levels = field(default_factory=Levels)
+    draws: int = 25
+    samples: int = 50
+    perturbations: tuple = ()
+
+    def load(self, draw):
+        """Load or draw the data of a draw."""
+        rng = np.random.default_rng([0, draw, 0])
+        if self.data == "medical":
+            return medical(0.8, rng, "public")
+        n_rows, n_features, noise = self.data
+        return synthetic_regression(n_rows, n_features, rng, 0.8, noise)
+
+    def scenes(self, sweep, data, draw):
+        """Yield rows with their guarantees, the assumed label noise, and the lambdas and values."""
+        alpha = sweep.regularization or self.regularization
+        together = sweep.parameter == "regularization"
+        for values in [sweep.values] if together else [(value,) for value in sweep.values]:
+            levels = sweep.levels or self.levels
+            if hasattr(levels, sweep.parameter):
+                levels = replace(levels, **{sweep.parameter: values[0]})
+            size = data.y_train.size
+            epsilon = levels.draw(size, np.random.default_rng([0, draw, 1]))
+            if sweep.parameter == "row_fraction":
+                size = max(1, round(values[0] * size))
+            noise = values[0] if sweep.parameter == "label_noise" else self.label_noise
+            rows = (data.X_train[:size], data.y_train[:size], data.X_test, data.y_test)
+            yield (
+                Scene(*rows, epsilon[:size], noise),
+                np.array(values if together else [alpha]),
+                values,
+            )
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Training rows, test rows, guarantees and the label noise that a buyer assumes."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    epsilon: np.ndarray
+    label_noise: float
+
+
+def sample(epsilon, threshold, n_samples, rng):
+    """Draw samples of rows as zeros and ones (Jorgensen, Yu and Cormode, 2015).
+
+    A row is kept with probability (e^eps - 1)/(e^t - 1) below the threshold t. As run in R, noise
+    shrinks as the sample grows; the promise is then not established.
+    """
+    below = np.minimum(epsilon, threshold)
+    chances = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
+    chances = np.where(epsilon < threshold, chances, 1.0)
+    return (rng.random((n_samples, epsilon.size)) < chances).astype(float)
+
+
+def solutions(scene, weights, alphas):
+    """Weighted ridge solutions, (samples, lambdas, features), from one factorisation each."""
+    d = scene.X.shape[1]
+    products = (scene.X[:, :, None] * scene.X[:, None, :]).reshape(-1, d * d)
+    values, vectors = np.linalg.eigh((weights @ products).reshape(-1, d, d))
+    moments = np.einsum("sjk,sj->sk", vectors, weights @ (scene.X * scene.y[:, None]))
+    scaled = moments[:, None, :] / (np.maximum(values, 0.0)[:, None, :] + alphas[:, None])
+    return np.einsum("sjk,sak->saj", vectors, scaled)
+
+
+def evaluate(scene, weights, rates, alphas):
+    """Mean, standard deviation and simulation error of both losses, (3, lambdas) by loss.
+
+    ``weights`` has a line for each sample, ``rates`` (of the noise) one for each sample and a
+    column for each lambda. With R = ||Z||: E R^2 = d(d+1)/rate^2, E R^4 = d(d+1)(d+2)(d+3)/rate^4,
+    and on the sphere E (u'Hu)^2 = (tr(H)^2 + 2 tr(H^2))/(d(d+2)).
+    """
+    models, n_test = solutions(scene, weights, alphas), scene.y_test.size
+    d = models.shape[2]
+    residuals = scene.y_test - models @ scene.X_test.T
+    slopes = residuals @ scene.X_test / -n_test
+    hessian = scene.X_test.T @ scene.X_test / n_test
+    found = {}
+    for loss, penalty in zip(LOSSES, (np.zeros_like(alphas), alphas), strict=True):
+        trace = np.trace(hessian) + penalty * d
+        square = np.sum(hessian**2) + 2.0 * penalty * np.trace(hessian) + penalty**2 * d
+        slope = np.sum((slopes + penalty[:, None] * models) ** 2, axis=2)
+        second, fourth = (d + 1) / rates**2, (d + 1) * (d + 3) / rates**4
+        variance = 2 * fourth * square + 2 * (d + 1) / rates**4 * trace**2 + 4 * second * slope
+        mean = np.mean(residuals**2, axis=2) + penalty * np.sum(models**2, axis=2) + second * trace
+        # The law of total variance: over the noise, and over the samples.
+        std = np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
+        found[loss] = np.array([mean.mean(axis=0), std, mean.std(axis=0) / np.sqrt(len(mean))])
+    return found
+
+
+def method_losses(study, scene, alphas, rng):
+    """Losses of every method on one scene, (3, lambdas) by method and loss."""
+    epsilon, (n_rows, d) = scene.epsilon, scene.X.shape
+    kappa = np.array([ridge_sensitivity(a, d, None, study.sensitivity) for a in alphas])
+    tight = np.array([ridge_sensitivity(a, d, None, "tight") for a in alphas])
+    shares, equal = (epsilon / epsilon.sum())[None], np.full((1, n_rows), 1.0 / n_rows)
+    found = {
+        "pdp_op": evaluate(scene, shares, epsilon.sum() / kappa[None], alphas),
+        "nonpersonalized": evaluate(scene, equal, n_rows * epsilon.min() / kappa[None], alphas),
+        "nonprivate": evaluate(scene, equal, np.full((1, alphas.size), np.inf), alphas),
+        "pdp_op_tight": evaluate(scene, shares, epsilon.sum() / tight[None], alphas),
+    }
+    for name, threshold in (("max", epsilon.max()), ("mean", epsilon.mean())):
+        kept = sample(epsilon, threshold, study.samples, rng)
+        sizes = kept.sum(axis=1, keepdims=True)
+        rates = np.where(sizes > 0, sizes * threshold / kappa, np.inf)
+        found[f"jorgensen_{name}"] = evaluate(scene, kept / np.maximum(sizes, 1), rates, alphas)
+    if scene.label_noise > 0:
+        parts = [optimal(study, scene, *pair) for pair in zip(alphas, kappa, strict=True)]
+        found["pdp_op_optimal"] = {
+            loss: np.concatenate([part[loss] for part in parts], axis=1) for loss in LOSSES
+        }
+    if study.perturbations:
+        seeds = rng.integers(0, 2**62, study.samples).tolist()
+        for name in study.perturbations:
+            found[name] = simulated(scene, alphas, name, seeds)
+    losses = {(name, loss): pair[loss] for name, pair in found.items() for loss in LOSSES}
+    # The paper's non-private loss without regularisation is that of least squares.
+    plain = np.linalg.lstsq(scene.X / np.sqrt(n_rows), scene.y / np.sqrt(n_rows), rcond=None)[0]
+    error = np.mean((scene.y_test - scene.X_test @ plain) ** 2)
+    losses["nonprivate", "unreg"] = np.outer([error, 0.0, 0.0], np.ones(alphas.size))
+    return losses
+
+
+def optimal(study, scene, alpha, kappa):
+    """Losses under the weights that minimise Theorem 3.6's bound under the same guarantees."""
+    d = scene.X.shape[1]
+    deviation = np.sqrt(2.0 * d / study.failure_probability)
+    mu, sigma = scene.label_noise / alpha * deviation, kappa * (d + deviation)
+    weights, _ = weights_for_guarantees(scene.epsilon, mu, sigma)
+    rate = np.min(scene.epsilon[weights > 0] / weights[weights > 0]) / kappa
+    return evaluate(scene, weights[None], np.array([[rate]]), np.array([alpha]))
+
+
+def simulated(scene, alphas, name, seeds):
+    """Losses of released models; NaN where no noise keeps the guarantees.
+
+    Half of the squares is the Huber loss where no residual reaches the threshold ("objective");
+    "huber" cuts at the largest label instead, for less noise.
+    """
+    d, values = scene.X.shape[1], np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
+    for k, alpha in enumerate(alphas.tolist()):
+        most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
+        learner = StatisticsRidge(alpha)
+        if name != "statistics":
+            learner = PrivateHuberRegressor(
+                alpha, threshold=float(most), data_norm=float(np.sqrt(d))
+            )
+        for j, seed in enumerate(seeds):
+            try:
+                learner.fit(scene.X, scene.y, epsilon=scene.epsilon, random_state=Simulation(seed))
+            except cm.errors.ParameterError:  # the Jacobian's share exceeds the smallest guarantee
+                break
+            error = np.mean((scene.y_test - scene.X_test @ learner.coef_) ** 2)
+            values[:, k, j] = error, error + alpha * np.sum(learner.coef_**2)
+    root = np.sqrt(len(seeds))
+    return {
+        loss: np.array([of.mean(axis=1), of.std(axis=1), of.std(axis=1) / root])
+        for loss, of in zip(LOSSES, values, strict=True)
+    }
+
+
+def run(study):
+    """Compute the tables of a study: draws, cells, published, orderings, gains, confirmation, bound."""
+    rows = []
+    for draw in range(study.draws):
+        data = study.load(draw)
+        for number, sweep in enumerate(study.sweeps):
+            rng = np.random.default_rng([0, draw, 3 + number])
+            for scene, alphas, values in study.scenes(sweep, data, draw):
+                for (method, loss), found in method_losses(study, scene, alphas, rng).items():
+                    for value, (mean, std, error) in zip(values, found.T, strict=True):
+                        row = (number, sweep.parameter, value, method, loss, draw, mean, std, error)
+                        rows.append(row)
+    draws = pd.DataFrame(rows, columns=[*CELL, "draw", "mean", "std", "simulation_error"])
+    groups = draws.groupby(CELL, sort=False)[["mean", "std"]]
+    low, high = groups.quantile(0.05).add_suffix("_low"), groups.quantile(0.95).add_suffix("_high")
+    cells = pd.concat([groups.median(), low, high], axis=1).reset_index()
+    published = compare(study, cells)
+    return {
+        "cells": cells,
+        "draws": draws,
+        "published": published,
+        "orderings": orderings(published, cells, draws),
+        "gains": gains(draws),
+        "confirmation": confirm(study),
+        "bound": bound(study),
+    }
+
+
+def compare(study, cells):
+    """Put our medians next to the figures of the published tables, one row for each cell."""
+    tables = []
+    for number, sweep in enumerate(study.sweeps):
+        for file, statistic in sweep.tables:
+            long = pd.read_csv(TABLES / f"{file}.csv").melt(sweep.parameter, value_name="published")
+            long[["loss", "method"]] = long.variable.str.split("_", n=1, expand=True)
+            long = long.rename(columns={sweep.parameter: "value"}).drop(columns="variable")
+            named = {"file": file, "sweep": number, "parameter": sweep.parameter}
+            tables.append(long.assign(**named, statistic=statistic))
+    if not tables:
+        return pd.DataFrame()
+    merged = pd.concat(tables, ignore_index=True).merge(cells, on=CELL, how="left")
+    merged["ours"] = np.where(merged.statistic == "mean", merged["mean"], merged["std"])
+    merged["ratio"] = merged.ours / merged.published
+    negligible = (merged.ours < 1e-20) & (merged.published < 1e-20)  # rounding
+    merged["close"] = merged.ratio.between(1 / CLOSE, CLOSE) | negligible
+    return merged[["file", *CELL, "statistic", "published", "ours", "ratio", "close"]]
+
+
+def orderings(published, cells, draws):
+    """Check PDP-OP < Jorgensen max < Jorgensen mean << non-personalised at every value."""
+    medians = cells.pivot_table(index=KEYS, columns="method", values="mean", sort=False)
+    every = draws.pivot_table(index=[*KEYS, "draw"], columns="method", values="mean", sort=False)
+    shares = in_order(every, MUCH).groupby(level=KEYS, sort=False).mean()
+    columns = {"ours": in_order(medians, MUCH), "in_order": in_order(medians, 1.0)}
+    return pd.DataFrame(columns | {"share_of_draws": shares}).reset_index()
+
+
+def in_order(table, much):
+    """Check the order of the methods' losses in each row."""
+    first, second, third, last = (table[name] for name in ORDER)
+    return (first < second) & (second < third) & (much * third < last)
+
+
+def gains(draws):
+    """Losses with the tight sensitivity and the optimal weights over those of PDP-OP."""
+    table = draws.pivot_table(index=[*KEYS, "draw"], columns="method", values="mean", sort=False)
+    parts = []
+    for method in ("pdp_op_tight", "pdp_op_optimal"):
+        if method in table:
+            ratio = table[method] / table.pdp_op
+            groups, wins = ratio.groupby(level=KEYS, sort=False), ratio < 1 - 1e-9
+            columns = {
+                "ratio": groups.median(),
+                "wins": wins.groupby(level=KEYS, sort=False).mean(),
+            }
+            parts.append(pd.DataFrame(columns).reset_index().assign(method=method))
+    return pd.concat(parts, ignore_index=True)
+
+
+def confirm(study, number=2000):
+    """Simulate some cells of the first draw, and compare with the closed forms."""
+    sweep, data, rows = study.sweeps[0], study.load(0), []
+    rng = np.random.default_rng([0, 0, 2])
+    for scene, alphas, values in study.scenes(sweep, data, 0):
+        exact = method_losses(study, scene, alphas, np.random.default_rng([0, 0, 3]))
+        for k in sorted({0, alphas.size // 2, alphas.size - 1}):
+            for method in ("pdp_op", "jorgensen_max", "nonpersonalized"):
+                released = release(study, scene, alphas[k], method, rng, number)
+                error = np.mean((scene.y_test - released @ scene.X_test.T) ** 2, axis=1)
+                both = (error, error + alphas[k] * np.sum(released**2, axis=1))
+                for loss, draws in zip(LOSSES, both, strict=True):
+                    mean, _, simulation_error = exact[method, loss][:, k]
+                    z = (draws.mean() - mean) / np.hypot(
+                        draws.std() / np.sqrt(draws.size), simulation_error
+                    )
+                    row = (sweep.parameter, values[k], method, loss, mean, draws.mean(), z)
+                    rows.append(row)
+    columns = ["parameter", "value", "method", "loss", "exact", "simulated", "z"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def release(study, scene, alpha, method, rng, number):
+    """Release models, noise and samples drawn, (number, features)."""
+    epsilon, n_rows = scene.epsilon, scene.epsilon.size
+    kappa = ridge_sensitivity(alpha, scene.X.shape[1], None, study.sensitivity)
+    if method == "jorgensen_max":
+        number = min(number, max(50, 10_000_000 // n_rows))  # for the memory they take
+        kept = sample(epsilon, epsilon.max(), number, rng)
+        kept = kept[kept.sum(axis=1) > 0]
+        weights = kept / kept.sum(axis=1, keepdims=True)
+        rates = kept.sum(axis=1) * epsilon.max() / kappa
+    else:
+        share, total = epsilon / epsilon.sum(), epsilon.sum()
+        if method == "nonpersonalized":
+            share, total = np.full(n_rows, 1.0 / n_rows), n_rows * epsilon.min()
+        weights, rates = share[None], np.full(number, total / kappa)
+    models = solutions(scene, weights, np.array([alpha]))[:, 0]
+    noise = np.array([gamma_sphere_noise(models.shape[1], rng) / rate for rate in rates])
+    return models + noise
+
+
+def bound(study):
+    """Terms of the bound of Theorem 3.6 over lambda, for the levels of the first draw."""
+    data = study.load(0)
+    d = data.X_train.shape[1]
+    epsilon = study.levels.draw(data.y_train.size, np.random.default_rng([0, 0, 1]))
+    deviation, rows = np.sqrt(2.0 * d / study.failure_probability), []
+    for alpha in np.logspace(-3, 4, 141):
+        rate = epsilon.sum() / ridge_sensitivity(alpha, d, None, study.sensitivity)
+        bias = study.coef_norm / (1.0 + study.smallest_eigenvalue / alpha)
+        norm = np.linalg.norm(epsilon / epsilon.sum())
+        labels = study.label_noise / alpha * deviation * norm
+        terms = (bias, (d + deviation) / rate, labels)
+        rows.append((alpha, *terms, sum(terms)))
+    return pd.DataFrame(rows, columns=["regularization", "bias", "privacy", "labels", "total"])

@@ -1,0 +1,74 @@
+"""A prior that is learnt on the way, against one that is known.
+
+Question: the buyer does not know the prior, starts from a guess, and takes the reports of earlier
+sellers into account when it plans for the rest. How much larger is its loss than that of the same
+policy when it knows the prior?
+
+Source: beyond the papers, which take the prior for known (A, section V). The prior is U[0, 4] and the
+guess U[0, 10]: sellers are cheaper than the buyer expects. "learnt" is measured against "replanned",
+and "guess", which keeps its guess to the end, against "expectation".
+
+Varied: the number of sellers m, and the policy.
+"""
+
+import convexmarket as cm
+from problems.papers.methods.online_draws import pages, run
+from problems.papers.methods.verdicts import change, curves, interval
+
+PRIOR, GUESS = cm.Uniform(0.0, 4.0), cm.Uniform(0.0, 10.0)
+SIZES, POLICIES = [100, 1000, 10_000, 100_000, 1_000_000], ["replanned", "expectation"]
+QUESTION = __doc__.split("\n\n")[1]
+
+
+def compute(quick=False):
+    """Let policies with and without the prior buy from the same streams."""
+    sizes, draws = (SIZES[:2], 3) if quick else (SIZES, 20)
+    return run(PRIOR, [*POLICIES, "learnt", "guess"], sizes, draws, guess=GUESS)
+
+
+def claims(frames):
+    """Check that learning pays, and that its regret falls."""
+    draws = frames["draws"]
+    learnt, guess = (
+        curves(draws[draws.policy == name], "loss", "size") for name in ("learnt", "guess")
+    )
+    gain = change(guess[:, -1], learnt[:, -1])
+    yield {
+        "text": "With many sellers learning the prior loses less than keeping the guess",
+        "holds": bool(gain[2] < 0),
+        "source": "our design",
+        "detail": f"difference of the losses {interval(gain)}",
+    }
+    regret = curves(draws[draws.policy == "learnt"], "regret", "size")
+    moved = change(regret[:, 0], regret[:, -1])
+    yield {
+        "text": "The regret of learning falls as m grows",
+        "holds": bool(moved[2] < 0),
+        "source": "our design",
+        "detail": f"from {regret[:, 0].mean():.3g} to {regret[:, -1].mean():.3g}: {interval(moved)}",
+    }
+
+
+def report(frames):
+    """Write the study down."""
+    regret = frames["points"].groupby("policy", sort=False).regret.last()
+    page = cm.Report("A prior that is learnt on the way", question=QUESTION)
+    page.headline(
+        f"With {SIZES[-1]:,} sellers the regret of learning is {regret['learnt']:.2%}, that of "
+        f"keeping the guess {regret['guess']:.2%}."
+    )
+    for each in claims(frames):
+        page.claim(**each)
+    page.add(
+        "The learning policy takes the reports so far, and 20 quantiles of the guess, for the prior, "
+        "and plans anew whenever the number of sellers has grown by half, or the number to come has "
+        "shrunk as much. For the first 10 sellers it only listens and buys nothing. A quote uses "
+        "earlier reports only, so that the truth stays each seller's best reply. A guess that is too "
+        "cheap is worse than one that is too expensive: it waits for sellers who do not exist."
+    )
+    pages(page, frames)
+    return page
+
+
+if __name__ == "__main__":
+    report(compute()).write("reports/online-learning", force=True)
