@@ -79,6 +79,7 @@ def report_command(
             page = write_index(index, force=force)
         elif folder is not None:
             if target is not None:
+                check_folder(target, force=force)
                 check_place(target, folder=True)
             report = read_report(folder)
             place = target or (folder if folder.is_dir() else folder.parent)

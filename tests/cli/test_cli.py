@@ -42,7 +42,7 @@ def test_run_writes_a_report_and_says_where(here):
     assert "Two sellers" in done.stdout
     assert "The overall error of the mechanism" in done.stdout
     results = json.loads((page.parent / "results.json").read_text())
-    assert results["provenance"]["problem_file"]["overrides"][0] == "objective.gamma=[0.01]"
+    assert results["settings"]["problem file"]["overrides"][0] == "objective.gamma=[0.01]"
 
 
 @pytest.mark.usefixtures("_no_figures")
@@ -233,7 +233,7 @@ def test_no_help_is_cut_off_at_80_columns():
 def test_json_means_the_same_in_every_command():
     options = [each for _, command in commands() for each in command.params]
     found = {(each.is_flag, each.help) for each in options if "--json" in each.opts}
-    assert found == {(True, "Print what was found as JSON.")}
+    assert found == {(True, "Print the results as JSON.")}
 
 
 def test_help_teaches_by_example():

@@ -34,7 +34,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
 
     draft = here / "market.toml"
     draft.write_text(declared(draft.read_text()))
-    assert invoke("ledger", "create", "books.sqlite").exit_code == 0
+    assert invoke("ledger", "books.sqlite", "--create").exit_code == 0
     told = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
     done = invoke("buy", "market.toml", *told)
     assert done.exit_code == 0, (done.output, done.exception)
