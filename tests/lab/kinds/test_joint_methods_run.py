@@ -231,11 +231,3 @@ def test_realised_noise_is_drawn_for_each_instance():
     first, second = (joint_methods._instance(problem, (0, k)).joint for k in (0, 1))
     assert first.noise == "realised"
     assert np.linalg.norm(first.noise_vector) != np.linalg.norm(second.noise_vector)
-
-
-def test_the_result_is_json_as_it_is(result, as_json):
-    found = as_json(result)
-    assert len(found["runs"]["data"]) == len(result.tables["runs"])
-    assert found["claims"][0]["source"] == "our design"
-    assert result.provenance["problem_file"]["text"] == SMALL
-    assert "unopy" in result.provenance["versions"]

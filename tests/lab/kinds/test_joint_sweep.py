@@ -8,7 +8,6 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.joint.model_step import best_model
-from convexmarket.lab import run_problem
 from convexmarket.lab.claims import check_shape
 from convexmarket.lab.kinds.joint_sweep.run import MEASURES, run_joint_sweep
 from convexmarket.lab.problem.loading import parse_problem
@@ -239,13 +238,3 @@ def test_guarantees_are_respected_and_drawn():
         here = found.tables["draws"][found.tables["draws"].draw == draw]
         assert (here.eta <= granted.sum() * (1 + 1e-6)).all()
     assert found.tables["draws"].eta.nunique() > 1
-
-
-@pytest.mark.campaign
-def test_the_result_is_json_as_it_is(result, as_json):
-    plain = as_json(result)
-    assert len(plain["points"]["data"]) == 3
-    assert len(plain["draws"]["data"]) == 9
-    assert [claim["says"] for claim in plain["claims"]] == ["n_bought rises", "the loss falls"]
-    assert plain["provenance"]["seed"] == 3
-    assert isinstance(run_problem(result.problem), Result)

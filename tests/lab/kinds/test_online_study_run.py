@@ -12,12 +12,10 @@ from joblib import parallel_config
 from joblib.parallel import MultiprocessingBackend
 
 import convexmarket as cm
-from convexmarket.lab import run_problem
 from convexmarket.lab.claims import power_fit
 from convexmarket.lab.kinds.online_study.run import MEASURES, limit_of_ratio
-from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.result import Result
-from tests.lab.kinds.builders import MEASURED_RATIOS, ONE, ONLINE_STUDY, check_measured_ratios
+from tests.lab.kinds.builders import MEASURED_RATIOS, ONE, check_measured_ratios
 from tests.lab.kinds.builders import run_online as run
 from tests.process.builders import needs_fork
 
@@ -342,12 +340,3 @@ def check_jobs(two_jobs, *overrides):
 def test_another_seed_gives_other_draws():
     one, other = run(ONE), run(ONE, "run.seed=6")
     assert (one.tables["draws"].offline != other.tables["draws"].offline).all()
-
-
-def test_the_result_is_json_as_it_is(result, as_json):
-    plain = as_json(result)
-    assert len(plain["draws"]["data"]) == 30
-    assert len(plain["points"]["data"]) == 10
-    assert plain["provenance"]["seed"] == 5
-    assert plain["numbers"]["floor"] == 0
-    assert isinstance(run_problem(parse_problem(ONLINE_STUDY, [ONE])), Result)

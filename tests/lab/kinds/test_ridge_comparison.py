@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from convexmarket.lab.kinds.ridge_comparison.page import ridge_comparison_report
 
 import convexmarket as cm
 from convexmarket.data.datasets import medical, synthetic_regression
 from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.lab import run_problem
 from convexmarket.lab.kinds.ridge_comparison import run as experiment
-from convexmarket.lab.kinds.ridge_comparison.page import ridge_comparison_report
 from convexmarket.lab.kinds.ridge_comparison.problem import PrivacyTable
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.learners import expected_loss
@@ -266,11 +266,6 @@ def test_a_choice_that_agrees_up_to_rounding_does_not_win(result) -> None:
 
 def test_the_order_without_the_factor_holds_wherever_the_order_with_it_does(result) -> None:
     assert (result.tables["orderings"].in_order | ~result.tables["orderings"].ours).all()
-
-
-def test_the_result_is_json_as_it_is(result, as_json) -> None:
-    draws = as_json(result)["draws"]
-    assert len(draws["data"]) == len(result.tables["draws"])
 
 
 # ---------------------------------------------------------------- the data

@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "JointMethodsProblem", "run_joint_methods", "joint_methods_report")
+KIND = Kind(__name__, "JointMethodsProblem", "run_joint_methods", "")

@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "JointSweepProblem", "run_joint_sweep", "joint_sweep_report")
+KIND = Kind(__name__, "JointSweepProblem", "run_joint_sweep", "")

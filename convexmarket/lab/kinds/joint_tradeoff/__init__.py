@@ -4,6 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(
-    __name__, "JointTradeoffProblem", "run_joint_tradeoff", "joint_tradeoff_report", "subproblems"
-)
+KIND = Kind(__name__, "JointTradeoffProblem", "run_joint_tradeoff", "", "subproblems")

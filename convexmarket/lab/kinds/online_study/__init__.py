@@ -4,6 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(
-    __name__, "OnlineStudyProblem", "run_online_study", "online_study_report", "subproblems"
-)
+KIND = Kind(__name__, "OnlineStudyProblem", "run_online_study", "", "subproblems")

@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "ParetoProblem", "run_pareto", "pareto_report")
+KIND = Kind(__name__, "ParetoProblem", "run_pareto", "")

@@ -4,6 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(
-    __name__, "ReleaseComparisonProblem", "run_release_comparison", "release_comparison_report"
-)
+KIND = Kind(__name__, "ReleaseComparisonProblem", "run_release_comparison", "")

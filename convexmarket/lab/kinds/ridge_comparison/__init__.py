@@ -8,6 +8,6 @@ KIND = Kind(
     __name__,
     "RidgeComparisonProblem",
     "run_ridge_comparison",
-    "ridge_comparison_report",
+    "",
     "subproblems",
 )
