@@ -12,12 +12,14 @@ Varied: mu, over seven orders of magnitude.
 """
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls_then_rises, rises
 
 MU = [0.0001, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0]
 PRIOR, GUARANTEES = cm.Uniform(0.02, 0.10), cm.Uniform(0.1, 10.0)
 SOURCE = "A, section X, Figure 4, and B, appendix B, Figure 3"
+QUESTION = question(__doc__)
 
 
 def declare(mu, ranks, granted):
@@ -59,16 +61,10 @@ def report(frames):
     for claim in claims(frames):
         page.claim(**claim)
     page.add(
-        "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights over "
-        "more rows, which helps. Equal weights are possible only with a small eta, since no seller "
-        "may carry more than it granted, and a small eta means much noise. The papers say that the "
-        "errors rise slightly; how much depends on how far mu goes."
+        "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights "
+        "over more rows, which helps. Equal weights are possible only with a small eta, since no "
+        "seller may carry more than it granted, and a small eta means much noise. The papers say "
+        "that the errors rise slightly; how much depends on how far mu goes."
     )
     pages(page, frames, "mu")
     return page
-
-
-QUESTION = __doc__.split("\n\n")[1]
-
-if __name__ == "__main__":
-    report(compute()).write("reports/joint-spread", force=True)

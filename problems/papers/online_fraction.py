@@ -5,8 +5,8 @@ as it is, so that less privacy is bought and more noise is needed. What is lost 
 knows all reports, and that no more sellers come?
 
 Source: A, Theorem V.1, a bound whose constants the paper does not give, on an objective with a
-trained model. Measured is the loss that the bound is made of (A, Eq. 11) after xi*m sellers. For U[0,
-4] the general rule is Algorithm 3, and no policy is told that fewer come.
+trained model. Measured is the loss that the bound is made of (A, Eq. 11) after xi*m sellers. For
+U[0, 4] the general rule is Algorithm 3, and no policy is told that fewer come.
 
 Varied: the fraction, and m.
 """
@@ -54,9 +54,9 @@ def report(frames):
     last = points[points["size"] == points["size"].max()].set_index("fraction")
     page = cm.Report("Fewer sellers than expected", question=QUESTION)
     page.headline(
-        f"If a tenth of the expected sellers comes, the loss is {last.ratio[0.1]:.3f} times that of "
-        f"the optimum of those who came (in the limit {last.ratio_limit[0.1]:.3f}); with half of "
-        f"them {last.ratio[0.5]:.3f} ({last.ratio_limit[0.5]:.3f})."
+        f"If a tenth of the expected sellers comes, the loss is {last.ratio[0.1]:.3f} times that "
+        f"of the optimum of those who came (in the limit {last.ratio_limit[0.1]:.3f}); with half "
+        f"of them {last.ratio[0.5]:.3f} ({last.ratio_limit[0.5]:.3f})."
     )
     for each in claims(frames):
         page.claim(**each)
@@ -67,7 +67,3 @@ def report(frames):
     )
     pages(page, frames, x="fraction", by="size")
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/online-fraction", force=True)

@@ -11,11 +11,12 @@ Varied: the number of sellers m.
 """
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import falls, falls_as_power
 
 PRIOR = cm.Uniform(0.01, 4.01)
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -49,7 +50,3 @@ def report(frames):
     )
     pages(page, frames)
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/online-near-zero", force=True)

@@ -5,8 +5,8 @@ good are predictions of a kernel model, released in the ways of K, next to a lin
 objective perturbation?
 
 Source: K, Algorithms 1 to 3. K has no experiments. gamma = 2 and lambda = 0.01 are the best without
-noise in ten folds of the public validation rows (95.6%). In 31 dimensions a net of the ball has more
-points than a computer holds, so that the non-interactive release is refused.
+noise in ten folds of the public validation rows (95.6%). In 31 dimensions a net of the ball has
+more points than a computer holds, so that the non-interactive release is refused.
 
 Varied: the number of rows, epsilon, and the release.
 """
@@ -41,7 +41,7 @@ def training(size, rng):
 STUDY = Study(
     training=training,
     test=(ROWS.X_test, ROWS.y_test),
-    points=lambda rng: ROWS.X_validation,  # all validation rows; their labels are not used
+    points=lambda _: ROWS.X_validation,  # all validation rows; their labels are not used
     most_points=len(ROWS.y_validation),
     gamma=2.0,
     sizes=[100, 200, 341],
@@ -68,12 +68,8 @@ def report(frames):
     page = cm.Report("Predictions instead of a model: breast-cancer records", question=QUESTION)
     pages(page, STUDY, frames)
     page.add(
-        "An interactive release whose noise hides every prediction never corrects its public model, "
-        "which answers zero everywhere, that is benign: its accuracy is the share of benign rows. "
-        "The linear model is no release of the kernel model's predictions, and has delta 0."
+        "An interactive release whose noise hides every prediction never corrects its public "
+        "model, which answers zero everywhere, that is benign: its accuracy is the share of benign "
+        "rows. The linear model is no release of the kernel model's predictions, and has delta 0."
     )
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/release-wdbc", force=True)

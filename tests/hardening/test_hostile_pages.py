@@ -34,14 +34,7 @@ REPORTS = ROOT / "reports"
 SHIPPED = {
     "tradeoff": "quickstart",
     "tradeoff-ridge": "medical-market",
-    "joint-methods": "joint-methods",
-    "joint-sweep": "joint-spread",
-    "joint-tradeoff": "joint-wdbc",
     "online-market": "online-clinic",
-    "online-study": "online-learning",
-    "pareto": "pareto",
-    "release-comparison": "release-circles",
-    "ridge-comparison": "ridge-bound",
     "solver-study": "solver-study",
     "variants": "variants-groups",
 }

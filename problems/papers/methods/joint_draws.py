@@ -12,7 +12,7 @@ from joblib import Parallel, delayed
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic
 from convexmarket.privacy import gamma_sphere_noise
-from problems.papers.methods.figures import lines
+from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import curves, mean_interval
 
 LAMBDA = 0.01
@@ -21,9 +21,9 @@ MEASURES += ["two_step_weight_variance", "expected_payments", "train_error", "te
 MEASURES += ["noiseless_train_error", "noiseless_test_error", "empirical_loss", "mean_loss"]
 MEASURES += ["residual"]
 WARNING = (
-    "The joint problem chooses weights, eta and model by looking at the data: neither its model nor "
-    "its payments carry a privacy guarantee. Averages are over sensitivities, given guarantees and "
-    "noise; the rows are the same in every draw, and other rows would give other numbers."
+    "The joint problem chooses weights, eta and model by looking at the data: neither its model "
+    "nor its payments carry a privacy guarantee. Averages are over sensitivities, given guarantees "
+    "and noise; the rows are the same in every draw, and other rows would give other numbers."
 )
 
 
@@ -86,7 +86,9 @@ def _solve(declare, value, draw, rows, noise, starts):
     row |= {"expected_payments": paid[found.weights > 0].sum(), "mean_loss": losses.mean()}
     row |= {"empirical_loss": found.weights @ losses}
     for name, model in (("", released), ("noiseless_", noiseless)):
-        row[f"{name}train_error"] = np.mean(np.where(rows.X_train @ model > 0, 1, -1) != rows.y_train)
+        row[f"{name}train_error"] = np.mean(
+            np.where(rows.X_train @ model > 0, 1, -1) != rows.y_train
+        )
         row[f"{name}test_error"] = np.mean(np.where(rows.X_test @ model > 0, 1, -1) != rows.y_test)
     two_step = cm.allocate(market)  # weights and eta without a look at the data
     row |= {"two_step_eta": two_step.eta, "two_step_weight_variance": _variance(two_step.weights)}
@@ -134,15 +136,26 @@ def pages(page, frames, axis, log="x"):
             ["train error", "test error", "noiseless test error"],
             "Share of rows that the released model misclassifies, and without its noise.",
         ),
-        (["empirical loss", "mean loss"], "Logistic loss, weighted by what was bought and equally."),
+        (
+            ["empirical loss", "mean loss"],
+            "Logistic loss, weighted by what was bought and equally.",
+        ),
         (["eta", "two step eta"], "Total privacy, with a look at the data and without."),
         (
             ["weight variance", "two step weight variance"],
             "Variance of the weights, with a look at the data and without.",
         ),
     ):
-        figure = lines(long[long.of.isin(names)], axis, "value", "of", log=log)
-        page.add(figure, caption=f"{caption} Bars: 95% interval of the mean over draws.")
+        figure = lines(
+            long[long.of.isin(names)],
+            axis,
+            "value",
+            hue="of",
+            log=log,
+            low="value_low",
+            high="value_high",
+        )
+        page.add(figure, caption=f"{caption} Bands: 95% interval of the mean over draws.")
     page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
     page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)
     page.add(WARNING)

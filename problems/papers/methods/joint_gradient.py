@@ -94,7 +94,9 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
     for _ in range(max_iterations):
         while True:
             to_model, to_place = model - step * by_model, place - step * by_place
-            to_place = project_logarithms(to_place) if logarithms else project_weights(to_place, limit)
+            to_place = (
+                project_logarithms(to_place) if logarithms else project_weights(to_place, limit)
+            )
             moved, bought = to_model - model, to_place - place
             change = moved @ moved + bought @ bought
             there = look(to_model, to_place)
@@ -113,7 +115,7 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
 
 
 def largest_eta(joint, terms):
-    """Return an eta that no stationary point exceeds: the cheapest purchase costs the noise there."""
+    """Return an eta that no stationary point exceeds: there the cheapest purchase is too much."""
     costs, m = np.sort(joint.market.sellers.virtual_costs), len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)
     full = int(1.0 / limit + 1e-9)

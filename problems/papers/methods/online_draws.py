@@ -13,7 +13,7 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.online import AdaptivePolicy
-from problems.papers.methods.figures import lines
+from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import curves, falls_as_power, mean_interval, power_fit
 
 BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
@@ -27,8 +27,8 @@ KNOWING = {"learnt": "replanned", "guess": "expectation"}
 def policy(name, size, prior, guess=None):
     """Return a policy for so many expected sellers.
 
-    "expectation" and "algorithm-3" are the rules of A. "replanned" plans for the rest anew from time
-    to time, "learnt" does so and learns the prior from the guess and the reports, and "guess" takes
+    "expectation" and "algorithm-3" are the rules of A. "replanned" plans anew for the rest at
+    times, "learnt" does so and learns the prior from the guess and the reports, and "guess" takes
     the guess for the prior throughout.
     """
     rule = {"rule": "algorithm-3"} if name == "algorithm-3" else {}
@@ -108,7 +108,7 @@ def fits(points, lowest):
 
 def claim(frames, text, source, check, measure, policy, along="size"):
     """Check a claim about a policy at each fraction, or size, by itself."""
-    own = frames["draws"].query("policy == @policy")
+    own = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
     found = {}
     for place, rows in own.groupby(at):
@@ -118,23 +118,20 @@ def claim(frames, text, source, check, measure, policy, along="size"):
         bought = rows.groupby("size").loss.transform(lambda losses: np.isfinite(losses).all())
         values = curves(rows[bought], measure, "size")
         found[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
-    some = any(holds or text.startswith("in part") for holds, text in found.values())
-    every = all(holds for holds, _ in found.values())
-    detail = "; ".join(f"{at} {place:g}: {text}" for place, (_, text) in found.items())
-    if len(found) == 1:
-        detail = next(iter(found.values()))[1]
-    elif some and not every:
-        detail = f"in part: {detail}"
-    return {"text": text, "holds": every, "source": source, "detail": detail}
+    named = {place: f"{at} {place:g}: " if len(found) > 1 else "" for place in found}
+    detail = "; ".join(named[place] + words for place, (_, words) in found.items())
+    holds = [part for parts, _ in found.values() for part in parts]
+    return {"text": text, "holds": holds, "source": source, "detail": detail}
 
 
 def pages(page, frames, x="size", by="policy"):
     """Add the figures and tables that all online reports have."""
     points = frames["points"]
-    figure = lines(points, x, "ratio", by, log="x", reference=1.0)
-    page.add(figure, caption="Loss relative to the optimum in hindsight; bars: 95% intervals.")
-    page.add(lines(points, x, "loss", by, log="xy"), caption="Loss; bars: 95% intervals.")
-    page.add(lines(points, x, "payments", by, log="x"), caption="Payments.")
+    figure = lines(points, x, "ratio", hue=by, log="x", low="ratio_low", high="ratio_high")
+    page.add(figure, caption="Loss relative to the optimum in hindsight; bands: 95% intervals.")
+    figure = lines(points, x, "loss", hue=by, log="xy", low="loss_low", high="loss_high")
+    page.add(figure, caption="Loss; bands: 95% intervals.")
+    page.add(lines(points, x, "payments", hue=by, log="x"), caption="Payments.")
     page.add(points, caption="Means and 95% intervals.", name="points")
     page.add(frames["fits"], caption="Fitted exponents of m, with 95% intervals.", name="fits")
     page.add(

@@ -66,16 +66,6 @@ name = "linear"
 name = "capped"
 constraints.cap = 2.0
 """,
-    'kind = "online-study"' + HEAD + """
-[buyer]
-mu = 1.0
-sigma = 1.0
-gamma = 1.0
-[study]
-sizes = [20, 40]
-policies = ["expectation", "replanned"]
-draws = 2
-""",
     'kind = "online-market"' + HEAD + """
 [buyer]
 expected_sellers = 6
@@ -93,90 +83,6 @@ regularization = 0.5
 [simulation]
 arrivals = 5
 acceptance = 0.7
-""",
-    'kind = "joint-sweep"' + HEAD + """
-[data]
-source = "synthetic"
-n_sellers = 6
-n_features = 2
-n_test = 5
-[objective]
-spread = { weight = 1.0 }
-noise = { weight = 1.0 }
-payments = { weight = 1.0 }
-[joint]
-noise = "realised"
-starts = 1
-[learner]
-regularization = 0.01
-[sweep]
-label = "eta"
-draws = 2
-values.constraints.eta_range = [[2.0, 2.0], [6.0, 6.0]]
-""",
-    'kind = "joint-tradeoff"' + HEAD + INLINE + """
-[objective]
-gamma = [0.03]
-mu = [1.0]
-sigma = [3.0]
-spread = "norm"
-[joint]
-noise = "expected"
-starts = 1
-[learner]
-regularization = [0.1]
-draws = 2
-[naive]
-eta_range = [10.0, 1000.0]
-grid = 2
-""",
-    """
-kind = "ridge-comparison"
-title = "Tiny"
-[data]
-source = "synthetic-regression"
-n_rows = 20
-n_features = 2
-label_noise = 0.1
-[learner]
-regularization = 2.0
-label_noise = 0.3
-coef_norm = 0.5
-smallest_eigenvalue = 0.08
-[[sweeps]]
-parameter = "regularization"
-values = [0.5]
-[run]
-jobs = 1
-draws = 2
-samples = 20
-""",
-    """
-kind = "release-comparison"
-title = "Tiny"
-[data]
-source = "circles"
-n_test = 4
-[model]
-regularization = 0.1
-gamma = 4.0
-[study]
-sizes = [30]
-epsilons = [1.0]
-fits = 1
-draws = 1
-useful_error = 0.4
-useful_loss = 0.1
-[run]
-seed = 7
-jobs = 1
-[[releases]]
-kind = "interactive"
-label = "interactive"
-max_updates = 2
-[[releases]]
-kind = "function"
-label = "function"
 """,
 ]  # fmt: skip
 TABLES = [tomllib.loads(text) for text in TINY]
@@ -213,7 +119,6 @@ EXTRA = {
     "objective": ["cap", "eta_range"],
     "constraints": ["cap", "max_epsilon", "budget", "eta_range"],
     "learner": ["accounting", "calibration"],
-    "joint": ["noise"],
     "sellers": ["scenarios", "sensitivities"],
     "payments": ["privacy_cost"],
     "spread": ["term"],
@@ -242,7 +147,7 @@ def tiny_files(draw: Any) -> str:
             holder[key] = draw(st.integers(1, 9))
         elif isinstance(value, list) and value:
             holder[key] = value[: draw(st.integers(1, len(value)))]
-    if table["kind"] in ("variants", "joint-sweep") and draw(st.booleans()):
+    if table["kind"] == "variants" and draw(st.booleans()):
         name = draw(st.sampled_from(EXTRA["constraints"]))
         table["constraints"] = {name: Raw(draw(st.sampled_from(CHOICES[name])))}
     return document(table)

@@ -14,6 +14,7 @@ from hypothesis import settings
 from matplotlib import pyplot
 
 import convexmarket as cm
+from convexmarket.cli.report import report_names
 from convexmarket.ids import checked_id
 from convexmarket.lab import rewrite_report
 from convexmarket.lab.report import render
@@ -24,7 +25,7 @@ from tests import ROOT
 from tests.campaign.reliability.mutations import mutations
 from tests.learners.test_saving import MODELS, ROWS, TARGETS, signed
 
-REPORTS = sorted(path.parent for path in (ROOT / "reports").glob("*/results.json"))
+REPORTS = [ROOT / "reports" / name for name in report_names(ROOT / "problems")]
 
 
 def numbers():

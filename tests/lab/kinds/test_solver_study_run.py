@@ -151,7 +151,8 @@ class TestGoingOn:
     def test_another_file_means_other_runs(self, study, tmp_path):
         keys = set(plan_runs(study(["CLARABEL"]), {}).runs)
         assert set(plan_runs(study(["CLARABEL"]), {}).runs) == keys
-        (tmp_path / "market.toml").write_text(STUDIED.replace("gamma = 1.0", "gamma = 2.0"))
+        market = STUDIED.replace("payments = {weight = 1.0}", "payments = {weight = 2.0}")
+        (tmp_path / "market.toml").write_text(market)
         changed = load_problem(tmp_path / "study.toml")
         assert not set(plan_runs(changed, {}).runs) & keys
 

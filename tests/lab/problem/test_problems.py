@@ -103,7 +103,7 @@ def test_every_mistake_has_its_line():
 @for_each(
     [
         ("kind = ", "my.toml: not valid TOML: Invalid value"),
-        ('title = "no kind"', "my.toml: kind is missing; give one of 'joint-methods'"),
+        ('title = "no kind"', "my.toml: kind is missing; give one of 'online-market'"),
         (TWO_SELLERS.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
         (TWO_SELLERS.replace("mu = [1]\n", ""), "my.toml: objective.mu is missing"),
     ],

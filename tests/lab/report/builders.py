@@ -13,13 +13,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
-from convexmarket.lab import build_report
-from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.figures import report_style
 from convexmarket.lab.report.marks import even_ticks, show_covered
 from convexmarket.lab.report.model import Report
@@ -34,7 +31,7 @@ STORED = sorted(folder.parent.name for folder in GOLDEN.glob("*/problem.toml"))
 #: All that a report may hold besides.
 ALL = ("csv", "tex", "svg", "pdf")
 #: Results that nobody ran: every outcome is in them, and no time that somebody's machine took.
-MADE_UP = ("release-comparison", "solver-study")
+MADE_UP = ("solver-study",)
 
 
 @cache
@@ -93,120 +90,6 @@ def altered(result: Result, **parts: Any) -> Result:
     numbers = {name: part for name, part in parts.items() if name not in tables}
     changed = {"tables": result.tables | tables, "numbers": result.numbers | numbers}
     return replace(result, **(changed | own))
-
-
-# ------------------------------------------------------------- a made-up comparison of releases
-
-#: How much worse than the process each release is made to be.
-WORSE = {
-    "questions, paper": 3000.0,
-    "questions": 12.0,
-    "_low threshold": 3.0,
-    "test set, paper": 40.0,
-    "test set": 4.0,
-    "net": 10.0,
-    "process": 1.0,
-    "linear <i>model</i>": 0.5,
-}
-TOP, LINEAR = 0.98, 0.52
-
-
-def made_point(size: int, epsilon: float, release: str) -> dict[str, Any]:
-    """Return a point of a result whose numbers are easily told."""
-    noise = WORSE.get(release, 5.0) * 20.0 / (size * epsilon)
-    linear = release.startswith("linear")
-    best = LINEAR if linear else TOP
-    accuracy = 0.5 + (best - 0.5) / (1.0 + noise)
-    questions = release in ("questions, paper", "questions", "_low threshold")
-    return {
-        "size": size,
-        "epsilon": epsilon,
-        "release": release,
-        "accuracy": accuracy,
-        "accuracy_low": accuracy - 0.005,
-        "accuracy_high": accuracy + 0.005,
-        "error": np.nan if linear else min(noise, 0.6),
-        "worst": np.nan if linear else 3 * min(noise, 0.6),
-        "updates": {"_low threshold": 8.0}.get(release, 0.0) if questions else np.nan,
-        "answered": 25.0 if release == "_low threshold" and size > 1000 else 40.0,
-        "scale": np.nan if linear else noise,
-        "bound": np.nan if linear else 30.0 * noise,
-        "lost": TOP - accuracy,
-        "refused": "",
-        "seconds": 0.1,
-    }
-
-
-def made(*overrides: str, text: str | None = None) -> Result:
-    """Return a result that was never run."""
-    problem = parse_problem(problem_text("release-comparison") if text is None else text, overrides)
-    study, labels = problem.study, [release.label for release in problem.releases]
-    places = list(itertools.product(study.sizes, study.epsilons, labels))
-    points = pd.DataFrame([made_point(*place) for place in places])
-    kept = ["size", "epsilon", "release", "accuracy", "error", "worst", "updates", "answered"]
-    draws = pd.concat([points[kept].assign(fit=0, draw=draw, seconds=0.1) for draw in (0, 1)])
-    models = pd.DataFrame(
-        {
-            "size": study.sizes,
-            "fit": 0,
-            "accuracy": TOP,
-            "linear_accuracy": LINEAR,
-            "sensitivity": [20.0 / size for size in study.sizes],
-            "norm_bound": 2.6,
-            "norm": 1.5,
-            "typical": 0.4,
-            "rank": 50,
-            "prediction_error": 1e-5,
-            "seconds": 0.5,
-        }
-    )
-    updates = pd.DataFrame(
-        [
-            {
-                "release": label,
-                "epsilon": epsilon,
-                "queries": queries,
-                "updates": (used := 0.0 if label != "_low threshold" else min(8.0, queries / 3)),
-                "low": np.floor(used),
-                "high": np.ceil(used),
-            }
-            for label in labels[:3]
-            for epsilon in study.epsilons
-            for queries in (1, 10, 20, 40)
-        ]
-    )
-    return Result(
-        problem=problem,
-        tables={
-            "models": models,
-            "draws": draws[[*kept[:3], "fit", "draw", *kept[3:], "seconds"]].reset_index(drop=True),
-            "points": points,
-            "updates": updates,
-            "useful": pd.DataFrame(
-                [
-                    made_useful(points, epsilon, label)
-                    for epsilon, label in itertools.product(study.epsilons, labels)
-                ]
-            ),
-        },
-        caveats=("One kind of data.",),
-        timings={"fits": 1.0},
-        provenance={"versions": {"python": "3"}},
-    )
-
-
-def made_useful(points: pd.DataFrame, epsilon: float, release: str) -> dict[str, Any]:
-    rows = points[(points.epsilon == epsilon) & (points.release == release)]
-    near = rows["size"][rows.lost <= 0.02]
-    bound = np.nan if release.startswith("linear") else WORSE.get(release, 5.0) * 2000.0 / epsilon
-    measured = float(near.min()) if len(near) else np.nan
-    return {
-        "epsilon": epsilon,
-        "release": release,
-        "n_bound": bound,
-        "least": bound / 1e12,
-        "n_measured": measured,
-    }
 
 
 # -------------------------------------------------------------------------------------- figures
@@ -283,26 +166,6 @@ def crowded(figure: Figure) -> list[str]:
             and not (artist in ticks and not low <= artist.get_position()[0] <= high)
         ]
     return collisions(figure, boxes)
-
-
-def check_long_name(long: str, name: str) -> None:
-    """Check that a figure of releases shows a long name whole, and everything beside it."""
-    found = made(text=problem_text("release-comparison").replace('"_low threshold"', f'"{long}"'))
-    updates = found.tables["updates"].assign(
-        release=found.tables["updates"].release.replace({"_low threshold": long})
-    )
-    figure = drawn(build_report(altered(found, updates=updates)), name)
-    assert not crowded(figure)
-    if name not in ("accuracy-epsilon", "updates"):  # the others name releases beside their axes
-        return
-    texts = [axes.get_title(loc="left").split("\n8 allowed")[0] for axes in figure.axes]
-    texts += [
-        text.get_text()
-        for axes in figure.axes
-        if (legend := axes.get_legend()) is not None
-        for text in legend.get_texts()
-    ]
-    assert "".join(long.split()) in "".join("".join(texts).split())
 
 
 def collisions(figure: Figure, boxes: list[tuple[str, Any]]) -> list[str]:

@@ -19,7 +19,6 @@ from tests.lab.report.builders import (
     MADE_UP,
     STORED,
     Page,
-    crowded,
     dead_links,
     laid_out,
     misplaced,
@@ -29,10 +28,6 @@ from tests.lab.report.builders import (
 
 #: What makes a fresh run quick, and leaves every frame and column that the report reads.
 QUICK = {
-    "joint-tradeoff": ["objective.gamma=[0.1]", "objective.sigma=[1.0]", "joint.starts=1"],
-    "online-study": ["study.sizes=[50, 60]", "study.draws=2"],
-    "release-comparison": ["study.sizes=[60]", "study.epsilons=[1.0]", "study.draws=1"],
-    "ridge-comparison": ["run.draws=1", "run.samples=2"],
     "solver-study": [
         'study.solvers=["CLARABEL"]',
         "study.sizes=[20]",
@@ -62,8 +57,6 @@ def test_the_page_is_whole(kind: str, tmp_path, monkeypatch) -> None:
     def save(draw, stem, formats=()):
         figure = laid_out(draw, stem.name)
         crowds[stem.name] = misplaced(figure)
-        if kind == "release-comparison":  # whose legends stand beside their panels
-            crowds[stem.name] += crowded(figure)
         return save_a_frame(draw, stem, formats)
 
     monkeypatch.setattr(render, "save_figure", save)
@@ -84,8 +77,8 @@ def test_the_page_is_whole(kind: str, tmp_path, monkeypatch) -> None:
 
 
 #: Those that take long wait for the campaign.
-SLOW = [kind for kind in STORED if kind not in ("online-market", "pareto", "tradeoff")]
-RUNS = ["online-market", "pareto", *one_in(len(STORED), ["tradeoff", *SLOW])]
+SLOW = [kind for kind in STORED if kind not in ("online-market", "tradeoff")]
+RUNS = ["online-market", *one_in(len(STORED), ["tradeoff", *SLOW])]
 
 
 @pytest.mark.parametrize("kind", RUNS)

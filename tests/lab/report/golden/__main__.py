@@ -19,10 +19,10 @@ from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.report.results import read_results, write_results
 from tests import ROOT
-from tests.lab.report.builders import GOLDEN, STORED, made
+from tests.lab.report.builders import GOLDEN, STORED
 from tests.lab.report.solver_study_runs import make_result
 
-MAKE_UP = {"release-comparison": made, "solver-study": make_result}
+MAKE_UP = {"solver-study": make_result}
 
 
 def renew_results(kind: str) -> None:
