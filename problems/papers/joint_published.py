@@ -13,12 +13,13 @@ computed; the best point of a grid cannot have a smaller objective.
 """
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import stays
 
 LOW, HIGH = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0], 1000.0
 PRIOR = cm.Uniform(0.02, 0.10)
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def declare(low, ranks, _granted):

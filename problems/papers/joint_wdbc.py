@@ -2,7 +2,7 @@
 
 Question: a buyer wants a classifier of tumours and pays patients for the privacy that it costs
 them. Does choosing model, weights and total privacy together, by looking at the records, beat the
-two-step mechanism, which decides from reports alone, and the naive model, with mu = sigma = 0?
+two-step mechanism, which decides from reports alone, and the naive model?
 
 Source: Fig. 2 of A and B with the joint objective of B, Eq. (10). The papers draw the noise first
 and let it take part in the choice, which has no minimum; here the noise counts as its mean while
@@ -164,7 +164,7 @@ def claims(frames):
         gaps = pd.Series([compare(*pair) for pair in pairs], gamma)
         worst = gaps.map(lambda gap: gap.estimate).idxmax()
         yield {
-            "text": "The overall error is below that of the naive model at every gamma, {scenario}",
+            "text": f"The overall error is below that of the naive model, {scenario} sensitivities",
             "holds": gaps.map(lambda gap: gap.verdict == "lower").astype(bool),
             "source": "A and B, Fig. 2b",
             "detail": f"At gamma = {worst:g}: "

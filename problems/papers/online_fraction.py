@@ -12,12 +12,13 @@ Varied: the fraction, and m.
 """
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.online_draws import claim, pages, run
 from problems.papers.methods.verdicts import falls, falls_as_power
 
 PRIOR, SIZES = cm.Uniform(0.0, 4.0), [1000, 10_000, 100_000, 1_000_000]
 FRACTIONS = [0.1, 0.2, 0.35, 0.5, 0.7, 1.0]
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def limit_of_ratio(fraction):

@@ -13,12 +13,13 @@ Varied: the number of sellers m, and the policy.
 
 import convexmarket as cm
 from convexmarket.report import compare
+from problems.papers.methods import question
 from problems.papers.methods.online_draws import pages, run
 from problems.papers.methods.verdicts import curves, falls
 
 PRIOR, GUESS = cm.Uniform(0.0, 4.0), cm.Uniform(0.0, 10.0)
 SIZES, POLICIES = [100, 1000, 10_000, 100_000, 1_000_000], ["replanned", "expectation"]
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):

@@ -12,11 +12,12 @@ Varied: the number of sellers m.
 """
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import approaches_one, falls, falls_as_power
 
 PRIOR, POLICIES = cm.Uniform(1.0, 5.0), ["expectation", "replanned"]
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):

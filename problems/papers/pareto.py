@@ -17,6 +17,7 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.report.figures import lines
+from problems.papers.methods import question
 
 GAMMA = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]
 PROMISE = [0.1, 0.2, 0.5, 1, 2, 5]
@@ -82,7 +83,7 @@ def report(frames):
     """Write the frontier down."""
     points = frames["points"]
     best = points.loc[points.error.idxmin()]
-    page = cm.Report("What a promise of privacy costs", question=__doc__.split("\n\n")[1])
+    page = cm.Report("What a promise of privacy costs", question=question(__doc__))
     page.headline(
         f"Of {len(points)} markets {points.efficient.sum()} are efficient. The smallest error, "
         f"{best.error:.3g}, takes payments of {best.expected_payments:.3g} and a largest epsilon "

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import convexmarket as cm
 from convexmarket.data.datasets import wdbc
-from problems.papers.methods import release_draws
+from problems.papers.methods import question, release_draws
 from problems.papers.methods.release_draws import Study, pages, run
 
 ROWS = wdbc(0, (0.6, 0.2, 0.2))
@@ -50,7 +50,7 @@ STUDY = Study(
     draws=3,
     releases=RELEASES,
 )
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.ridge_losses import Study, Sweep, run
 from problems.papers.methods.ridge_report import gain_claims, pages
 
@@ -35,7 +36,7 @@ STUDY = Study(
     samples=5,
     perturbations=PERTURBATIONS,
 )
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):

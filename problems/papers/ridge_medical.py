@@ -13,6 +13,7 @@ Varied: lambda, the levels of privacy and their shares, and the number of rows.
 from dataclasses import replace
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.ridge_losses import (
     CONSERVATIVE,
     MEDIUM,
@@ -41,7 +42,7 @@ STUDY = Study(
     coef_norm=1.0,
     smallest_eigenvalue=0.0,  # the columns of a category add up to the constant one
 )
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):

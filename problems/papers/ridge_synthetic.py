@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.ridge_losses import (
     CONSERVATIVE,
     MEDIUM,
@@ -45,7 +46,7 @@ STUDY = Study(
     coef_norm=1 / np.sqrt(30),  # the norm of the true model
     smallest_eigenvalue=1 / 12,  # the variance of a uniform feature
 )
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 import convexmarket as cm
+from problems.papers.methods import question
 from problems.papers.methods.ridge_losses import Levels, Study, Sweep, run
 from problems.papers.methods.ridge_report import gain_claims, pages
 
@@ -33,7 +34,7 @@ STUDY = Study(
     failure_probability=0.5,
     levels=Levels(eps_liberal=100.0, f_conservative=0.998, f_medium=0.0),
 )
-QUESTION = __doc__.split("\n\n")[1]
+QUESTION = question(__doc__)
 
 
 def compute(quick=False):
