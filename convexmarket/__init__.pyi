@@ -47,6 +47,9 @@ from .release import InteractiveRelease as InteractiveRelease
 from .release import TestSetRelease as TestSetRelease
 from .report import Report as Report
 from .sellers import Sellers as Sellers
+from .studies import Runs as Runs
+from .studies import Study as Study
+from .studies import compare_solvers as compare_solvers
 from .terms import Budget as Budget
 from .terms import Cap as Cap
 from .terms import EtaRange as EtaRange

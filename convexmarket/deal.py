@@ -16,26 +16,43 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from sklearn.base import is_classifier
 
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import check_callable, check_nonnegative, check_positive, shown
+from convexmarket.checks import (
+    check_callable,
+    check_nonnegative,
+    check_positive,
+    shown,
+    warn_user,
+)
 from convexmarket.data.columns import feature_columns
 from convexmarket.data.csv_cells import write_csv
+from convexmarket.data.features import PublicFeatures
 from convexmarket.data.lists import digest, read_list
 from convexmarket.data.tables import read_table
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.display import Shown, axes
+from convexmarket.errors import (
+    DataError,
+    NotSupportedError,
+    ParameterError,
+    UselessModelWarning,
+)
 from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
-from convexmarket.learners.protocol import Learner, unfitted
+from convexmarket.io import Content, write_together
+from convexmarket.learners.base import Learner, unfitted
+from convexmarket.learners.linear import PrivateLogisticRegression
+from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
-from convexmarket.notebook import Shown, axes
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
+from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
@@ -49,7 +66,6 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.writing import Content, write_together
 
 __all__ = [
     "Clock",
@@ -90,6 +106,12 @@ class Deal(Shown):
         Trained under what was bought; None where only prices were asked for.
     account : PrivacyAccountant or None
         What each seller sold, and what of it the model has spent.
+    expected_error : float or None
+        Standard deviation that the noise adds to a prediction, from public numbers:
+        :meth:`noise_effect` of the learner, where it has one and its domain is public.
+    test_errors : dict or None
+        Error on public test rows of the ``"model"`` and of the best ``"constant"``: the root mean
+        squared error of a regression, the share of wrong labels of a classifier.
     """
 
     offers: pd.DataFrame
@@ -97,6 +119,8 @@ class Deal(Shown):
     allocation: Allocation
     model: Any = None
     account: PrivacyAccountant | None = None
+    expected_error: float | None = None
+    test_errors: dict[str, float] | None = None
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -156,8 +180,23 @@ class Deal(Shown):
             f"No purchase is better for the buyer{more}; that is proven.",
             f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
+        if self.expected_error is not None:
+            said.append(
+                "The noise adds a standard deviation of about"
+                f" {self.expected_error:.3g} to a prediction, by public numbers alone."
+            )
+        if self.test_errors is not None:
+            said.append(
+                f"On the public test rows the error is {self.test_errors['model']:.4g}; the best"
+                f" constant prediction has {self.test_errors['constant']:.4g}."
+            )
         if self.model is not None:
             said.append(self.model.guarantee_.statement())
+            if not type(self.model).__module__.startswith("convexmarket."):
+                said.append(
+                    "This guarantee is declared by the user's learner, not audited:"
+                    " convexmarket.audit_privacy attacks it."
+                )
         return said
 
     def report(self, folder: str | PathLike[str]) -> Path:
@@ -319,7 +358,11 @@ def buy(
     ask: str,
     target: str,
     prior: PriorOrPriors,
-    learner: Learner,
+    learner: Learner | None = None,
+    features: PublicFeatures | None = None,
+    classes: tuple[Any, Any] | None = None,
+    target_range: tuple[float, float] | None = None,
+    test: Any = None,
     objective: Objective | Term | None = None,
     constraints: Iterable[Constraint] = (),
     gamma: float | None = None,
@@ -338,10 +381,17 @@ def buy(
         As for :func:`price`.
     target : str
         The column of labels.
-    learner : Learner
+    learner : Learner, optional
         Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. One without
         ``features`` gets the columns that are neither label nor about the sale, as they are. It is
-        copied, not changed.
+        copied, not changed. By default a :class:`PersonalizedRidge` for a ``target_range``, and a
+        :class:`PrivateLogisticRegression` for ``classes``.
+    features, classes, target_range : optional
+        Public facts for the default learner. Without classes and target_range the labels decide
+        which learner is meant, and are read for it, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning`.
+    test : DataFrame, optional
+        Public rows with features and labels: the deal reports the error on them.
     objective : Objective or Term, optional
         As for :func:`price`; by default ``mu * Spread() + sigma * Noise()``, as the learner's
         ``risk`` says.
@@ -358,6 +408,11 @@ def buy(
         As :func:`price`, and as the learner's ``fit``. Nothing was charged then, unless the fit
         itself failed.
 
+    Warns
+    -----
+    UselessModelWarning
+        If the noise that the budget leaves exceeds the error of a constant, before training.
+
     Examples
     --------
     >>> import convexmarket as cm
@@ -365,35 +420,98 @@ def buy(
     >>> rng = np.random.default_rng(0)
     >>> patients = pd.DataFrame({"age": rng.uniform(18, 100, 500), "ask": rng.uniform(0, 1, 500)})
     >>> patients["ill"] = np.where(patients["age"] > 60, 1, -1)
-    >>> learner = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"age": (18, 100)}))
-    >>> deal = cm.buy(patients, ask="ask", target="ill", prior=cm.Uniform(0, 1), learner=learner,
-    ...               budget=5.0, random_state=Simulation(0))
+    >>> public = {"features": cm.PublicFeatures({"age": (18, 100)}), "classes": (-1, 1)}
+    >>> deal = cm.buy(patients, ask="ask", target="ill", prior=cm.Uniform(0, 1), budget=50.0,
+    ...               random_state=Simulation(0), **public)
     >>> deal.incentives, bool((deal.model.epsilon_ <= deal.offers["epsilon"]).all())
     ('by construction', True)
     """
+    people = _people(table, id)
+    public = {"features": features, "classes": classes, "target_range": target_range}
+    if learner is None:
+        learner = _default_learner(_column(people, target, "target"), **public)
+    elif given := [name for name, value in public.items() if value is not None]:
+        raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
         raise ParameterError(
             f"learner is {shown(learner)}; pass one that keeps what was bought, such as"
             " PrivateLogisticRegression(...)"
         )
-    people = _people(table, id)
-    X, y = _rows(people, learner, target, report=ask, id=id, group=group)
+    roles = {"report": ask, "id": id, "group": group}
+    X, y = _rows(people, learner, target, **roles)
+    public_columns = getattr(learner, "features", None)
+    n_features = X.shape[1] if public_columns is None else public_columns.n_features_out_
     if objective is None:
-        features = getattr(learner, "features", None)
-        mu, sigma = learner.risk(X.shape[1] if features is None else features.n_features_out_)
+        mu, sigma = learner.risk(n_features)
         objective = mu * Spread() + sigma * Noise()
     deal = _offers(
         people, ask, prior, objective, constraints, gamma=gamma, budget=budget, group=group
     )
     sold = deal.allocation.epsilon
+    expected = _expected_error(learner, sold, n_features)
     source: dict[str, Any] = {} if random_state is None else {"random_state": random_state}
     model = unfitted(learner).fit(X, y, epsilon=sold, **source)
-    promised = model.guarantee_
+    promised = getattr(model, "guarantee_", None)
+    if not isinstance(promised, Guarantee):
+        raise ParameterError(
+            f"{type(model).__name__} has no guarantee_ after fit, so nothing can be charged for"
+            " it; follow the protocol of convexmarket.learners.Learner"
+        )
     account = PrivacyAccountant(
         sold, promised.delta, composition="basic", ids=[str(name) for name in people.index]
     )
     account.charge(promised)
-    return replace(deal, model=model, account=account)
+    errors = None
+    if test is not None:
+        errors = _test_errors(model, *_rows(read_table(test), learner, target, **roles))
+    return replace(deal, model=model, account=account, expected_error=expected, test_errors=errors)
+
+
+def _default_learner(
+    labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
+) -> PersonalizedRidge | PrivateLogisticRegression:
+    """Return a learner of numbers or of two classes; undeclared facts are read from the rows."""
+    if classes is not None and target_range is not None:
+        raise ParameterError("give classes or target_range, not both")
+    numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
+    if target_range is not None or (classes is None and numbers and labels.nunique() > 2):
+        box: Any = {} if features is not None else {"feature_range": None}
+        return PersonalizedRidge(target_range=target_range, features=features, **box)
+    norm = 1.0 if features is not None else None
+    return PrivateLogisticRegression(data_norm=norm, classes=classes, features=features)
+
+
+def _expected_error(learner: Any, sold: Floats, n_features: int) -> float | None:
+    """Return the effect of the noise, and warn if a constant is as good a prediction."""
+    if not hasattr(learner, "noise_effect"):
+        return None
+    try:
+        expected, limit = float(learner.noise_effect(sold, n_features)), learner.noise_limit()
+    except ParameterError:  # the domain is not public; or fit raises the same error
+        return None
+    if expected > limit:
+        warn_user(
+            f"the noise adds a standard deviation of {expected:.3g} to a prediction, and a constant"
+            f" is as good from {limit:.3g} on: buy more privacy (a larger budget), or use fewer"
+            " features",
+            UselessModelWarning,
+        )
+    return expected
+
+
+def _test_errors(model: Any, X: pd.DataFrame, y: pd.Series[Any]) -> dict[str, float]:
+    """Return the error of the model and of the best constant."""
+    predicted, labels = np.asarray(model.predict(X)), np.asarray(y)
+    if is_classifier(model):
+        shares = pd.Series(labels).value_counts(normalize=True)
+        return {
+            "model": float(np.mean(predicted != labels)),
+            "constant": float(1.0 - shares.iloc[0]),
+        }
+    return {
+        "model": float(np.sqrt(np.mean((predicted - labels) ** 2))),
+        "constant": float(np.std(labels)),
+    }
 
 
 def _offers(

@@ -31,6 +31,7 @@ __all__ = [
     "SolverError",
     "UnattainedOptimumError",
     "UpdatesExhaustedError",
+    "UselessModelWarning",
     "WeakGuaranteeWarning",
 ]
 
@@ -135,6 +136,10 @@ class PriorFromReportsWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """A public quantity was computed from private rows, so no guarantee covers it."""
+
+
+class UselessModelWarning(UserWarning):
+    """The noise of a model that was bought exceeds the error of a constant prediction."""
 
 
 class WeakGuaranteeWarning(UserWarning):

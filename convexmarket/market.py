@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_instance,
     check_nonnegative,
     check_positive,
@@ -16,8 +16,8 @@ from convexmarket.arguments import (
     shown,
     warn_user,
 )
+from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PriorFromReportsWarning
-from convexmarket.notebook import Shown
 from convexmarket.sellers import Sellers
 from convexmarket.terms import (
     Cap,

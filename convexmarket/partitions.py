@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
 from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
@@ -36,13 +37,12 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
-from convexmarket.ids import forms_of
 from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
+from convexmarket.io import sync_folder
 from convexmarket.market import Market
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
-from convexmarket.writing import sync_folder
 
 try:
     import dask
@@ -52,7 +52,7 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
-__all__ = ["listed", "price_parts", "rows", "sellers", "workers", "write_offers"]
+__all__ = ["price_parts", "rows", "sellers", "workers"]
 
 Floats = NDArray[np.float64]
 
@@ -228,13 +228,12 @@ class _Column:
                     raise SellersError(
                         f"partition {number} has {self._sizes[number]} sellers and {row} ids"
                     )
-            hashes = np.sort(np.concatenate([one for one, _, _ in found]))
+            hashes = np.sort(np.concatenate([part for part, _, _ in found]))
             twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
             first: dict[Any, str] = {}
-            for number, some in enumerate(
-                _computed(partial(_with_hashes, twice), parts) if twice.size else []
-            ):
-                for form, row in some:
+            again = _computed(partial(_with_hashes, twice), parts) if twice.size else []
+            for number, pairs in enumerate(again):
+                for form, row in pairs:
                     place = self._place(number, row)
                     if form in first:
                         raise SellersError(
@@ -277,31 +276,30 @@ def _checked(low: float, high: float, reports: Floats) -> tuple[int, int]:
     return reports.size, int(np.argmax(bad)) if bad.any() else -1
 
 
-def _hashed(part: Any) -> tuple[Sequence[Any], NDArray[np.uint64]]:
-    forms = forms_of(part.tolist())
+def _hashed(part: Any, place: Callable[[int], str]) -> tuple[Sequence[Any], NDArray[np.uint64]]:
+    forms = forms_of(part.tolist(), place)
     return forms, pd.util.hash_array(np.array(forms, dtype=object), categorize=False)
 
 
 def _hashes(window: int, windows: int, part: Any) -> tuple[NDArray[np.uint64], int, str]:
     """Return hashes of ids and the number of ids; or the row of the first bad id, and its fault."""
-    nothing = np.empty(0, np.uint64)
-    missing = np.flatnonzero(part.isna())
-    if missing.size:
-        return nothing, int(missing[0]), "there is no id"
+    nothing, rows = np.empty(0, np.uint64), np.flatnonzero(part.isna()).tolist()
+    if rows:
+        return nothing, rows[0], "there is no id"
+
+    def place(row: int) -> str:
+        rows.append(row)
+        return "id"
+
     try:
-        _, hashes = _hashed(part)
-    except ParameterError:
-        for row, name in enumerate(part):
-            try:
-                forms_of([name], lambda _: "id")
-            except ParameterError as error:
-                return nothing, row, str(error)
-        raise
+        _, hashes = _hashed(part, place)
+    except ParameterError as error:
+        return nothing, rows[-1], str(error)
     return hashes[hashes % np.uint64(windows) == window], hashes.size, ""
 
 
 def _with_hashes(wanted: NDArray[np.uint64], part: Any) -> list[tuple[Any, int]]:
-    forms, hashes = _hashed(part)
+    forms, hashes = _hashed(part, str)
     return [(forms[row], row) for row in np.flatnonzero(np.isin(hashes, wanted)).tolist()]
 
 
@@ -391,22 +389,13 @@ class _List(_Column):
         return f"{piece.path}: row {piece.before + row + 1}"
 
 
-def listed(
-    path: str | Path, prior: Prior, columns: Callable[[Sequence[str]], tuple[str, str]]
-) -> Sellers:
+def _listed(path: Path, prior: Prior, columns: Callable[[Sequence[str]], tuple[str, str]]) -> _List:
     """Return the sellers of a Parquet file, or of a folder of them, that every worker reads.
 
     ``columns`` returns, of the names of a file's columns, those of the ids and the sensitivities.
-
-    Raises
-    ------
-    DataError, SellersError
-        If a file cannot be read, a report or an id is missing or wrong, or an id stands twice; the
-        message names the file and the row.
     """
     import pyarrow as pa
 
-    path = Path(path)
     files = [path]
     if path.is_dir():
         files = sorted(one for one in path.glob("*.parquet") if one.name[0] not in "._")
@@ -429,57 +418,13 @@ def listed(
                 begin = end
     if not pieces:
         raise DataError(f"{path} has no rows; give one row per seller")
-    return Sellers.in_parts(_List(pieces, prior), prior)
+    return _List(pieces, prior)
 
 
-def write_offers(
-    sellers: Sellers,
-    allocation: PartedAllocation,
-    out: str | Path,
-    certificate: Callable[[dict[str, Any]], dict[str, Any]],
-) -> dict[str, Any]:
-    """Write the offers of :func:`listed` sellers to a new folder, each partition by a worker.
-
-    The folder appears when it is complete, with a file for each partition and the certificate,
-    which ``certificate`` makes of the totals. All workers need to write there.
-
-    Raises
-    ------
-    AllocationError
-        If the allocation is of other sellers, or a file changed while it was read.
-    DataError
-        If a file cannot be written; nothing is left then.
-    """
-    folder, parts = Path(out), sellers.parts
-    if not (isinstance(parts, _List) and allocation.is_of(sellers)):
-        raise AllocationError("the sellers are of no list, or the allocation is not of them")
-    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
-    try:
-        fresh.mkdir(parents=True, mode=0o700)
-        sent = dask.delayed(allocation, pure=False, traverse=False)
-        one = dask.delayed(partial(_offer, fresh.absolute()), pure=False, traverse=False)
-        totals = _totals(
-            dask.compute(*(one(sent, number, piece) for number, piece in enumerate(parts.pieces)))
-        )
-        if totals["sellers"] != len(sellers) or abs(totals.pop("weight") - 1) > 1e-9:
-            raise AllocationError("the weights do not sum to one: a file changed during the run")
-        written = certificate(totals)
-        text = json.dumps(written, indent=2, allow_nan=False) + "\n"
-        (fresh / CERTIFICATE).write_text(text, encoding="utf-8")
-        for left in fresh.glob(".*"):  # by a worker that died
-            left.unlink()
-        sync_folder(fresh)
-        os.rename(fresh, folder)
-    except OSError as error:
-        raise DataError(f"{folder}: {error.strerror or error}; nothing was written") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    sync_folder(folder.parent)
-    return written
-
-
-def _offer(folder: Path, allocation: PartedAllocation, number: int, piece: _Piece) -> Floats:
-    """Write the offers of one partition, the same on any worker; return their sums."""
+def _offer(
+    folder: Path, allocation: PartedAllocation, number: int, piece: _Piece
+) -> dict[str, float]:
+    """Write the offers of one partition, the same on any worker; return their sums and ends."""
     table = piece.read(*_COLUMNS)
     reports = table["sensitivity"].to_numpy(dtype=float)
     weights = allocation.weights_of(reports)
@@ -493,25 +438,26 @@ def _offer(folder: Path, allocation: PartedAllocation, number: int, piece: _Piec
     hidden = folder / f".{number}.{secrets.token_hex(4)}"
     table.to_parquet(hidden, index=False)
     os.replace(hidden, folder / f"part.{number:06}.parquet")
-    expected = float((virtual * epsilon)[epsilon > 0].sum())
-    added = len(table), weights.sum(), paid.sum(), expected, surplus.sum(), epsilon.sum()
-    ends = epsilon.max(initial=0.0), surplus.min(initial=np.inf)
-    return np.array([*added, np.count_nonzero(epsilon), *ends])
-
-
-def _totals(parts: Sequence[Floats]) -> dict[str, Any]:
-    sums = np.sum(parts, axis=0).tolist()
     return {
-        "sellers": int(sums[0]),
-        "weight": sums[1],
-        "payments": sums[2],
-        "expected_payments": sums[3],
-        "surplus": sums[4],
-        "smallest_surplus": float(min(part[8] for part in parts)),
-        "epsilon": sums[5],
-        "largest_epsilon": float(max(part[7] for part in parts)),
-        "sellers_bought_from": int(sums[6]),
+        "sellers": len(table),
+        "weight": weights.sum(),
+        "payments": paid.sum(),
+        "expected_payments": (virtual * epsilon)[epsilon > 0].sum(),
+        "surplus": surplus.sum(),
+        "smallest_surplus": surplus.min(initial=np.inf),
+        "epsilon": epsilon.sum(),
+        "largest_epsilon": epsilon.max(initial=0.0),
+        "sellers_bought_from": np.count_nonzero(epsilon),
     }
+
+
+def _totals(parts: Sequence[dict[str, float]]) -> dict[str, Any]:
+    table = pd.DataFrame(list(parts))
+    totals: dict[str, Any] = {str(name): float(part.sum()) for name, part in table.items()}
+    totals["smallest_surplus"] = float(table["smallest_surplus"].min())
+    totals["largest_epsilon"] = float(table["largest_epsilon"].max())
+    counts = ("sellers", "sellers_bought_from")
+    return totals | {name: int(totals[name]) for name in counts}
 
 
 def price_parts(
@@ -528,12 +474,19 @@ def price_parts(
     """Make every seller of a long list an offer, with the workers of the present Dask client.
 
     Parameters are those of :func:`~convexmarket.deal.price_offers`; ``reports`` is a
-    Parquet file or a folder of them, and ``out`` a new folder. Returns the certificate.
+    Parquet file or a folder of them, and ``out`` a new folder, where all workers need to write.
+    It appears when it is complete, with a file for each partition and the certificate, which is
+    also returned.
 
     Raises
     ------
     ParameterError
         If ``out`` exists, or the market cannot be declared.
+    DataError, SellersError
+        If a file cannot be read or written, a report or an id is missing or wrong, or an id stands
+        twice; the message names the file and the row.
+    AllocationError
+        If a file changed while it was read.
     """
     clock = Clock(progress)
     if os.path.lexists(out):
@@ -547,19 +500,25 @@ def price_parts(
         )
 
     clock.start("reading")
-    sellers = listed(reports, prior, columns)
+    parts = _listed(Path(reports), prior, columns)
     wanted = {"cap": None, "eta_range": None} | wanted
-    market = Market.standard(sellers, gamma=gamma, **wanted)
+    market = Market.standard(Sellers.in_parts(parts, prior), gamma=gamma, **wanted)
     clock.start("allocating")
     allocation: Any = allocate(market)
-    assert sellers.parts is not None
     clock.start("auditing")  # refuses what cannot be paid before anything is written
-    audit = audit_summary(audit_parts(sellers.parts, market, allocation))
+    audit = audit_summary(audit_parts(parts, market, allocation))
     clock.start("paying")
-
-    def certificate(totals: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(out)
+    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
+    try:
+        fresh.mkdir(parents=True, mode=0o700)
+        sent = dask.delayed(allocation, pure=False, traverse=False)
+        write = dask.delayed(partial(_offer, fresh.absolute()), pure=False, traverse=False)
+        totals = _totals(dask.compute(*(write(sent, *piece) for piece in enumerate(parts.pieces))))
+        if totals["sellers"] != len(parts) or abs(totals.pop("weight") - 1) > 1e-9:
+            raise AllocationError("the weights do not sum to one: a file changed during the run")
         clock.stop()
-        return {
+        certificate = {
             "statements": statements(prior, wanted, None, {}, "exact"),
             "optimality": allocation.certificate(),
             "totals": totals,
@@ -570,5 +529,15 @@ def price_parts(
             "versions": versions(),
             "seconds": clock.seconds,
         }
-
-    return write_offers(sellers, allocation, out, certificate)
+        text = json.dumps(certificate, indent=2, allow_nan=False) + "\n"
+        (fresh / CERTIFICATE).write_text(text, encoding="utf-8")
+        for left in fresh.glob(".*"):  # by a worker that died
+            left.unlink()
+        sync_folder(fresh)
+        os.rename(fresh, folder)
+    except OSError as error:
+        raise DataError(f"{folder}: {error.strerror or error}; nothing was written") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    sync_folder(folder.parent)
+    return certificate

@@ -13,17 +13,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     as_float,
     check_count,
     check_distinct,
     checked_numbers,
+    distinct_ids,
     generator_of,
     is_default,
     label_array,
     labels_of,
 )
+from convexmarket.display import Shown
 from convexmarket.errors import (
     DataError,
     NotSupportedError,
@@ -31,8 +33,6 @@ from convexmarket.errors import (
     PriorError,
     SellersError,
 )
-from convexmarket.ids import distinct_ids
-from convexmarket.notebook import Shown
 from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
 from convexmarket.priors.base import Prior
 
@@ -313,6 +313,12 @@ class Sellers(Shown):
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
         costs = _replaced(self.virtual_costs, position, virtual_cost)
         changed = copy.copy(self)._set(_costs=costs, sensitivities=None)
+        return changed._set(priors=(), _prior_of=None)
+
+    def with_cost_parameter(self) -> Sellers:
+        """Make the virtual costs a CVXPY parameter that has their values. Drop all reports."""
+        parameter = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
+        changed = copy.copy(self)._set(_costs=parameter, sensitivities=None)
         return changed._set(priors=(), _prior_of=None)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import terms
-from convexmarket.arguments import aligned
+from convexmarket.checks import aligned
 from convexmarket.errors import DataError, ParameterError
 
 NAMES = ["Ann", "Bob", "Cid", "Dot", "Eve", "Fay"]
@@ -26,7 +26,9 @@ def backwards(column):
 
 
 def ridge():
-    return cm.PersonalizedRidge(1.0, feature_range=(-1, 1), target_range=(-1, 1))
+    return cm.PersonalizedRidge(
+        1.0, perturbation="output", feature_range=(-1, 1), target_range=(-1, 1)
+    )
 
 
 def noise():

@@ -276,3 +276,94 @@ def test_a_learner_that_exceeds_what_was_bought_is_caught():
 def test_an_empty_table_is_refused():
     with pytest.raises(DataError, match="nobody to buy from"):
         deal(patients().iloc[:0])
+
+
+# --------------------------------------------------------------- what the model is worth
+
+
+def houses(count, seed=0):
+    """Return rows whose price is nearly linear in three public features."""
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"size": rng.uniform(40, 250, count), "age": rng.uniform(0, 100, count)}
+    ).assign(ask=rng.uniform(0.02, 0.10, count))
+    noise = rng.normal(0, 30_000, count)
+    table["price"] = np.clip(1_500 * table["size"] - 900 * table["age"] + noise, 0, 500_000)
+    return table
+
+
+def bought_houses(budget=100.0, count=600, **options):
+    public = cm.PublicFeatures({"size": (40, 250), "age": (0, 100)})
+    given = {"features": public, "target_range": (0, 500_000)} | options
+    return cm.buy(
+        houses(count), ask="ask", target="price", prior=PRIOR, budget=budget,
+        random_state=Simulation(0), test=houses(200, 1), **given,
+    )  # fmt: skip
+
+
+def test_the_default_learner_is_that_of_the_declared_labels_and_reports_its_error():
+    whole = bought_houses()
+    assert isinstance(whole.model, cm.PersonalizedRidge)
+    assert whole.test_errors["model"] < 0.5 * whole.test_errors["constant"]
+    assert whole.expected_error < 20_000
+    assert "a prediction, by public numbers alone" in str(whole)
+    assert "the best constant prediction" in str(whole)
+    table = patients()
+    sick = cm.buy(
+        table, ask="ask", target="ill", prior=PRIOR, features=PUBLIC, classes=(-1, 1), budget=50.0,
+        random_state=Simulation(0), test=table,
+    )  # fmt: skip
+    assert isinstance(sick.model, cm.PrivateLogisticRegression)
+    assert 0 <= sick.test_errors["model"] <= sick.test_errors["constant"] + 0.1
+
+
+def test_labels_that_are_not_declared_are_read_with_a_warning():
+    with pytest.warns(cm.PrivacyLeakWarning, match="target_range"):
+        whole = bought_houses(target_range=None)
+    assert isinstance(whole.model, cm.PersonalizedRidge)
+    assert whole.expected_error is None
+    with pytest.warns(cm.PrivacyLeakWarning, match="classes"):
+        sick = cm.buy(
+            patients(), ask="ask", target="ill", prior=PRIOR, features=PUBLIC, budget=50.0,
+            random_state=Simulation(0),
+        )  # fmt: skip
+    assert isinstance(sick.model, cm.PrivateLogisticRegression)
+
+
+def test_a_model_that_a_constant_beats_is_warned_of_before_it_is_trained():
+    poor = cm.PersonalizedRidge(
+        1e-3, perturbation="output", target_range=(0, 500_000),
+        features=cm.PublicFeatures({"size": (40, 250), "age": (0, 100)}),
+    )  # fmt: skip
+    options = {"learner": poor, "features": None, "target_range": None}
+    with pytest.warns(cm.errors.UselessModelWarning, match="larger budget"):
+        whole = bought_houses(budget=1.0, **options)
+    assert whole.expected_error > poor.noise_limit()
+
+
+def test_facts_for_the_default_learner_are_refused_with_another_one():
+    with pytest.raises(ParameterError, match="features is for the default learner"):
+        bought_houses(learner=learner())
+    with pytest.raises(ParameterError, match="classes or target_range, not both"):
+        bought_houses(classes=(0, 1))
+
+
+def test_a_learner_without_a_guarantee_is_refused_and_a_declared_one_is_marked():
+    class Silent:
+        def risk(self, n_features):
+            return 1.0, 1.0
+
+        def fit(self, X, y, **options):
+            return self
+
+    with pytest.raises(ParameterError, match=r"no guarantee_ after fit.*learners\.Learner"):
+        deal(patients(), learner=Silent())
+
+    class Declared(Silent):
+        def fit(self, X, y, *, epsilon, **options):
+            self.guarantee_ = cm.Guarantee(np.asarray(epsilon), 0.0, "mine", "none", ())
+            return self
+
+    assert "declared by the user's learner, not audited" in str(
+        deal(patients(), learner=Declared())
+    )

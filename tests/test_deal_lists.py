@@ -1,11 +1,11 @@
 """Offers: CSV files as people have them, refusals that name lines, files written whole."""
 
-import csv
 import json
 import os
 
 import numpy as np
 import pandas as pd
+import pyarrow.csv
 import pytest
 
 import convexmarket as cm
@@ -199,7 +199,7 @@ def test_a_failure_while_writing_leaves_no_trace(offers, tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device", "offers.csv")
 
-    monkeypatch.setattr(csv, "writer", fail)
+    monkeypatch.setattr(pyarrow.csv, "write_csv", fail)
     with pytest.raises(DataError, match="No space left on device; nothing was written"):
         offers.write(tmp_path / "offers.csv")
     assert list(tmp_path.iterdir()) == []

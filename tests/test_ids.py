@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.checks import checked_id, forms_of
 from convexmarket.deal import price_offers
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, SellersError
-from convexmarket.ids import checked_id, forms_of
 from convexmarket.privacy import Guarantee, PrivacyAccountant, account
 
 PRIOR = cm.Uniform(0, 1)
@@ -113,7 +113,7 @@ def spellings(request):
 
 
 def ridge():
-    return cm.PersonalizedRidge(1.0, feature_range=(0.0, 1.0), target_range=(0.0, 1.0))
+    return cm.PersonalizedRidge(feature_range=(0.0, 1.0), target_range=(0.0, 1.0))
 
 
 def fit(index, epsilon=1.0, values=(0.2, 0.7)):

@@ -409,7 +409,7 @@ BAD = {
     "a prior below zero": (
         lambda: cm.Prior.from_scipy(scipy.stats.norm(1, 1)),
         PriorError,
-        r"support \[-inf, inf\], but sensitivities are >= 0; truncate or shift it",
+        r"support \[-inf, inf\], which is not one interval of .* truncate or shift it",
     ),
     "a prior without parameters": (
         lambda: cm.Prior.from_scipy(scipy.stats.gamma),

@@ -9,12 +9,16 @@ import pytest
 from convexmarket.cli.report import report_names
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.lab.report.results import read_results, results_schema
+from convexmarket.report import read_report
+from convexmarket.studies.files.loading import KINDS, kind_of, load_file
 from problems.papers.__main__ import NAMES
 from tests import ROOT, one_in
 
 REPORTS = ROOT / "reports"
 FILES = report_names(ROOT / "problems")
 PAPERS = {name.replace("_", "-") for name in NAMES}
+STUDIES = [name for name, path in FILES.items() if kind_of(path) in KINDS]
+LAB = [name for name in FILES if name not in STUDIES]
 
 
 @cache
@@ -32,15 +36,23 @@ RERUN = pytest.mark.xfail(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[RERUN] if name == "solver-study" else []) for name in FILES]
+    "name",
+    [pytest.param(name, marks=[RERUN] if name == "solver-study" else []) for name in STUDIES],
 )
+def test_the_report_of_a_study_is_of_this_very_file(name):
+    stored = read_report(REPORTS / name).settings["problem file"]
+    assert stored["text"] == load_file(FILES[name]).source.text
+    assert not stored["overrides"]
+
+
+@pytest.mark.parametrize("name", LAB)
 def test_the_results_are_of_this_very_file(name):
     source = results(name)["provenance"]["problem_file"]
     assert source["text"] == load_problem(FILES[name]).source.text
     assert not source["overrides"]
 
 
-@pytest.mark.parametrize("name", one_in(4, FILES))
+@pytest.mark.parametrize("name", one_in(4, LAB))
 def test_the_results_are_read_back(name):
     assert (
         read_results(REPORTS / name).problem.source.text
@@ -50,7 +62,7 @@ def test_the_results_are_read_back(name):
 
 def test_the_results_follow_the_schema():
     validator = jsonschema.Draft202012Validator(results_schema())
-    for name in FILES:
+    for name in LAB:
         assert next(validator.iter_errors(results(name)), None) is None, name
 
 

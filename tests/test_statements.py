@@ -71,10 +71,11 @@ def functions_of(path: str) -> set[str]:
 
 
 def looked_up(name: str) -> object:
-    """Import ``convexmarket.NAME``: a module, or what is in one."""
-    module, _, last = f"convexmarket.{name}".rpartition(".")
+    """Import ``convexmarket.NAME``, or a method of the papers: a module, or an object of one."""
+    path = name if name.startswith("problems.") else f"convexmarket.{name}"
+    module, _, last = path.rpartition(".")
     found = import_module(module)
-    return getattr(found, last) if hasattr(found, last) else import_module(f"{module}.{last}")
+    return getattr(found, last) if hasattr(found, last) else import_module(path)
 
 
 @pytest.mark.parametrize("key", STATEMENTS)

@@ -19,14 +19,16 @@ The search runs on many markets at once. Below S = e/u no bound binds before the
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Arrays, Floats, Ints, Replaced
+from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
+from convexmarket.allocation.path import Point, beta_at, point_at, segment
 
-__all__ = ["BoundedPoint", "minimise_bounded"]
+__all__ = ["minimise_bounded"]
 
 #: Steps towards the piece that a total is on, from a guess; a search follows where they fail.
 _STEPS = 30
@@ -36,32 +38,15 @@ _PARTS, _ROUNDS, _NARROW = 4, 80, 1e-11
 _EXACT, _SLACK = 1e-15, 1e-13
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
-#: Intervals of a single market, and of many, at first.
-_FIRST, _FIRST_OF_MANY = 48, 4
-#: Fewer markets share no bounds. Rounds for what they share.
-_FEW, _SHARED_ROUNDS = 8, 2
-_NEWTON, _POLISHES = 30, 6
+_NEWTON = 30
 
 
 @dataclass(frozen=True)
-class BoundedPoint(Arrays):
-    """Points of many markets, in the units of :class:`convexmarket.allocation.path.PathPoint`.
+class _Total(Arrays):
+    """The best points at totals: as in :class:`convexmarket.allocation.path.Point`.
 
-    Attributes
-    ----------
-    n : ndarray
-        The total, counted in largest guarantees.
-    capped, bought : ndarray of int
-        How many sellers are at the bound, and bought from.
-    beta : ndarray
-        Path parameter.
-    level, level_above : ndarray
-        Cost (centred and scaled) from which on sellers are not bought from, just below this total
-        and just above it.
-    norm : ndarray
-        Norm of the weights.
-    value : ndarray
-        Objective divided by mu.
+    ``n`` is the total, counted in largest guarantees; ``level`` and ``level_above`` hold just below
+    this total and just above it, ``norm`` is that of the weights.
     """
 
     n: Floats
@@ -79,164 +64,86 @@ class _Cells(Arrays):
     """Intervals of the totals of markets e."""
 
     e: Ints
-    a: BoundedPoint
-    b: BoundedPoint
+    a: _Total
+    b: _Total
 
 
 class _Bounded:
     """Many markets under one largest guarantee."""
 
-    def __init__(self, costs: Replaced, rho: float, largest: float) -> None:
-        self.costs, self.rho, self.largest = costs, rho, largest
-        self.y = costs.base.scaled(costs.base.psi)
+    def __init__(self, costs: Costs, rho: float, largest: float) -> None:
+        self.costs, self.rho, self.largest = copy(costs), rho, largest
+        self.costs.stretches = None  # of paths with one cap
+        self.sellers = costs.number(costs.size)
 
-    def _number_below(self, e: Ints, level: Floats, side: str) -> Ints:
-        """Return how many cost less than a level, or at most that (``side`` is "right")."""
-        old, new = self.costs.old[e], self.costs.y[e]
-        found = np.searchsorted(self.y, level, side=side)  # type: ignore[call-overload]
-        if side == "left":
-            return found - (old < level) + (new < level)
-        return found - (old <= level) + (new <= level)
+    def at(self, e: Ints, n: Floats, guess: tuple[Ints, Ints]) -> _Total:
+        """Return the best point at each total.
 
-    def _piece(self, e: Ints, j: Ints, q: Ints, n: Floats) -> tuple[Floats, ...]:
-        """Return number, weight and mean cost of free sellers, W, p0 and N0 of pieces."""
-        total, squares = self.costs.sums(e, q)
-        below, squares_below = self.costs.sums(e, j)
-        free = (q - j).astype(float)
-        total, squares = total - below, squares - squares_below
-        left = (n - j) / n
-        mean = total / free
-        spread = np.maximum(squares - total * mean, 0.0)
-        cost = self.costs.offset + below / n + left * mean
-        norm2 = j / (n * n) + left * left / free
-        return free, left, mean, spread, cost, norm2
-
-    def at(self, e: Ints, n: Floats, guess: tuple[Ints, Ints]) -> BoundedPoint:
-        """Return the best point at each total."""
-        size = self.costs.size[e]
-        rate = n * self.largest
-        whole = np.floor(n).astype(np.intp)
-        full = self._full(e, np.minimum(whole, size), n == whole)
-        j, q = np.minimum(guess[0], np.ceil(n).astype(np.intp) - 1), guess[1]
-        q = np.clip(q, np.minimum(whole + 1, size), size)
+        Who is at the bound, and who is bought from, follows from the level that they lead to.
+        """
+        costs, rate = self.costs[e], n * self.largest
+        whole = np.minimum(np.floor(n).astype(np.intp), self.sellers[e])
+        least = costs.position(np.minimum(whole, self.sellers[e] - 1)) + 1
+        most = costs.position(np.ceil(n).astype(np.intp) - 1)
+        full = (n == whole) & self._is_full(costs, whole, least)
+        j, q = np.minimum(guess[0], most), np.clip(guess[1], least, costs.size)
         todo = np.flatnonzero(~full)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            for _ in range(_STEPS):
-                if not todo.size:
-                    break
-                some, total = e[todo], n[todo]
-                level, width = self._level(some, j[todo], q[todo], total, rate[todo])
-                bought = self._number_below(some, level, "left")
-                bought = np.clip(bought, np.minimum(whole[todo] + 1, size[todo]), size[todo])
-                capped = self._number_below(some, level - width, "right")
-                capped = np.clip(capped, 0, np.ceil(total).astype(np.intp) - 1)
-                moved = (bought != q[todo]) | (capped != j[todo])
-                j[todo], q[todo] = capped, bought
-                todo = todo[moved]
+        for _ in range(_STEPS):
+            if not todo.size:
+                break
+            some = costs[todo]
+            level, width = self._level(some, n[todo], j[todo], q[todo])
+            bought = np.clip(some.rows_below(level, "left"), least[todo], some.size)
+            capped = np.clip(some.rows_below(level - width, "right"), 0, most[todo])
+            moved = (bought != q[todo]) | (capped != j[todo])
+            j[todo], q[todo] = capped, bought
+            todo = todo[moved]
         if todo.size:
-            j[todo], q[todo] = self._search(e[todo], n[todo], rate[todo])
-        j[full] = q[full] = whole[full]
-        return self._points(e, n, j, q, full)
+            point = point_at(costs[todo], n[todo], self.rho, rate[todo])
+            j[todo], q[todo] = point.capped, point.bought
+        if np.any(full):
+            j[full] = q[full] = costs[full].position(whole[full] - 1) + 1
+        return self._points(e, n, j, q)
 
-    def _full(self, e: Ints, whole: Ints, is_whole: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _is_full(self, costs: Costs, whole: Ints, following: Ints) -> NDArray[np.bool_]:
         """Return where all who are bought from are at the bound."""
-        found = np.zeros(e.size, dtype=bool)
-        some = np.flatnonzero(is_whole)
-        if some.size:
-            e, k = e[some], whole[some]
-            last = self.costs.value(e, k - 1)
-            following = self._value_or_inf(e, k)
+        last = costs.value(costs.position(np.maximum(whole, 1) - 1))
+        with np.errstate(divide="ignore", invalid="ignore"):
             # One over b, by which the last one's level exceeds its cost.
-            width = 1.0 / (self.largest * k * np.sqrt(k))
-            found[some] = following - last >= width
-        return found
+            width = 1.0 / (self.largest * whole * np.sqrt(whole))
+        return _value_or_inf(costs, following - 1, whole) - last >= width
 
-    def _value_or_inf(self, e: Ints, k: Ints) -> Floats:
-        size = self.costs.size[e]
-        return np.where(k < size, self.costs.value(e, np.minimum(k, size - 1)), np.inf)
-
-    def _level(self, e: Ints, j: Ints, q: Ints, n: Floats, rate: Floats) -> tuple[Floats, Floats]:
+    def _level(self, costs: Costs, n: Floats, j: Ints, q: Ints) -> tuple[Floats, Floats]:
         """Return the level, and how far below it those at the bound are, if a piece is right."""
-        free, left, mean, spread, _, norm2 = self._piece(e, j, q, n)
-        room = 1.0 - rate * rate * spread
-        beta = rate * np.sqrt(norm2 / np.maximum(room, 0.0))
-        return mean + left / (beta * free), 1.0 / (beta * n)
+        piece = segment(costs, n, j, q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beta = beta_at(piece.spread, piece.norm2, n * self.largest)
+            return piece.mean + piece.left / (beta * piece.free), 1.0 / (beta * n)
 
-    def _points(
-        self, e: Ints, n: Floats, j: Ints, q: Ints, full: NDArray[np.bool_]
-    ) -> BoundedPoint:
-        rate = n * self.largest
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            free, left, mean, spread, cost, norm2 = self._piece(e, j, q, n)
-            norm = np.sqrt(norm2 / (1.0 - rate * rate * spread))
+    def _points(self, e: Ints, n: Floats, j: Ints, q: Ints) -> _Total:
+        costs, rate = self.costs[e], n * self.largest
+        free, left, mean, spread, cost, norm2 = segment(costs, n, j, q)
+        full = np.flatnonzero(j == q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            norm2 = norm2 / (1.0 - rate * rate * spread)
+            norm2[full] = 1.0 / n[full]
+            norm = np.sqrt(norm2)
             beta = rate * norm
             level = mean + left / (beta * free)
             cost = cost - beta * spread
         above = level.copy()
-        if np.any(full):
-            some = np.flatnonzero(full)
-            k, who = j[some], e[some]
-            norm[some] = 1.0 / np.sqrt(k)
-            beta[some] = rate[some] * norm[some]
-            level[some] = self.costs.value(who, k - 1) + 1.0 / (beta[some] * k)
-            above[some] = np.maximum(self._value_or_inf(who, k), level[some])
-            cost[some] = self.costs.offset + self.costs.sum1(who, k) / k
-        value = norm + rate * cost + self.rho / rate
-        return BoundedPoint(n, j, q, beta, level, above, norm, value)
-
-    def _search(self, e: Ints, n: Floats, rate: Floats) -> tuple[Ints, Ints]:
-        """Return how many are at the bound, and bought from, at each total, by bisection."""
-        value, sum1 = self.costs.value, self.costs.sum1
-
-        def squares(j: Ints, q: Ints, level: Floats, width: Floats) -> Floats:
-            """Return the sum of squares of the guarantees over b."""
-            one, two = (
-                high - low
-                for high, low in zip(self.costs.sums(e, q), self.costs.sums(e, j), strict=True)
-            )
-            return j * width * width + (q - j) * level * level - 2.0 * level * one + two
-
-        def capped(q: Ints, level: Floats) -> Ints:
-            low, high = np.zeros_like(q), np.minimum(q, np.ceil(n).astype(np.intp)) - 1
-            while np.any(low < high):
-                middle = (low + high) // 2
-                mass = (q - middle) * level - (sum1(e, q) - sum1(e, middle))
-                is_capped = mass <= (n - middle) * (level - value(e, middle))
-                is_capped &= low < high
-                low = np.where(is_capped, middle + 1, low)
-                high = np.where(is_capped, high, np.minimum(high, middle))
-            return low
-
-        size = self.costs.size[e]
-        low, high = np.minimum(np.floor(n).astype(np.intp), size - 1), size
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # Sellers below low are bought from; seller q ceases to be where the norm is met.
-            low = low + 1
-            while np.any(low < high):
-                q = (low + high) // 2  # the level is at seller q's cost
-                level = self._value_or_inf(e, q)
-                level = np.where(np.isinf(level), value(e, size - 1), level)
-                j = capped(q, level)
-                width = ((q - j) * level - (sum1(e, q) - sum1(e, j))) / (n - j)
-                short = squares(j, q, level, width) * rate * rate < 1.0
-                short &= low < high
-                low = np.where(short, q + 1, low)
-                high = np.where(short, high, np.minimum(high, q))
-            q = np.minimum(low, size)
-            first, last = np.zeros_like(q), np.minimum(q, np.ceil(n).astype(np.intp)) - 1
-            while np.any(first < last):
-                j = (first + last) // 2  # seller j is just at the bound
-                level = (sum1(e, q) - sum1(e, j) - (n - j) * value(e, j)) / (q - n)
-                width = level - value(e, j)
-                more = squares(j, q, level, width) * rate * rate <= 1.0
-                more &= (first < last) & (q > n)
-                first = np.where(more, j + 1, first)
-                last = np.where(more, last, np.minimum(last, j))
-        return first, q
+        if full.size:
+            some, k = costs[full], j[full]
+            level[full] = some.value(k - 1) + 1.0 / (beta[full] * n[full])
+            number, total, _ = some.sums(k)
+            following = _value_or_inf(some, some.position(number), number)
+            above[full] = np.maximum(following, level[full])
+            cost[full] = some.offset + total / number
+        return _Total(n, j, q, beta, level, above, norm, norm + rate * cost + self.rho / rate)
 
     # ------------------------------------------------------------------ bounds on intervals
 
-    def slopes(self, a: BoundedPoint, b: BoundedPoint) -> tuple[Floats, Floats]:
+    def slopes(self, a: _Total, b: _Total) -> tuple[Floats, Floats]:
         """Bound T between two totals each, from below and above."""
         low, high = a.n * self.largest, b.n * self.largest
         first = (self.costs.offset + a.level_above) * (a.beta * low)  # x
@@ -245,64 +152,62 @@ class _Bounded:
         most = last / (a.beta * low) * high * high - a.norm * low
         return least, most
 
-    def excess(self, at: BoundedPoint, level: Floats) -> Floats:
+    def excess(self, at: _Total, level: Floats) -> Floats:
         """Return by how much T exceeds rho at points."""
         rate = at.n * self.largest
         return (self.costs.offset + level) * rate * rate - at.norm * rate - self.rho
 
-    def least(self, a: BoundedPoint, b: BoundedPoint, low: Floats, high: Floats) -> Floats:
+    def least(self, a: _Total, b: _Total, low: Floats, high: Floats) -> Floats:
         """Bound the objective between two totals from below, by bounds on T there."""
         start, width = a.n * self.largest, (b.n - a.n) * self.largest
         down = np.minimum(low - self.rho, 0.0) / start**2
         up = np.maximum(high - self.rho, 0.0) / start**2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            meet = (a.value - b.value + up * width) / (up - down)
-        meet = np.where(up > down, np.clip(meet, 0.0, width), 0.0)
-        return a.value + down * meet
+        bent = up > down
+        meet = (a.value - b.value + up * width) / np.where(bent, up - down, 1.0)
+        return a.value + down * np.where(bent, np.clip(meet, 0.0, width), 0.0)
 
     def on_one_piece(self, cells: _Cells) -> NDArray[np.bool_]:
         """Return where the same sellers are at the bound, and bought from, all along."""
-        e, a, b = cells.e, cells.a, cells.b
+        costs, a, b = self.costs[cells.e], cells.a, cells.b
         j, q = a.capped, a.bought
         low, high = a.beta * a.n, b.beta * b.n  # b, in units of the bound
-        x = self.costs.offset + a.level_above, self.costs.offset + b.level
-        x_low, x_high = x[0] * low, x[1] * high
-        y = lambda k: self.costs.offset + self.costs.value(e, np.clip(k, 0, None))  # noqa: E731
-        size = self.costs.size[e]
+        x_low = (costs.offset + a.level_above) * low
+        x_high = (costs.offset + b.level) * high
+
+        def at(k: Ints) -> Floats:
+            return costs.offset + costs.value(np.clip(k, 0, costs.size - 1))
+
         same = (j == b.capped) & (q == b.bought) & (j < q)
-        same &= (j == 0) | (x_low - high * y(j - 1) >= 1.0)
-        same &= x_high - low * y(j) <= 1.0
-        same &= x_low - high * y(q - 1) >= 0.0
-        return same & ((q == size) | (x_high - low * y(np.minimum(q, size - 1)) <= 0.0))
+        same &= (j == 0) | (x_low - high * at(j - 1) >= 1.0)
+        same &= x_high - low * at(j) <= 1.0
+        same &= x_low - high * at(q - 1) >= 0.0
+        return same & ((q == costs.size) | (x_high - low * at(q) <= 0.0))
 
     def bend(self, cells: _Cells) -> tuple[Floats, Floats]:
         """Bound the slope of T over n on intervals of one piece."""
-        a, b, g = cells.a, cells.b, self.largest
-        free, _, mean, spread, _, _ = self._piece(cells.e, a.capped, a.bought, a.n)
-        mean = mean + self.costs.offset
-        j, low, high = a.capped, a.n, b.n
+        a, b, g, costs = cells.a, cells.b, self.largest, self.costs[cells.e]
+        piece = segment(costs, a.n, a.capped, a.bought)
+        free, mean, bent = piece.free, piece.mean + costs.offset, piece.spread * g * g
+        j, low, high = costs.number(a.capped), a.n, b.n
         # N and its slope, in units of the bound.
         n1, n2 = a.norm * low, b.norm * high
-        d1, d2 = (1.0 - (g * n) ** 2 * spread for n in (low, high))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            s1 = ((low - j) / free + g * g * low * spread * n1 * n1) / (n2 * d1)
-            s2 = ((high - j) / free + g * g * high * spread * n2 * n2) / (n1 * d2)
+        d1, d2 = (1.0 - n * n * bent for n in (low, high))
+        s1 = ((low - j) / free + low * bent * n1 * n1) / (n2 * d1)
+        s2 = ((high - j) / free + high * bent * n2 * n2) / (n1 * d2)
         gap1, gap2 = 1.0 - (high - j) / free, 1.0 - (low - j) / free
-        bent = spread * g * g
         least = 2.0 * g * mean * low - bent * (2.0 * high * n2 + high * high * s2)
         most = 2.0 * g * mean * high - bent * (2.0 * low * n1 + low * low * s1)
         least += j * (s1 / n2**2 * gap1 + 1.0 / (free * n2))
         most += j * (s2 / n1**2 * gap2 + 1.0 / (free * n1))
         return least, most
 
-    def roots(self, cells: _Cells) -> BoundedPoint:
+    def roots(self, cells: _Cells) -> _Total:
         """Return the point of each interval of one piece where T, which rises, is rho."""
         low, high, e = cells.a.n.copy(), cells.b.n.copy(), cells.e
         j, q = cells.a.capped, cells.a.bought
-        no = np.zeros(e.size, dtype=bool)
         n = 0.5 * (low + high)
         for _ in range(_NEWTON):
-            at = self._points(e, n, j, q, no)
+            at = self._points(e, n, j, q)
             excess = self.excess(at, at.level)
             low, high = np.where(excess < 0, n, low), np.where(excess < 0, high, n)
             slope, _ = self.bend(_Cells(e, at, at))
@@ -314,21 +219,19 @@ class _Bounded:
             n = np.clip(following, cells.a.n, cells.b.n)
             if still:
                 break
-        return self._points(e, n, j, q, no)
+        return self._points(e, n, j, q)
 
 
-def _middle(a: BoundedPoint, b: BoundedPoint, share: Floats) -> tuple[Ints, Ints]:
-    """Return a guess of the piece between two points."""
-    j = a.capped + np.rint(share * (b.capped - a.capped)).astype(np.intp)
-    q = a.bought + np.rint(share * (b.bought - a.bought)).astype(np.intp)
-    return j, q
+def _value_or_inf(costs: Costs, k: Ints, number: Ints) -> Floats:
+    """Return the cost at a rank; infinity where all sellers have been counted before."""
+    value = costs.value(np.minimum(k, costs.size - 1))
+    return np.where(number < costs.number(costs.size), value, np.inf)
 
 
-def _split(markets: _Bounded, cells: _Cells, parts: int = _PARTS) -> _Cells:
-    """Split every interval: at whole numbers where there are any, else evenly."""
+def _split(markets: _Bounded, cells: _Cells, parts: int) -> _Cells:
+    """Split every interval: at whole numbers where there are any, else by equal factors."""
     low, high = cells.a.n, cells.b.n
-    share = np.arange(1, parts) / parts
-    n = low[:, None] + (high - low)[:, None] * share
+    n = low[:, None] * (high / low)[:, None] ** (np.arange(1, parts) / parts)
     whole = np.rint(n)
     inside = (whole > low[:, None]) & (whole < high[:, None])
     n = np.where(inside, whole, n)
@@ -338,27 +241,29 @@ def _split(markets: _Bounded, cells: _Cells, parts: int = _PARTS) -> _Cells:
     n = np.sort(n, axis=1)
     keep = np.diff(n, axis=1, prepend=low[:, None]) > 0
     row, _ = np.nonzero(keep)
-    inner = n[keep]
-    guess = _middle(cells.a[row], cells.b[row], (inner - low[row]) / (high - low)[row])
-    points = markets.at(cells.e[row], inner, guess)
+    share, a, b = (n[keep] - low[row]) / (high - low)[row], cells.a[row], cells.b[row]
+    j = a.capped + np.rint(share * (b.capped - a.capped)).astype(np.intp)
+    q = a.bought + np.rint(share * (b.bought - a.bought)).astype(np.intp)
+    points = markets.at(cells.e[row], n[keep], (j, q))
     # The rows' points, each between its interval's ends.
     e = np.concatenate((cells.e, cells.e[row], cells.e))
     owner = np.concatenate((np.arange(low.size), row, np.arange(low.size)))
-    every = BoundedPoint.joined([cells.a, points, cells.b])
+    every = _Total.joined([cells.a, points, cells.b])
     order = np.lexsort((every.n, owner))
     every, owner, e = every[order], owner[order], e[order]
-    inner_cells = np.flatnonzero(owner[1:] == owner[:-1])
-    return _Cells(e[inner_cells], every[inner_cells], every[inner_cells + 1])
+    inner = np.flatnonzero(owner[1:] == owner[:-1])
+    return _Cells(e[inner], every[inner], every[inner + 1])
 
 
 def minimise_bounded(
-    costs: Replaced, rho: float, largest: float, low: float, high: float
-) -> tuple[BoundedPoint, Floats]:
+    costs: Costs, rho: float, largest: float, low: float, high: float
+) -> tuple[Point, Floats]:
     """Return the best point of every market with the total between two bounds, and a lower bound.
 
     Parameters
     ----------
-    costs : Replaced
+    costs : Costs
+        Markets with a replaced seller each.
     rho : float
         As for :func:`convexmarket.allocation.path.minimise`.
     largest : float
@@ -368,15 +273,20 @@ def minimise_bounded(
 
     Returns
     -------
-    points : BoundedPoint, one per market
-        NaN values where a market has no such total.
+    points : Point, one per market
+        The value is infinite where a market has no such total.
     bound : ndarray
         No objective is below.
     """
     markets = _Bounded(costs, rho, largest)
-    cells = _first_cells(markets, low, high)
-    e = np.concatenate((cells.e, cells.e))
-    best = _least_of(costs.count, e, BoundedPoint.joined([cells.a, cells.b]))
+    e, none = np.arange(costs.count), np.zeros(costs.count, dtype=np.intp)
+    top = np.minimum(high, markets.sellers).astype(float)
+    able = top >= low
+    ends = [markets.at(e, n, (none, costs.size)) for n in (np.minimum(low, top), top)]
+    cells = _Cells(e, *ends)[able]
+    best = ends[0][e]
+    best.value[~able] = np.inf
+    best = _better(best, cells.e, cells.b)
     bound = best.value.copy()
     for round_ in range(_ROUNDS):
         least, most = markets.slopes(cells.a, cells.b)
@@ -384,12 +294,10 @@ def minimise_bounded(
         cells, least, most = cells[may], least[may], most[may]
         below = markets.least(cells.a, cells.b, least, most)
         aim = best.value[cells.e]
-        open_ = below < aim - _EXACT * np.abs(aim)
+        undecided = below < aim - _EXACT * np.abs(aim)
         narrow = (cells.b.n - cells.a.n <= _NARROW * cells.b.n) | (round_ == _ROUNDS - 1)
-        np.minimum.at(bound, cells.e[open_ & narrow], below[open_ & narrow])
-        cells = cells[open_ & ~narrow]
-        if not cells.e.size:
-            break
+        np.minimum.at(bound, cells.e[undecided & narrow], below[undecided & narrow])
+        cells = cells[undecided & ~narrow]
         single = np.flatnonzero(markets.on_one_piece(cells))
         if single.size:
             rises, falls = markets.bend(cells[single])
@@ -398,127 +306,31 @@ def minimise_bounded(
             crossed = markets.excess(some.a, some.a.level_above) < 0
             some = some[crossed & (markets.excess(some.b, some.b.level) > 0)]
             if some.e.size:
-                best = _better(best, some.e, markets.roots(some))
+                best = _better(best, some.e, markets.roots(some), 4 * _EXACT)
             keep = np.ones(cells.e.size, dtype=bool)
             keep[rising] = keep[falling] = False
             cells = cells[keep]
         if not cells.e.size:
             break
-        new = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))
-        best = _better(best, new.e, new.a)
-        cells = new
-    return _polished(markets, best, low, high), np.minimum(bound, best.value)
+        cells = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))
+        best = _better(best, cells.e, cells.a)
+    kink, rate = best.capped == best.bought, best.n * largest
+    # Where the market would just not buy from one more.
+    price = (best.norm * rate + rho) / rate**2 - costs.offset
+    level = np.where(kink, np.clip(price, best.level, best.level_above), best.level)
+    point = Point(best.value, rate, best.n, best.beta, level, best.capped, best.bought)
+    return point, np.minimum(bound, best.value)
 
 
-def _polished(markets: _Bounded, best: BoundedPoint, low: float, high: float) -> BoundedPoint:
-    """Return points at which T is closer to rho: the objective says half of their digits."""
-    high_of = np.minimum(high, markets.costs.size)
-    excess = markets.excess(best, best.level)
-    todo = np.flatnonzero((best.capped < best.bought) & (low < best.n) & (best.n < high_of))
-    for _ in range(_POLISHES):
-        if not todo.size:
-            break
-        old = best[todo]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope, _ = markets.bend(_Cells(todo, old, old))
-            n = old.n - excess[todo] / (slope * markets.largest)
-        n = np.where((slope > 0) & (low < n) & (n < high_of[todo]), n, old.n)
-        new = markets.at(todo, n, (old.capped, old.bought))
-        off = markets.excess(new, new.level)
-        better = np.abs(off) < np.abs(excess[todo])
-        better &= new.value <= old.value + 2 * _EXACT * np.abs(old.value)
-        todo = todo[better]
-        excess[todo] = off[better]
-        for name, part in vars(best).items():
-            part[todo] = getattr(new, name)[better]
-    return best
+def _better(best: _Total, e: Ints, points: _Total, slack: float = 0.0) -> _Total:
+    """Return the best point of every market, of those so far and further ones of markets e.
 
-
-def _first_cells(markets: _Bounded, low: float, high: float) -> _Cells:
-    """Return intervals that hold every optimum; few where many markets share bounds."""
-    costs = markets.costs
-    count, size = costs.count, costs.size
-    spans = _shared(markets, low, high) if count >= _FEW else None
-    parts = _FIRST if count < _FEW else _FIRST_OF_MANY
-    if spans is None:
-        top = np.minimum(high, size)
-        e = np.flatnonzero(top >= low)
-        low_, high_ = np.full(e.size, low), top[e].astype(float)
-    else:
-        e = np.repeat(np.arange(count), len(spans))
-        low_, high_ = np.tile(spans.T, count)
-        high_ = np.minimum(high_, size[e])
-        some = low_ <= high_
-        e, low_, high_ = e[some], low_[some], high_[some]
-    share = np.linspace(0.0, 1.0, parts + 1)
-    with np.errstate(divide="ignore"):
-        n = low_[:, None] * (high_ / low_)[:, None] ** share
-    n[:, 0], n[:, -1] = low_, high_
-    wide = (high_ - low_) > 2 * parts
-    inside = np.rint(n)
-    inside = np.where((inside > low_[:, None]) & (inside < high_[:, None]), inside, n)
-    n[wide, 1:-1] = inside[wide, 1:-1]
-    rows = np.repeat(e, parts + 1)
-    guess = np.zeros(rows.size, dtype=np.intp), size[rows]
-    points = markets.at(rows, n.ravel(), guess)
-    index = np.arange(rows.size).reshape(n.shape)
-    return _Cells(np.repeat(e, parts), points[index[:, :-1].ravel()], points[index[:, 1:].ravel()])
-
-
-def _shared(markets: _Bounded, low: float, high: float) -> Floats | None:
-    """Return the totals between which the optimum of any of the markets may lie, shape (k, 2).
-
-    A market with one seller more, at the least of the new costs, has no larger objective than any
-    of them at any total. So where its objective exceeds all their best ones so far, none of them
-    has its optimum.
+    Roots have a slack: the objective next to them says half of the digits of the total.
     """
-    costs, base = markets.costs, markets.costs.base
-    dearer = bool(np.all(costs.psi >= costs.old_psi))
-    extra = np.inf if dearer else min(float(costs.psi.min()), base.lowest)
-    one = Replaced(base, np.array([base.psi.size]), np.array([extra]))
-    if np.isfinite(extra) and extra < base.lowest:
-        return None
-    alone = _Bounded(one, markets.rho, markets.largest)
-    top = min(high, int(one.size[0]))
-    if top <= low:
-        return None
-    cells = _first_cells(alone, low, high)
-    for round_ in range(_SHARED_ROUNDS):
-        every = BoundedPoint.joined([cells.a, cells.b])
-        at = int(np.argmin(every.value))
-        n = np.minimum(every.n[at], costs.size)
-        count = np.arange(costs.count)
-        guess = (np.full(costs.count, every.capped[at]), np.full(costs.count, every.bought[at]))
-        threshold = float(markets.at(count, n.astype(float), guess).value.max())
-        below = alone.least(cells.a, cells.b, *alone.slopes(cells.a, cells.b))
-        cells = cells[below <= threshold * (1 + _SLACK)]
-        if round_ < _SHARED_ROUNDS - 1:
-            cells = _split(alone, cells, max(_PARTS, _NODES // cells.e.size))
-    starts, ends = cells.a.n, cells.b.n
-    order = np.argsort(starts)
-    starts, ends = starts[order], ends[order]
-    apart = np.flatnonzero(starts[1:] > ends[:-1])
-    return np.column_stack((starts[np.append(0, apart + 1)], ends[np.append(apart, ends.size - 1)]))
-
-
-def _least_of(count: int, e: Ints, points: BoundedPoint) -> BoundedPoint:
-    """Return the best of the points of every market."""
     order = np.lexsort((points.value, e))
     first = order[np.flatnonzero(np.diff(e[order], prepend=-1))]
-    if first.size == count:
-        return points[first]
-    empty = {
-        name: np.full(count, np.nan if part.dtype.kind == "f" else 0, part.dtype)
-        for name, part in vars(points).items()
-    }
-    for name, part in vars(points).items():
-        empty[name][e[first]] = part[first]
-    empty["value"][np.isnan(empty["value"])] = np.inf
-    return BoundedPoint(**empty)
-
-
-def _better(best: BoundedPoint, e: Ints, points: BoundedPoint) -> BoundedPoint:
-    count = best.n.size
-    return _least_of(
-        count, np.concatenate((np.arange(count), e)), BoundedPoint.joined([best, points])
-    )
+    first = first[points.value[first] < best.value[e[first]] * (1 + slack)]
+    better = _Total(*(part.copy() for part in vars(best).values()))
+    for name, part in vars(better).items():
+        part[e[first]] = getattr(points, name)[first]
+    return better

@@ -3,13 +3,14 @@
 The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
 optimal value at every eta (:mod:`convexmarket.allocation.cuts`). Where a solve fails, the least
 violation of the constraints decides: its multipliers give an affine function of 1/eta, which is
-positive only where nothing is feasible, whatever the solver's error.
+positive only where the market is infeasible, whatever the solver's error.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import cvxpy as cp
@@ -34,28 +35,26 @@ from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
 from convexmarket.allocation.views import JointView, Subproblem, fixed_eta, multiplier, numbers
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
 
-__all__ = ["Conic", "LeastViolation", "branch_and_bound", "mend"]
+__all__ = ["Conic", "LeastViolation", "branch_and_bound"]
 
 Floats = NDArray[np.float64]
 
-#: Weights below this, relative to the average, may be what interior-point methods leave.
+#: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
-#: Factor by which parameters may change what is natural for eta before it is scaled anew.
+#: Factor by which parameters may change the natural eta before it is scaled anew.
 _SAME_SCALE = 1e3
-#: A bound this much above the objective, relatively, is not the work of rounding.
+#: A bound this much above the objective, relatively, is not due to rounding.
 _CONTRADICTION = 1e-6
 #: Room less than this, relative to constraints of order one, counts as none.
 _NO_ROOM = 1e-8
 #: A violation up to this, where there is no room, is a solver's error; more where there is room.
 _SOLVER_ERROR, _MENDABLE = 1e-6, 1e-4
-#: Constraints with this share of the multipliers are named as contradicting each other.
-_NAMED = 1e-3
-#: Multipliers below this share are left out of a proof.
-_NOISE = 1e-7
+#: Constraints with this share of the multipliers are named; below the second they are left out.
+_NAMED, _NOISE = 1e-3, 1e-7
 #: An eta this factor away counts as unbounded; steps of Newton's method towards an end.
 _REACH, _NEWTON = 1e9, 50
 _SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
@@ -69,7 +68,7 @@ class LeastViolation:
     """
 
     def __init__(self, view: JointView, solver: str) -> None:
-        self.view, self.solver = view, solver
+        self.view, self.solver, self.n_solves = view, solver, 0
         self._minorants = Minorants(view.unknowns)
         self._eta, leaves = fixed_eta(view)
         self._lifted = Lifted(leaves)
@@ -77,23 +76,21 @@ class LeastViolation:
         # An equation has no room: it is met where the room of inequalities is looked for.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
-        self._unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
+        unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
         m, n = view.active.size, view.scaled_weights.size
         self._largest = cp.Parameter(n, nonneg=True, value=np.full(n, float(m)))
         self._items: list[list[cp.Constraint]] = []
-        self.n_solves = 0
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
-            room = self._unit * worst if view.bounds_epsilon(item) else worst
+            room = unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= room])
-        items = [one for both in self._items for one in both]
         self._problem = cp.Problem(
             cp.Minimize(worst + off),
             [
                 *view.simplex,
                 view.scaled_weights <= self._largest,
-                *items,
+                *(each for both in self._items for each in both),
                 *self._lifted.links,
                 worst >= self._floor,
                 off <= self._allowed,
@@ -130,15 +127,20 @@ class LeastViolation:
             return None
         view.place(weights, eta)
         hints, unit = self._lifted.hints(1.0), eta * view.inverse_scale
-        items = view.flat_constraints()
-        duals = [self._multiplier(own) for own in self._items]
-        units = [unit if view.bounds_epsilon(item) else 1.0 for item in items]
-        shares = [
-            scale * float(np.sum(np.abs(dual))) for scale, dual in zip(units, duals, strict=True)
+        parts = [
+            (piece, item, self._multiplier(own), unit if view.bounds_epsilon(item) else 1.0)
+            for (piece, item), own in zip(
+                ((piece, item) for piece, items in view.constraints for item in items),
+                self._items,
+                strict=True,
+            )
         ]
+        shares = [scale * float(np.sum(np.abs(dual))) for _, _, dual, scale in parts]
         const, per_inverse, per_weight = 0.0, 0.0, np.zeros(view.scaled_weights.size)
-        for item, dual, share in zip(items, duals, shares, strict=True):
-            if share <= _NOISE * sum(shares):  # any multipliers prove something
+        named: dict[str, float] = {}
+        for (piece, item, dual, _), share in zip(parts, shares, strict=True):
+            named[shown(piece)] = named.get(shown(piece), 0.0) + share
+            if share <= _NOISE * sum(shares):  # any multipliers prove a bound
                 continue
             rest, (weight, epsilon, inverse) = self._minorants(item.expr, dual, hints)
             if view.bounds_epsilon(item):
@@ -148,31 +150,21 @@ class LeastViolation:
                 const += rest
                 per_inverse += float(inverse.item())
                 per_weight += weight
-        level = const + m * float(per_weight.min())
-        s = 1.0 / unit
-        error = ROUNDING * (abs(level) + abs(per_inverse) * s)
-        if not level + per_inverse * s > error:
+        level, s = const + m * float(per_weight.min()), 1.0 / unit
+        if not level + per_inverse * s > ROUNDING * (abs(level) + abs(per_inverse) * s):
             return None
-        named, place = [], 0
-        for piece, own in view.constraints:
-            share = sum(shares[place : place + len(own)])
-            place += len(own)
-            if share > _NAMED * sum(shares):
-                named.append(shown(piece))
+        names = [name for name, share in named.items() if share > _NAMED * sum(shares)]
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
-            named.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
-        low, high = 0.0, np.inf
-        if level < 0 < per_inverse:
-            high = -per_inverse / level / view.inverse_scale
-        elif per_inverse < 0 < level:
-            low = -per_inverse / level / view.inverse_scale
-        return Excluded(low, high, tuple(named))
+            names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
+        end = -per_inverse / level / view.inverse_scale if level * per_inverse < 0 else np.nan
+        low, high = (end if level > 0 else 0.0), (end if level < 0 else np.inf)
+        return Excluded(*((0.0, np.inf) if np.isnan(end) else (low, high)), tuple(names))
 
     @staticmethod
     def _multiplier(own: list[cp.Constraint]) -> Floats:
         """Return the multiplier of a comparison: of an equation the difference of two."""
-        duals = [np.maximum(multiplier(one, 1.0), 0.0) for one in own]  # type: ignore[arg-type]
+        duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in own]  # type: ignore[arg-type]
         return duals[0] - duals[1] if len(own) == 2 else duals[0]
 
     def interval(self, eta: float) -> tuple[float, float]:
@@ -216,10 +208,9 @@ class Conic:
         options: Mapping[str, Any] | None = None,
         parameters: Mapping[int, cp.Parameter] | None = None,
     ) -> None:
-        self.market = market
+        self.market, self.options = market, options
         self.solver = check_solver(solver)
         self.version = solver_version(self.solver)
-        self.options = options
         self._parameters = parameters or {}
         self._compile()
 
@@ -227,23 +218,17 @@ class Conic:
         self._natural = self.market.form.natural_eta
         self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
         self.linearizer = Linearizer(self.view)
+        vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
         self._program: cp.Problem | None = None
-        self._multipliers: dict[float, list[Floats | None]] = {}
-        self._violation: LeastViolation | None = None
         self._inside: Floats | None = None
+        self.records: list[SolveRecord] = []
+        self._multipliers: dict[float, list[Floats | None]] = {}
 
-    @property
+    @cached_property
     def violation(self) -> LeastViolation:
         """The least violation of the constraints."""
-        if self._violation is None:
-            self._violation = LeastViolation(self.view, self.solver)
-        return self._violation
-
-    @property
-    def is_jointly_convex(self) -> bool:
-        """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        return not any(self.view.uses(e, self.view.epsilon) for _, _, e in self.view.terms)
+        return LeastViolation(self.view, self.solver)
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -256,13 +241,16 @@ class Conic:
         same_scale = 1 / _SAME_SCALE < form.natural_eta / self._natural < _SAME_SCALE
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
-        self.records: list[SolveRecord] = []
+        self.records = []
         self._multipliers.clear()
 
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of its objective there."""
         if self.problem is None:
-            self.problem = Subproblem(self.view, self.linearizer.kept, self._size(eta), eta)
+            even = self.view.active / np.count_nonzero(self.view.active)
+            size = self.view.size(even, eta)
+            scale = size if 0 < size < np.inf else 1.0
+            self.problem = Subproblem(self.view, self.linearizer.kept, scale, eta)
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
@@ -281,58 +269,55 @@ class Conic:
             )
         raw = problem.weights
         multipliers, hints = problem.proof()
-        cut = self.linearizer.cut(raw, eta, multipliers, hints, polish=True)
-        floor = -np.inf
-        if self.is_jointly_convex:
-            flat = self.linearizer.cut(raw, eta, multipliers, hints, polish=True, balance=True)
-            floor = flat.minimum(*self.ends)[1]
+        cut = self.linearizer.cut(raw, eta, multipliers, hints)
         self._multipliers[eta] = multipliers
         weights = self.mended(raw, eta)
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
-        return Evaluated(weights, eta, objective, cut, scale, floor)
+        return Evaluated(weights, eta, objective, cut, scale)
 
     def mended(self, weights: Floats, eta: float) -> Floats:
         """Move weights that a solver left slightly outside towards a point with room."""
-        here = violations(self.view, weights, eta)
-        if not np.any(here > 0):
+        if not np.any(_violations(self.view, weights, eta) > 0):
             return weights
         known = self._inside
-        if known is None or np.max(violations(self.view, known, eta)) > -_NO_ROOM:
+        if known is None or np.max(_violations(self.view, known, eta)) > -_NO_ROOM:
             self._inside = self.violation.inside(eta)
-        return mend(self.view, weights, eta, self._inside)
+        return _mend(self.view, weights, eta, self._inside)
 
-    def first_eta(self) -> float:
+    def first_eta(self, start: float | None) -> float:
         """Choose where to look first.
 
-        That is the optimal eta of a market without terms in the guarantees, one convex program in
-        the weights and 1/eta; else the eta at which noise and payments balance.
+        That is the optimal eta of a market without nonlinear pieces in the guarantees, one convex
+        program in the weights and 1/eta; else ``start``, or the eta at which noise and payments
+        balance.
         """
-        view = self.view
-        if self.is_jointly_convex and view.has_noise:
+        view, items = self.view, self.view.flat_constraints()
+        linear = all(item.expr.is_affine() for item in items if view.bounds_epsilon(item))
+        if view.terms and view.is_jointly_convex and linear:
             if self._program is None:
-                self._program = self._declare_whole()
+                self._program = cp.Problem(
+                    cp.Minimize(view.objective()), [*view.simplex, *map(self._jointly, items)]
+                )
             if run_solver(self._program, self.solver, self.options) in _SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:
-                    return 1.0 / inverse
-        return _balanced_eta(self.market, view)
+                    return float(np.clip(1.0 / inverse, *self.ends))
+        usual = float(np.clip(_balanced_eta(self.market, view), *self.ends))
+        return first_look(usual, start)
 
-    def _declare_whole(self) -> cp.Problem:
-        """Declare the market in the weights and 1/eta."""
-        view, sides, cones = self.view, [], []
-        for item in view.flat_constraints():
-            expression, more = view.jointly(item, self.solver)
-            below = isinstance(item, cp.constraints.Inequality)
-            sides.append(expression <= 0 if below else expression == 0)
-            cones += more
-        return cp.Problem(cp.Minimize(view.objective()), [*view.simplex, *sides, *cones])
-
-    def _size(self, eta: float) -> float:
-        """Return the size of the objective at an eta, where all weigh the same."""
-        size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
-        return size if 0 < size < np.inf else 1.0
+    def _jointly(self, item: cp.Constraint) -> cp.Constraint:
+        """Write a linear bound on the guarantees in the weights and 1/eta, times 1/eta."""
+        view = self.view
+        if not view.bounds_epsilon(item):
+            return item
+        at_zero = Lifted({id(view.epsilon): cp.Constant(np.zeros(view.epsilon.shape))}, kinks=False)
+        unscaled = view.quantities.weights / view.inverse_scale
+        linear = Lifted({id(view.epsilon): unscaled}, kinks=False)
+        rest = at_zero(item.expr)
+        h = linear(item.expr) - rest + view.scaled_inverse * rest
+        return h <= 0 if isinstance(item, cp.constraints.Inequality) else h == 0
 
     def search(
         self,
@@ -345,11 +330,9 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        usual = float(np.clip(self.first_eta(), *self.ends))
-        self.declare(usual)
-        found = search_eta(
-            self, first_look(usual, start), gap, max_solves, progress, time_limit=time_limit
-        )
+        first = self.first_eta(start)
+        self.declare(first)
+        found = search_eta(self, first, gap, max_solves, progress, time_limit)
         return self.finish(found, gap, began)
 
     def finish(self, found: Found, gap: float, began: float) -> Allocation:
@@ -360,15 +343,16 @@ class Conic:
         for end in self.ends:
             if not 0 < end < np.inf or end == eta:
                 continue
-            feasible = np.max(violations(self.view, weights, end), initial=0.0) <= ROUNDING
+            feasible = np.max(_violations(self.view, weights, end), initial=0.0) <= ROUNDING
             if feasible and self.view.value(weights, end) <= objective:
                 eta, objective = end, self.view.value(weights, end)
         if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
                 f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
-                "cannot be: the solver's multipliers or a simplex_minimum or conjugate of your own "
-                "is wrong; try another solver"
+                "cannot be: the solver's multipliers or a simplex_minimum of your own is wrong; "
+                "try another solver"
             )
+        ends = zip(("eta_low", "eta_high"), self.ends, strict=True)
         allocation = Allocation(
             weights=weights,
             eta=eta,
@@ -383,11 +367,7 @@ class Conic:
             solver_version=self.version,
             tolerance=gap,
             solves=tuple(self.records),
-            binding=tuple(
-                name
-                for name, end in zip(("eta_low", "eta_high"), self.ends, strict=True)
-                if eta == end
-            ),
+            binding=tuple(name for name, end in ends if eta == end),
             pricing=self._pricing(weights, eta, best),
         )
         allocation.warn_if_loose(
@@ -404,16 +384,16 @@ class Conic:
         if not self.market.form.rest:
             return pricing_of(self.market, weights, eta)
         given = iter(self._multipliers.get(best.eta, ()))
-        own = [[next(given, None) for _ in items] for _, items in self.view.constraints]
+        duals = [[next(given, None) for _ in items] for _, items in self.view.constraints]
         step, at = 1e-4, best.eta
         slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
         count = len(self.market.constraints)
-        return pricing_of(self.market, weights, eta, own[:count], slope)
+        return pricing_of(self.market, weights, eta, duals[:count], slope)
 
     def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
         """Remove the traces of interior-point methods, unless that costs too much.
 
-        What it may cost, relative to the scale, is a small share of ``tolerance``.
+        It may cost a small share of ``tolerance``, relative to the scale.
         """
         view, weights, eta = self.view, best.weights, best.eta
         objective = view.value(weights, eta)
@@ -422,12 +402,12 @@ class Conic:
             return weights, objective
         inside = self.violation.inside(eta, cleaned > 0) if view.constraints else None
         try:
-            cleaned = mend(view, cleaned, eta, inside)
+            cleaned = _mend(view, cleaned, eta, inside)
         except SolverError:
             return weights, objective
         value = view.value(cleaned, eta)
         outside = [
-            max(np.max(violations(view, point, eta), initial=0.0), imbalance(view, point, eta))
+            max(np.max(_violations(view, point, eta), initial=0.0), _imbalance(view, point, eta))
             for point in (cleaned, weights)
         ]
         worse = value > objective + FOR_TRACES * tolerance * best.aim
@@ -452,9 +432,8 @@ def branch_and_bound(
     solver does not allow it; the bound is valid all the same.
     """
     check_gap(gap, max_solves)
-    return Conic(market, solver, solver_options).search(
-        gap, max_solves, start, progress, time_limit
-    )
+    conic = Conic(market, solver, solver_options)
+    return conic.search(gap, max_solves, start, progress, time_limit)
 
 
 def _balanced_eta(market: Market, view: JointView) -> float:
@@ -474,7 +453,7 @@ def _balanced_eta(market: Market, view: JointView) -> float:
     return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
 
 
-def mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -> Floats:
+def _mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -> Floats:
     """Move weights into the feasible set at an eta, towards a point with room.
 
     Raises
@@ -484,7 +463,7 @@ def mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) ->
     """
     weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
     weights = weights / weights.sum()
-    here = violations(view, weights, eta)
+    here = _violations(view, weights, eta)
     worst = float(np.max(here, initial=0.0))
     if worst > (_SOLVER_ERROR if inside is None else _MENDABLE):
         raise SolverError(
@@ -493,13 +472,12 @@ def mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) ->
         )
     if worst == 0 or inside is None:
         return weights
-    there = violations(view, inside, eta)
-    bad = here > 0
+    there, bad = _violations(view, inside, eta), here > 0
     share = float(np.max(here[bad] / (here[bad] - there[bad])))
     return (1 - share) * weights + share * inside
 
 
-def violations(view: JointView, weights: Floats, eta: float) -> Floats:
+def _violations(view: JointView, weights: Floats, eta: float) -> Floats:
     """Measure how far each inequality is violated; negative where there is room."""
     view.place(weights, eta)
     s = float(numbers(view.scaled_inverse))
@@ -511,7 +489,7 @@ def violations(view: JointView, weights: Floats, eta: float) -> Floats:
     return np.concatenate(parts) if parts else np.empty(0)
 
 
-def imbalance(view: JointView, weights: Floats, eta: float) -> float:
+def _imbalance(view: JointView, weights: Floats, eta: float) -> float:
     """Measure how far the equations are from being met."""
     view.place(weights, eta)
     parts = [

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Arrays",
-    "Costs",
-    "Floats",
-    "GroupedCosts",
-    "Ints",
-    "Replaced",
-    "ReplacedInGroups",
-    "SortedCosts",
-    "of_market",
-]
+__all__ = ["Arrays", "Costs", "Floats", "Ints"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-
-_BLOCK = 1 << 15
 
 
 class Arrays:
@@ -38,350 +27,177 @@ class Arrays:
         fields = zip(*(vars(part).values() for part in parts), strict=True)
         return cls(
             *(
-                type(one[0]).joined(one) if isinstance(one[0], Arrays) else np.concatenate(one)
-                for one in fields
+                type(part[0]).joined(part) if isinstance(part[0], Arrays) else np.concatenate(part)
+                for part in fields
             )
         )
 
 
-class Costs(Protocol):
-    """Sorted costs of one or many markets; ``e`` says which market, ``k`` is a rank."""
+class Costs:
+    """The costs of a market in rows, each of one seller or of a group, centred and scaled.
 
-    offset: float
-    size: Ints  # of each market, or of all of them
-    count: int
-    stretches: tuple[Ints, Ints, Ints] | None  # of a market between two nodes, if known
-
-    def number(self, e: Ints, k: Ints) -> Ints:
-        """Return how many sellers the k smallest costs are of."""
-
-    def position(self, e: Ints, number: Ints) -> Ints:
-        """Return the k from which on :meth:`number` is more than this."""
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-
-    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
-        """Return the sum of the k smallest costs, and that of their squares."""
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-
-
-def of_market(values: NDArray[Any], e: Ints) -> NDArray[Any]:
-    """Return the values of markets e; one for all markets is left to broadcast."""
-    return values if values.size == 1 else values[e]
-
-
-class OneSellerEach:
-    """Costs that each are of one seller."""
-
-    stretches: tuple[Ints, Ints, Ints] | None = None
-
-    def number(self, e: Ints, k: Ints) -> Ints:
-        """Return how many sellers the k smallest costs are of."""
-        return k
-
-    def position(self, e: Ints, number: Ints) -> Ints:
-        """Return the k from which on :meth:`number` is more than this."""
-        return number
-
-
-class SortedCosts(OneSellerEach):
-    """The costs of one market, centred and scaled, with their prefix sums.
-
-    Parameters
-    ----------
-    psi : ndarray, shape (m,)
-        Virtual costs >= 0 in ascending order, at least one of them within the limit.
-    limit : float, optional
-        Sellers who cost more, or infinitely much, are left out.
-    """
-
-    def __init__(self, psi: Floats, limit: float = np.inf) -> None:
-        if not psi[-1] <= min(limit, np.finfo(float).max):
-            limit = min(limit, np.finfo(float).max)
-            psi = psi[: np.searchsorted(psi, limit, side="right")]
-        self.psi = psi
-        self.scale = float(psi[-1]) or 1.0
-        self.lowest = float(psi[0])
-        self.offset = self.lowest / self.scale
-        self.size = np.array([psi.size])
-        self.count = 1
-        # Built in place: at a million sellers, fresh memory costs as much as the arithmetic.
-        self.s1 = np.zeros(psi.size + 1)
-        self.s2 = np.zeros(psi.size + 1)
-        x, squares = self.s1[1:], self.s2[1:]
-        np.subtract(psi, self.lowest, out=x)
-        x /= self.scale
-        np.multiply(x, x, out=squares)
-        np.cumsum(x, out=x)
-        np.cumsum(squares, out=squares)
-
-    def deviations(self, j: int, q: int, origin: float, unit: float) -> tuple[float, float]:
-        """Return the mean deviation of costs j to q from ``origin``, and the squares about it.
-
-        Both in a unit that keeps them within double precision; a power of two rounds nothing. Block
-        by block, because a million fresh deviations cost more than the arithmetic.
-        """
-        values = self.psi[j:q]
-        blocks = range(0, values.size, _BLOCK)
-        sums = (float(((values[i : i + _BLOCK] - origin) / unit).sum()) for i in blocks)
-        mean = sum(sums) / values.size
-        squares = 0.0
-        for i in blocks:
-            deviation = values[i : i + _BLOCK] - origin
-            deviation /= unit
-            deviation -= mean
-            deviation *= deviation
-            squares += float(deviation.sum())
-        return mean, squares
-
-    def total(self, j: int, unit: float) -> float:
-        """Return the sum of the j smallest costs, in a unit."""
-        return float((self.psi[:j] / unit).sum())
-
-    def scaled(self, psi: Floats) -> Floats:
-        """Return costs centred and scaled as these are."""
-        return (psi - self.lowest) / self.scale
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-        return self.scaled(self.psi[k])
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-        return self.s1[k]
-
-    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
-        """Return the sum of the k smallest costs, and that of their squares."""
-        return self.s1[k], self.s2[k]
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-        value = self.psi[k]
-        return np.searchsorted(self.psi, value), np.searchsorted(self.psi, value, side="right")
-
-
-class GroupedCosts(SortedCosts):
-    """The costs of one market, of which some are known one by one and the others in groups.
+    :meth:`replaced` gives many markets at once. The row of the seller who leaves stays, with one
+    seller less, and one row is added for the new cost. Methods take ranks k of rows, one or more
+    for each market.
 
     Parameters
     ----------
     psi : ndarray, shape (n,)
-        Costs in ascending order; of a group, no more than its smallest.
-    numbers : ndarray of int, shape (n,)
-        How many sellers have each cost, or are in the group; may be 0.
-    means, squares : ndarray, shape (n,)
-        Of a group, the mean cost and the sum of squares about it; the cost and 0 elsewhere.
-    stretches : ndarray of int, shape (s, 2)
-        Nodes between which all costs are known one by one, and outside of which the path is not
-        stationary.
-    limit : float
-        A cost above which nobody is bought from.
+        Virtual costs >= 0 in ascending order; of a group, no more than its smallest.
+    numbers : ndarray of int, shape (n,), optional
+        How many sellers a row is of, possibly 0; one each by default.
+    means, squares : ndarray, shape (n,), optional
+        Of a group, the mean cost and the sum of squares about it.
+    stretches : ndarray of int, shape (s, 2), optional
+        Ranks between which the optimum of each of these markets is known to be.
     """
 
     def __init__(
         self,
         psi: Floats,
-        numbers: Ints,
-        means: Floats,
-        squares: Floats,
+        numbers: Ints | None = None,
+        means: Floats | None = None,
+        squares: Floats | None = None,
         stretches: Ints | None = None,
-        limit: float = np.inf,
     ) -> None:
-        self.psi, self.limit = psi, limit
-        if stretches is not None:
-            self.stretches = np.zeros(len(stretches), dtype=np.intp), *stretches.T
-        self._numbers, self._means, self._squares = numbers, means, squares
+        self.psi, self.stretches = psi, stretches
         self.scale = float(psi[-1]) or 1.0
         self.lowest = float(psi[0])
         self.offset = self.lowest / self.scale
-        self.size = np.array([psi.size])
-        self.count = 1
-        x = self.scaled(means)
-        self._n, self.s1, self.s2 = (
-            np.concatenate(([0], np.cumsum(part)))
-            for part in (numbers, numbers * x, squares / self.scale**2 + numbers * x * x)
-        )
+        self.x = self.scaled(psi)
+        self.size, self.count = np.array([psi.size]), 1
+        self._each = numbers is None
+        self._numbers = np.ones(psi.size, np.intp) if numbers is None else numbers
+        self._means = psi if means is None else means
+        self._squares = np.broadcast_to(0.0, psi.size) if squares is None else squares
+        x = self.x if means is None else self.scaled(means)
+        first = self._numbers * x
+        second = first * x if squares is None else first * x + squares / self.scale / self.scale
+        self._sums = [np.zeros(psi.size + 1, part.dtype) for part in (self._numbers, first, second)]
+        for sums, part in zip(self._sums, (self._numbers, first, second), strict=True):
+            np.cumsum(part, out=sums[1:])
 
-    def groups(self, k: int) -> tuple[Ints, Floats, Floats]:
-        """Return numbers, means and squares of the k smallest costs."""
-        return self._numbers[:k], self._means[:k], self._squares[:k]
+    @classmethod
+    def sorted(cls, psi: Floats, limit: float = np.inf) -> Self:
+        """Return the costs of one seller each, without those above a limit or infinite."""
+        limit = min(limit, np.finfo(float).max)
+        return cls(psi[: np.searchsorted(psi, limit, side="right")])
 
-    def number(self, e: Ints, k: Ints) -> Ints:
-        """Return how many sellers the k smallest costs are of."""
-        return self._n[k]
+    def replaced(self, old: Floats, psi: Floats, stretches: Ints | None = None) -> Costs:
+        """Return one market for each entry, in which a seller at cost ``old`` costs ``psi``.
 
-    def position(self, e: Ints, number: Ints) -> Ints:
-        """Return the k from which on :meth:`number` is more than this."""
-        return np.searchsorted(self._n, number, side="right") - 1
+        An infinite ``psi`` removes the seller, and an ``old`` beyond the last row adds one.
+        """
+        many, rows, last = copy(self), self.psi.size, self.psi[-1]
+        there = (old < last) | ((old == last) & (self._numbers[-1] > 0))
+        many.has_replaced = True
+        many.row = np.where(there, np.searchsorted(self.psi, old, side="right") - 1, rows)
+        many.old = np.where(there, self.scaled(old), 0.0)
+        gone = np.isinf(psi)
+        many.new, many.place = psi, np.searchsorted(self.psi, psi)
+        many.y = np.where(gone, 0.0, self.scaled(psi))
+        many.size = rows + 1 - gone.astype(np.intp)
+        many.count = psi.size
+        many.stretches = self.stretches if stretches is None else stretches
+        return many
+
+    #: Of replaced sellers: their row, their cost, the cost instead, its rank, and that scaled.
+    row: Ints
+    old: Floats
+    new: Floats
+    place: Ints
+    y: Floats
+    has_replaced = False
+
+    def __getitem__(self, e: Any) -> Costs:
+        """Return some of the markets, in any shape that ranks are given in."""
+        if not self.has_replaced:
+            return self
+        some = copy(self)
+        for name in ("row", "old", "new", "place", "y", "size"):
+            setattr(some, name, getattr(self, name)[e])
+        some.count = some.size.size
+        return some
+
+    def scaled(self, psi: Any) -> Any:
+        """Return costs centred and scaled as these are."""
+        return (psi - self.lowest) / self.scale
+
+    def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
+        """Return how many sellers are in the first k rows, the sum of their costs, of squares."""
+        if not self.has_replaced:
+            number, first, second = (part[k] for part in self._sums)
+            return number, first, second
+        come = k > self.place
+        rows = k - come
+        left = rows > self.row
+        number, first, second = (part[rows] for part in self._sums)
+        old, new = left * self.old, come * self.y
+        return number - left + come, first - old + new, second - old * old + new * new
+
+    def number(self, k: Ints) -> Ints:
+        """Return how many sellers are in the first k rows."""
+        if not self.has_replaced:
+            return self._sums[0][k]
+        come = k > self.place
+        rows = k - come
+        return self._sums[0][rows] - (rows > self.row) + come
+
+    def position(self, number: Ints) -> Ints:
+        """Return the largest k with at most so many sellers in the first k rows."""
+        if not self.has_replaced:
+            return self._position(number)
+        place = self.place
+        behind = self._without(number - 1) + 1
+        return np.where(behind > place, behind, np.minimum(self._without(number), place))
+
+    def _position(self, number: Ints) -> Ints:
+        if self._each:
+            return np.minimum(number, self.psi.size)
+        return np.searchsorted(self._sums[0], number, side="right") - 1
+
+    def _without(self, number: Ints) -> Ints:
+        more = self._position(number + 1)
+        return np.where(more > self.row, more, self._position(number))
+
+    def _row(self, k: Ints) -> Ints:
+        """Return the row of the original market at a rank."""
+        return np.minimum(k - (k > self.place), self.psi.size - 1)
+
+    def value(self, k: Ints) -> Floats:
+        """Return the cost at a rank, centred and scaled."""
+        if not self.has_replaced:
+            return self.x[k]
+        return np.where(k == self.place, self.y, self.x[self._row(k)])
+
+    def rows_below(self, level: Floats, side: str) -> Ints:
+        """Return how many rows cost less than a level, or at most that (``side`` is "right")."""
+        below = np.searchsorted(self.x, level, side=side)  # type: ignore[call-overload]
+        new = self.y < level if side == "left" else self.y <= level
+        return np.where(np.isinf(self.new), below, below + new)
+
+    def ties(self, k: Ints) -> tuple[Ints, Ints]:
+        """Return how many rows are below, and at or below, the cost at a rank."""
+        many = self.has_replaced
+        value = np.where(k == self.place, self.new, self.psi[self._row(k)]) if many else self.psi[k]
+        below = np.searchsorted(self.psi, value)
+        upto = np.searchsorted(self.psi, value, side="right")
+        return (below + (self.new < value), upto + (self.new <= value)) if many else (below, upto)
 
     def deviations(self, j: int, q: int, origin: float, unit: float) -> tuple[float, float]:
-        """Return the mean deviation of costs j to q from ``origin``, and the squares about it."""
+        """Return the mean deviation of rows j to q from ``origin``, and the squares about it.
+
+        Both in a unit that keeps them within double precision; a power of two rounds nothing.
+        """
         numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / unit
         mean = float((numbers * deviation).sum()) / int(numbers.sum())
         deviation -= mean
-        return mean, float((self._squares[j:q] / unit**2 + numbers * deviation**2).sum())
+        return mean, float((self._squares[j:q] / unit / unit + numbers * deviation**2).sum())
 
-    def total(self, j: int, unit: float) -> float:
-        """Return the sum of the j smallest costs, in a unit."""
-        return float((self._numbers[:j] * (self._means[:j] / unit)).sum())
+    def total(self, j: int) -> float:
+        """Return the sum of the costs in the first j rows."""
+        return float((self._numbers[:j] * self._means[:j]).sum())
 
-
-class Replaced(OneSellerEach):
-    """Many markets, each the base market with one seller's cost replaced.
-
-    Parameters
-    ----------
-    base : SortedCosts
-    rank : ndarray of int, shape (n,)
-        Which seller, counted from the cheapest of the whole market.
-    psi : ndarray, shape (n,)
-        The cost that the seller has instead, in the units of the base's ``psi``; +inf removes
-        the seller.
-    """
-
-    def __init__(self, base: SortedCosts, rank: Ints, psi: Floats) -> None:
-        self.base = base
-        self.offset = base.offset
-        self.rank = rank
-        self.psi = psi
-        self.y = base.scaled(psi)
-        m = base.psi.size
-        present = rank < m  # else the base left the seller out as too dear
-        self.old_psi = np.where(present, base.psi[np.minimum(rank, m - 1)], np.inf)
-        self.old = base.scaled(self.old_psi)
-        gone = np.isinf(psi)
-        # Where y goes among the others; a seller who left stands behind the last of them.
-        self.place = np.searchsorted(base.psi, psi) - (psi > self.old_psi)
-        self.place[gone] = m
-        self.size = m + ~present - gone.astype(np.intp)
-        self.count = rank.size
-
-    def some(self, e: Ints) -> Replaced:
-        """Return only some of the markets."""
-        return Replaced(self.base, self.rank[e], self.psi[e])
-
-    def _others(self, e: Ints, k: Ints) -> Ints:
-        """Return the base rank of the k-th of the sellers that were not replaced."""
-        return k + (k >= self.rank[e])
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-        place = self.place[e]
-        other = self._others(e, k - (k > place))
-        found = self.base.psi[np.minimum(other, self.base.psi.size - 1)]
-        return np.where(k == place, self.y[e], self.base.scaled(found))
-
-    def _among(self, e: Ints, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return how many of the base are among the k smallest, who has left and who has come."""
-        has_new = k > self.place[e]
-        others = k - has_new
-        has_old = others > self.rank[e]
-        left = np.where(has_old, self.old[e], 0.0)
-        return others + has_old, left, np.where(has_new, self.y[e], 0.0)
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-        k, left, come = self._among(e, k)
-        return self.base.s1[k] - left + come
-
-    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
-        """Return the sum of the k smallest costs, and that of their squares."""
-        k, left, come = self._among(e, k)
-        return self.base.s1[k] - left + come, self.base.s2[k] - left * left + come * come
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-        psi = self.base.psi
-        other = np.minimum(self._others(e, k - (k > self.place[e])), psi.size - 1)
-        value = np.where(k == self.place[e], self.psi[e], psi[other])
-        counts = []
-        for side, own in (("left", np.less), ("right", np.less_equal)):
-            count = np.searchsorted(psi, value, side=side)  # type: ignore[call-overload]
-            counts.append(count - own(self.old_psi[e], value) + own(self.psi[e], value))
-        return counts[0], counts[1]
-
-
-class ReplacedInGroups:
-    """Many markets, each a base market of which most is known in groups, with one cost replaced.
-
-    Rows are those of the base, and one more for the cost that has come; the row of the one that has
-    left stays, with one seller less.
-
-    Parameters
-    ----------
-    base : GroupedCosts
-    old : ndarray, shape (n,)
-        Costs of the sellers who are replaced.
-    psi : ndarray, shape (n,)
-        What they cost instead; +inf removes them.
-    """
-
-    def __init__(self, base: GroupedCosts, old: Floats, psi: Floats) -> None:
-        self.base, self.offset, self.psi = base, base.offset, psi
-        self.old, self.y = base.scaled(old), base.scaled(psi)
-        rows = base.psi.size
-        self.row = np.searchsorted(base.psi, old, side="right") - 1
-        self.row[old >= base.psi[-1]] = rows  # too dear to be there
-        self.place = np.searchsorted(base.psi, psi)
-        self.size = rows + 1 - np.isinf(psi).astype(np.intp)
-        self.count = psi.size
-        self.stretches = None
-        if base.stretches is not None:
-            _, *ends = base.stretches
-            begin, end = (k + (self.place[:, None] <= k) for k in ends)
-            e = np.repeat(np.arange(psi.size), begin.shape[1])
-            self.stretches = e, begin.ravel(), end.ravel()
-
-    def _among(self, e: Ints, k: Ints) -> tuple[Ints, Any, Any]:
-        """Return how many rows of the base are among the first k, if one has left and if come."""
-        has_new = k > self.place[e]
-        rows = k - has_new
-        return rows, rows > self.row[e], has_new
-
-    def number(self, e: Ints, k: Ints) -> Ints:
-        """Return how many sellers the k smallest costs are of."""
-        rows, left, come = self._among(e, k)
-        return self.base.number(e, rows) - left + come
-
-    def position(self, e: Ints, number: Ints) -> Ints:
-        """Return the k from which on :meth:`number` is more than this."""
-
-        def without(number: Ints) -> Ints:
-            more = self.base.position(e, number + 1)
-            return np.where(more > self.row[e], more, self.base.position(e, number))
-
-        behind = without(number - 1) + 1
-        place = self.place[e]
-        return np.where(behind > place, behind, np.minimum(without(number), place))
-
-    def value(self, e: Ints, k: Ints) -> Floats:
-        """Return the k-th smallest cost."""
-        return np.where(k == self.place[e], self.y[e], self.base.scaled(self._row(e, k)))
-
-    def _row(self, e: Ints, k: Ints) -> Floats:
-        return self.base.psi[np.minimum(k - (k > self.place[e]), self.base.psi.size - 1)]
-
-    def sum1(self, e: Ints, k: Ints) -> Floats:
-        """Return the sum of the k smallest costs."""
-        rows, left, come = self._among(e, k)
-        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
-        return self.base.s1[rows] - old + y
-
-    def sums(self, e: Ints, k: Ints) -> tuple[Floats, Floats]:
-        """Return the sum of the k smallest costs, and that of their squares."""
-        rows, left, come = self._among(e, k)
-        old, y = np.where(left, self.old[e], 0.0), np.where(come, self.y[e], 0.0)
-        return self.base.s1[rows] - old + y, self.base.s2[rows] - old * old + y * y
-
-    def ties(self, e: Ints, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many costs are below, and at or below, the k-th smallest one."""
-        value = np.where(k == self.place[e], self.psi[e], self._row(e, k))
-        below = np.searchsorted(self.base.psi, value) + (self.psi[e] < value)
-        upto = np.searchsorted(self.base.psi, value, side="right") + (self.psi[e] <= value)
-        return below, upto
+    def groups(self, k: int) -> tuple[Ints, Floats, Floats]:
+        """Return numbers, means and squares of the first k rows."""
+        return self._numbers[:k], self._means[:k], self._squares[:k]

@@ -8,7 +8,7 @@ import cvxpy as cp
 
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, declare_papers
 from convexmarket.allocation.views import DeclaredMarket, FixedEta, JointView
-from convexmarket.arguments import check_choice, check_instance, check_positive, shown
+from convexmarket.checks import check_choice, check_instance, check_positive, shown
 from convexmarket.errors import CurvatureError, NotSupportedError
 from convexmarket.market import Market
 
@@ -36,7 +36,7 @@ class ConvexProgram(DeclaredMarket):
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
         self.view = view = JointView(market, 1.0 / eta_scale, None)
-        if view.uses_epsilon:
+        if not view.is_jointly_convex or any(map(view.bounds_epsilon, view.flat_constraints())):
             raise NotSupportedError(
                 f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
                 "not convex in the weights and 1/eta together; declare it at a fixed eta: "

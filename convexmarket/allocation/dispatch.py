@@ -10,19 +10,17 @@ from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact import solve_exact
-from convexmarket.allocation.guarantees import allocate_guarantees
+from convexmarket.allocation.guarantees import allocate_budget, allocate_guarantees
 from convexmarket.allocation.parted import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
-from convexmarket.allocation.projected_gradient import projected_gradient
 from convexmarket.allocation.projections import is_projectable, solve_projections
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.search import line_search
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_callable,
     check_choice,
@@ -36,14 +34,7 @@ from convexmarket.market import Market, StandardForm
 
 __all__ = ["allocate", "standard_form_of"]
 
-Method = Literal[
-    "auto",
-    "exact",
-    "projections",
-    "branch_and_bound",
-    "line_search",
-    "projected_gradient",
-]
+Method = Literal["auto", "exact", "projections", "branch_and_bound", "line_search"]
 
 
 def allocate(
@@ -58,16 +49,11 @@ def allocate(
     max_solves: int | None = None,
     time_limit: float | None = None,
     solver_options: Mapping[str, Any] | None = None,
-    grid: int | ArrayLike | None = None,
-    eta_max: float | None = None,
-    step: float | None = None,
-    max_iterations: int | None = None,
-    tol: float | None = None,
 ) -> Allocation:
-    """Choose how much privacy to buy from whom.
+    """Choose how much privacy to buy from each seller.
 
-    A market may be allocated from several threads at once. Parameters in its pieces have the values
-    that they have when it is called.
+    A market may be allocated from several threads at once. Parameters in its pieces keep the values
+    that they have when the call starts.
 
     Parameters
     ----------
@@ -76,8 +62,10 @@ def allocate(
         "auto" takes the best method that can serve the market, in this order:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
-          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all, and for
+          linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all; for
           given guarantees (``Spread(2)`` and ``Noise`` under ``GivenEpsilon`` or ``MaxEpsilon``);
+          and for a ``Budget`` (with ``Spread(2)`` or ``SquaredSpread``, ``Noise``, ``Losses`` and
+          ``Cap``);
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
           ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
           search over eta with exact evaluations;
@@ -85,7 +73,7 @@ def allocate(
           of your own included, smooth or not.
 
         For comparison, "line_search" is the certified search over eta with three formulations of
-        the papers' problem, and "projected_gradient" the papers' own method (A, section IV).
+        the papers' problem.
     formulation : {"primal", "dual", "projection"}
         CVXPY declaration of the subproblem at a fixed eta, for the line search; the projection,
         which is the best conditioned, where left out.
@@ -96,8 +84,8 @@ def allocate(
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
-        An eta to look at first, or the allocation of a similar market, whose eta that is. It saves
-        a search some of its solves; a method that does not search from a point has no use for it.
+        The first eta of a search, or the allocation of a similar market, whose eta that is. It
+        saves some solves.
     progress : callable, optional
         Called with the :class:`SolveRecord` of each solve.
     max_solves : int, optional
@@ -107,24 +95,13 @@ def allocate(
         Seconds after which "branch_and_bound" or "line_search" stops like that.
     solver_options : mapping, optional
         Passed on to the solver. For "branch_and_bound" and "line_search".
-    grid : int or array_like, optional
-        Values of eta to try, or how many of them, evenly spaced; 50 where left out. This and all
-        below for "projected_gradient".
-    eta_max : float, optional
-        The last of them; where left out, no better eta lies above it.
-    step : float, optional
-        Step size of the descent; ``1/(mu*sqrt(m))`` where left out.
-    max_iterations : int, optional
-        Steps for each eta; 1000 where left out.
-    tol : float, optional
-        Relative change of the weights at which a descent stops; 1e-8 where left out.
 
     Returns
     -------
     Allocation
-        Where its gap is larger than the one asked for, a :class:`LooseCertificateWarning` says so
-        at the line of the call; the lower bound is valid all the same. Of sellers in partitions a
-        :class:`PartedAllocation`, whose weights are in these, too.
+        Where its gap is larger than the one asked for, a :class:`LooseCertificateWarning` points
+        to the line of the call; the lower bound is valid all the same. Of sellers in partitions a
+        :class:`PartedAllocation`, whose weights are in partitions, too.
 
     Raises
     ------
@@ -152,47 +129,38 @@ def allocate(
     check_choice("method", method, Method)
     check_gap(gap)
     check_callable("progress", progress)
-    if solver_options is not None:
-        check_instance("solver_options", solver_options, Mapping, "a dictionary")
-    if max_solves is not None:
-        check_count("max_solves", max_solves)
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
+    options: dict[str, Any] = {}
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+        options["solver_options"] = solver_options
+    if max_solves is not None:
+        options["max_solves"] = check_count("max_solves", max_solves)
     if time_limit is not None:
-        check_positive("time_limit", time_limit)
-    if method == "auto":
-        method = best_method(market)
-    options: dict[str, Any] = {
-        "max_solves": max_solves,
-        "time_limit": time_limit,
-        "solver_options": solver_options,
-        "grid": grid,
-        "eta_max": eta_max,
-        "step": step,
-        "max_iterations": max_iterations,
-        "tol": tol,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    _check_taken(method, given)
-    common: dict[str, Any] = {"gap": gap, "start": _eta_of(start), "progress": progress}
-    if method == "line_search":
-        formulation = formulation or "projection"
-        common["formulation"] = formulation
-    taken = {name: common[name] for name in _arguments_of(method) & common.keys()}
-    if "solver" not in _arguments_of(method):
-        return _completed(market, _METHODS[method](market, **taken, **given))
-    fast = ["PIQP"] if formulation == "projection" else []
+        options["time_limit"] = check_positive("time_limit", time_limit)
+    method = best_method(market) if method == "auto" else method
+    takes = _arguments_of(method)
+    for name in sorted(options.keys() - takes):
+        takers = " or ".join(repr(other) for other in _METHODS if name in _arguments_of(other))
+        raise ParameterError(
+            f"the method {method!r} takes no {name}; leave it out, or choose method={takers}"
+        )
+    options |= {"gap": gap, "start": _eta_of(start), "progress": progress}
+    options["formulation"] = formulation or "projection"
+    options = {name: value for name, value in options.items() if name in takes}
+    if "solver" not in takes:
+        return _completed(market, _METHODS[method](market, **options))
+    fast = ["PIQP"] * (options.get("formulation") == "projection")
     solvers = [*fast, "CLARABEL"] if solver is None else solver
     solvers = [solvers] if isinstance(solvers, str) else list(solvers)
-    for last, name in enumerate(solvers, 1 - len(solvers)):
+    failure: Exception = ParameterError("solver is an empty list; name a solver, such as CLARABEL")
+    for name in solvers:
         try:
-            found = _METHODS[method](market, **taken, **given, solver=name)
-        except SolverError:
-            if not last:
-                raise
-        else:
-            return _completed(market, found)
-    raise ParameterError("solver is an empty list; name a solver, such as CLARABEL")
+            return _completed(market, _METHODS[method](market, **options, solver=name))
+        except SolverError as error:
+            failure = error
+    raise failure
 
 
 def _completed(market: Market, found: Allocation) -> Allocation:
@@ -210,7 +178,8 @@ def _completed(market: Market, found: Allocation) -> Allocation:
 
 def best_method(market: Market) -> Method:
     """Choose the best method that can serve a market."""
-    if market.form.exact is not None or market.form.granted is not None:
+    form = market.form
+    if form.exact or form.granted is not None or form.is_budgeted:
         return "exact"
     return "projections" if is_projectable(market) else "branch_and_bound"
 
@@ -239,10 +208,12 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
 
 
 def _closed_form(market: Market) -> Allocation:
-    """Solve what the module's exact functions serve: given guarantees, or the papers' problem."""
+    """Solve given guarantees, a budget, or the papers' problem."""
     granted = market.form.granted
     if granted is not None:
         return allocate_guarantees(market.form, granted)
+    if market.form.is_budgeted:
+        return allocate_budget(market.form)
     return _exact(market.form.exact or standard_form_of(market, "the exact solver"))
 
 
@@ -262,18 +233,8 @@ _METHODS: dict[str, Callable[..., Allocation]] = {
     "projections": solve_projections,
     "branch_and_bound": branch_and_bound,
     "line_search": line_search,
-    "projected_gradient": projected_gradient,
 }
 
 
 def _arguments_of(method: str) -> set[str]:
     return set(signature(_METHODS[method]).parameters)
-
-
-def _check_taken(method: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that a method does not have, and say which methods have them."""
-    for name in sorted(options.keys() - _arguments_of(method)):
-        takers = " or ".join(repr(other) for other in _METHODS if name in _arguments_of(other))
-        raise ParameterError(
-            f"the method {method!r} takes no {name}; leave it out, or choose method={takers}"
-        )

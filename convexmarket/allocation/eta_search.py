@@ -3,12 +3,11 @@
 Each solve gives a feasible point, hence an upper bound, and a cut
 (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta; or a proof
 that all eta on one side are infeasible. The range of eta is split where the lower bound is lowest.
-The market is solved there unless the cuts already prove that nothing better lies there. The search
+The market is solved there unless the cuts already prove that no better point lies there. The search
 ends when no interval can hold a point that is better by more than the gap.
 
-An optimum that is not attained is not inferred from where the search goes. It is reported where the
-search has closed its gap, the best point is the outermost one, no constraint limits eta on that
-side, and a point much further out is better still.
+An optimum that is not attained is reported where the search has closed its gap, the best point is
+the outermost one, no constraint limits eta on that side, and a point much further out is better.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import heapq
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -24,14 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
-from convexmarket.allocation.cuts import Cut
+from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_count, check_positive
+from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 
 __all__ = [
     "FOR_TRACES",
-    "Cuts",
     "Evaluated",
     "Excluded",
     "Found",
@@ -44,34 +42,33 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Share of the gap that is left for what is done to the best point afterwards.
+#: Share of the gap that is left for changes of the best point afterwards.
 FOR_TRACES = 0.1
-#: A start that is given may be away from the usual one by this factor.
+#: A given start may differ from the usual one by this factor.
 _NEAR = 1e6
-#: Intervals of eta further than this factor from the first look are not split any more.
+#: Intervals of eta further than this factor from the first look are not split.
 _FAR = 1e12
 #: Factors of the first look that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: A point so much further out decides whether the optimum is attained.
+#: A point further out by these factors decides whether the optimum is attained.
 _OUT = (1e6, 1e3, 30.0)
 #: Where terms cancel to less than this share of their sum, gaps are relative to that share.
 _CANCELLED = 1e-3
-#: It counts as better by so much, in gaps.
+#: A point counts as better by this share of the gap.
 _BETTER = 1e-4
 _MAX_SPLITS = 40_000
-#: Cuts that fall short of their own points by less than this do so by the solver's accuracy.
+#: Cuts that fall short of their points by less than this do so by the solver's accuracy.
 _ACCURACY = 1e-6
-#: Relative width of intervals of eta that are not split any more.
+#: Relative width of intervals of eta that are not split.
 _NARROW = 1e-12
-#: Distance from a proven end of eta at which the market is solved, relatively.
-_INSIDE = 1e-9
+#: Relative distances from a proven end of eta at which the market is solved, until one succeeds.
+_INSIDE = (1e-9, 1e-6, 1e-4)
 #: Proofs of infeasibility after which the search gives up.
 _MAX_EXCLUDED = 60
-#: Cuts on either side of an interval that are asked for its bound.
+#: Cuts on either side of an interval that bound it; others are hardly ever higher there.
 _REACH = 2
 #: A descent in eta looks this factor up and down, with so many steps.
-_STRIDE = 4.0
-_STEPS = 40
+_STRIDE, _STEPS = 4.0, 40
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
@@ -89,16 +86,14 @@ def first_look(usual: float, start: float | None) -> float:
 class Evaluated:
     """The result of a solve at one eta: a feasible point and its cut.
 
-    ``scale`` is the sum of the absolute weighted terms, to which gaps are relative; ``floor`` a
-    lower bound for all eta.
+    ``scale`` is the sum of the absolute weighted terms, to which gaps are relative.
     """
 
     weights: Floats
     eta: float
     objective: float
-    cut: Cut
+    cut: KeptSpreadCut
     scale: float
-    floor: float = -np.inf
 
     @property
     def aim(self) -> float:
@@ -134,40 +129,6 @@ class Runner(Protocol):
 
     def solve(self, eta: float) -> Evaluated | Excluded:
         """Compute a feasible point near eta and its cut, or exclude eta."""
-
-
-class Cuts:
-    """Cuts, in the order of the eta at which they come closest to the optimal value."""
-
-    def __init__(self) -> None:
-        self.places: list[float] = []
-        self._cuts: list[Cut] = []
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def add(self, place: float, cut: Cut) -> None:
-        """Add a cut."""
-        i = bisect_left(self.places, place)
-        self.places.insert(i, place)
-        self._cuts.insert(i, cut)
-
-    def near(self, low: float, high: float) -> list[Cut]:
-        """Return the cuts in an interval and next to it; others are hardly ever higher there."""
-        first = max(bisect_left(self.places, low) - _REACH, 0)
-        return self._cuts[first : bisect_right(self.places, high) + _REACH]
-
-    def at(self, eta: float) -> float:
-        """Return the lower bound at one eta."""
-        return max(cut(eta) for cut in self.near(eta, eta))
-
-    def minimum(self, low: float, high: float) -> tuple[float, float]:
-        """Return (eta, value) of the highest lower bound over an interval."""
-        found = [cut.minimum(low, high) for cut in self.near(low, high)]
-        below, above = bisect_right(self.places, low) - 1, bisect_left(self.places, high)
-        if 0 <= below < above < len(self) and low < high:
-            found.append(self._cuts[below].bridge(self._cuts[above], low, high))
-        return max(found, key=lambda end: end[1])
 
 
 class Range:
@@ -208,10 +169,19 @@ class Range:
                 "bound it with EtaRange(low, high)"
             )
 
+    def inside(self, eta: float) -> float:
+        """Move eta well inside the range."""
+        if self.low >= self.high:
+            return self.low
+        if self.low > 0 and self.high < np.inf:
+            width = np.log(self.high / self.low)
+            share = np.clip(np.log(eta / self.low) / width, 0.05, 0.95)
+            return float(self.low * np.exp(share * width))
+        return float(min(max(eta, 1.5 * self.low), self.high / 1.5))
 
-@dataclass(frozen=True, order=True)
-class _Interval:
-    """A range of eta, its lower bound, where that lies, and how many cuts it knows of."""
+
+class _Interval(NamedTuple):
+    """A range of eta, its lower bound, where that lies, and how many cuts it is made of."""
 
     bound: float
     low: float
@@ -221,16 +191,16 @@ class _Interval:
 
 
 class _Search:
-    """One search over eta: the cuts, the intervals left, the best point."""
+    """One search over eta: the cuts by their places, the range of eta, the best point."""
 
     def __init__(self, runner: Runner, progress: Callable[[SolveRecord], None] | None) -> None:
         self.runner, self.progress = runner, progress
         self.range = Range(*runner.ends)
-        self.cuts = Cuts()
-        self.solved: dict[float, Cut] = {}
+        self.places: list[float] = []
+        self.cuts: list[KeptSpreadCut] = []
         self.best: Evaluated | None = None
-        self.floor = -np.inf  # a lower bound for all eta
-        self.approached: set[float] = set()  # ends of eta
+        self.short = 0.0  # distance of the best point from its cut, by the solver's accuracy
+        self.approached: dict[float, int] = {}  # number of solves next to each proven end of eta
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve at an eta; None where it is infeasible, which narrows the range."""
@@ -238,13 +208,14 @@ class _Search:
         if isinstance(point, Excluded):
             self.range.exclude(point)
             return None
+        record = self.runner.records[-1]
         if self.progress is not None:
-            self.progress(self.runner.records[-1])
-        self.solved[eta] = point.cut
-        self.cuts.add(eta, point.cut)
-        self.floor = max(self.floor, point.floor)
+            self.progress(record)
+        place = bisect_left(self.places, eta)
+        self.places.insert(place, eta)
+        self.cuts.insert(place, point.cut)
         if self.best is None or point.objective < self.best.objective:
-            self.best = point
+            self.best, self.short = point, record.upper - record.lower
         return point
 
     def first(self, eta: float) -> Evaluated:
@@ -254,7 +225,7 @@ class _Search:
             try:
                 point = None
                 while point is None:
-                    point = self.solve(_inside(factor * eta, self.range.low, self.range.high))
+                    point = self.solve(self.range.inside(factor * eta))
             except SolverError as error:  # next to the end of a term's domain, for example
                 failure = failure or error
             else:
@@ -262,10 +233,61 @@ class _Search:
         assert failure is not None
         raise failure
 
+    def near(self, low: float, high: float) -> list[KeptSpreadCut]:
+        """Return the cuts in an interval and next to it."""
+        first = max(bisect_left(self.places, low) - _REACH, 0)
+        return self.cuts[first : bisect_right(self.places, high) + _REACH]
+
+    def between(self, eta: float) -> KeptSpreadCut | None:
+        """Return the cut of a solve at eta, or the blend of those next to it."""
+        above = bisect_left(self.places, eta)
+        if eta in self.places[above : above + 1]:
+            return self.cuts[above]
+        if above in (0, len(self.places)):
+            return None
+        low, high = self.places[above - 1 : above + 1]
+        return self.cuts[above - 1].blend(self.cuts[above], (eta - low) / (high - low))
+
+    def at(self, eta: float) -> float:
+        """Return the lower bound at one eta."""
+        return max(cut(eta) for cut in (*self.near(eta, eta), self.between(eta)) if cut)
+
     def bounded(self, low: float, high: float, known: float = -np.inf) -> _Interval:
         """Bound an interval of eta by the cuts so far."""
-        where, value = self.cuts.minimum(low, high)
-        return _Interval(max(value, known, self.floor), low, high, where, len(self.cuts))
+        ends = [cut.minimum(low, high) for cut in self.near(low, high)]
+        left, right = self.between(low), self.between(high)
+        if left and right and low < high:
+            ends.append(left.bridge(right, low, high))
+        where, value = max(ends, key=lambda end: end[1])
+        return _Interval(max(value, known), low, high, where, len(self.cuts))
+
+    def split_at(self, interval: _Interval) -> float:
+        """Choose where to split: where the highest cuts of both ends cross, not next to an end.
+
+        A proven end of eta, where the bound is lowest, is approached at once.
+        """
+        _, low, high, where, _ = interval
+        for end, way in ((self.range.low, 1.0), (self.range.high, -1.0)):
+            tried = self.approached.get(end, 0)
+            near = end * (1 + way * _INSIDE[tried]) if tried < len(_INSIDE) else np.nan
+            if where == end and low < near < high:
+                self.approached[end] = tried + 1
+                return near
+        if high == np.inf:
+            return min(max(where, 1.5 * low), 4 * low)
+        if low == 0:
+            return max(min(where, high / 1.5), high / 4)
+        near_cuts, width = self.near(low, high), float(np.log(high / low))
+        left = max(near_cuts, key=lambda cut: cut(low))
+        right = max(near_cuts, key=lambda cut: cut(high))
+
+        def lead(x: float) -> float:
+            return left(low * np.exp(x)) - right(low * np.exp(x))
+
+        place = float(np.log(max(where, low) / low))
+        if lead(0) > 0 > lead(width):
+            place = brentq(lead, 0, width, xtol=1e-3 * width)
+        return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
 
 def search_eta(
@@ -274,100 +296,83 @@ def search_eta(
     gap: float,
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
-    patience: int | None = None,
     time_limit: float = np.inf,
 ) -> Found:
     """Find the best point and a lower bound for all eta, looking at ``first`` first.
 
     Cuts that fall short of their points a little do so by the solver's accuracy, which ends the
-    search; with ``patience``, so many solves do that bring the two closer by less than a tenth.
+    search.
     """
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
-    cuts, solved = search.cuts, search.solved
-    point = search.first(first)
-    first = point.eta
-    heap = [search.bounded(*piece) for piece in _halves(search.range.low, search.range.high, first)]
+    best = search.first(first)
+    first = best.eta
+    heap = [search.bounded(*half) for half in _halves(search.range.low, search.range.high, first)]
     heapq.heapify(heap)
-    aside = [point.cut(first)] if not heap else []
-    # How far below the best point the solver's accuracy leaves its own cut, relatively.
+    aside = [] if heap else [search.bounded(first, first)]
     slack = 0.0
-    distances: list[float] = []
     failure: SolverError | None = None
     for _ in range(_MAX_SPLITS):
         if not heap:
             break
-        best, least = search.best, heap[0]
-        assert best is not None
+        least = heapq.heappop(heap)
         low, high = max(least.low, search.range.low), min(least.high, search.range.high)
         if low >= high:  # proven infeasible since
-            heapq.heappop(heap)
             continue
-        if least.known < len(cuts) or (low, high) != (least.low, least.high):
-            heapq.heapreplace(heap, search.bounded(low, high, least.bound))
+        if least.known < len(search.cuts) or (low, high) != (least.low, least.high):
+            heapq.heappush(heap, search.bounded(low, high, least.bound))
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
-        if least.bound >= target or len(solved) >= max_solves or time.perf_counter() > until:
+        used_up = len(search.cuts) >= max_solves or time.perf_counter() > until
+        approached = sum(search.approached.values())
+        eta = search.split_at(least)
+        if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
+            aside.append(least)  # this bound stays the lowest
             break
-        heapq.heappop(heap)
-        approached = len(search.approached)
-        eta = _split_at(least, cuts, search)
-        approach = len(search.approached) > approached
-        if not low * (1 + _NARROW) < eta < high * (1 - _NARROW):
-            aside.append(least.bound)
-            break  # this bound stays the lowest
         if not first / _FAR < eta < first * _FAR:
-            aside.append(least.bound)
+            aside.append(least)
             continue
-        if cuts.at(eta) < target:
-            blended = _between(solved, eta)
-            if blended is not None and blended(eta) >= target:
-                cuts.add(eta, blended)
-            else:
-                try:
-                    point = search.solve(eta)  # type: ignore[assignment]
-                except SolverError as error:
-                    if first / _NEAR < eta < first * _NEAR:
-                        failure = error
-                    if approach:  # at the end of a term's domain, for example
-                        heapq.heappush(heap, least)
-                    else:
-                        aside.append(least.bound)
-                    continue
-                if point is None:
+        if search.at(eta) < target:
+            try:
+                point = search.solve(eta)
+            except SolverError as error:
+                if first / _NEAR < eta < first * _NEAR:
+                    failure = error
+                if sum(search.approached.values()) > approached:  # at the end of a domain, perhaps
                     heapq.heappush(heap, least)
-                    continue
-                best = min(best, point, key=lambda p: p.objective)
-                distances.append(best.objective - least.bound)
-                if patience is None:
-                    short = 1.5 * (best.objective - best.cut(best.eta)) / best.aim
-                    slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
-                elif len(distances) > patience and distances[-1] > 0.9 * distances[-1 - patience]:
-                    slack = np.inf
-        for piece in _halves(low, high, eta):
-            heapq.heappush(heap, search.bounded(*piece, least.bound))
-    best = search.best
-    assert best is not None
-    bound = min([*aside, *(each.bound for each in heap[:1])], default=best.objective)
-    if len(solved) < max_solves and time.perf_counter() <= until:
+                else:
+                    aside.append(least)
+                continue
+            if point is None:
+                heapq.heappush(heap, least)
+                continue
+            search.approached |= dict.fromkeys(search.approached, len(_INSIDE))
+            best = min(best, point, key=lambda point: point.objective)
+            short = 1.5 * search.short / best.aim
+            slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
+        for half in _halves(low, high, eta):
+            heapq.heappush(heap, search.bounded(*half, least.bound))
+    left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
+    bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
+    if len(search.cuts) < max_solves and time.perf_counter() <= until:
         _check_attained(search, best, bound, gap)
         if best.objective - bound > max(10 * gap, slack) * best.aim:
             if failure is not None:
                 raise failure
-            best = _descend(search, best, max_solves - len(solved))
+            best = _descend(search, best, max_solves - len(search.cuts))
     return Found(best, bound)
 
 
 def _check_attained(search: _Search, best: Evaluated, bound: float, gap: float) -> None:
     """Raise an error where the best point is outermost and a point far outside is better."""
     for step, eta, end in (
-        (1.0, max(search.solved), search.range.high == np.inf),
-        (-1.0, min(search.solved), search.range.low == 0),
+        (1.0, search.places[-1], search.range.high == np.inf),
+        (-1.0, search.places[0], search.range.low == 0),
     ):
         if not (end and best.eta == eta):
             continue
         for factor in _OUT:
-            if search.cuts.at(eta * factor**step) >= best.objective:
+            if search.at(eta * factor**step) >= best.objective:
                 break
             try:
                 far = search.runner.solve(eta * factor**step)
@@ -376,10 +381,11 @@ def _check_attained(search: _Search, best: Evaluated, bound: float, gap: float) 
             least = best.objective - _BETTER * gap * best.scale
             if isinstance(far, Excluded) or far.objective >= least:
                 break
-            raise _unattained(step > 0, far.objective, bound)
+            raise unattained(step > 0, far.objective, bound)
 
 
-def _unattained(more: bool, objective: float, bound: float) -> UnattainedOptimumError:
+def unattained(more: bool, objective: float, bound: float) -> UnattainedOptimumError:
+    """Return the error for a market whose infimum is at eta = infinity or 0."""
     where = f"objective {objective:.10g}, lower bound {bound:.10g}"
     if more:
         return UnattainedOptimumError(
@@ -395,33 +401,20 @@ def _unattained(more: bool, objective: float, bound: float) -> UnattainedOptimum
     )
 
 
-def _between(solved: Mapping[float, Cut], eta: float) -> Cut | None:
-    """Return the blend of the cuts of the solves next to eta, if it has two neighbours."""
-    below = max((known for known in solved if known < eta), default=None)
-    above = min((known for known in solved if known > eta), default=None)
-    if below is None or above is None:
-        return None
-    share = np.log(eta / below) / np.log(above / below)
-    return solved[below].blend(solved[above], float(share))
-
-
 def _descend(search: _Search, best: Evaluated, max_solves: int) -> Evaluated:
     """Descend in eta, which needs no cuts: for where these do not touch."""
+
+    def objective(log_eta: float) -> float:
+        try:
+            point = search.solve(float(np.exp(log_eta)))
+        except SolverError:
+            point = None
+        return np.inf if point is None else point.objective
+
     while max_solves > 0:
-        start = best
-        low, high = (
-            max(start.eta / _STRIDE, search.range.low),
-            min(start.eta * _STRIDE, search.range.high),
-        )
-
-        def objective(log_eta: float) -> float:
-            try:
-                point = search.solve(float(np.exp(log_eta)))
-            except SolverError:
-                point = None
-            return np.inf if point is None else point.objective
-
-        steps = min(max_solves, _STEPS)
+        start, steps = best, min(max_solves, _STEPS)
+        low = max(start.eta / _STRIDE, search.range.low)
+        high = min(start.eta * _STRIDE, search.range.high)
         minimize_scalar(
             objective,
             bounds=(float(np.log(low)), float(np.log(high))),
@@ -437,44 +430,4 @@ def _descend(search: _Search, best: Evaluated, max_solves: int) -> Evaluated:
 
 def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]:
     """Return the two parts of an interval, without those of no length."""
-    return [piece for piece in ((low, middle), (middle, high)) if piece[0] < piece[1]]
-
-
-def _split_at(interval: _Interval, cuts: Cuts, search: _Search) -> float:
-    """Choose where to split: where the cuts are lowest together, but not next to an end.
-
-    A proven end of eta, where the bound is lowest, is approached at once.
-    """
-    low, high, where = interval.low, interval.high, interval.where
-    for end, at in ((search.range.low, low), (search.range.high, high)):
-        if where == at == end and 0 < end < np.inf:
-            near = end * (1 + _INSIDE) if at == low else end * (1 - _INSIDE)
-            if low < near < high and end not in search.approached:
-                search.approached.add(end)
-                return near
-    if high == np.inf:
-        return min(max(where, 1.5 * low), 4 * low)
-    if low == 0:
-        return max(min(where, high / 1.5), high / 4)
-    known = cuts.near(low, high)
-    left = max(known, key=lambda cut: cut(low))
-    right = max(known, key=lambda cut: cut(high))
-    width = float(np.log(high / low))
-
-    def lead(x: float) -> float:
-        return left(low * np.exp(x)) - right(low * np.exp(x))
-
-    if lead(0) > 0 > lead(width):
-        where = low * np.exp(brentq(lead, 0, width, xtol=1e-3 * width))
-    place = np.log(max(where, low) / low)
-    return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
-
-
-def _inside(eta: float, low: float, high: float) -> float:
-    """Move eta well inside a range."""
-    if low >= high:
-        return low
-    if low > 0 and high < np.inf:
-        share = np.clip(np.log(eta / low) / np.log(high / low), 0.05, 0.95)
-        return float(low * (high / low) ** share)
-    return float(min(max(eta, 1.5 * low), high / 1.5))
+    return [half for half in ((low, middle), (middle, high)) if half[0] < half[1]]

@@ -3,8 +3,8 @@
 With ``t = gamma*eta`` and the capped simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
 
 ``primal``
-    ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, written by the market's
-    own terms and constraints.
+    ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, written by the terms and
+    constraints of the market, as for any market.
 ``dual``
     ``max tau - cap*sum(s)`` subject to ``||(tau - t*psi - s)_+|| <= mu``, ``s >= 0``: the
     Karush-Kuhn-Tucker system of the primal. Without a cap ``s = 0`` and this is A, Eq. (13)-(14)
@@ -34,15 +34,14 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import DeclaredMarket, inverse_of, spread_out
-from convexmarket.arguments import check_positive, shown
+from convexmarket.allocation.views import DeclaredMarket, FixedEta, inverse_of, numbers
+from convexmarket.checks import check_positive, shown
 from convexmarket.errors import (
     NotSupportedError,
     ParameterError,
     SolverError,
 )
 from convexmarket.market import Market, StandardForm
-from convexmarket.terms import Quantities
 
 __all__ = [
     "FixedEtaProblem",
@@ -111,15 +110,10 @@ def declare_papers(market: Market, eta: float, formulation: str = "primal") -> F
             f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
             "use formulation='primal'"
         )
-    problem: FixedEtaProblem
     if formulation == "primal":
-        problem = PrimalProblem(market, form, finite)
-    elif formulation == "dual":
-        problem = DualProblem(form, finite, eta)
-    else:
-        problem = ProjectionProblem(form, finite)
-    problem.eta = eta
-    return problem
+        return PrimalProblem(market, form, finite, eta)
+    kind = DualProblem if formulation == "dual" else ProjectionProblem
+    return kind(form, finite, eta)
 
 
 def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
@@ -145,10 +139,7 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
 
 
 class FixedEtaProblem(DeclaredMarket):
-    """The buyer's problem at a fixed eta: a :class:`cvxpy.Problem` that knows what it is about.
-
-    Made by :func:`declare`. Everything a CVXPY problem offers works as usual, for example
-    ``problem.solve(solver="ECOS")``.
+    """The papers' problem at a fixed eta: a :class:`cvxpy.Problem`, made by :func:`declare`.
 
     Attributes
     ----------
@@ -157,6 +148,8 @@ class FixedEtaProblem(DeclaredMarket):
     """
 
     formulation: Formulation
+    #: The parameter that follows eta.
+    parameter: cp.Parameter
 
     def __init__(
         self,
@@ -164,15 +157,15 @@ class FixedEtaProblem(DeclaredMarket):
         constraints: list[cp.Constraint],
         form: StandardForm,
         sellers: NDArray[np.bool_],
+        eta: float,
     ) -> None:
         super().__init__(objective, constraints)
-        self._form = form
-        self._sellers = sellers
+        self._form, self._sellers, self.eta = form, sellers, eta
 
     @property
     def eta(self) -> float:
-        """Total privacy; setting it sets the parameters of the problem."""
-        return self._t() / self._form.gamma
+        """Total privacy; setting it sets the parameter of the problem."""
+        return self._get_eta()
 
     @eta.setter
     def eta(self, eta: float) -> None:
@@ -182,7 +175,13 @@ class FixedEtaProblem(DeclaredMarket):
             raise ParameterError(
                 f"eta is {eta!r}, outside the market's EtaRange ({low:g}, {high:g})"
             )
-        self._set_t(self._form.gamma * eta)
+        self._set_eta(eta)
+
+    def _get_eta(self) -> float:
+        return float(numbers(self.parameter))
+
+    def _set_eta(self, eta: float) -> None:
+        self.parameter.value = eta
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -193,20 +192,14 @@ class FixedEtaProblem(DeclaredMarket):
         AllocationError
             If the problem has not been solved.
         """
-        weights = recover_weights(self._form, self.raw_weights, self._t())
+        weights = recover_weights(self._form, self.raw_weights, self._form.gamma * self.eta)
         return embed(weights, self._sellers)
 
     @property
     def multiplier(self) -> float:
         """Lambda of A, Eq. (13)-(14): the multiplier of ``sum a = 1``, divided by eta."""
-        t = self._t()
-        return marginal_price(self._form, self.weights[self._sellers], t) * self._form.gamma / t
-
-    def _t(self) -> float:
-        return float(self.param_dict["t"].value)
-
-    def _set_t(self, t: float) -> None:
-        self.param_dict["t"].value = t
+        eta, weights = self.eta, self.weights[self._sellers]
+        return marginal_price(self._form, weights, self._form.gamma * eta) / eta
 
 
 class PrimalProblem(FixedEtaProblem):
@@ -214,26 +207,13 @@ class PrimalProblem(FixedEtaProblem):
 
     formulation = "primal"
 
-    def __init__(self, market: Market, form: StandardForm, sellers: NDArray[np.bool_]) -> None:
-        n_finite = form.virtual_costs.size
-        scaled_weights = cp.Variable(n_finite, name="scaled_weights")
-        t = cp.Parameter(nonneg=True, name="t")
-        weights = spread_out(scaled_weights, sellers) / sellers.size
-        quantities = Quantities(
-            weights=weights,
-            epsilon=(t / form.gamma) * weights,
-            inverse_eta=inverse_of(t, 1.0 / form.gamma),
-            virtual_costs=embed(form.virtual_costs, sellers),
-        )
-        constraints = [cp.sum(scaled_weights) == sellers.size, scaled_weights >= 0]
-        for piece in market.constraints:
-            # A bound on eta alone is checked when eta is set: to a solver it would be an
-            # inequality between numbers, without an interior where it is met exactly.
-            constraints += [c for c in piece.constraints(quantities) if c.variables()]
-        objective = cp.Minimize(market.objective.expression(quantities))
-        super().__init__(objective, constraints, form, sellers)
-        self.quantities = quantities
-        self._weights = scaled_weights / sellers.size
+    def __init__(
+        self, market: Market, form: StandardForm, sellers: NDArray[np.bool_], eta: float
+    ) -> None:
+        whole = FixedEta(market, min(max(eta, form.eta_low), form.eta_high))
+        self.quantities, self.parameter = whole.quantities, whole.parameter
+        self._weights = whole.scaled_weights / sellers.size
+        super().__init__(whole.objective, whole.constraints, form, sellers, eta)
 
 
 class DualProblem(FixedEtaProblem):
@@ -248,26 +228,25 @@ class DualProblem(FixedEtaProblem):
     def __init__(self, form: StandardForm, sellers: NDArray[np.bool_], eta: float) -> None:
         m = form.virtual_costs.size
         price = form.mu / np.sqrt(m) + form.gamma * eta * float(form.virtual_costs.mean())
-        t = cp.Parameter(nonneg=True, name="t")
+        self.parameter = cp.Parameter(nonneg=True, name="eta")
         scaled_tau = cp.Variable(name="scaled_tau")
         margin = cp.Variable(m, nonneg=True, name="scaled_margin")
-        reach: cp.Expression = margin + t * (form.virtual_costs / price)
+        unit_costs = form.gamma / price * form.virtual_costs
+        reach: cp.Expression = margin + self.parameter * unit_costs
         value: cp.Expression = scaled_tau
         if form.max_weight < 1:
             multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
             reach += multipliers
             value -= form.max_weight * cp.sum(multipliers)
-        self._prices = reach >= scaled_tau  # its own multipliers are the weights
-        noise = form.sigma * inverse_of(t, 1.0 / form.gamma)
-        objective = cp.Maximize(price * value + noise)
-        super().__init__(
-            objective, [self._prices, cp.norm(margin, 2) <= form.mu / price], form, sellers
-        )
+        self._prices = reach >= scaled_tau  # its multipliers are the weights
+        objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
+        items = [self._prices, cp.norm(margin, 2) <= form.mu / price]
+        super().__init__(objective, items, form, sellers, eta)
 
     @property
     def raw_weights(self) -> NDArray[np.float64]:
         """Weights of the last solve as the solver left them: the multipliers of the prices."""
-        self.solution(self._prices.expr)  # there is one
+        self.solution(self._prices.expr)  # raises an error without one
         weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
         total = float(weights.sum())
         return weights / total if total > 0 else np.full(weights.shape, np.nan)
@@ -282,24 +261,21 @@ class ProjectionProblem(FixedEtaProblem):
 
     formulation = "projection"
 
-    def __init__(self, form: StandardForm, sellers: NDArray[np.bool_]) -> None:
+    def __init__(self, form: StandardForm, sellers: NDArray[np.bool_], eta: float) -> None:
         m = form.virtual_costs.size
-        scaled_weights = cp.Variable(m, name="scaled_weights")
-        beta = cp.Parameter(nonneg=True, name="beta")
-        payments = (m * form.virtual_costs) @ (beta * scaled_weights)
-        constraints = [cp.sum(scaled_weights) == m, scaled_weights >= 0]
-        if form.max_weight < 1:
-            constraints.append(scaled_weights <= m * form.max_weight)
-        objective = cp.Minimize(0.5 * cp.sum_squares(scaled_weights) + payments)
-        super().__init__(objective, constraints, form, sellers)
+        largest = m * form.max_weight if form.max_weight < 1 else None
+        scaled_weights = cp.Variable(m, bounds=[0, largest], name="scaled_weights")
+        self.parameter = cp.Parameter(nonneg=True, name="beta")
         self._weights = scaled_weights / m
+        payments = (m * form.virtual_costs) @ (self.parameter * scaled_weights)
+        objective = cp.Minimize(0.5 * cp.sum_squares(scaled_weights) + payments)
+        super().__init__(objective, [cp.sum(scaled_weights) == m], form, sellers, eta)
 
-    def _t(self) -> float:
-        beta = float(self.param_dict["beta"].value)
-        form = self._form
+    def _get_eta(self) -> float:
+        beta, form = float(numbers(self.parameter)), self._form
         weights = project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
-        return beta * form.mu / float(np.linalg.norm(weights))
+        return beta * form.mu / float(np.linalg.norm(weights)) / form.gamma
 
-    def _set_t(self, t: float) -> None:
-        norm = np.linalg.norm(optimal_weights(self._form, t))
-        self.param_dict["beta"].value = t * norm / self._form.mu
+    def _set_eta(self, eta: float) -> None:
+        t = self._form.gamma * eta
+        self.parameter.value = t * np.linalg.norm(optimal_weights(self._form, t)) / self._form.mu

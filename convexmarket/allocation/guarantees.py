@@ -1,29 +1,63 @@
-r"""Weights under given guarantees: how to use what the sellers have already granted.
+r"""Markets without payments that have exact solutions: given guarantees, or a budget.
 
-.. math:: \min_{a,\eta}\; \mu\|a\| + \sigma/\eta \quad\text{s.t.}\quad
-          a_i\,\eta \le \varepsilon_i,\; \mathbf 1^\top a = 1,\; a \ge 0
+.. math:: \min_{a,s}\; \mu\|a\| + \ell^\top a + \sigma s \quad\text{s.t.}\quad
+          \mathbf 1^\top a = 1,\; a \ge 0
 
-(step 1 of Algorithm 1 of Anjarlekar, Etesami and Srikant). With s = 1/eta it is convex. For a given
-s the best weights are as equal as the bounds allow, ``min(level, s * epsilon)``: those who granted
-least give all they have. So the optimum lies on one path in s, and on each of its pieces the
-objective is linear plus the root of a quadratic.
+with s = 1/eta and either ``a <= s*epsilon`` (step 1 of Algorithm 1 of Anjarlekar, Etesami and
+Srikant) or ``psi'a <= B*s``. Both are convex. For a given s the best weights under guarantees are
+as equal as the bounds allow, ``min(level, s*epsilon)``, so that one path in s holds the optimum.
+Under a budget the best s is ``psi'a/B``: the spread and the losses have the price ``sigma/B`` for
+each unit of ``psi'a``, one projection.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 
+from convexmarket.allocation.formulations import embed
+from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import as_float, checked_numbers
+from convexmarket.checks import as_float, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.terms import Form
 
-__all__ = ["allocate_guarantees", "weights_for_guarantees"]
+__all__ = ["allocate_budget", "allocate_guarantees", "weights_for_guarantees"]
 
 Floats = NDArray[np.float64]
+
+
+def allocate_budget(form: Form) -> Allocation:
+    """Return the exact allocation of a market with ``is_budgeted``.
+
+    The lower bound is the minimum of the spread, the losses and ``y*psi'a``, with y = sigma/B.
+    """
+    start, budget = time.perf_counter(), form.budget
+    projectable = ProjectableForm.of(replace(form, gamma=1.0, budgets=(), sigma=0.0))
+    assert projectable is not None  # as the market is budgeted
+    priced, active = projectable
+    price = form.sigma / budget
+    weights = priced.weights(price)
+    cost = float(priced.virtual_costs @ weights)
+    objective = priced.objective(weights, 1.0) + (price - 1.0) * cost
+    bound = min(priced.minimum(priced.weight, priced.prices(price)), objective)
+    multiplier = priced.multipliers(priced.weight, weights, priced.prices(price), priced.limit(1.0))
+    eta = budget / cost
+    return Allocation(
+        weights=embed(weights, active),
+        eta=eta,
+        objective=objective,
+        lower_bound=bound,
+        multiplier=multiplier[0] / eta,
+        method="exact",
+        seconds=time.perf_counter() - start,
+        scale=priced.size(weights, price) or None,
+    )
 
 
 def allocate_guarantees(form: Form, granted: Floats) -> Allocation:
@@ -56,13 +90,11 @@ def _dual(
     slope = mu * weights[able] / norm
     level = float(slope.max(initial=0.0))
     spare = sigma - float(np.maximum(level - slope, 0.0) @ granted[able])
-    if spare > 0:  # everybody gives everything, and more would be welcome from all
+    if spare > 0:  # all sellers sell all they granted, and more would be bought from each
         level += spare / float(granted[able].sum())
     extra = np.maximum(level - slope, 0.0)
     cost = float(extra @ granted[able])
-    if cost > sigma:
-        extra *= sigma / cost
-    return level, float(np.min(slope + extra))
+    return level, float(np.min(slope + extra * min(1.0, sigma / cost if cost > 0 else 1.0)))
 
 
 def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple[Floats, float]:
@@ -110,8 +142,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
     # In units of the largest guarantee, so that nothing overflows.
     unit = float(array.max())
-    granted = np.sort(array[array > 0]) / unit
-    level, s = _best_on_path(granted, mu, sigma / unit)
+    level, s = _best_on_path(np.sort(array[array > 0]) / unit, mu, sigma / unit)
     weights = np.minimum(level, array / unit * s)
     weights /= weights.sum()
     used = weights > 0
@@ -119,33 +150,26 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
 
 
 def _best_on_path(granted: Floats, mu: float, sigma: float) -> tuple[float, float]:
-    """Return (level, s) of the best point of the path; ``granted`` is sorted and positive."""
-    # On piece k the k smallest are at their bound, the others at the level (1 - s E) / (m - k).
+    """Return (level, s) of the best point of the path; ``granted`` is sorted and positive.
+
+    On piece k the k smallest are at their bound, the others at the level (1 - s E) / (m - k). The
+    objective is convex in s, and so its minimum is where its slope changes its sign.
+    """
     free = granted.size - np.arange(granted.size)
     total = np.concatenate([[0.0], np.cumsum(granted)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(granted**2)[:-1]])
-    low = 1.0 / (total + free * granted)  # where the next one reaches its bound
-    high = np.concatenate([[low[0]], low[:-1]])  # the first piece is all alike: equal weights
-    s = np.clip(_stationary(total, square, free, mu, sigma), low, high)
-    level = (1.0 - s * total) / free
-    objective = sigma * s + mu * np.hypot(s * np.sqrt(square), np.sqrt(free) * level)
-    best = int(np.argmin(objective))
-    return float(level[best]), float(s[best])
+    ends = 1.0 / (total + free * granted)  # where the next seller reaches its bound
 
+    def slope(s: Any, k: Any) -> Any:
+        level = (1.0 - s * total[k]) / free[k]
+        norm = np.hypot(s * np.sqrt(square[k]), np.sqrt(free[k]) * level)
+        return sigma - mu * (level * total[k] - s * square[k]) / norm
 
-def _stationary(
-    total: Floats, square: Floats, free: NDArray[np.int_], mu: float, sigma: float
-) -> Floats:
-    """Return where ``sigma s + mu ||a(s)||`` is stationary on each piece, or 0 if it increases."""
-    # ||a||^2 = curvature * s^2 - 2 * slope * s + 1 / free, at least ``floor``.
-    curvature, slope = square + total**2 / free, total / free
-    floor = np.divide(square, free * curvature, out=np.zeros_like(square), where=curvature > 0)
-    with np.errstate(over="ignore"):
-        room = mu**2 - np.divide(
-            sigma**2, curvature, out=np.full_like(square, np.inf), where=curvature > 0
-        )
-    squared = np.divide(sigma**2 * floor, room, out=np.full_like(square, np.inf), where=room > 0)
-    distance = np.sqrt(squared)
-    return np.divide(
-        slope - distance, curvature, out=np.full_like(square, -np.inf), where=curvature > 0
-    )
+    falling = np.flatnonzero(slope(ends, np.arange(granted.size)) < 0)
+    if not falling.size:  # all sell all they granted
+        return float(granted[-1] * ends[-1]), float(ends[-1])
+    k = int(falling[0])
+    s = float(ends[k - 1])  # the slope is nonnegative there, up to rounding
+    if slope(s, k) > 0:
+        s = brentq(slope, ends[k], s, args=(k,), xtol=1e-300, rtol=1e-15)
+    return float((1.0 - s * total[k]) / free[k]), s

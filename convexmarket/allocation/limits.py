@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from convexmarket.arguments import check_count, check_positive, check_positives
+from convexmarket.checks import check_count, check_positive, check_positives
 from convexmarket.errors import ParameterError
 
 __all__ = ["LossLimit", "loss_limit"]

@@ -26,12 +26,14 @@ from scipy.optimize import isotonic_regression
 
 from convexmarket.errors import SolverError
 
-__all__ = ["Hints", "Lifted", "Minorants", "kinks_of"]
+__all__ = ["Hints", "Lifted", "Minorants", "centres"]
 
 Floats = NDArray[np.float64]
 #: Multipliers of the arguments of each atom with a kink, by the atom's id.
-Hints = Mapping[int, Sequence[Floats | None]]
+Hints = Mapping[int, Sequence[Floats]]
 
+#: Atoms whose gradient CVXPY lacks or takes of another function.
+_WRONG_GRADIENT = ("norm_inf", "dotsort", "cummax")
 #: Stands for zero where there is no gradient.
 _TINY = 1e-200
 
@@ -152,10 +154,22 @@ def _has_kink(expression: cp.Expression) -> bool:
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
-def kinks_of(expression: Any) -> list[Any]:
-    """List the atoms of an expression that have a kink."""
-    below = [atom for argument in expression.args for atom in kinks_of(argument)]
+def _kinks_of(expression: Any) -> list[Any]:
+    below = [atom for argument in expression.args for atom in _kinks_of(argument)]
     return [expression, *below] if _has_kink(expression) else below
+
+
+def _broadcasts(atom: Any) -> bool:
+    """Whether an atom is the largest or smallest of its arguments, entry by entry."""
+    return type(atom).__name__ in ("maximum", "minimum")
+
+
+def centres(expression: Any) -> Hints:
+    """Return the hints that choose the centres of the subdifferentials."""
+    return {
+        id(atom): [np.zeros(atom.size if _broadcasts(atom) else x.size) for x in atom.args]
+        for atom in _kinks_of(expression)
+    }
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
@@ -197,20 +211,17 @@ class Lifted:
         self._leaves = leaves
         self._follow = follow
         self._kinks = kinks
-        self._links: dict[int, list[tuple[cp.Constraint, float] | None]] = {}
+        self._links: dict[int, list[tuple[cp.Constraint, float]]] = {}
 
     @property
     def links(self) -> list[cp.Constraint]:
         """What ties the new variables to the arguments they stand for."""
-        return [link[0] for links in self._links.values() for link in links if link]
+        return [link for links in self._links.values() for link, _ in links]
 
     def hints(self, scale: float) -> Hints:
         """Return the multipliers of the links, times a scale, after a solve."""
         return {
-            key: [
-                None if link is None else link[1] * scale * _flat(link[0].dual_value)
-                for link in links
-            ]
+            key: [sign * scale * _flat(link.dual_value) for link, sign in links]
             for key, links in self._links.items()
         }
 
@@ -228,14 +239,13 @@ class Lifted:
         return expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
-        links: list[tuple[cp.Constraint, float] | None] = []
+        spread = _broadcasts(atom)
+        links: list[tuple[cp.Constraint, float]] = []
         lifted = []
         for old, new in zip(atom.args, args, strict=True):
-            if old.is_constant():
-                links.append(None)
+            if old.is_constant() and not spread:
                 lifted.append(new)
                 continue
-            spread = type(atom).__name__ in ("maximum", "minimum")
             shape = atom.shape if spread else old.shape
             square = len(old.shape) == 2 and shape == old.shape and old.is_symmetric()
             own = cp.Variable(shape, symmetric=square)
@@ -298,8 +308,11 @@ class Minorants:
                 if matrix is not None:
                     slope += _times(matrix, dual)
             return float(dual @ offset)
-        if id(expression) in hints:
-            const, parts = _by_conjugate(expression, dual, hints[id(expression)])
+        hint = hints.get(id(expression))
+        if hint is None and type(expression).__name__ in _WRONG_GRADIENT:
+            hint = centres(expression)[id(expression)]
+        if hint is not None:
+            const, parts = _by_conjugate(expression, dual, hint)
         else:
             const, parts = self._tangent(expression, dual)
         return const + math.fsum(
@@ -370,85 +383,38 @@ def _flat(value: Any) -> Floats:
 
 def _gradient(atom: Any, values: list[Any]) -> list[Any]:
     """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
-    name = type(atom).__name__
-    if name == "norm_inf":  # CVXPY leaves these out
-        rows = _rows(atom)
-        flat = _flat(values[0])
-        largest = rows[np.arange(len(rows)), np.argmax(np.abs(flat[rows]), axis=1)]
-        return [_one_each(largest, np.sign(flat[largest]), flat.size)]
-    if name == "dotsort":  # CVXPY's counts a matrix by rows
-        flat = _flat(values[0])
-        order = np.argsort(flat)
-        column = np.empty((flat.size, 1))
-        column[order, 0] = _padded(values[1], flat.size)
-        return [column, None]
-    if name == "cummax":  # CVXPY's is of something else
-        places, axis = np.arange(atom.size).reshape(atom.shape, order="F"), atom.axis
-        leads = values[0] >= np.maximum.accumulate(values[0], axis=axis)
-        lead = np.where(leads, np.indices(atom.shape)[axis], 0)
-        lead = np.maximum.accumulate(lead, axis=axis)
-        largest = np.ravel(np.take_along_axis(places, lead, axis=axis), order="F")
-        return [_one_each(largest, np.ones(atom.size), atom.size)]
-    if name == "quad_over_lin" and atom.axis is not None:
-        rows, over = _rows(atom), float(np.asarray(values[1]).item())
-        x = _flat(values[0])[rows]
-        columns = np.repeat(np.arange(len(rows)), rows.shape[1])
-        per_x = sparse.csc_array(((2 / over * x).ravel(), (rows.ravel(), columns)))
-        return [per_x, sparse.csc_array(-np.sum(x**2, axis=1)[None] / over**2)]
+    if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:  # is that of another atom
+        return [None] * len(values)
     try:
         return list(atom._grad(values))
     except NotImplementedError:
         return [None] * len(values)
 
 
-def _one_each(rows: NDArray[np.intp], entries: Floats, size: int) -> sparse.csc_array:
-    """Return a matrix with one entry in each column."""
-    return sparse.csc_array((entries, (rows, np.arange(rows.size))), shape=(size, rows.size))
-
-
-def _by_conjugate(
-    atom: Any, dual: Floats, hints: Sequence[Floats | None]
-) -> tuple[float, list[Floats]]:
+def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[float, list[Floats]]:
     """Return ``dual'(v'x - f*(v))`` for v next to the multipliers: constant and slopes."""
-    if type(atom).__name__ in ("maximum", "minimum"):
-        return 0.0, _share(atom, dual, hints)
-    hint = hints[0]
-    assert hint is not None
-    if type(atom).__name__ == "cummax":
-        return 0.0, [_handed_down(atom, dual, hint)]
+    name = type(atom).__name__
+    if _broadcasts(atom):
+        shares = np.stack(hints, axis=1)
+        v = np.divide(shares, dual[:, None], out=np.zeros(shares.shape), where=dual[:, None] != 0)
+        parts = (dual[:, None] * _simplex(atom, v)).T
+        return 0.0, [_unspread(p, atom.shape, x) for p, x in zip(parts, atom.args, strict=True)]
+    if name == "cummax":
+        return 0.0, [_handed_down(atom, dual, hints[0])]
     rows = _rows(atom)
-    v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
+    v = np.divide(hints[0][rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     argument = atom.args[0]
     if not argument.is_affine():  # its slope has the sign that the rules of convexity give it
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
-    slopes = np.zeros(argument.size)
     const = 0.0
     if isinstance(atom, cp.quad_over_lin):
         const = -float(dual @ (v**2).sum(axis=1)) * float(atom.args[1].value) / 4
     else:
-        v = _SUPPORT[type(atom).__name__](atom, v)
+        v = _SUPPORT[name](atom, v)
+    slopes = np.zeros(argument.size)
     slopes[rows] = dual[:, None] * v
     return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
-
-
-def _share(atom: Any, dual: Floats, hints: Sequence[Floats | None]) -> list[Floats]:
-    """Share each entry's dual out among the arguments that it is the largest, or smallest, of."""
-    parts = np.zeros((dual.size, len(hints)))
-    for i, hint in enumerate(hints):
-        if hint is not None:
-            np.divide(hint, dual, out=parts[:, i], where=dual != 0)
-    parts = np.clip(parts, 0.0, 1.0)
-    constant = [i for i, hint in enumerate(hints) if hint is None]
-    if constant:  # the largest of them takes what the others leave
-        pick = np.argmax if type(atom).__name__ == "maximum" else np.argmin
-        values = [np.broadcast_to(atom.args[i].value, atom.shape) for i in constant]
-        best = np.ravel(pick(values, axis=0), order="F")
-        left = np.maximum(1.0 - parts.sum(axis=1), 0.0)
-        parts[np.arange(dual.size), np.array(constant)[best]] = left
-    parts = _simplex(atom, parts)
-    shares = (dual[:, None] * parts).T
-    return [_unspread(share, atom.shape, arg) for share, arg in zip(shares, atom.args, strict=True)]
 
 
 def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:

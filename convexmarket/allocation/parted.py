@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from convexmarket.allocation.bounds import check_noise
-from convexmarket.allocation.costs import GroupedCosts, Ints, ReplacedInGroups
-from convexmarket.allocation.curve import CurvePoints, OwnReportCurve
+from convexmarket.allocation.costs import Costs, Floats
+from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact import (
     Place,
     best_place,
@@ -38,8 +38,6 @@ from convexmarket.sellers import SellerParts, Sellers
 from convexmarket.terms import Form
 
 __all__ = ["PartedAllocation", "allocate_parts"]
-
-Floats = NDArray[np.float64]
 
 #: Sellers who are fetched to be solved exactly.
 _MOST = 100_000
@@ -75,7 +73,8 @@ class PartedAllocation:
     _parts: SellerParts = field(repr=False)
     _form: StandardForm = field(repr=False)
     _place: Place = field(repr=False)
-    _costs: GroupedCosts = field(repr=False)
+    _costs: Costs = field(repr=False)
+    _limit: float = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Drop the parts, to which copies are sent."""
@@ -110,14 +109,14 @@ class PartedAllocation:
         """Return the weights of some sellers of this market, by their reports."""
         psi = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
         out = np.empty(psi.size)
-        weigh(psi, self._place.piece, self._form.max_weight, out)
+        weigh(psi, self._place, out)
         return out
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
         """Return the guarantees of some sellers of this market, by their reports."""
         return self.eta * self.weights_of(sensitivities)
 
-    def curve(self, sensitivities: ArrayLike) -> PartCurve:
+    def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
         """Return the guarantees of sellers of this market as functions of their reports.
 
         Raises
@@ -130,33 +129,12 @@ class PartedAllocation:
                 "under this cap the buyer cannot do without anyone, which partitions are not for; "
                 "raise the cap, or allocate in memory"
             )
-        psi = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
-        return PartCurve(replace(self._form, virtual_costs=psi), self)
-
-
-class PartCurve(OwnReportCurve):
-    """The exact answers of a market as the virtual cost of one of some sellers varies."""
-
-    _common = None
-
-    def __init__(self, form: StandardForm, allocation: PartedAllocation) -> None:
-        self.form = form
-        self._base: GroupedCosts = allocation._costs
-        self._limit = self._base.limit
-        weights = np.empty(form.virtual_costs.size)
-        weigh(form.virtual_costs, allocation._place.piece, form.max_weight, weights)
-        self.truth = allocation.eta * weights
-
-    def can_do_without(self) -> bool:
-        """Whether the others can carry the whole weight under the cap."""
-        return True
-
-    def _instead(self, psi: Floats) -> Floats:
-        return np.where(psi > self._limit, np.inf, psi)
-
-    def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
-        own = self.form.virtual_costs[seller]
-        return self._interior(ReplacedInGroups(self._base, own, self._instead(psi)))
+        form = replace(
+            self._form, virtual_costs=np.asarray(self.prior.ironed_virtual_cost(sensitivities))
+        )
+        curve = OwnReportCurve(form, self._costs, self._limit, self.n_sellers)
+        curve.truth = self.epsilon_of(sensitivities)
+        return curve
 
 
 def _can_do_without_one(m: int, form: StandardForm) -> bool:
@@ -206,9 +184,9 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         low, top = prior.support
         dearest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), dearest
-    costs = survey(each, form, ceiling, _MOST, check, instead)
+    costs, limit = survey(each, form, ceiling, _MOST, check, instead)
     place = best_place(form, costs)
-    total, norm, cost, n_bought = sums_of_weights(costs, place, form.max_weight)
+    total, norm, cost, n_bought = sums_of_weights(costs, place)
     check_sum(total)
     bought = priced(form, costs, place, norm, cost)
     return PartedAllocation(
@@ -216,7 +194,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         objective=bought.objective,
         lower_bound=bought.lower_bound,
         multiplier=bought.multiplier,
-        binding=("Cap",) * (place.piece.capped > 0) + bought.binding,
+        binding=("Cap",) * (place.capped > 0) + bought.binding,
         expected_payment=bought.eta * cost,
         n_sellers=m,
         n_bought=n_bought,
@@ -227,4 +205,5 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         _form=form,
         _place=place,
         _costs=costs,
+        _limit=limit,
     )

@@ -3,7 +3,7 @@
 The path of optimal weights needs of the sellers only how many there are below a threshold, their
 costs' sum and sum of squares. A first pass counts the sellers in cells. The cells' lower and upper
 edges make two markets that all sellers lie between, so that ``r^2`` and ``psi'a`` on the path are
-bounded at every edge (as in :func:`convexmarket.allocation.path.common_stretches`), and a cell
+bounded at every edge (:func:`convexmarket.allocation.path.sandwich`), and a cell
 where the path can neither be stationary nor cap anybody is known by its sums alone. The others are
 counted again in finer cells until few sellers are left, who are fetched one by one.
 
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import GroupedCosts
-from convexmarket.allocation.path import bounds_at_edges, may_hit
+from convexmarket.allocation.costs import Arrays, Costs
+from convexmarket.allocation.path import Path, may_hit, sandwich
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "survey"]
@@ -54,7 +54,7 @@ def blocks_of(psi: Floats) -> Iterator[Floats]:
 
 
 @dataclass(frozen=True)
-class _Cells:
+class _Cells(Arrays):
     """Cells in ascending order, each with its edges, as integers, and how many sellers it holds."""
 
     low: Ints
@@ -69,8 +69,10 @@ def survey(
     most: int,
     check: Callable[[int], None] | None = None,
     instead: tuple[float, float] | None = None,
-) -> GroupedCosts:
-    """Return the costs with all that matters to an optimum known one by one.
+) -> tuple[Costs, float]:
+    """Return the costs with all that matters to an optimum known one by one, and a limit.
+
+    Nobody is bought from above the limit.
 
     Parameters
     ----------
@@ -96,18 +98,12 @@ def survey(
     spare = int(instead is not None)
     full = int(np.searchsorted(np.cumsum(cells.number), filling + spare))
     limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
-    cells = _Cells(*(part[_value(cells.low) <= limit] for part in vars(cells).values()))
+    cells = cells[_value(cells.low) <= limit]
     dearest = None
     if instead is not None:
-        floor, dearest = int(_keys(np.array(instead[:1]))[0]), min(instead[1], limit)
-        if floor < cells.low[0]:
-            empty = floor, int(cells.low[0]), 0
-            cells = _Cells(
-                *(
-                    np.append(one, part)
-                    for one, part in zip(empty, vars(cells).values(), strict=True)
-                )
-            )
+        floor, dearest = _keys(np.array(instead[:1])), min(instead[1], limit)
+        if floor[0] < cells.low[0]:
+            cells = _Cells.joined([_Cells(floor, cells.low[:1], np.zeros(1, np.int64)), cells])
     for counts in range(1, _COUNTS + 1):
         stationary, matters, endless = _judged(cells, form, filling, dearest)
         runs = _runs(matters)
@@ -121,17 +117,12 @@ def survey(
         if cells.number[matters].sum() <= most or not split or counts == _COUNTS:
             break
         windows = [(*span, shift) for span, shift in zip(spans, shifts, strict=True)]
-        found = _counted(each, windows)
-        kept = ~matters
-        joined = [
-            np.concatenate((old[kept], new))
-            for old, new in zip(vars(cells).values(), vars(found).values(), strict=True)
-        ]
-        order = np.argsort(joined[0])
-        cells = _Cells(*(part[order] for part in joined))
+        cells = _Cells.joined([cells[~matters], _counted(each, windows)])
+        cells = cells[np.argsort(cells.low)]
     wanted = [bool(stationary[a:b].any()) for a, b in runs]
     ends = int(cells.low[0]), int(cells.high[-1])
-    return _fetched(each, spans, wanted, ends, endless, limit, cheaper=instead is not None)
+    costs = _fetched(each, spans, wanted, ends, endless)
+    return costs, limit if endless else float(costs.psi[-1])
 
 
 def _value(key: Any) -> Any:
@@ -203,33 +194,41 @@ def _judged(
 
     Those that matter hold a stationary point, or the last seller at the cap there, or the dearest
     of the cheapest sellers who can carry the whole weight. Beyond the end everybody is bought from.
+    With all at the upper edges, and all at the lower ones, are two markets between which it lies;
+    where one seller may leave or cost something else, one has a seller less, the other one more.
     """
     edges = np.append(_value(cells.low), _value(cells.high[-1]))
-    bounds = bounds_at_edges(edges, cells.number, form.max_weight, dearest)
-    unit = form.gamma * bounds.scale / form.mu
+    last, spare = cells.number.size - 1, int(dearest is not None)
+    fewer, more = np.append(0, cells.number), np.append(cells.number, 0)
+    fewer[np.flatnonzero(fewer)[0]] -= spare
+    more[0] += spare
+    few, many = (Path(Costs(edges, some), 1.0 / form.max_weight) for some in (fewer, more))
+    nodes = np.arange(edges.size + 1)
+    bounds = sandwich(few, many, (nodes, nodes), (dearest or 0.0) / few.costs.scale)
+    unit = form.gamma * few.costs.scale / form.mu
     rates = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
     stationary = may_hit(bounds, form.sigma * unit / form.mu, rates)
     if not stationary.any():  # the scales are too far apart to tell
         stationary[:] = True
-    stationary, endless = stationary[:-1], bool(stationary[-1])
-    touched = np.zeros(cells.number.size + 1, np.int64)
-
-    def touch(low: Floats, high: Floats) -> None:
-        first = np.clip(np.searchsorted(edges, low) - 1, 0, cells.number.size - 1)
-        last = np.clip(np.searchsorted(edges, high, side="right") - 1, 0, cells.number.size - 1)
-        np.add.at(touched, first, 1)
-        np.add.at(touched, np.maximum(last, first) + 1, -1)
-
+    touched = np.zeros(last + 2, np.int64)
     if form.max_weight < 1:
-        where = np.flatnonzero(np.append(stationary, endless))
-        where = where[bounds.cap_high[where] >= edges[0]]
-        touch(bounds.cap_low[where], bounds.cap_high[where])
-    ranks = filling + (np.arange(-1, 2) if dearest is not None else np.zeros(1, int))
+        # Costs between which the dearest seller at the cap is.
+        unit = few.costs.scale * form.max_weight
+        with np.errstate(divide="ignore"):
+            least, widest = (unit / beta for beta in bounds.betas)
+        low = np.append(edges[1:] - widest[1:-1], -np.inf)
+        ends = np.append(edges[1:], edges[-1])
+        high = np.where(np.isinf(bounds.betas[0][:-1]), ends, edges - least[:-1])
+        where = np.flatnonzero(stationary & (high >= edges[0]))
+        first = np.clip(np.searchsorted(edges, low[where]) - 1, 0, last)
+        until = np.clip(np.searchsorted(edges, high[where], side="right") - 1, first, last)
+        np.add.at(touched, first, 1)
+        np.add.at(touched, until + 1, -1)
+    ranks = filling + np.arange(-spare, spare + 1)
     number = np.cumsum(cells.number)
-    marginal = np.searchsorted(number, np.clip(ranks, 1, number[-1]))
-    matters = stationary | (np.cumsum(touched[:-1]) > 0)
-    matters[marginal] = True
-    return stationary, matters, endless
+    matters = stationary[:-1] | (np.cumsum(touched[:-1]) > 0)
+    matters[np.searchsorted(number, np.clip(ranks, 1, number[-1]))] = True
+    return stationary[:-1], matters, bool(stationary[-1])
 
 
 def _fetch(spans: Sequence[tuple[int, int]], end: int, blocks: Iterable[Floats]) -> Any:
@@ -267,45 +266,30 @@ def _fetched(
     wanted: Sequence[bool],
     ends: tuple[int, int],
     endless: bool,
-    limit: float,
-    cheaper: bool,
-) -> GroupedCosts:
-    """Fetch the sellers in spans, and put them in a row with groups of the others.
+) -> Costs:
+    """Fetch the sellers in spans, and put them in rows with groups of those in between.
 
-    ``cheaper`` says whether one of them may cost less than the cheapest instead.
+    An empty row begins every span, and one ends the costs where the path matters beyond.
     """
     first, end = ends
     found = each(partial(_fetch, spans, end if endless else spans[-1][1]))
     sums = found[0][2]
     for _, _, more in found[1:]:
         sums = np.array([_merged(*pair) for pair in zip(sums, more, strict=True)])
-    costs, numbers = _added([one[:2] for one in found])
-    rows: list[tuple[Floats, Ints, Floats, Floats]] = []
-    stretches: list[tuple[int, int]] = []
-    length = 0
-
-    def add(psi: Any, number: Any, mean: Any, squares: Any) -> None:
-        nonlocal length
-        rows.append(tuple(np.atleast_1d(part) for part in (psi, number, mean, squares)))  # type: ignore[arg-type]
-        length += rows[-1][0].size
-
-    def group(key: int, sums: Any) -> None:
-        add(_value(key), int(sums[0]), sums[1] if sums[0] else _value(key), sums[2])
-
-    if spans[0][0] > first:
-        group(first, sums[0])
-    for place, ((low, high), is_wanted) in enumerate(zip(spans, wanted, strict=True)):
-        a, b = np.searchsorted(costs, _value([low, high]))
-        begin = length
-        edge = costs[a] if low == first and a < b and not cheaper else _value(low)
-        group(int(np.asarray(edge).view(np.int64)), (0, 0, 0))
-        add(costs[a:b], numbers[a:b], costs[a:b], np.zeros(b - a))
-        if is_wanted:
-            stretches.append((begin, length))
-        group(high, sums[place + 1])
+    costs, numbers = _added([part[:2] for part in found])
+    lows, highs = _value(np.transpose(spans))
+    edges, empty = np.append(_value(first), highs), np.append(lows, _value([end] * endless))
+    psi = np.concatenate((edges, empty, costs))
+    order = np.argsort(psi, kind="stable")
+    psi = psi[order]
+    columns = (
+        (sums[:, 0].astype(np.int64), np.zeros(empty.size, np.int64), numbers),
+        (np.where(sums[:, 0] > 0, sums[:, 1], edges), empty, costs),
+        (sums[:, 2], np.zeros(empty.size), np.zeros(costs.size)),
+    )
+    chosen = np.flatnonzero(wanted)
+    stretches = np.searchsorted(psi, np.column_stack((lows[chosen], highs[chosen])))
     if endless:
-        group(end, (0, 0, 0))
-        stretches.append((length - 1, length))
-    psi, number, means, squares = (np.concatenate(part) for part in zip(*rows, strict=True))
-    limit = limit if endless else float(psi[-1])
-    return GroupedCosts(psi, number, means, squares, np.array(stretches), limit)
+        stretches = np.vstack((stretches, [psi.size - 1, psi.size]))
+    numbers, means, squares = (np.concatenate(part)[order] for part in columns)
+    return Costs(psi, numbers, means, squares, stretches)

@@ -16,63 +16,50 @@ discarded whole. What remains after a few rounds of splitting are single pieces 
 cubics are solved: all local minima, hence the global one, in O(m log m), with no tolerance.
 
 The same search runs on many markets at once that differ from a base market in one seller's cost
-(:class:`convexmarket.allocation.costs.Replaced`), which is what payments and audits ask for.
+(:meth:`convexmarket.allocation.costs.Costs.replaced`), which is what payments and audits ask for.
 
-Sellers are numbered from the cheapest here. Costs are centred at the smallest and divided by the
+Sellers are numbered from the cheapest here, and a cap of u is given as ``n = 1/u``, the number of
+capped sellers who carry the whole weight. Costs are centred at the smallest and divided by the
 largest, objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import (
-    Arrays,
-    Costs,
-    Floats,
-    GroupedCosts,
-    Ints,
-    Replaced,
-    ReplacedInGroups,
-    SortedCosts,
-    of_market,
-)
+from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
 
 __all__ = [
-    "Common",
-    "PathPoint",
+    "Path",
+    "Point",
+    "best_of",
     "beta_at",
-    "bounds_at_edges",
-    "cheapest",
     "common_stretches",
     "may_hit",
     "minimise",
     "point_at",
-    "squared_rates",
+    "sandwich",
+    "segment",
     "stationary_beta",
-    "stationary_pieces",
 ]
-
-Segment = tuple[Floats, Floats, Floats, Floats, Floats, Floats]
 
 #: Relative slack of the test that discards a stretch; far above rounding, far below what matters.
 _SLACK = 1e-9
-#: Nodes of the path of a single market that are evaluated first.
-_FIRST_NODES = 1024
-#: Ends of stretches that many markets share, at most; more are taken for one.
-_MOST_ENDS = 6
-#: Nodes evaluated in one round of splitting while few stretches are left.
-_NODES_PER_ROUND = 128
+#: Parts of the path that are looked at first, over all markets, and in later rounds.
+_FIRST, _LATER = 1024, 128
+#: Stretches that many markets share, at most; more are taken for one.
+_MOST_STRETCHES = 3
 
 
 @dataclass(frozen=True)
-class PathPoint(Arrays):
-    """Points of the paths of one or many markets, all arrays of shape (n,).
+class Point(Arrays):
+    """Points of one or many markets, all arrays of shape (count,).
 
     Attributes
     ----------
@@ -80,48 +67,75 @@ class PathPoint(Arrays):
         Objective divided by mu.
     rate : ndarray
         r = gamma*eta/mu, in units of 1/scale of the costs; +inf where the infimum lies there.
+    n : ndarray
+        One over the largest weight.
     beta : ndarray
         Path parameter; +inf where all weight rests on the cheapest sellers.
     level : ndarray
         Cost (centred and scaled) from which on sellers are not bought from.
     capped, bought : ndarray of int
-        j and q: how many sellers are at the cap, and bought from.
-    moved : ndarray of bool
-        The piece of the path holds no stationary point; this is its end next to one.
+        j and q: rows of costs at the largest weight, and bought from.
     """
 
     value: Floats
     rate: Floats
+    n: Floats
     beta: Floats
     level: Floats
     capped: Ints
     bought: Ints
-    moved: NDArray[np.bool_]
 
-    def weight_of(self, costs: Replaced | ReplacedInGroups, cap: float) -> Floats:
-        """Return the weight of the replaced seller of each market, shape (n,)."""
-        e = np.arange(costs.count)
-        free, left, total, spread, _, _ = _Path.of(costs, cap).segment(e, self.capped, self.bought)
-        with np.errstate(invalid="ignore"):
-            tilt = np.where(spread > 0, self.beta * (total / free - costs.y), 0.0)
-        free_weight = np.clip(left / free + tilt, 0.0, cap)
-        weight = np.where(costs.place < self.capped, cap, free_weight)
-        return np.where(costs.place < self.bought, weight, 0.0)
+    def weight_of(self, costs: Costs) -> Floats:
+        """Return the weight of the replaced seller of each market, shape (count,)."""
+        cap, place = 1.0 / self.n, costs.place
+        piece = segment(costs, self.n, self.capped, self.bought)
+        with np.errstate(divide="ignore", invalid="ignore"):  # without free sellers; not taken
+            tilt = np.where(piece.spread > 0, self.beta * (piece.mean - costs.y), 0.0)
+            weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
+        return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
+
+
+class Segment(NamedTuple):
+    """A piece of the path: f, M, mean cost of the free, W, p0 and N0; arrays of one shape."""
+
+    free: Floats
+    left: Floats
+    mean: Floats
+    spread: Floats
+    cost: Floats
+    norm2: Floats
+
+
+def segment(costs: Costs, n: float | Floats, j: Ints, q: Ints) -> Segment:
+    """Return the piece (j, q) under a cap of 1/n."""
+    number, total, squares = costs.sums(q)
+    capped, below = np.zeros_like(j), np.zeros(1)
+    if np.any(j):
+        capped, below, squares_below = costs.sums(j)
+        number, total, squares = number - capped, total - below, squares - squares_below
+    left = np.maximum(n - capped, 0.0) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = total / number
+        norm2 = capped / (n * n) + left * left / number
+    spread = np.maximum(squares - total * mean, 0.0)
+    return Segment(
+        number.astype(float), left, mean, spread, costs.offset + below / n + left * mean, norm2
+    )
 
 
 @dataclass(frozen=True)
 class _Nodes(Arrays):
-    """Nodes k of paths: r^2, psi'a and the number of capped sellers there; arrays of one shape."""
+    """Nodes k of paths: r^2, psi'a, the number of capped rows and beta; arrays of one shape."""
 
     k: Ints
     rate2: Floats
     cost: Floats
     j: Ints
+    beta: Floats
 
 
-@dataclass(frozen=True)
-class _Path:
-    """The path of each market: its costs, the cap, and where it ends.
+class Path:
+    """The path of each market: its costs, the cap 1/n, and where it ends.
 
     A node k is the point of the path at which seller k (the k + 1 cheapest are 0..k) ceases to be
     bought from: the last one, k = size, is beta = 0, and the first one, ``first - 1``, stands for
@@ -129,69 +143,55 @@ class _Path:
     those at it share the rest.
     """
 
-    costs: Costs
-    cap: float
-    n_caps: float  # 1/cap: how many capped sellers carry the whole weight
-    floor: Ints
-    first: Ints
-
-    @classmethod
-    def of(cls, costs: Costs, cap: float) -> _Path:
-        n_caps = 1.0 / cap
-        entry = np.arange(costs.size.size)
+    def __init__(self, costs: Costs, n: float | Floats) -> None:
+        self.costs, self.n = costs, n
         # m sellers at k/m with k = 1 must fit in spite of rounding.
-        everyone = costs.number(entry, costs.size)
-        marginal = np.minimum(int(np.ceil(n_caps * (1 - 1e-15))) - 1, everyone - 1)
-        floor, first = costs.ties(entry, costs.position(entry, marginal))
-        return cls(costs, cap, n_caps, floor, first)
+        filling = np.ceil(n * (1 - 1e-15)).astype(np.intp)
+        marginal = np.minimum(filling, costs.number(costs.size)) - 1
+        floor, self.first = costs.ties(costs.position(marginal))
+        self.floor = np.where(costs.number(floor) > 0, floor, 0)
 
-    def segment(self, e: Ints, j: Ints, q: Ints) -> Segment:
-        """Return f, M, sum of free costs, W, p0 and N0 of the piece (j, q)."""
-        costs, u = self.costs, self.cap
-        capped = costs.number(e, j)
-        free = (costs.number(e, q) - capped).astype(float)
-        left = np.maximum(1.0 - capped * u, 0.0)
-        total, squares = costs.sums(e, q)
-        below: Floats | float = 0.0
-        if np.any(j):
-            below, squares_below = costs.sums(e, j)
-            total = total - below
-            squares = squares - squares_below
-        mean = total / free
-        spread = np.maximum(squares - total * mean, 0.0)
+    def __getitem__(self, e: Any) -> Path:
+        """Return the paths of some markets, in any shape that nodes are given in."""
+        if not self.costs.has_replaced:
+            return self
+        some = copy(self)
+        some.costs, some.floor, some.first = self.costs[e], self.floor[e], self.first[e]
+        some.n = self.n[e] if isinstance(self.n, np.ndarray) else self.n
+        return some
+
+    def segment(self, j: Ints, q: Ints) -> Segment:
+        """Return the piece (j, q)."""
+        piece = segment(self.costs, self.n, j, q)
         # Equal costs: their spread is zero, and must not be the rounding of a difference.
-        at_end = (j == of_market(self.floor, e)) & (q == of_market(self.first, e))
-        spread = np.where(at_end, 0.0, spread)
-        cost = costs.offset + u * below + left * mean
-        norm2 = capped * u * u + left * left / free
-        return free, left, total, spread, cost, norm2
+        at_end = (j == self.floor) & (q == self.first)
+        return piece._replace(spread=np.where(at_end, 0.0, piece.spread))
 
-    def node(self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
-        """Evaluate the path at nodes k, given bounds of the number of capped sellers if known."""
-        return self.node_and_beta(e, k, capped)[0]
+    def end(self) -> tuple[Segment, Ints, Ints]:
+        """Return the piece at beta = infinity, where the cheapest are filled to the cap."""
+        return self.segment(self.floor, self.first), self.floor, self.first
 
-    def node_and_beta(
-        self, e: Ints, k: Ints, capped: tuple[Ints, Ints] | None = None
-    ) -> tuple[_Nodes, Floats]:
-        """Return nodes k, and beta at those that do not stand for infinity."""
-        first, size = of_market(self.first, e), of_market(self.costs.size, e)
+    def node(self, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
+        """Evaluate the path at nodes k, given bounds of the number of capped rows if known."""
+        first, size = self.first, self.costs.size
         at_end, at_start = k < first, k >= size
-        tau = self.costs.value(e, np.minimum(np.maximum(k, first), size - 1))
         q = np.minimum(np.maximum(k, first), size)
-        j = self._capped(e, q, tau, capped)
+        tau = self.costs.value(np.minimum(q, size - 1))
+        j = self._capped(q, tau, capped)
         if np.any(self.floor):
-            j = np.where(at_start, 0, np.where(at_end, of_market(self.floor, e), j))
-        free, left, total, spread, cost, norm2 = self.segment(e, j, q)
+            j = np.where(at_start, 0, np.where(at_end, self.floor, j))
+        free, left, mean, spread, cost, norm2 = self.segment(j, q)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            beta = np.where(at_start, 0.0, left / (free * tau - total))
+            beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
             # Free sellers' costs must not be rounded below zero: the rate may be infinite.
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
-        return _Nodes(*np.broadcast_arrays(k, rate2, cost, j)), beta
+        beta = np.where(at_end, np.inf, beta)
+        return _Nodes(*np.broadcast_arrays(k, rate2, cost, j, beta))
 
-    def _capped(self, e: Ints, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
-        """Return how many sellers are at the cap when seller q ceases to be bought from.
+    def _capped(self, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
+        """Return how many rows are at the cap when row q ceases to be bought from.
 
         Seller j is at the cap if the weights that put it exactly there sum to at most one; that
         is monotone in j, so a binary search over j < floor finds the first who is not.
@@ -199,55 +199,57 @@ class _Path:
         low = np.zeros_like(q)
         if not np.any(self.floor):
             return low
-        low, high = (low, of_market(self.floor, e)) if bounds is None else bounds
-        total, bought = self.costs.sum1(e, q), self.costs.number(e, q)
+        low, high = (low, self.floor) if bounds is None else bounds
+        bought, total, _ = self.costs.sums(q)
         while np.any(low < high):
             j = (low + high) // 2
-            number = self.costs.number(e, j)
-            mass = (bought - number) * tau - (total - self.costs.sum1(e, j))
-            capped = mass <= (self.n_caps - number) * (tau - self.costs.value(e, j))
+            number, below, _ = self.costs.sums(j)
+            mass = (bought - number) * tau - (total - below)
+            capped = mass <= (self.n - number) * (tau - self.costs.value(j))
             capped &= low < high
             low = np.where(capped, j + 1, low)
             high = np.where(capped, high, np.minimum(high, j))
         return low
 
-    def limits(self, e: Ints, j: Ints, q: Ints, segment: Segment) -> tuple[Floats, Floats]:
+    def limits(self, j: Ints, q: Ints, piece: Segment) -> tuple[Floats, Floats]:
         """Return the ends of the piece (j, q) in beta."""
-        value = self.costs.value
-        free, left, total, _, _, _ = segment
-        last = of_market(self.costs.size, e) - 1
-        leave = _ratio(left, free * value(e, q - 1) - total, np.inf)
-        enter = _ratio(left, free * value(e, np.minimum(q, last)) - total, 0.0)
+        value, last = self.costs.value, self.costs.size - 1
+        free, left, mean = piece[:3]
+        leave = _ratio(left, free * (value(q - 1) - mean), np.inf)
+        enter = _ratio(left, free * (value(np.minimum(q, last)) - mean), 0.0)
         enter = np.where(q > last, 0.0, enter)
         if not np.any(self.floor):
             return enter, leave
-        excess = self.cap * np.maximum(self.costs.number(e, q) - self.n_caps, 0.0)
-        cap_next = _ratio(excess, total - free * value(e, j), np.inf)
-        cap_last = _ratio(excess, total - free * value(e, np.maximum(j - 1, 0)), 0.0)
-        high = np.where(j < of_market(self.floor, e), np.minimum(leave, cap_next), leave)
-        low = np.where(j > 0, np.maximum(enter, cap_last), enter)
-        return low, high
+        excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
+        cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
+        cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
+        high = np.where(j < self.floor, np.minimum(leave, cap_next), leave)
+        return np.where(j > 0, np.maximum(enter, cap_last), enter), high
 
-    def points(self, e: Ints, j: Ints, q: Ints, rho: float, rate: float | None = None) -> PathPoint:
-        """Return the best point of each piece (j, q): for any eta, or for that of ``rate``."""
-        segment = self.segment(e, j, q)
-        free, left, total, spread, cost, norm2 = segment
+    def points(
+        self, j: Ints, q: Ints, rho: float, rate: float | Floats | None
+    ) -> tuple[Point, NDArray[np.bool_]]:
+        """Return the best point of each piece (j, q), for any eta or that of ``rate``.
+
+        And whether it had to be moved to an end of the piece, which then holds no optimum.
+        """
+        piece = self.segment(j, q)
+        free, left, mean, spread, cost, norm2 = piece
         if rate is None:
             beta = stationary_beta(spread, cost, norm2, rho)
         else:
             beta = beta_at(spread, norm2, rate)
-        low, high = self.limits(e, j, q, segment)
-        # The optimum lies inside some piece; a point that had to be moved is a second choice.
+        low, high = self.limits(j, q, piece)
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
+        bent = np.where(spread > 0, beta, 0.0)  # elsewhere beta may be infinite
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            bent = spread > 0  # elsewhere beta may be infinite
-            norm = np.sqrt(norm2 + np.where(bent, beta * beta * spread, 0.0))
-            cost = cost - np.where(bent, beta * spread, 0.0)
-            rates = beta / norm if rate is None else np.full_like(norm, rate)
+            norm = np.sqrt(norm2 + bent * bent * spread)
+            cost = cost - bent * spread
+            rates = beta / norm if rate is None else rate + np.zeros_like(norm)
             value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
-            level = (left / beta + total) / free
-        return PathPoint(value, rates, beta, level, j, q, moved)
+            level = mean + left / beta / free
+        return Point(value, rates, self.n + np.zeros_like(norm), beta, level, j, q), moved
 
 
 def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
@@ -256,81 +258,42 @@ def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
     return np.where(positive, numerator / np.where(positive, denominator, 1.0), otherwise)
 
 
-def stationary_pieces(costs: Costs, cap: float, rho: float) -> tuple[Ints, Ints, Ints]:
-    """Return (market, j, q) of every piece of the paths that may hold a stationary point."""
-    return _pieces(_Path.of(costs, cap), _product, rho)
-
-
 def minimise(
-    costs: Costs,
-    cap: float,
-    rho: float,
-    rates: tuple[float, float] = (0.0, np.inf),
-    within: Common | None = None,
-) -> PathPoint:
+    costs: Costs, n: float, rho: float, rates: tuple[float, float] = (0.0, np.inf)
+) -> Point:
     """Return the global minimiser over eta and weights, of every market in ``costs``.
 
     Parameters
     ----------
-    costs : SortedCosts or Replaced
-    cap : float
-        u, the largest weight; 1 where there is no cap.
+    costs : Costs
+    n : float
+        One over the largest weight; 1 where there is no cap.
     rho : float
         sigma*gamma*scale/mu^2 > 0.
     rates : (float, float), optional
         Range of r = gamma*eta*scale/mu; stationary points outside get the value +inf.
-    within : Common, optional
-        Where on their paths the stationary points of all these markets are known to be.
 
     Returns
     -------
-    PathPoint
-        One point per market; ``rate`` is +inf where the infimum is not attained.
+    Point
+        One per market; ``rate`` is +inf where the infimum is not attained.
     """
-    path = _Path.of(costs, cap)
-    e, j, q = _pieces(path, _product, rho, within)
-    points = path.points(e, j, q, rho)
-    outside = (points.rate < rates[0]) | (points.rate > rates[1])
-    return _best(e, replace(points, value=np.where(outside, np.inf, points.value)))
+    path = Path(costs, n)
+    e, j, q = _pieces(path, rho)
+    points, moved = path[e].points(j, q, rho, None)
+    points.value[(points.rate < rates[0]) | (points.rate > rates[1])] = np.inf
+    return _best(e, points, moved)
 
 
-def point_at(costs: Costs, cap: float, rho: float, rate: float) -> PathPoint:
+def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
     """Return the best weights of every market for a given eta, as r = gamma*eta*scale/mu."""
-    path = _Path.of(costs, cap)
-    e, j, q = _pieces(path, lambda rate2, _: rate2, rate * rate)
-    return _best(e, path.points(e, j, q, rho, rate))
+    path = Path(costs, n)
+    rate = np.broadcast_to(rate, costs.count)
+    e, j, q = _pieces(path, rate * rate, at_rate=True)
+    return _best(e, *path[e].points(j, q, rho, rate[e]))
 
 
-def squared_rates(costs: SortedCosts, cap: float, count: int) -> tuple[Ints, Floats]:
-    """Return ``count`` nodes of a path, evenly spaced up to the last before beta = 0, and r^2.
-
-    r^2 falls along the nodes; there is none where all sellers cost the same.
-    """
-    path = _Path.of(costs, cap)
-    first, last = path.first[0], costs.size[0] - 1
-    nodes = last - (last - first) * np.arange(count)[::-1] // max(count - 1, 1)
-    nodes = nodes[nodes >= first]
-    return nodes, path.node(np.zeros_like(nodes), nodes).rate2
-
-
-def cheapest(costs: Costs, cap: float) -> tuple[Floats, Floats, Ints, Ints]:
-    """Return the ends of the paths, at beta = infinity, where the cheapest are filled to the cap.
-
-    Returns
-    -------
-    cost : ndarray, shape (n,)
-        psi'a, scaled.
-    share : ndarray, shape (n,)
-        Weight of each seller at the marginal cost.
-    below, upto : ndarray of int, shape (n,)
-        How many sellers are below, and at or below, the marginal cost.
-    """
-    path = _Path.of(costs, cap)
-    free, left, _, _, cost, _ = path.segment(np.arange(costs.size.size), path.floor, path.first)
-    return cost, left / free, path.floor, path.first
-
-
-def beta_at(spread: Floats, norm2: Floats, rate: float) -> Floats:
+def beta_at(spread: Floats, norm2: Floats, rate: float | Floats) -> Floats:
     """Return the beta on each piece at which beta/||a(beta)|| = r; +inf where it stays below."""
     with np.errstate(divide="ignore"):
         return rate * np.sqrt(norm2 / np.maximum(1.0 - rate * rate * spread, 0.0))
@@ -351,193 +314,112 @@ def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> 
         return np.where((b > 0) & (cosine >= -1.0), 1.0 / s, np.inf)
 
 
-def _product(rate2: Floats, cost: Floats) -> Floats:
-    """Return r^2 * psi'a, which is rho where the objective is stationary."""
-    return rate2 * cost
-
-
-def _may_hit(most: Floats, least: Floats, target: float) -> NDArray[np.bool_]:
+def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
     # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
     return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
 
 
-class EdgeBounds(NamedTuple):
-    """Bounds of the path between the edges of cells, beyond the last one too; shape (n + 1,).
+# ------------------------------------------------------------------- markets in between
+
+
+class Sandwich(NamedTuple):
+    """Bounds on paths between neighbouring levels, in the units of one of them.
 
     Attributes
     ----------
-    rate2, cost : (ndarray, ndarray)
-        The least and the most that r^2 and psi'a may be there, in units of ``scale``.
-    cap_low, cap_high : ndarray
-        Costs between which the dearest seller at the cap is.
-    scale : float
+    rate2, cost : (ndarray, ndarray), each of shape (count - 1,)
+        The least and the most that r^2 and psi'a may be there.
+    betas : (ndarray, ndarray), each of shape (count,)
+        The largest and the least beta at the levels.
     """
 
     rate2: tuple[Floats, Floats]
     cost: tuple[Floats, Floats]
-    cap_low: Floats
-    cap_high: Floats
-    scale: float
+    betas: tuple[Floats, Floats]
 
 
-def bounds_at_edges(
-    edges: Floats, numbers: Ints, cap: float, dearest: float | None = None
-) -> EdgeBounds:
-    """Bound the path of a market of which only the numbers of sellers in cells are known.
+def sandwich(
+    fewer: Path, more: Path, nodes: tuple[Ints, Ints], dearest: float | None = None
+) -> Sandwich:
+    """Bound the paths of all markets between two, by their nodes at the same levels.
 
-    With all at the lower edges, and all at the upper ones, are two markets between which it lies;
-    at the same tau they bound it, as in :func:`common_stretches`.
+    Let tau be the cost from which on sellers are not bought from. At the same tau, the more and
+    the cheaper the sellers, the larger are 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the
+    sum of ``(tau - psi)*min(tau - psi, u/beta)``. So the two bound r^2 and psi'a of all others.
 
     Parameters
     ----------
-    edges : ndarray, shape (n + 1,)
-    numbers : ndarray of int, shape (n,)
-    cap : float
+    fewer, more : Path
+        Of one market each: the fewest and dearest sellers, the most and cheapest.
+    nodes : (ndarray of int, ndarray of int)
+        Of the two paths, at the same levels; the last one is beta = 0.
     dearest : float, optional
-        Bound also all markets in which one seller has left, or costs at most this instead, and no
-        less than the first edge.
+        Cost over scale of a further seller whom a market in between may have.
     """
-    spare = int(dearest is not None)
-    fewer, more = np.append(0, numbers), np.append(numbers, 0)
-    fewer[np.flatnonzero(fewer)[0]] -= spare
-    more[0] += spare
-    scale = float(edges[-1]) or 1.0
-    s, none = np.arange(edges.size), np.zeros(edges.size)
-    nodes, betas, ends = [], [], []
-    for some in (fewer, more):
-        path = _Path.of(GroupedCosts(edges, some, edges, none), cap)
-        e = np.zeros_like(s)
-        # Node k = n + 1 is the beginning of the path, where all are bought from.
-        node, beta = path.node_and_beta(e, s)
-        nodes.append(node)
-        betas.append(np.where(np.isinf(node.rate2), np.inf, beta))
-        ends.append(path.node(e[:1], s[-1:] + 1).cost[0])
-    beyond = ends[0] + (dearest or 0.0) / scale / max(int(fewer.sum()), 1)
-    low, high = nodes  # of fewer and of more sellers
-    tau = edges / scale
+    low, high = fewer.node(nodes[0]), more.node(nodes[1])
+    filled, mean = more.end()[0].cost[0], low.cost[-1]
+    number = int(fewer.costs.number(fewer.costs.size)[0])
+    beyond = mean + (dearest or 0.0) / max(number, 1)
+    costs = fewer.costs
+    tau = costs.offset + costs.value(np.minimum(nodes[0], costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = betas[0] / betas[1]
-        least_cost = tau - (tau - high.cost) * ratio
-        most_cost = tau - (tau - low.cost) / ratio
-        least_cost = np.where(np.isinf(betas[0]), high.cost[0], least_cost)
-        most_cost = np.where(np.isinf(betas[0]), tau, most_cost)
-        width = [cap / beta * scale for beta in betas]
-    return EdgeBounds(
-        (np.append(high.rate2[1:], 0.0), low.rate2),
-        (np.fmax(least_cost, high.cost[0]), np.append(np.fmin(most_cost, tau)[1:], beyond)),
-        np.append(edges[1:] - width[1][1:], -np.inf),
-        np.where(np.isinf(betas[0]), np.append(edges[1:], edges[-1]), edges - width[0]),
-        scale,
-    )
+        ratio = low.beta / high.beta
+        least = tau - (tau - high.cost) * ratio
+        most = np.fmin(tau - (tau - low.cost) / ratio, tau)
+    endless = np.isinf(low.beta)
+    least = np.fmax(np.where(endless, filled, least), filled)
+    most = np.append(np.where(endless, tau, most)[1:-1], beyond)
+    return Sandwich((high.rate2[1:], low.rate2[:-1]), (least[:-1], most), (low.beta, high.beta))
 
 
-def may_hit(bounds: EdgeBounds, rho: float, rates: Sequence[float]) -> NDArray[np.bool_]:
-    """Return between which edges a path may be stationary, or at one of the rates; shape (n + 1,).
+def may_hit(bounds: Sandwich, rho: float, rates: Sequence[float]) -> NDArray[np.bool_]:
+    """Return between which levels a path may be stationary, or at one of the rates.
 
     ``rho`` is 0 where no stationary point is looked for.
     """
     (rate2_low, rate2_high), (cost_low, cost_high) = bounds.rate2, bounds.cost
     with np.errstate(invalid="ignore", over="ignore"):
-        found = _may_hit(rate2_high * cost_high, rate2_low * cost_low, rho)
-        found &= rho > 0
-        for rate in rates:
-            found |= _may_hit(rate2_high, rate2_low, rate * rate)
-    return found
+        hit = _may_hit(rate2_high * cost_high, rate2_low * cost_low, rho) & (rho > 0)
+    for rate in rates:
+        hit |= _may_hit(rate2_high, rate2_low, rate * rate)
+    return hit
 
 
-class Common(NamedTuple):
-    """Stretches of the paths of all markets that differ from one in a single seller.
+def common_stretches(
+    base: Costs, n: float, rho: float, rates: Sequence[float], dearest: float
+) -> Ints:
+    """Return where the optima are with one seller gone or replaced, as ranks in the base.
 
-    Attributes
-    ----------
-    k : ndarray of int
-        Nodes at their ends, in ascending order.
-    fewest, most : ndarray of int
-        How many sellers may be at the cap there.
-    """
-
-    k: Ints
-    fewest: Ints
-    most: Ints
-
-
-def common_stretches(base: SortedCosts, cap: float, rho: float, dearest: float) -> Common:
-    """Return the stretches that may hold a stationary point with one seller gone or replaced.
-
-    The market without its cheapest seller, and the one with another at that cost, are the
-    extremes: node k of any other lies between node k - 2 of the first and node k + 2 of the
-    second. Let tau be the cost from which on sellers are not bought from. At the same tau, the
-    more and the cheaper the sellers, the larger are 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which
-    is the sum of ``(tau - psi)*min(tau - psi, u/beta)``. So the extremes bound r^2 and psi'a of
-    all others, as closely as one seller matters.
+    The market without its cheapest seller, and the one with another at that cost, are the extremes.
 
     Parameters
     ----------
-    base : SortedCosts
+    base : Costs
         Of whom any but one can carry the whole weight.
-    cap, rho : float
+    n, rho : float
         As for :func:`minimise`.
+    rates : sequence of float
+        Ends of the range of r.
     dearest : float
         What the replaced seller costs at most, if it is not gone; no less than the cheapest.
     """
-    m = base.psi.size
-    path = _Path.of(Replaced(base, np.array([0, m]), np.array([np.inf, base.lowest])), cap)
-    first = path.first[0]
-    filled = path.node(np.array([1]), path.first[1:] - 1).cost
-    other = (dearest - base.lowest) / base.scale
-    mean = base.offset + (base.s1[-1] + other) / (m - 1)
-
-    low, high = 0, m + 1
+    cheapest, none = base.psi[:1], np.array([np.inf])
+    zero = np.zeros(1, np.intp)
+    fewer = Path(base.replaced(cheapest, none)[zero], n)
+    more = Path(base.replaced(none, cheapest)[zero], n)
+    low, high = 0, base.psi.size
     while True:
-        k = np.unique(low + (high - low) * np.arange(_NODES_PER_ROUND + 1) // _NODES_PER_ROUND)
-        at = np.array([np.minimum(k, m) - 2, np.maximum(k, first)])  # bound from below and above
-        tau = base.offset + path.costs.value(np.array([0]), np.clip(at, 0, m - 2))
-        both = np.arange(2)[:, None, None]
-        nodes, beta = path.node_and_beta(both, at + 2 * both)
-        less, more = nodes[0], nodes[1]
-        with np.errstate(divide="ignore", invalid="ignore"):  # at the ends of the paths
-            ratio = beta[0] / beta[1]
-            least_cost = tau[0] - (tau[0] - more.cost[0]) * ratio[0]
-            most_cost = tau[1] - (tau[1] - less.cost[1]) / ratio[1]
-            least_cost = np.where(at[0] < first, filled, least_cost)
-            most_cost = np.where(at[1] >= m - 1, mean, most_cost)
-            most = _product(less.rate2[0, :-1], most_cost[1:])
-            least = _product(more.rate2[1, 1:], least_cost[:-1])
-        ends = np.flatnonzero(np.diff(_may_hit(most, least, rho), prepend=False, append=False))
-        if not 0 < ends.size <= _MOST_ENDS:
+        k = np.unique(low + (high - low) * np.arange(_LATER + 1) // _LATER)
+        bounds = sandwich(fewer, more, (k, k + 1), dearest / base.scale)
+        ends = np.flatnonzero(np.diff(may_hit(bounds, rho, rates), prepend=False, append=False))
+        if not 0 < ends.size <= 2 * _MOST_STRETCHES:
             ends = np.array([0, k.size - 1])
         if 2 * (k[ends[-1]] - k[ends[0]]) >= high - low:
-            return Common(k[ends], np.maximum(more.j[1, ends] - 2, 0), less.j[0, ends] + 2)
-        low, high = k[ends[0]], k[ends[-1]]
+            return k[ends].reshape(-1, 2)
+        low, high = int(k[ends[0]]), int(k[ends[-1]])
 
 
-def _pieces(
-    path: _Path,
-    quantity: Callable[[Floats, Floats], Floats],
-    target: float,
-    within: Common | None = None,
-) -> tuple[Ints, Ints, Ints]:
-    """Return (market, j, q) of every piece of the paths on which ``quantity`` may hit ``target``.
-
-    ``quantity(r^2, psi'a)`` is nondecreasing in both arguments; along a path the first rises and
-    the second falls with beta, so a stretch is bounded by mixing its ends.
-    """
-    e, nodes = _first_cut(path) if within is None else _cut_at(path, within)
-    done: list[_Stretches] = []
-    while e.size:
-        a, b = nodes[:, :-1], nodes[:, 1:]
-        with np.errstate(invalid="ignore"):
-            most, least = quantity(a.rate2, b.cost), quantity(b.rate2, a.cost)
-        keep = np.nonzero(_may_hit(most, least, target) & (a.k < b.k))
-        work = _Stretches(e[keep[0]], a[keep], b[keep])
-        single = work.b.k - work.a.k <= 1
-        if single.all():
-            done.append(work)
-            break
-        done.append(work[single])
-        work = work[~single]
-        e, nodes = work.e, _split(path, work)
-    return _expand(done)
+# --------------------------------------------------------------------------- the search
 
 
 @dataclass(frozen=True)
@@ -549,37 +431,56 @@ class _Stretches(Arrays):
     b: _Nodes
 
 
-def _first_cut(path: _Path) -> tuple[Ints, _Nodes]:
-    """Return markets and a row of nodes for each, the ends of their paths among them.
+def _pieces(path: Path, target: Any, at_rate: bool = False) -> tuple[Ints, Ints, Ints]:
+    """Return (market, j, q) of every piece of the paths that may be stationary.
 
-    A single path is cut finely at once; many paths begin as one stretch each.
+    Or of those on which r^2 may be the target (``at_rate``). Along a path r^2 rises and psi'a falls
+    with beta, so a stretch is bounded by mixing its ends.
     """
-    first, last = path.first - 1, path.costs.size
-    e, parts = np.arange(first.size), 1
-    if path.costs.stretches is not None:
-        e, *ends = path.costs.stretches
-        first, last = (np.clip(k, of_market(first, e), of_market(last, e)) for k in ends)
-    if path.first.size == 1:
-        parts = int(np.clip((last - first).max(), 1, _FIRST_NODES))
+    target = np.broadcast_to(target, path.first.shape)
+    e, nodes = _first_cut(path)
+    done: list[_Stretches] = []
+    while e.size:
+        a, b = nodes[:, :-1], nodes[:, 1:]
+        with np.errstate(invalid="ignore"):
+            most = a.rate2 if at_rate else a.rate2 * b.cost
+            least = b.rate2 if at_rate else b.rate2 * a.cost
+        keep = np.nonzero(_may_hit(most, least, target[e][:, None]) & (a.k < b.k))
+        work = _Stretches(e[keep[0]], a[keep], b[keep])
+        single = work.b.k - work.a.k <= 1
+        if single.all():
+            done.append(work)
+            break
+        done.append(work[single])
+        work = work[~single]
+        e, nodes = work.e, _split(path, work)
+    return _expand(_Stretches.joined(done))
+
+
+def _first_cut(path: Path) -> tuple[Ints, _Nodes]:
+    """Return markets and a row of nodes for each, the ends of their paths among them."""
+    costs = path.costs
+    e = np.arange(costs.count)
+    first, last = path.first - 1, costs.size
+    if costs.stretches is not None:
+        begin, end = costs.stretches.T
+        if costs.has_replaced:
+            begin, end = (k + (costs.place[:, None] <= k) for k in (begin, end))
+        first, last = (np.clip(k, first[:, None], last[:, None]) for k in (begin, end))
+        e = np.repeat(e, first.shape[1])
+    first, last = first.ravel(), last.ravel()
+    parts = int(np.clip((last - first).max(), 1, max(_FIRST // first.size, 1)))
     k = first[:, None] + (last - first)[:, None] * np.arange(parts + 1) // parts
-    return e, path.node(np.repeat(e, parts + 1).reshape(k.shape), k)
+    return e, path[e[:, None]].node(k)
 
 
-def _cut_at(path: _Path, common: Common) -> tuple[Ints, _Nodes]:
-    """Return all markets and their rows of nodes at the ends of stretches that they share."""
-    everyone: Any = np.s_[:, None]
-    k = np.clip(common.k, path.first[everyone] - 1, path.costs.size[everyone])
-    fewest, most = (np.minimum(j, path.floor[everyone]) for j in common[1:])
-    return np.arange(path.costs.count), path.node(everyone, k, (fewest, most))
-
-
-def _split(path: _Path, work: _Stretches) -> _Nodes:
+def _split(path: Path, work: _Stretches) -> _Nodes:
     """Return a row of evenly spaced nodes for each stretch, its ends among them."""
-    parts = max(2, _NODES_PER_ROUND // work.e.size)
-    length = work.b.k - work.a.k
-    k = work.a.k[:, None] + length[:, None] * np.arange(1, parts) // parts
-    fewest, most = (np.repeat(end.j, parts - 1).reshape(k.shape) for end in (work.b, work.a))
-    inner = path.node(np.repeat(work.e, parts - 1).reshape(k.shape), k, (fewest, most))
+    parts = max(2, _LATER // work.e.size)
+    start, length = work.a.k[:, None], (work.b.k - work.a.k)[:, None]
+    k = start + length * np.arange(1, parts) // parts
+    fewest, most = (np.repeat(end.j[:, None], parts - 1, axis=1) for end in (work.b, work.a))
+    inner = path[work.e[:, None]].node(k, (fewest, most))
     return _Nodes(
         *(
             np.hstack((getattr(work.a, name)[:, None], middle, getattr(work.b, name)[:, None]))
@@ -588,24 +489,19 @@ def _split(path: _Path, work: _Stretches) -> _Nodes:
     )
 
 
-def _expand(done: list[_Stretches]) -> tuple[Ints, Ints, Ints]:
-    """Return the pieces between neighbouring nodes: one per number of capped sellers."""
-    pieces = done[0] if len(done) == 1 else _Stretches.joined(done)
+def _expand(pieces: _Stretches) -> tuple[Ints, Ints, Ints]:
+    """Return the pieces between neighbouring nodes: one per number of capped rows."""
     e, q, fewest = pieces.e, pieces.b.k, pieces.b.j
     counts = np.maximum(pieces.a.j - fewest, 0) + 1
-    if (counts == 1).all():
-        return e, fewest, q
     starts = np.repeat(np.cumsum(counts) - counts, counts)
     j = np.repeat(fewest, counts) + np.arange(starts.size) - starts
     return np.repeat(e, counts), j, np.repeat(q, counts)
 
 
-def _best(e: Ints, points: PathPoint) -> PathPoint:
+def _best(e: Ints, points: Point, moved: NDArray[np.bool_]) -> Point:
     """Return the best point of every market, in the order of the markets."""
     # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
-    key = np.where(points.moved, points.value * (1 + _SLACK), points.value)
-    if not np.any(e):  # one market
-        return points[np.array([np.argmin(key)])]
+    key = np.where(moved, points.value * (1 + _SLACK), points.value)
     key[np.isnan(key)] = np.inf  # costs beyond double precision
     least = np.full(e.max() + 1, np.inf)
     np.minimum.at(least, e, key)
@@ -613,3 +509,9 @@ def _best(e: Ints, points: PathPoint) -> PathPoint:
     best = np.empty(least.size, dtype=np.intp)
     best[e[first]] = first
     return points[best]
+
+
+def best_of(points: Sequence[Point]) -> Point:
+    """Return the best of several points of every market."""
+    best = np.argmin([point.value for point in points], axis=0)
+    return Point.joined(points)[best * best.size + np.arange(best.size)]

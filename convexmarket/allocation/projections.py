@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
@@ -36,7 +35,7 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, Form, Spread, SquaredSpread
@@ -48,18 +47,35 @@ Ints = NDArray[np.intp]
 
 #: Evaluations are exact, so that a search ends no earlier than at this gap.
 _AIM = 1e-10
-#: Steps towards the norm of the weights, and towards their level.
-_STEPS, _STEPS_OF_THETA = 20, 100
+#: Steps towards the level of the weights.
+_STEPS = 100
 
 
+@dataclass(frozen=True, eq=False)
 class ProjectableForm(Form):
-    """The problem of this module: of those who can sell, with one of ``mu`` and ``mu_squared``."""
+    """The problem of this module: of those who can sell, with one of ``mu`` and ``mu_squared``.
+
+    Attributes
+    ----------
+    group : ndarray of int, shape (m,)
+        The group of each seller; one of all without bounds on shares.
+    least, most : ndarray, one for each group
+        Bounds on the shares.
+    """
+
+    group: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
+    least: Floats = field(default_factory=lambda: np.zeros(1))
+    most: Floats = field(default_factory=lambda: np.ones(1))
+
+    def __post_init__(self) -> None:
+        if not self.group.size:
+            object.__setattr__(self, "group", np.zeros(self.virtual_costs.size, np.intp))
 
     @classmethod
     def of(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
         """Return the problem of those who can sell anything, and who they are.
 
-        None for a market that has another piece.
+        None for a market that has another piece, also a bound on shares.
 
         Raises
         ------
@@ -72,6 +88,27 @@ class ProjectableForm(Form):
         feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
         return cls(**vars(form)), active
 
+    @classmethod
+    def with_shares(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+        """Do the same for a market that may have one bound on the shares of groups."""
+        piece = _shares_of(form)
+        if piece is None or piece.shares is None:
+            return cls.of(form)
+        found = cls.of(replace(form, other_constraints=()))
+        if found is None:
+            return None
+        plain, active = found
+        group, least, most = piece.shares
+        shared = replace(plain, group=group[active], least=least, most=most)
+        able = np.minimum(shared._sum(np.broadcast_to(plain.max_weight, active.sum())), most)
+        feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
+        if not (feasible and least.sum() <= 1 + ROUNDING):
+            raise InfeasibleMarketError(
+                f"{shown(piece)} contradicts itself, or the bounds on the sellers' weights; loosen "
+                "one of them"
+            )
+        return shared, active
+
     @property
     def weight(self) -> float:
         """The weight of R."""
@@ -83,9 +120,9 @@ class ProjectableForm(Form):
         return self.mu == 0
 
     @property
-    def spread(self) -> Spread | SquaredSpread:
-        """R."""
-        return SquaredSpread() if self.squared else Spread()
+    def has_shares(self) -> bool:
+        """Whether the shares of groups are bounded."""
+        return self.least.size > 1
 
     def prices(self, eta: float) -> Floats:
         """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
@@ -98,39 +135,110 @@ class ProjectableForm(Form):
     def minimum(self, mu: float, costs: Floats) -> float:
         """Return the minimum of ``mu*R(a) + costs'a`` under the caps; by its dual, never above it.
 
-        Caps stay in, as their multipliers change with the costs, fast where mu is small.
+        Caps stay in, as their multipliers change with the costs, fast where mu is small. With
+        bounds on shares they do not.
         """
-        if np.min(self.max_weight) < 1:
+        relieved = 0.0
+        if np.min(self.max_weight) < 1 and not self.has_shares:
             weights = self._cheapest(mu, costs, self.max_weight)
             extra = self.multipliers(mu, weights, costs, self.max_weight)[1]
-            relieved = float(np.sum(self.max_weight * extra))
-            return float(self._level(mu, costs + extra)) - relieved
-        return float(self._level(mu, costs))
+            costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
+        return float(self._level(mu, costs)) - relieved
 
     def _level(self, mu: float, costs: Floats) -> Floats:
         """Return the minimum of ``mu*R(a) + costs'a`` without caps."""
-        found = self.spread.simplex_minimum(mu, costs)
-        assert found is not None  # the spread is about no reference
-        return found
+        level = (SquaredSpread() if self.squared else Spread()).simplex_minimum(mu, costs)
+        assert level is not None  # the spread is about no reference
+        return level
 
     def _cheapest(self, mu: float, costs: Floats, limit: float | Floats) -> Floats:
         """Return the minimiser of ``mu*R(a) + costs'a`` under a bound on the weights."""
         if self.squared:
-            return project_capped_simplex(costs / (-2.0 * mu), limit)
+            return self._project(costs / (-2.0 * mu), limit)[0]
+        if self.has_shares:
+            return norm_minimiser(costs, mu, limit, lambda point: self._project(point, limit))
         margins = np.maximum(self._level(mu, costs) - costs, 0.0)
         total = float(margins.sum())
         if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
             return np.asarray(margins / total)
         return norm_minimiser(costs, mu, limit)
 
+    def _sum(self, values: Floats) -> Floats:
+        return np.bincount(self.group, values, minlength=self.least.size).astype(float)
+
+    def _project(self, point: Floats, limit: float | Floats) -> tuple[Floats, Ints]:
+        """Return the nearest feasible weights, and each seller's block.
+
+        Groups with an active bound have a capped simplex each, and all others share the rest, at a
+        level found by Newton's method.
+        """
+        if not self.has_shares:
+            return project_capped_simplex(point, limit), self.group
+        limit = np.broadcast_to(limit, point.shape)
+        low, high = float(np.min(point - limit)), float(np.max(point))
+        theta = 0.5 * (low + high)
+        for _ in range(_STEPS):
+            weights = np.clip(point - theta, 0.0, limit)
+            mass = self._sum(weights)
+            share = np.clip(mass, self.least, self.most)
+            excess = float(share.sum()) - 1.0
+            low, high = (theta, high) if excess > 0 else (low, theta)
+            active = (mass <= self.least) | (mass >= self.most)
+            free = np.count_nonzero((weights > 0) & (weights < limit) & ~active[self.group])
+            following = theta + excess / free if free else 0.5 * (low + high)
+            close = abs(following - theta) <= 1e-15 * max(abs(theta), high - low)
+            if not (close or low < following < high):
+                following = 0.5 * (low + high)
+            if close or low == high:
+                break
+            theta = following
+        for k in np.flatnonzero(active):
+            some, total = self.group == k, float(share[k])
+            weights[some] = 0.0
+            if total > 0:
+                part = project_capped_simplex(point[some] / total, limit[some] / total)
+                weights[some] = total * part
+        return weights, np.where(active[self.group], self.group + 1, 0)
+
     def multipliers(
         self, mu: float, weights: Floats, costs: Floats, limit: float | Floats
-    ) -> tuple[float, Floats]:
-        """Return the multipliers of ``sum a = 1`` and of the bounds at such a minimiser."""
+    ) -> tuple[float, Floats, float, Floats]:
+        """Return the multipliers at such a minimiser.
+
+        Those of ``sum a = 1`` and of the bounds on weights, and the constant and the slopes of the
+        Lagrangian's part for the shares.
+        """
         marginal = mu / self.weight * self.slope(weights) + costs
         at_limit = weights >= limit * (1 - 1e-12)
-        price = common_price(weights, marginal, np.where(at_limit, 0.0, limit - weights))
-        return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0)
+        room = np.where(at_limit, 0.0, limit - weights)
+        if not self.has_shares:
+            price = common_price(weights, marginal, room)
+            return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0), 0.0, 0 * room
+        mass = self._sum(weights)
+        low = (mass <= self.least + 1e-12) & (self.least > 0)
+        high = (mass >= self.most - 1e-12) & (self.most < 1)
+        active, prices = low | high, np.zeros(self.least.size)
+        for k in np.flatnonzero(active & (np.bincount(self.group, minlength=mass.size) > 0)):
+            some = self.group == k
+            prices[k] = (
+                common_price(weights[some], marginal[some], room[some])
+                if np.any(weights[some] > 0)
+                else marginal[some].min()
+            )
+        others = ~active[self.group]
+        if np.any(weights[others] > 0):
+            price = common_price(weights[others], marginal[others], room[others])
+        elif np.any(low & ~high):
+            price = float(prices[low & ~high].min())
+        else:
+            price = float(prices[high].max())
+        more = np.where(active, prices - price, 0.0)
+        more = np.where(low & ~high, np.maximum(more, 0.0), more)
+        more = np.where(high & ~low, np.minimum(more, 0.0), more)
+        own = np.where(others, price, prices[self.group])
+        extra = np.where(at_limit, np.maximum(own - marginal, 0.0), 0.0)
+        const = float(more @ np.where(more > 0, self.least, self.most))
+        return price, extra, const, -more[self.group]
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
@@ -151,7 +259,9 @@ class ProjectableForm(Form):
 
     def largest_eta(self) -> float:
         """Return the largest eta at which weights within their bounds sum to one."""
-        return largest_eta(self.max_weight, self.max_epsilon, self.virtual_costs.size)
+        m = self.virtual_costs.size
+        bounds = self.max_weight, self.max_epsilon
+        return largest_eta(*bounds, m, self.group, self.least, self.most)
 
     def check_sold(self, eta: float) -> None:
         """Refuse an eta that the largest guarantees do not add up to."""
@@ -162,169 +272,6 @@ class ProjectableForm(Form):
                 f"{np.max(self.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
                 f"{eta:g}; raise one or lower the other"
             )
-
-
-@dataclass(frozen=True, eq=False)
-class SharedForm(ProjectableForm):
-    """The problem with bounds on the shares of groups, each seller being in one.
-
-    Attributes
-    ----------
-    group : ndarray of int, shape (m,)
-    least, most : ndarray, one for each group
-    """
-
-    group: Ints = field(default_factory=lambda: np.zeros(0, np.intp))
-    least: Floats = field(default_factory=lambda: np.zeros(0))
-    most: Floats = field(default_factory=lambda: np.zeros(0))
-
-    @classmethod
-    def of_shares(
-        cls, form: Form, piece: Constraint
-    ) -> tuple[SharedForm, NDArray[np.bool_]] | None:
-        """Return the problem of those who can sell, and who they are; None as for ``of``."""
-        found = ProjectableForm.of(replace(form, other_constraints=()))
-        if found is None:
-            return None
-        plain, active = found
-        assert piece.shares is not None  # as it was chosen for
-        group, least, most = piece.shares
-        shared = cls(**vars(plain), group=group[active], least=least, most=most)
-        if not shared._is_feasible(np.broadcast_to(plain.max_weight, shared.group.shape)):
-            raise InfeasibleMarketError(
-                f"{shown(piece)} contradicts itself, or the bounds on the sellers' weights; loosen "
-                "one of them"
-            )
-        return shared, active
-
-    def _sum(self, values: Floats) -> Floats:
-        return np.bincount(self.group, values, minlength=self.least.size).astype(float)
-
-    def _is_feasible(self, limit: Floats) -> bool:
-        most = np.minimum(self._sum(limit), self.most)
-        able = np.all(most >= self.least * (1 - ROUNDING)) and most.sum() >= 1 - ROUNDING
-        return bool(able and self.least.sum() <= 1 + ROUNDING)
-
-    def largest_eta(self) -> float:
-        """Return the largest eta at which weights within their bounds sum to one."""
-        high = super().largest_eta()
-        if high == np.inf:
-            return high
-        size, low = self.group.shape, 0.0
-        for _ in range(100):
-            middle = 0.5 * (low + high)
-            if self._is_feasible(np.broadcast_to(self.limit(middle), size)):
-                low = middle
-            else:
-                high = middle
-        return low
-
-    def weights(self, eta: float) -> Floats:
-        """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        costs = self.prices(eta)
-        limit = np.broadcast_to(self.limit(eta), costs.shape)
-        if self.squared:
-            return self._project(costs / (-2.0 * self.weight), limit)[0]
-        costs = costs / self.weight
-        norm = 1.0 / np.sqrt(costs.size)
-        for _ in range(_STEPS):
-            weights, theta = self._project(-norm * costs, limit)
-            # On this piece the weights are affine in the norm, so that it is a root.
-            free = (weights > 0) & (weights < limit)
-            block = self._blocks(theta)
-            number = np.maximum(np.bincount(block, free), 1)
-            mean = np.bincount(block, np.where(free, costs, 0.0)) / number
-            tilt = float(np.sum((costs - mean[block])[free] ** 2))
-            size2 = float(weights @ weights)
-            if tilt >= 1.0:
-                break
-            following = np.sqrt(max(size2 - norm**2 * tilt, 0.0) / (1.0 - tilt))
-            if abs(following - norm) <= 4e-16 * norm:
-                return weights
-            norm = float(following)
-
-        def excess(norm: float) -> float:
-            return norm - float(np.linalg.norm(self._project(-norm * costs, limit)[0]))
-
-        low, high = (1 - ROUNDING) / np.sqrt(costs.size), 1 + ROUNDING
-        return self._project(-brentq(excess, low, high, xtol=1e-300, rtol=1e-14) * costs, limit)[0]
-
-    def minimum(self, mu: float, costs: Floats) -> float:
-        """Return the minimum of ``mu*R(a) + costs'a``; the multipliers of caps stand in costs."""
-        return float(self._level(mu, costs))
-
-    def _blocks(self, active: NDArray[np.bool_]) -> Ints:
-        """Return a number for each group with an active bound, and one for all other sellers."""
-        return np.where(active[self.group], self.group + 1, 0)
-
-    def _project(self, point: Floats, limit: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return the nearest feasible weights, and which groups have an active bound."""
-        low, high = float(np.min(point - limit)), float(np.max(point))
-        theta = 0.5 * (low + high)
-        for _ in range(_STEPS_OF_THETA):
-            weights = np.clip(point - theta, 0.0, limit)
-            mass = self._sum(weights)
-            kept = np.clip(mass, self.least, self.most)
-            excess = float(kept.sum()) - 1.0
-            low, high = (theta, high) if excess > 0 else (low, theta)
-            inside = (mass > self.least) & (mass < self.most)
-            free = np.count_nonzero((weights > 0) & (weights < limit) & inside[self.group])
-            following = theta + excess / free if free else 0.5 * (low + high)
-            close = abs(following - theta) <= 1e-15 * max(abs(theta), high - low, 1e-300)
-            if not (close or low < following < high):
-                following = 0.5 * (low + high)
-            if close or low == high:
-                break
-            theta = following
-        active = ~((mass > self.least) & (mass < self.most))
-        for k in np.flatnonzero(active):
-            some, share = self.group == k, float(kept[k])
-            weights[some] = 0.0
-            if share > 0:
-                bound = np.maximum(limit[some] / share, 0.0)
-                weights[some] = share * project_capped_simplex(point[some] / share, bound)
-        return weights, active
-
-    def relief(self, weights: Floats, eta: float) -> tuple[float, Floats, float, Floats]:
-        """Return multipliers: of the sum, of the sellers' bounds, and the constant and slopes.
-
-        The last two are those of the Lagrangian's part for the shares.
-        """
-        limit = np.broadcast_to(self.limit(eta), weights.shape)
-        marginal = self.slope(weights) + self.prices(eta)
-        at_limit = weights >= limit * (1 - 1e-12)
-        room = np.where(at_limit, 0.0, limit - weights)
-        mass = self._sum(weights)
-        low = (mass <= self.least + 1e-12) & (self.least > 0)
-        high = (mass >= self.most - 1e-12) & (self.most < 1)
-        active = low | high
-        prices = np.zeros(self.least.size)
-        for k in np.flatnonzero(active):
-            some = self.group == k
-            if not np.any(some):
-                continue
-            sells = np.any(weights[some] > 0)
-            prices[k] = (
-                common_price(weights[some], marginal[some], room[some])
-                if sells
-                else marginal[some].min()
-            )
-        others = ~active[self.group]
-        if np.any(weights[others] > 0):
-            price = common_price(weights[others], marginal[others], room[others])
-        elif np.any(low & ~high):
-            price = float(prices[low & ~high].min())
-        elif np.any(high & ~low):
-            price = float(prices[high & ~low].max())
-        else:
-            price = float(prices.mean())
-        more = np.where(active, prices - price, 0.0)
-        more = np.where(low & ~high, np.maximum(more, 0.0), more)
-        more = np.where(high & ~low, np.minimum(more, 0.0), more)
-        bound = np.where(more > 0, self.least, self.most)
-        own = np.where(others, price, prices[self.group])
-        extra = np.where(at_limit, np.maximum(own - marginal, 0.0), 0.0)
-        return price, extra, float(more @ bound), -more[self.group]
 
 
 class Projections:
@@ -351,15 +298,13 @@ class Projections:
         start = time.perf_counter()
         form = self.form
         limit, weights = form.limit(eta), form.weights(eta)
-        const, shares = 0.0, np.zeros(1)
-        if isinstance(form, SharedForm):
-            price, extra, const, shares = form.relief(weights, eta)
-            capped = limit >= form.max_weight
-            const -= float(np.sum(np.where(capped, form.max_weight * extra, 0.0)))
-            shares = shares + np.where(capped, extra, 0.0)
-        else:
-            price, extra = form.multipliers(form.weight, weights, form.prices(eta), limit)
-        extra = np.where(limit < form.max_weight, extra, 0.0)  # caps stay in the cut
+        price, extra, const, shares = form.multipliers(
+            form.weight, weights, form.prices(eta), limit
+        )
+        capped = np.where(limit >= form.max_weight, extra, 0.0)
+        extra = extra - capped
+        if form.has_shares:  # otherwise caps stay in the cut
+            const, shares = const - float(np.sum(form.max_weight * capped)), shares + capped
         cut = KeptSpreadCut(
             const=const,
             noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),
@@ -377,9 +322,9 @@ class Projections:
 def is_projectable(market: Market) -> bool:
     """Whether projections serve a market."""
     form = market.form
-    if _shares_of(form) is not None:
-        form = replace(form, other_constraints=())
-    return form.is_projectable
+    return (
+        form if _shares_of(form) is None else replace(form, other_constraints=())
+    ).is_projectable
 
 
 def _shares_of(form: Form) -> Constraint | None:
@@ -388,13 +333,6 @@ def _shares_of(form: Form) -> Constraint | None:
         return None
     (piece,) = form.other_constraints
     return None if piece.shares is None else piece
-
-
-def _form_of(market: Market) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-    piece = _shares_of(market.form)
-    if piece is None:
-        return ProjectableForm.of(market.form)
-    return SharedForm.of_shares(market.form, piece)
 
 
 def solve_projections(
@@ -410,7 +348,7 @@ def solve_projections(
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
-    found = _form_of(market)
+    found = ProjectableForm.with_shares(market.form)
     if found is None:
         raise NotSupportedError(
             "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "

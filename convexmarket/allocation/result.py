@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.arguments import warn_user
+from convexmarket.checks import warn_user
+from convexmarket.display import Shown
 from convexmarket.errors import LooseCertificateWarning
-from convexmarket.notebook import Shown
 
 __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 

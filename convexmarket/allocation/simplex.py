@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from convexmarket.errors import InfeasibleMarketError, ParameterError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
 #: Relative slack within which a bound given by the user counts as met.
 ROUNDING = 1e-9
@@ -23,9 +28,7 @@ __all__ = [
 ]
 
 
-def project_capped_simplex(
-    point: ArrayLike, max_weight: float | NDArray[np.float64] = 1.0
-) -> NDArray[np.float64]:
+def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -> Floats:
     """Return the nearest point of ``{a : sum a = 1, 0 <= a <= max_weight}``.
 
     The projection is ``clip(point - theta, 0, max_weight)``. Its sum is piecewise linear in theta,
@@ -64,27 +67,36 @@ def project_capped_simplex(
 
 
 def norm_minimiser(
-    costs: NDArray[np.float64], mu: float, max_weight: float | NDArray[np.float64]
-) -> NDArray[np.float64]:
+    costs: Floats,
+    mu: float,
+    max_weight: float | Floats,
+    project: Callable[[Floats], tuple[Floats, Ints]] | None = None,
+) -> Floats:
     """Return the minimiser of ``mu*||a|| + costs'a`` over the capped simplex, for mu > 0.
 
     It is the projection of ``-costs * ||a||/mu``, with ||a|| found as a root: exact up to rounding.
+    ``project`` may replace the capped simplex by another set; it returns the projection, and for
+    each entry the number of its block, whose free entries move together.
     """
     smallest = 1.0 / np.sqrt(costs.size)
     largest = max(np.sqrt(np.max(max_weight)), smallest)  # ||a||^2 <= max a
-    norm, slopes = smallest, costs / mu
+    norm, slopes, whole = smallest, costs / mu, np.zeros(costs.size, np.intp)
 
-    def at(norm: float) -> NDArray[np.float64]:
-        return project_capped_simplex(slopes * -norm, max_weight)
+    def at(norm: float) -> tuple[Floats, Ints]:
+        if project is None:
+            return project_capped_simplex(slopes * -norm, max_weight), whole
+        return project(slopes * -norm)
 
     low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     for _ in range(_NORMS):
-        weights = at(norm)
+        weights, block = at(norm)
         size = float(weights @ weights)
         low, high = (norm, high) if size > norm * norm else (low, norm)
         # Where the same sellers are free, their weights are affine in the norm: this is a root.
-        tilted = slopes[(weights > 0) & (weights < max_weight)]
-        tilted = tilted - tilted.mean() if tilted.size else tilted
+        free = np.flatnonzero((weights > 0) & (weights < max_weight))
+        block, tilted = block[free], slopes[free]
+        means = np.bincount(block, tilted) / np.maximum(np.bincount(block), 1)
+        tilted = tilted - means[block]
         tilt = float(tilted @ tilted)
         following = np.sqrt(max(size - norm * norm * tilt, 0.0) / (1.0 - tilt)) if tilt < 1 else 0.0
         off, outside = abs(following - norm), not low < following < high
@@ -93,14 +105,14 @@ def norm_minimiser(
         norm = float(np.sqrt(low * high) if outside else following)
 
     def excess(norm: float) -> float:  # a seller is just at the border of the free ones
-        return float(norm - np.linalg.norm(at(norm)))
+        return float(norm - np.linalg.norm(at(norm)[0]))
 
     if excess(low) >= 0 or excess(high) <= 0:  # by rounding
         return weights
-    return at(float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14)))
+    return at(float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14)))[0]
 
 
-def _close_gaps(shifted: NDArray[np.float64], max_weight: float) -> NDArray[np.float64]:
+def _close_gaps(shifted: Floats, max_weight: float) -> Floats:
     """Shorten gaps between neighbouring entries that are too wide to matter, to keep digits.
 
     Across a gap above ``max_weight`` the lower entries are positive only if all upper ones are at
@@ -116,7 +128,7 @@ def _close_gaps(shifted: NDArray[np.float64], max_weight: float) -> NDArray[np.f
     return closed
 
 
-def feasible_limits(limits: NDArray[np.float64]) -> NDArray[np.float64]:
+def feasible_limits(limits: Floats) -> Floats:
     """Return bounds that sum to 1 at least, so that rounding does not make them infeasible."""
     total = float(limits.sum())
     if total < 1 - ROUNDING:
@@ -129,28 +141,39 @@ def feasible_limits(limits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def largest_eta(
-    max_weight: float | NDArray[np.float64], max_epsilon: float | NDArray[np.float64], m: int
+    max_weight: float | Floats,
+    max_epsilon: float | Floats,
+    m: int,
+    group: Ints | None = None,
+    least: Floats | float = 0.0,
+    most: Floats | float = 1.0,
 ) -> float:
     """Return the largest eta at which m weights, ``eta*a <= max_epsilon`` too, sum to one.
 
-    In s = 1/eta the sum of ``min(max_weight, s*max_epsilon)`` is concave and piecewise linear. No
-    bound is zero.
+    In s = 1/eta what each group may weigh, the sum of ``min(max_weight, s*max_epsilon)``, is
+    concave and piecewise linear, so that Newton's method ends at the least feasible s. The groups
+    weigh from ``least`` to ``most``. No bound is zero.
     """
     caps, bounds = np.broadcast_to(max_weight, m), np.broadcast_to(max_epsilon, m)
+    group = np.zeros(m, np.intp) if group is None else group
     if np.isinf(bounds).any():
         return np.inf
-    ends = caps / bounds  # from where on the cap binds, and the guarantee does not
-    order = np.argsort(ends)
-    capped = np.cumsum(caps[order])
-    rest = bounds.sum() - np.cumsum(bounds[order])
-    piece = int(np.searchsorted(capped + ends[order] * np.maximum(rest, 0.0), 1.0))
-    if piece == caps.size:  # by rounding: the caps sum to one
-        return float(1.0 / ends.max())
-    before, slope = capped - caps[order], rest + bounds[order]
-    return float(slope[piece] / (1.0 - before[piece]))
+    s = 1.0 / float(bounds.sum())
+    for _ in range(_STEPS):
+        rising = s * bounds < caps
+        mass = np.bincount(group, np.where(rising, s * bounds, caps))
+        slope = np.bincount(group, np.where(rising, bounds, 0.0))
+        gain = float(slope[mass < most].sum())
+        steps = [(1.0 - float(np.minimum(mass, most).sum())) / gain if gain > 0 else 0.0]
+        short = (mass < least) & (slope > 0)
+        steps += list((np.broadcast_to(least, mass.shape) - mass)[short] / slope[short])
+        if not max(steps) > 1e-16 * s:
+            break
+        s += max(steps)
+    return 1.0 / s
 
 
-def _threshold(points: NDArray[np.float64], limits: NDArray[np.float64]) -> float:
+def _threshold(points: Floats, limits: Floats) -> float:
     """Return theta at which ``clip(points - theta, 0, limits)`` sums to one.
 
     By Newton's method on a piecewise linear function, with bisection where that leaves the bracket.
@@ -187,7 +210,7 @@ def _threshold(points: NDArray[np.float64], limits: NDArray[np.float64]) -> floa
     return theta + (full + above - 1.0) / np.count_nonzero(free)
 
 
-def _settle_sum(weights: NDArray[np.float64], limits: NDArray[np.float64]) -> NDArray[np.float64]:
+def _settle_sum(weights: Floats, limits: Floats) -> Floats:
     """Spread what rounding left of ``1 - sum`` over the entries that have room for it."""
     missing = 1.0 - weights.sum()
     room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
@@ -197,7 +220,7 @@ def _settle_sum(weights: NDArray[np.float64], limits: NDArray[np.float64]) -> ND
     return weights
 
 
-def cheapest_purchase(costs: NDArray[np.float64], max_weight: float) -> float:
+def cheapest_purchase(costs: Floats, max_weight: float) -> float:
     """Return ``min costs'a`` over the capped simplex: fill the cheapest sellers to the cap."""
     n_full = min(int(1.0 / max_weight), costs.size)
     rest = max(0.0, 1.0 - n_full * max_weight)
@@ -207,9 +230,7 @@ def cheapest_purchase(costs: NDArray[np.float64], max_weight: float) -> float:
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])
 
 
-def common_price(
-    weights: NDArray[np.float64], prices: NDArray[np.float64], room: NDArray[np.float64]
-) -> float:
+def common_price(weights: Floats, prices: Floats, room: Floats) -> float:
     """Return the multiplier of ``sum a = 1``: the price that sellers with room to both sides share.
 
     Where none has, it is not unique, and the price of the dearest seller bought from is returned.

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.conic import Conic
+from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.arguments import check_callable, check_instance, shown
+from convexmarket.checks import check_callable, check_instance, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 
@@ -37,8 +38,8 @@ def sweep(
 ) -> list[Allocation]:
     """Allocate one market, of any kind, for many values of a parameter, compiling it once.
 
-    Each search over eta begins where the last optima point to. Several threads may sweep one market
-    at once.
+    Each search over eta begins where the last optima point to; budgets with an exact solution need
+    no search. Several threads may sweep one market at once.
 
     Parameters
     ----------
@@ -85,33 +86,44 @@ def sweep(
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
     own = cp.Parameter(parameter.shape, **signs)
     given = _checked_values(own, values)
-    found: list[Allocation] = []
-    compiled: Conic | None = None
-    for value in given:
-        own.value = value
-        if compiled is None:
-            compiled = _compiled(market, parameter, own, solver, solver_options)
-        start = _expected_eta(given, found)
-        found.append(compiled.search(gap, max_solves, start, progress))
-    return found
+    results: list[Allocation] = []
+    if not given:
+        return results
+    own.value = given[0]
+    own_market = market.with_parameter(parameter, own)
+    compiled = Conic(own_market, solver, solver_options, {id(parameter): own, id(own): own})
+    view = compiled.view
+    expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
+    if not any(known is own for e in expressions for known in e.parameters()):
+        raise ParameterError(
+            f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use it in a "
+            "piece, as in Budget(parameter)"
+        )
+    for own.value in given:
+        if own_market.form.is_budgeted:
+            results.append(allocate(own_market, "exact"))
+        else:
+            start = _expected_eta(given, results)
+            results.append(compiled.search(gap, max_solves, start, progress))
+    return results
 
 
-def _expected_eta(values: Sequence[Floats], found: Sequence[Allocation]) -> float | None:
-    """Return where the next optimum may be: further along, where the last two are apart."""
-    if not found:
+def _expected_eta(values: Sequence[Floats], known: Sequence[Allocation]) -> float | None:
+    """Extrapolate the next optimum from the last two, if these are apart."""
+    if not known:
         return None
-    last, k = found[-1].eta, len(found)
+    last, k = known[-1].eta, len(known)
     if k == 1 or values[0].ndim or values[k - 1] == values[k - 2]:
         return last
     place = np.array([float(value) for value in values[k - 2 : k + 1]])
-    place = np.log(place) if np.all(place > 0) else place
-    moved, ahead = float(np.log(last / found[-2].eta)), np.diff(place)
+    ahead = np.diff(np.log(place) if np.all(place > 0) else place)
+    moved = float(np.log(last / known[-2].eta))
     step = np.clip(moved * ahead[1] / ahead[0], -2.0, 2.0) if abs(moved) > _MOVED else 0.0
     return last * float(np.exp(step))
 
 
 def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> list[Floats]:
-    """Return what the parameter is to be, one after the other."""
+    """Convert the values, each of which the parameter must accept."""
     try:
         given = [np.asarray(value, dtype=float) for value in values]
     except (TypeError, ValueError, OverflowError):
@@ -124,24 +136,3 @@ def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> lis
         except ValueError as error:
             raise ParameterError(f"the parameter cannot be {value}: {error}") from error
     return given
-
-
-def _compiled(
-    market: Market,
-    parameter: cp.Parameter,
-    own: cp.Parameter,
-    solver: str,
-    options: Mapping[str, Any] | None,
-) -> Conic:
-    """Return the market compiled with a parameter of our own in place of the user's."""
-    own_market = market.with_parameter(parameter, own)
-    parameters = {id(parameter): own, id(own): own}
-    conic = Conic(own_market, solver, options, parameters)
-    view = conic.view
-    expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
-    if not any(known is own for e in expressions for known in e.parameters()):
-        raise ParameterError(
-            f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use it in a "
-            "piece, as in Budget(parameter)"
-        )
-    return conic

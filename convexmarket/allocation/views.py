@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import cvxpy as cp
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from convexmarket.allocation.minorants import Hints, Lifted
-from convexmarket.allocation.perspectives import perspective
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.arguments import check_positive, shown
+from convexmarket.checks import check_positive, shown
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, Quantities, Term, WeightedTerm
-from convexmarket.terms.base import Number
+from convexmarket.terms.base import Number, value_of
 
 __all__ = [
     "Declared",
@@ -60,165 +59,127 @@ def _costs(
     return np.where(active, market.sellers.virtual_costs, 0.0)
 
 
-@dataclass(eq=False)
 class JointView:
-    """Objective and constraints over three unknowns: weights, 1/eta, and guarantees on their own.
+    """Objective and constraints over three unknowns: weights, guarantees and 1/eta.
 
-    A piece that does not use the guarantees is convex jointly in the weights and 1/eta, and so is
-    the perspective of a bound on the guarantees (:meth:`jointly`). Weights are held as ``m*a`` and
-    1/eta in units of ``inverse_scale``, both of order one.
+    A piece that does not use the guarantees is convex jointly in the weights and 1/eta. Weights are
+    held as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one.
+
+    Parameters
+    ----------
+    market : Market
+    inverse_scale : float
+    parameters : mapping from id to cvxpy.Parameter
+        Replacements of parameters in the market's pieces. All others become constants with their
+        present values, so that later changes do not reach the problem. None keeps all parameters.
 
     Attributes
     ----------
-    market : Market
     active : ndarray of bool, shape (m,)
         Sellers with finite virtual costs; the others have weight zero.
-    parameters : mapping from id to cvxpy.Parameter
-        What stands in place of a parameter of the market's pieces; its value now where it is left
-        out, so that nobody who changes it meanwhile changes the problem. None keeps them all.
-    scaled_weights, scaled_inverse, epsilon : cvxpy.Variable
+    unknowns : tuple of cvxpy.Variable
+        Scaled weights, guarantees and scaled 1/eta.
     terms : list of (weight, term, the term times its weight)
     constraints : list of (piece, list of cvxpy.Constraint)
-        Comparisons of expressions; cones have been written as such. The domains of terms count.
+        Comparisons of expressions, including the domains of terms.
     """
 
-    market: Market
-    inverse_scale: float = 1.0
-    parameters: Mapping[int, cp.Parameter] | None = field(default_factory=dict)
-    active: NDArray[np.bool_] = field(init=False)
-    scaled_weights: cp.Variable = field(init=False)
-    scaled_inverse: cp.Variable = field(init=False)
-    epsilon: cp.Variable = field(init=False)
-    terms: list[tuple[Number, Term, cp.Expression]] = field(init=False)
-    constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.active = self.market.form.active
+    def __init__(
+        self,
+        market: Market,
+        inverse_scale: float = 1.0,
+        parameters: Mapping[int, cp.Parameter] | None = MappingProxyType({}),
+    ) -> None:
+        self.market, self.inverse_scale, self._parameters = market, inverse_scale, parameters
+        self.active = market.form.active
         m = self.active.size
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
         self.scaled_inverse = cp.Variable(nonneg=True, name="scaled_inverse_eta")
         self.epsilon = cp.Variable(m, nonneg=True, name="epsilon")
+        self.unknowns = self.scaled_weights, self.epsilon, self.scaled_inverse
         self.quantities = Quantities(
             weights=spread_out(self.scaled_weights, self.active) / m,
             epsilon=self.epsilon,
-            inverse_eta=self.inverse_scale * self.scaled_inverse,
-            virtual_costs=_costs(self.market, self.active, self.parameters),
+            inverse_eta=inverse_scale * self.scaled_inverse,
+            virtual_costs=_costs(market, self.active, parameters),
         )
-        parts = [(self._weight(part), part) for part in self.market.objective.parts]
-        self.terms = [
+        parts = [(self._weight(part), part) for part in market.objective.parts]
+        self.terms: list[tuple[Number, Term, cp.Expression]] = [
             (weight, part.term, self._settled(part.weighted(weight, self.quantities)))
             for weight, part in parts
             if isinstance(weight, cp.Expression) or weight > 0
         ]
-        self.constraints = [
-            (
-                piece,
-                [
-                    type(item)(*map(self._settled, item.args))
-                    for item in piece.comparisons(self.quantities)
-                ],
-            )
-            for piece in self.market.constraints
+        self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
+            (piece, [type(item)(*map(self._settled, item.args)) for item in items])
+            for piece, items in ((p, p.comparisons(self.quantities)) for p in market.constraints)
         ]
         self.constraints += [
             (term, domain) for _, term, e in self.terms if (domain := self._domain(e))
         ]
 
     def _domain(self, expression: cp.Expression) -> list[cp.Constraint]:
-        """List what an expression's domain restricts, such as ``eps <= 1`` for log(1 - eps)."""
-        items = [item for item in expression.domain if isinstance(item, cp.constraints.Inequality)]
+        """List restrictions of an expression's domain, such as ``eps <= 1`` for log(1 - eps)."""
         return [
             item
-            for item in items
-            if item.variables()
+            for item in expression.domain
+            if isinstance(item, cp.constraints.Inequality)
+            and item.variables()
             and not item.expr.is_nonpos()
             and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon])
         ]
 
     def _weight(self, part: WeightedTerm) -> Number:
         """Return a weight: a number, unless it is a parameter that stays one."""
-        if not isinstance(part.weight, cp.Expression):
-            return part.weight
-        kept = self.parameters is None or any(
-            id(parameter) in self.parameters for parameter in part.weight.parameters()
-        )
-        return self._settled(part.weight) if kept else part.value
+        if isinstance(part.weight, cp.Expression) and (
+            self._parameters is None
+            or any(id(each) in self._parameters for each in part.weight.parameters())
+        ):
+            return self._settled(part.weight)
+        return part.value
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression without parameters but those that are given."""
-        if self.parameters is None:
+        """Return an expression without parameters except the given ones."""
+        if self._parameters is None or not expression.parameters():
             return expression
-        leaves: dict[int, cp.Expression] = {}
-        for parameter in expression.parameters():
-            if id(parameter) in self.parameters:
-                leaves[id(parameter)] = self.parameters[id(parameter)]
-            elif parameter.value is None:
-                raise ParameterError(
-                    f"the parameter {parameter.name()!r} has no value; set its value, or use sweep"
-                )
-            else:
-                leaves[id(parameter)] = cp.Constant(parameter.value)
-        return Lifted(leaves, kinks=False)(expression) if leaves else expression
+        leaves = {
+            id(each): self._parameters[id(each)]
+            if id(each) in self._parameters
+            else cp.Constant(value_of(each))
+            for each in expression.parameters()
+        }
+        return Lifted(leaves, kinks=False)(expression)
 
-    @property
-    def unknowns(self) -> tuple[cp.Variable, cp.Variable, cp.Variable]:
-        """Scaled weights, guarantees and scaled 1/eta."""
-        return self.scaled_weights, self.epsilon, self.scaled_inverse
-
-    @staticmethod
-    def uses(expression: cp.Expression, variable: cp.Variable) -> bool:
-        """Whether an expression contains a variable."""
-        return any(other is variable for other in expression.variables())
-
-    @cached_property
-    def uses_epsilon(self) -> bool:
-        """Whether a piece speaks of the guarantees, so that eta has to be searched for."""
-        return any(self.uses(e, self.epsilon) for _, _, e in self.terms) or any(
-            map(self.bounds_epsilon, self.flat_constraints())
-        )
+    def uses_epsilon(self, expression: cp.Expression) -> bool:
+        """Whether an expression contains the guarantees."""
+        return any(variable is self.epsilon for variable in expression.variables())
 
     def bounds_epsilon(self, item: cp.Constraint) -> bool:
-        """Whether a constraint speaks of the guarantees."""
+        """Whether a constraint contains the guarantees."""
         return any(variable is self.epsilon for variable in item.variables())
 
-    @cached_property
-    def has_noise(self) -> bool:
-        """Whether a term falls as more privacy is bought."""
-        return any(self.uses(e, self.scaled_inverse) for _, _, e in self.terms)
+    @property
+    def is_jointly_convex(self) -> bool:
+        """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
+        return not any(self.uses_epsilon(e) for _, _, e in self.terms)
 
     @property
     def simplex(self) -> list[cp.Constraint]:
-        """``sum a = 1``; nonnegativity is the variable's own."""
+        """``sum a = 1``; the variable is nonnegative."""
         return [cp.sum(self.scaled_weights) == self.active.size]
 
     def flat_constraints(self) -> list[cp.Constraint]:
         """Return the constraints of all pieces."""
         return [item for _, items in self.constraints for item in items]
 
-    def jointly(
-        self, item: cp.Constraint, solver: str
-    ) -> tuple[cp.Expression, list[cp.Constraint]]:
-        """Return h(a, s) of a constraint ``h <= 0`` or ``h = 0``, jointly convex, and its cones.
-
-        With ``eps = a/s`` a bound ``g(eps) <= 0`` on the guarantees is ``s*g(a/s) <= 0``, the
-        perspective of g.
-        """
-        if not self.bounds_epsilon(item):
-            return item.expr, []
-        unit = 1.0 / (self.active.size * self.inverse_scale)
-        scaled = unit * spread_out(self.scaled_weights, self.active)
-        if item.expr.is_affine():
-            zero = {id(self.epsilon): cp.Constant(np.zeros(self.epsilon.shape))}
-            rest = Lifted(zero, kinks=False)(item.expr)
-            g = Lifted({id(self.epsilon): scaled}, kinks=False)(item.expr)
-            return g - rest + self.scaled_inverse * rest, []
-        return perspective(item.expr, self.epsilon, scaled, self.scaled_inverse, solver)
-
     def objective(self) -> cp.Expression:
-        """Return the objective; a program in its own right where no term uses the guarantees."""
-        if not self.terms:
-            return cp.Constant(0.0)
-        return cp.sum(cp.hstack([expression for _, _, expression in self.terms]))
+        """Return the objective; a convex program in itself where no term uses the guarantees."""
+        return cp.sum(cp.hstack([0.0, *(expression for _, _, expression in self.terms)]))
+
+    def embedded(self, values: Floats, other: float = 0.0) -> Floats:
+        """Return values for all sellers from those of the active ones."""
+        everyone = np.full(self.active.size, other)
+        everyone[self.active] = values
+        return everyone
 
     def place(self, weights: Floats, eta: float) -> None:
         """Set the unknowns to a point, so that expressions have values there."""
@@ -313,7 +274,7 @@ class DeclaredMarket(Declared):
 
 
 class Subproblem(DeclaredMarket):
-    """A view as a solver gets it, compiled once, with the multipliers that a proof needs.
+    """A view at a fixed eta as a solver gets it, compiled once, with the multipliers of a proof.
 
     Parameters
     ----------
@@ -321,25 +282,18 @@ class Subproblem(DeclaredMarket):
     smooth : collection of cvxpy.Expression
         Terms that need no multipliers.
     scale : float
-        What the objective is divided by.
-    eta : float, optional
-        Total privacy, which can be changed by setting :attr:`eta`; chosen by the solver where left
-        out, which takes a view that does not use the guarantees.
+        Unit of the objective.
+    eta : float
+        Total privacy, which can be changed by setting :attr:`eta`.
     """
 
     def __init__(
-        self,
-        view: JointView,
-        smooth: Sequence[cp.Expression],
-        scale: float,
-        eta: float | None = None,
+        self, view: JointView, smooth: Sequence[cp.Expression], scale: float, eta: float
     ) -> None:
         self._view, self._weights = view, view.quantities.weights
         self.scale = scale
-        leaves: dict[int, cp.Expression] = {}
-        if eta is not None:
-            self._eta, leaves = fixed_eta(view)
-            self.eta, self.epsilon = eta, leaves[id(view.epsilon)]
+        self._eta, leaves = fixed_eta(view)
+        self.eta, self.epsilon = eta, leaves[id(view.epsilon)]
         links = self._free_guarantees(leaves)
         self._lifted = Lifted(leaves, follow=True)
         plain = Lifted(leaves, kinks=False, follow=True)
@@ -352,7 +306,7 @@ class Subproblem(DeclaredMarket):
         # inequality between numbers, without an interior where it is met exactly.
         bounds = [item for item in self._items if item.variables()]
         super().__init__(
-            cp.Minimize(cp.sum(cp.hstack(objective)) if objective else cp.Constant(0.0)),
+            cp.Minimize(cp.sum(cp.hstack([0.0, *objective]))),
             [*view.simplex, *bounds, *self._lifted.links, *links],
         )
 
@@ -360,29 +314,26 @@ class Subproblem(DeclaredMarket):
         """Let guarantees be variables where a piece multiplies them by a parameter.
 
         Eta is a parameter already, and a product of two would be compiled anew in every solve.
-        The multipliers of everything else stay what they are.
         """
         at_eta = Lifted(leaves, kinks=False, follow=True)
         pieces = [e for _, _, e in self._view.terms]
         pieces += [item.expr for item in self._view.flat_constraints()]
-        if not leaves or all(at_eta(e).is_dpp() for e in pieces):
+        if all(at_eta(e).is_dpp() for e in pieces):
             return []
         leaves[id(self._view.epsilon)] = free = cp.Variable(self.epsilon.shape)
         return [free == self.epsilon]
 
     @property
     def eta(self) -> float:
-        """Total privacy: as set, or as chosen by the solver."""
-        if hasattr(self, "_eta"):
-            return float(numbers(self._eta))
-        return 1.0 / float(numbers(self._view.quantities.inverse_eta))
+        """Total privacy."""
+        return float(numbers(self._eta))
 
     @eta.setter
     def eta(self, eta: float) -> None:
         self._eta.value = eta
 
     def proof(self, scale: float | None = None) -> tuple[list[Floats | None], Hints]:
-        """Return the multipliers that a cut needs, of an objective divided by a scale.
+        """Return the multipliers that a cut needs, of an objective in units of a scale.
 
         Those of the view's constraints, None of those that bind no weights; and those at the atoms
         with kinks.
@@ -415,35 +366,34 @@ class FixedEta(DeclaredMarket):
     formulation = "primal"
 
     def __init__(self, market: Market, eta: float) -> None:
-        self._sellers = market.form.active
-        m = self._sellers.size
-        scaled_weights = cp.Variable(int(self._sellers.sum()), nonneg=True, name="scaled_weights")
-        self._eta = cp.Parameter(pos=True, name="eta")
-        self._weights = spread_out(scaled_weights, self._sellers) / m
-        quantities = Quantities(
+        active = market.form.active
+        m = active.size
+        self.scaled_weights = cp.Variable(int(active.sum()), nonneg=True, name="scaled_weights")
+        self.parameter = cp.Parameter(pos=True, name="eta")
+        self._weights = spread_out(self.scaled_weights, active) / m
+        self.quantities = Quantities(
             weights=self._weights,
-            epsilon=self._eta * self._weights,
-            inverse_eta=inverse_of(self._eta),
-            virtual_costs=_costs(market, self._sellers, None),
+            epsilon=self.parameter * self._weights,
+            inverse_eta=inverse_of(self.parameter),
+            virtual_costs=_costs(market, active, None),
         )
-        self.quantities = quantities
-        self.pieces = [(piece, piece.constraints(quantities)) for piece in market.constraints]
+        self.pieces = [(p, p.constraints(self.quantities)) for p in market.constraints]
         # A bound on eta alone is no constraint on the weights: to a solver it would be an
         # inequality between numbers, without an interior where it is met exactly.
         bounds = [c for _, items in self.pieces for c in items if c.variables()]
         self.eta = eta
-        objective = market.objective.expression(quantities)
-        super().__init__(cp.Minimize(objective), [cp.sum(scaled_weights) == m, *bounds])
+        objective = market.objective.expression(self.quantities)
+        super().__init__(cp.Minimize(objective), [cp.sum(self.scaled_weights) == m, *bounds])
 
     @property
     def eta(self) -> float:
         """Total privacy; setting it changes the parameters, without compiling again."""
-        return float(numbers(self._eta))
+        return float(numbers(self.parameter))
 
     @eta.setter
     def eta(self, eta: float) -> None:
         check_positive("eta", eta)
-        self._eta.value = eta
+        self.parameter.value = eta
         for piece, items in self.pieces:
             if not all(item.value(tolerance=ROUNDING) for item in items if not item.variables()):
                 raise ParameterError(f"eta is {eta!r}, outside what {shown(piece)} allows")

@@ -10,17 +10,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, check_count, check_share, checked_numbers
 from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.learner import audit_learner
 from convexmarket.attacks.objective import audit_objective
 from convexmarket.attacks.releases import Mechanism, audit_draws
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.ridge import audit_ridge
+from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners import Learner, SampledRidge, StatisticsRidge
-from convexmarket.learners.objective import ObjectiveRelease
-from convexmarket.learners.ridge import RidgeRelease
+from convexmarket.learners import Learner, PersonalizedRidge, SampledRidge
+from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import RandomSource, open_generator
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy", "false_rows"]
@@ -133,13 +132,13 @@ def audit_privacy(
 
 def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     """Return what audits a mechanism, and whether it only draws releases."""
-    match mechanism:
-        case ObjectiveRelease():
-            return audit_objective, False
-        case SampledRidge() | StatisticsRidge():  # whose coefficients have no density as a formula
-            return partial(audit_learner, view=lambda model: model.coef_), True
-        case RidgeRelease():
+    if isinstance(mechanism, ObjectiveLearner):
+        return audit_objective, False
+    if isinstance(mechanism, PersonalizedRidge):
+        drawn = isinstance(mechanism, SampledRidge) or mechanism.fit_intercept
+        if mechanism.perturbation == "output" and not drawn:
             return audit_ridge, False
+        return partial(audit_learner, view=_coefficients), True  # there is no formula
     if callable(getattr(mechanism, "fit", None)):
         return audit_learner, True
     if callable(mechanism):
@@ -148,6 +147,10 @@ def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
         "mechanism must be a learner, with fit and guarantee_, or a function from (X, y) to a "
         f"function from a seed to a release, got {mechanism!r:.80}"
     )
+
+
+def _coefficients(model: PersonalizedRidge) -> Floats:
+    return np.append(model.coef_, model.intercept_)
 
 
 def _check_arguments(run: Callable[..., PrivacyAudit], arguments: dict[str, Any]) -> None:

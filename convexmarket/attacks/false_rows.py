@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, checked_numbers
+from convexmarket.checks import check_count, checked_numbers
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.protocol import unfitted
+from convexmarket.learners.base import unfitted
 from convexmarket.privacy import Simulation
 
 __all__ = ["false_rows"]

@@ -18,8 +18,8 @@ from convexmarket.attacks.checks import quietly
 from convexmarket.attacks.releases import audit_draws
 from convexmarket.attacks.result import AuditCheck, PrivacyAudit
 from convexmarket.errors import ParameterError
+from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import Simulation

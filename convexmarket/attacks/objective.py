@@ -27,10 +27,11 @@ from convexmarket.attacks.logistic_loss import LossSetting, WorstCase, worst_los
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
 from convexmarket.errors import ParameterError
 from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.domain import Interval
 from convexmarket.learners.granted import Granted
+from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.learners.losses import LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.objective import ObjectiveRelease
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from convexmarket.privacy.noise import Simulation
 
@@ -49,7 +50,7 @@ LARGEST_ALLOWED = 0.1
 
 
 def audit_objective(
-    mechanism: ObjectiveRelease,
+    mechanism: ObjectiveLearner,
     X: Floats,
     y: NDArray[Any],
     rows: NDArray[np.intp] | None,
@@ -64,7 +65,7 @@ def audit_objective(
     """Audit the guarantee row by row; see :func:`~convexmarket.audit_privacy`."""
     if not (worst_data or isinstance(mechanism._loss(), LogisticLoss)):
         raise ParameterError("others='given' is for the logistic loss; use others='worst'")
-    granted = mechanism._granted(X, epsilon)
+    granted = mechanism._granted(Granted.of(X, epsilon, mechanism.epsilon))
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
             "epsilon is infinite in some rows, so that there is no noise, and no guarantee to "
@@ -78,7 +79,12 @@ def audit_objective(
     checks = [audit.published(rows)]
     if mechanism.minimum_epsilon is not None:
         # the second noise is tested by itself, and what it hides without it, at the same eta
-        exact = clone(mechanism).set_params(minimum_epsilon=None, calibration="noise")
+        exact = clone(mechanism).set_params(
+            minimum_epsilon=None,
+            calibration="noise",
+            regularization=model.regularization_,
+            tol=model.tol_,
+        )
         first = _ObjectiveAudit(exact, X, y, Granted(audit.weights * model.eta_))
         checks.append(audit.second_noise(first, draws, confidence, rng))
         audit, model = first, first.fit(X, y, draw_seeds(rng, 1)[0])
@@ -117,7 +123,7 @@ class _ObjectiveAudit:
 
     def __init__(
         self,
-        mechanism: ObjectiveRelease,
+        mechanism: ObjectiveLearner,
         X: Floats,
         y: NDArray[Any],
         granted: Granted,
@@ -126,26 +132,31 @@ class _ObjectiveAudit:
         self.X, self.y, self.epsilon = X, y, granted.epsilon
         self.weights = granted.spread(granted.weights())
         self.loss = mechanism._loss()
-        self.public = mechanism
-        if mechanism._domain() is None:
-            self.public = clone(mechanism).set_params(classes=tuple(np.unique(y)[[0, -1]]))
-        self.labels = np.asarray(self.public._domain())
+        public = mechanism
+        if getattr(mechanism, "classes", ()) is None:
+            public = clone(mechanism).set_params(classes=tuple(np.unique(y)[[0, -1]]))
+        self.domain = public._labels(y)
+        self.labels = np.asarray(
+            [self.domain.low, self.domain.high]
+            if isinstance(self.domain, Interval)
+            else self.domain.values
+        )
         self.before: WorstCase | None = None
 
-    def fit(self, X: Floats, y: NDArray[Any], seed: int) -> ObjectiveRelease:
+    def fit(self, X: Floats, y: NDArray[Any], seed: int) -> ObjectiveLearner:
         """Release on a data set, with a seed of the mechanism's own noise."""
         model = clone(self.mechanism)
         terms = {"epsilon": self.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: model.fit(X, y, **terms))[0]
 
-    def noise(self, model: ObjectiveRelease, X: Floats, y: NDArray[Any]) -> Floats:
+    def noise(self, model: ObjectiveLearner, X: Floats, y: NDArray[Any]) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
         objective = PerturbedObjective(
             X,
             self.targets(y),
             self.weights,
             np.zeros(X.shape[1]),
-            model.regularization,
+            model.regularization_,
             self.loss,
         )
         per_unit = model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_)
@@ -153,7 +164,7 @@ class _ObjectiveAudit:
 
     def targets(self, y: NDArray[Any]) -> Floats:
         """Return labels as the loss takes them."""
-        return self.public._targets(y)[1]
+        return self.domain.numbers(y)
 
     def noise_law(
         self, draws: int, confidence: float, rng: np.random.Generator
@@ -205,10 +216,9 @@ class _ObjectiveAudit:
 
     def _rounding(self) -> float:
         """Return what the fit's tolerance may shift the noise by."""
-        norm = self.mechanism.data_norm or 1.0
-        return float(
-            4.0 * self.mechanism.tol * self.epsilon.sum() / (2.0 * norm * self.loss.lipschitz)
-        )
+        model = self.fit(self.X, self.y, 0)
+        pull = model.data_norm_ * self.loss.lipschitz
+        return float(2.0 * model.tol_ * self.epsilon.sum() / pull)
 
     def second_noise(
         self,
@@ -218,10 +228,9 @@ class _ObjectiveAudit:
         rng: np.random.Generator,
     ) -> AuditCheck:
         """Test the noise that hides the minimiser: releases by one seed, with it and without."""
-        one = self.mechanism
         model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
-        paid = one._paid(Granted(self.epsilon))
-        step, scale = lattice_blur(one.tol / one.regularization, self.X.shape[1], paid)
+        distance = model.tol_ / model.regularization_
+        step, scale = lattice_blur(distance, self.X.shape[1], model.minimum_epsilon_)
         noises = [
             self.fit(self.X, self.y, seed).coef_ - first.fit(self.X, self.y, seed).coef_
             for seed in draw_seeds(rng, draws)
@@ -259,7 +268,7 @@ class _ObjectiveAudit:
         def facts(X: Floats, y: NDArray[Any]) -> tuple[Any, ...]:
             model = clone(self.mechanism)
             model.fit(X, y, epsilon=self.epsilon, random_state=Simulation(0))
-            domain = np.asarray(getattr(model, "classes_", model._domain()))
+            domain = np.asarray(getattr(model, "classes_", self.labels))
             return domain.tolist(), model.data_norm_, model.eta_, model.epsilon_.tolist()
 
         return published_check("nothing else that is published depends on rows", facts, pairs)
@@ -267,7 +276,7 @@ class _ObjectiveAudit:
     def worst(
         self,
         row: int,
-        model: ObjectiveRelease,
+        model: ObjectiveLearner,
         worst_data: bool,
         scale: float,
         rng: np.random.Generator,
@@ -280,7 +289,7 @@ class _ObjectiveAudit:
         eta, norm = model.eta_ / (scale or 1.0), model.data_norm_
         rest = np.delete(np.arange(len(self.X)), row)
         setting = LossSetting(
-            float(self.weights[row]), self.weights[rest], eta, model.regularization, norm
+            float(self.weights[row]), self.weights[rest], eta, model.regularization_, norm
         )
         if not isinstance(self.loss, LogisticLoss):
             ends = self.targets(self.labels)
@@ -292,7 +301,7 @@ class _ObjectiveAudit:
             return self._loss_at(witness, eta, model), witness
         if worst_data:
             groups, totals = _groups(self.weights[rest])
-            few = LossSetting(setting.weight, totals, eta, model.regularization, norm)
+            few = LossSetting(setting.weight, totals, eta, model.regularization_, norm)
             case = worst_loss(few, min(n_features, WORST_DIMENSIONS), rng, None, self.before)
             others = case.others[groups]
         else:
@@ -316,7 +325,7 @@ class _ObjectiveAudit:
         output[: case.output.size] = case.output
         return Neighbours(row, X, labels, X_other, labels.copy(), output)
 
-    def _loss_at(self, witness: Neighbours, eta: float, model: ObjectiveRelease) -> float:
+    def _loss_at(self, witness: Neighbours, eta: float, model: ObjectiveLearner) -> float:
         """Evaluate the loss at the witness, by the density of the released model."""
         output = np.zeros(self.X.shape[1]) if witness.output is None else witness.output
         values = [
@@ -326,7 +335,7 @@ class _ObjectiveAudit:
                 self.targets(y),
                 self.weights,
                 eta,
-                model.regularization,
+                model.regularization_,
                 model.data_norm_,
                 self.loss,
             )

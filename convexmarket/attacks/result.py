@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.notebook import Shown, axes
+from convexmarket.display import Shown, axes
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "ratios"]
 

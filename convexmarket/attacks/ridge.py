@@ -21,8 +21,11 @@ from sklearn.base import clone
 
 from convexmarket.attacks.checks import draw_seeds, published_check, quietly
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.learners.base import Domain
+from convexmarket.learners.domain import Box, Interval
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.ridge import RidgeRelease
+from convexmarket.learners.ridge import PersonalizedRidge
+from convexmarket.learners.ridge_noise import OutputPerturbation
 from convexmarket.privacy.lattice import discrete_laplace
 from convexmarket.privacy.noise import Simulation, gamma_sphere_noise
 
@@ -36,7 +39,7 @@ STARTS = 10
 
 
 def audit_ridge(
-    mechanism: RidgeRelease,
+    mechanism: PersonalizedRidge,
     X: Floats,
     y: Floats,
     rows: NDArray[np.intp] | None,
@@ -79,7 +82,7 @@ class _RidgeAudit:
     """One mechanism on one data set; models are compared on the unit scale."""
 
     def __init__(
-        self, mechanism: RidgeRelease, X: Floats, y: Floats, epsilon: ArrayLike | None
+        self, mechanism: PersonalizedRidge, X: Floats, y: Floats, epsilon: ArrayLike | None
     ) -> None:
         self.mechanism, self.X, self.y = mechanism, X, y
         self.granted = Granted.of(X, epsilon, mechanism.epsilon)
@@ -95,7 +98,7 @@ class _RidgeAudit:
         """Return the norm of distances: on a lattice noise is drawn coordinate by coordinate."""
         return 2 if step is None else 1
 
-    def fit(self, X: Floats, y: Floats, seed: int) -> RidgeRelease:
+    def fit(self, X: Floats, y: Floats, seed: int) -> PersonalizedRidge:
         """Release on a data set, with a seed of the mechanism's own noise."""
         model = clone(self.mechanism)
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
@@ -106,7 +109,7 @@ class _RidgeAudit:
         return self.fit(X, y, seed).coef_ * self.width * 2.0 / (self.top - self.bottom)
 
     def noise_law(
-        self, model: RidgeRelease, draws: int, confidence: float, rng: np.random.Generator
+        self, model: PersonalizedRidge, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[AuditCheck, float]:
         """Test differences of noise against the claimed law; return the scale of the noise."""
         rate, order = model.noise_rate_, self.order(model.rounding_)
@@ -156,7 +159,8 @@ class _RidgeAudit:
         self, row: int, step: float | None, worst_data: bool, rng: np.random.Generator
     ) -> tuple[float, Neighbours]:
         """Return how far a row moves the model, at most as far as was found, with its witness."""
-        weights = self._weights()
+        plan = self._plan()
+        weights = self.granted.spread(plan.weights)
         rest = np.delete(np.arange(len(self.X)), row)
         unit = (self.X - self.low) / self.width
         labels = 2.0 * (self.y - self.bottom) / (self.top - self.bottom) - 1.0
@@ -164,7 +168,7 @@ class _RidgeAudit:
         pair, others = _search(
             weights[row],
             weights[rest],
-            self.mechanism.regularization,
+            plan.regularization,
             given,
             unit.shape[1] + 1,
             rng,
@@ -182,13 +186,16 @@ class _RidgeAudit:
         witness = Neighbours(row, *data[0], *data[1], output=None)
         return float(np.linalg.norm(models[0] - models[1], self.order(step))), witness
 
-    def _weights(self) -> Floats:
-        """Return the weights that the plan gives the rows; they steer the search and no more."""
-        plan = self.mechanism._plan(self.granted, self.X.shape[1], np.random.default_rng(0))
-        return self.granted.spread(plan.weights)
+    def _plan(self) -> OutputPerturbation:
+        """Return the plan of the mechanism, which only steers the search."""
+        domain = Domain(Box(self.low, self.width), Interval(self.bottom, self.top))
+        size, rng = self.X.shape[1], np.random.default_rng(0)
+        plan = self.mechanism._plan(self.granted, size, domain, rng)
+        assert isinstance(plan, OutputPerturbation)
+        return plan
 
 
-def _unit_noise(model: RidgeRelease, n_features: int, rng: np.random.Generator) -> Floats:
+def _unit_noise(model: PersonalizedRidge, n_features: int, rng: np.random.Generator) -> Floats:
     """Draw noise of the claimed law, in units of one over its rate."""
     if model.rounding_ is None:
         return gamma_sphere_noise(n_features, rng)

@@ -7,12 +7,12 @@ import sys
 import webbrowser
 from importlib.metadata import version as installed
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
-from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_study
+from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_file
 from convexmarket.cli.consoles import (
     REPORTS_TELL,
     Force,
@@ -196,16 +196,21 @@ def run(
     formats: Formats = "",
 ) -> None:
     """Run the experiment of a problem file and write its report."""
+    from convexmarket.io import check_place
     from convexmarket.lab import build_report, run_problem, write_report
-    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
     from convexmarket.lab.problem.loading import load_problem, rows_setting
     from convexmarket.lab.report.render import check_replaceable
     from convexmarket.lab.report.terminal import summary
-    from convexmarket.writing import check_place
+    from convexmarket.studies.files.loading import KINDS as FILES
+    from convexmarket.studies.files.loading import kind_of, load_file
 
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
-        problem = load_problem(file, overrides)
+        problem: Any = None
+        if kind_of(file) in FILES:
+            problem = load_file(file, overrides)
+        else:
+            problem = load_problem(file, overrides)
         if data is not None:
             problem = load_problem(file, [*overrides, rows_setting(problem, data)])
         if problem.run.workers < problem.run.jobs:
@@ -217,8 +222,8 @@ def run(
         target = folder or Path("out", file.stem)
         check_replaceable(target.resolve())
         check_place(target, folder=True)
-        if isinstance(problem, SolverStudyProblem):
-            page = run_study(problem, target, formats=formats)
+        if problem.kind in FILES:
+            page = run_file(problem, target, formats=formats)
         else:
             with progress_bars() as advance:
                 result = run_problem(problem, advance)
@@ -283,9 +288,9 @@ def price(
 ) -> None:
     """Make an offer to every seller of a list."""
     from convexmarket.deal import certificate_of, price_offers
+    from convexmarket.io import check_place
     from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
-    from convexmarket.writing import check_place
 
     with errors_in_one_line(), err.status("") as status:
         if (gamma is None) == (budget is None):
@@ -372,9 +377,9 @@ def schema(
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
+    from convexmarket.io import check_place, write_together
     from convexmarket.lab.problem.loading import json_schema
     from convexmarket.lab.report.results import results_schema
-    from convexmarket.writing import check_place, write_together
 
     text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
     if file is None:

@@ -56,8 +56,8 @@ def audit_command(
     force: Force = False,
 ) -> None:
     """Attack the privacy guarantees of every learner and release."""
+    from convexmarket.io import check_place, write_together
     from convexmarket.lab.privacy_audits import audit_mechanisms, audit_table
-    from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
         if file is not None and file.suffix not in (".csv", ".json"):

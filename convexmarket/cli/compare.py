@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import Formats, err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
-    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
+    from convexmarket.report import Report
+    from convexmarket.studies.files import ProblemFile
+    from convexmarket.studies.runs import Runs
+    from convexmarket.studies.solvers import Problem
 
 
-__all__ = ["COMPARE_EXAMPLES", "compare", "run_study"]
-
-JOURNAL = "runs.jsonl"
+__all__ = ["COMPARE_EXAMPLES", "compare", "journal_of", "run_file"]
 
 COMPARE_EXAMPLES = """
 [bold]Examples[/bold]
 
   convexmarket compare problems/wdbc.toml
 
-  convexmarket compare problems/*.toml --solvers exact,CLARABEL,ECOS,SCS,OSQP,HIGHS \
---formulations primal,dual,projection --sizes 100,1000,10000 --seeds 5 \
+  convexmarket compare allocation ridge --solvers exact,CLARABEL,ECOS,SCS,OSQP,HIGHS \
+--formulations primal,dual,projection --sizes 100,1000,10000 --draws 5 \
 --settings default,low,high --out out/study
 
   convexmarket compare problems/wdbc.toml --classes allocation --plugin MINE=mypackage.solver:Mine
 
-The same command goes on where an interrupted study stopped: every run is on disk, in runs.jsonl, \
-before the next one counts. A file of kind "solver-study" says the same as these options; run it \
-with [bold]convexmarket run[/bold].
+The same command resumes an interrupted comparison: each run is recorded next to the report's \
+folder, in out/study.runs.jsonl. A file of kind "solvers" states the same options; run it with \
+[bold]convexmarket run[/bold].
 """
 
 
@@ -51,8 +51,11 @@ def _integers(option: str, text: str) -> list[int]:
         ) from None
 
 
-def _plugins(given: Sequence[str]) -> dict[str, str]:
-    found = {}
+def _plugins(given: Sequence[str]) -> dict[str, Any]:
+    """Return the solvers that ``NAME=module:Class`` names."""
+    from convexmarket.studies.plugins import load_plugin
+
+    solvers = {}
     for text in given:
         name, equals, place = text.partition("=")
         module, colon, attribute = place.partition(":")
@@ -61,19 +64,19 @@ def _plugins(given: Sequence[str]) -> dict[str, str]:
                 "--plugin must be NAME=module:Class, where the class is a solver interface of "
                 f"CVXPY, got {text!r}"
             )
-        found[name] = place
-    return found
+        solvers[name] = load_plugin(place)()
+    return solvers
 
 
 def compare(
-    files: Annotated[list[Path], typer.Argument(help="Problem files whose subproblems to solve.")],
+    problems: Annotated[
+        list[str],
+        typer.Argument(help="Problem files, or classes of subproblems such as allocation."),
+    ],
     solvers: Annotated[
-        str | None,
-        typer.Option(
-            help="CVXPY's names, and exact for the package's own methods.",
-            show_default="exact, CLARABEL, ECOS, SCS, OSQP, HIGHS",
-        ),
-    ] = None,
+        str,
+        typer.Option(help="CVXPY's names, and exact for the package's methods."),
+    ] = "exact,CLARABEL,ECOS,SCS,OSQP,HIGHS",
     formulations: Annotated[
         str | None, typer.Option(help="Such as primal,dual,projection.", show_default="all")
     ] = None,
@@ -81,21 +84,19 @@ def compare(
         str | None, typer.Option(help="Such as allocation,ridge.", show_default="all")
     ] = None,
     sizes: Annotated[str, typer.Option(help="Sellers, rows or points.")] = "100,1000",
-    seeds: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
+    draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
     settings: Annotated[
-        str, typer.Option(help="default (what CVXPY asks), solver-default, low, mid, high.")
+        str, typer.Option(help="default (CVXPY's options), solver-default, low, mid, high.")
     ] = "default",
     folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
         "out/study"
     ),
-    seconds: Annotated[float, typer.Option("--time-limit", help="Seconds that a run has.")] = 60.0,
+    seconds: Annotated[float, typer.Option("--time-limit", help="Seconds of a run.")] = 60.0,
     megabytes: Annotated[
-        float, typer.Option("--memory-limit", help="Megabytes that a run has.")
+        float, typer.Option("--memory-limit", help="Megabytes of a run.")
     ] = 4_000.0,
     jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
-    pin: Annotated[
-        bool, typer.Option("--pin/--no-pin", help="Give every run a core of its own.")
-    ] = True,
+    pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Bind each run to one core.")] = True,
     seed: Annotated[int, typer.Option(help="Of the instances and of the order of runs.")] = 0,
     title: Annotated[str, typer.Option(help="Title of the report.")] = "Solvers compared",
     plugin: Annotated[
@@ -103,81 +104,115 @@ def compare(
         typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Make all runs anew, also those recorded.")
+        bool, typer.Option("--fresh", help="Repeat all runs, also those recorded.")
     ] = False,
     show: Annotated[
         bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
     ] = False,
+    formats: Formats = "",
 ) -> None:
     """Compare solvers and formulations on the subproblems of problem files."""
-    from convexmarket.lab.kinds.solver_study.run import solver_study
+    from convexmarket.io import check_place
+    from convexmarket.report.document import check_folder
+    from convexmarket.studies.files.solvers import entries_of
+    from convexmarket.studies.solvers import compare_solvers
 
     with errors_in_one_line():
-        plugins = _plugins(plugin or [])
-        problem = solver_study(
-            files,
-            solvers=None if solvers is None else _names(solvers),
-            formulations=_names(formulations),
-            classes=_names(classes),
-            sizes=_integers("--sizes", sizes),
-            seeds=seeds,
-            settings=_names(settings),
-            seconds=seconds,
-            megabytes=megabytes,
-            jobs=jobs,
-            pin=pin,
-            seed=seed,
-            title=title,
-        )
-        page = run_study(problem, folder, plugins=plugins, fresh=fresh)
+        chosen = {name: name for name in _names(solvers)} | _plugins(plugin or [])
+        check_folder(folder)
+        check_place(folder, folder=True)
+        entries = entries_of(tuple(problems), lambda name: subproblems_of(Path(name)))
+        with _resumable(folder, fresh) as journal, progress_bars() as advance:
+            runs = compare_solvers(
+                entries,
+                solvers=chosen,
+                formulations=_names(formulations),
+                classes=_names(classes),
+                sizes=_integers("--sizes", sizes),
+                draws=draws,
+                settings=_names(settings),
+                time_limit=seconds,
+                memory_limit=megabytes,
+                jobs=jobs,
+                pin=pin,
+                seed=seed,
+                journal=journal,
+                progress=advance,
+            )
+        page = _written(runs, runs.report(title), folder, formats)
     if show:
         webbrowser.open(page.resolve().as_uri())
 
 
-def run_study(
-    problem: SolverStudyProblem,
-    folder: Path,
-    *,
-    plugins: dict[str, str] | None = None,
-    fresh: bool = False,
-    formats: Any = (),
-) -> Path:
-    """Run a study, or the rest of it, with its journal in the report's folder; write the report."""
-    from convexmarket.lab import build_report
-    from convexmarket.lab.kinds.solver_study.run import run_solver_study
-    from convexmarket.lab.report.render import check_replaceable, write_folder
-    from convexmarket.lab.report.terminal import summary
-    from convexmarket.lab.study.journal import read_journal
-    from convexmarket.lab.study.metrics import counted
-    from convexmarket.writing import check_place
+def run_file(problem: ProblemFile, folder: Path, *, fresh: bool = False, formats: Any = ()) -> Path:
+    """Run a problem file, or resume it, and write its report.
 
-    check_replaceable(folder.resolve())
+    Parameters
+    ----------
+    problem : ProblemFile
+    folder : pathlib.Path
+    fresh : bool, default False
+        Whether recorded runs are repeated.
+    formats : collection of str
+
+    Returns
+    -------
+    pathlib.Path
+        The page.
+    """
+    from convexmarket.io import check_place
+    from convexmarket.report.document import check_folder
+    from convexmarket.studies.files.reports import report_of
+
+    check_folder(folder)
     check_place(folder, folder=True)
-    journal = folder / JOURNAL
-    try:
-        with progress_bars() as advance:
-            result = run_solver_study(
-                problem,
-                advance,
-                journal=journal,
-                plugins=plugins,
-                fresh=fresh,
+    with _resumable(folder, fresh) as journal, progress_bars() as advance:
+        runs = problem.perform(subproblems_of, journal=journal, progress=advance)
+    return _written(runs, report_of(problem, runs), folder, formats)
+
+
+def subproblems_of(path: Path) -> Problem:
+    """Return the subproblems of a problem file."""
+    from convexmarket.lab.kinds import KINDS
+    from convexmarket.lab.problem.loading import load_problem
+    from convexmarket.studies.solvers import Problem
+
+    problem = load_problem(path)
+    assert problem.source is not None
+    return Problem(KINDS[problem.kind].subproblems(problem), problem.source.sha256)
+
+
+def journal_of(folder: Path) -> Path:
+    """Return the journal that belongs to the folder of a report."""
+    return folder.parent / f"{folder.name}.runs.jsonl"
+
+
+class _resumable:  # noqa: N801  a context manager
+    """Name the journal; say how to resume when the user interrupts."""
+
+    def __init__(self, folder: Path, fresh: bool) -> None:
+        self.journal = journal_of(folder)
+        if fresh:
+            self.journal.unlink(missing_ok=True)
+
+    def __enter__(self) -> Path:
+        return self.journal
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is KeyboardInterrupt:
+            err.print(
+                f"Stopped. Finished runs are in {self.journal}; the same command resumes there.",
+                highlight=False,
+                soft_wrap=True,
+                markup=False,
             )
-    except KeyboardInterrupt:
-        err.print(
-            f"Stopped. What was run is in {journal}; the same command goes on from there.",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
-        )
-        raise typer.Exit(130) from None
-    report = replace(build_report(result), attachments={JOURNAL: read_journal(journal)})
-    page = write_folder(report, folder, formats)
-    out.print(*summary(report), sep="\n")
-    if result.numbers["absent"]:
-        out.print(
-            f"Not installed, and left out: {', '.join(result.numbers['absent'])}.", markup=False
-        )
-    out.print(f"{len(counted(result.tables['runs'])):,} runs. The report:", highlight=False)
+            raise typer.Exit(130) from None
+
+
+def _written(runs: Runs, report: Report, folder: Path, formats: Any) -> Path:
+    page = report.write(folder, ("md", "html", *formats))
+    for text in runs.statements():
+        out.print(text, highlight=False, soft_wrap=True, markup=False)
+    out.print(f"{len(runs.tables['runs']):,} runs. The report:", highlight=False)
     out.print(page, highlight=False, soft_wrap=True, markup=False)
     return page

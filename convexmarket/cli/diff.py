@@ -39,11 +39,11 @@ def diff_command(
     formats: Formats = "",
 ) -> None:
     """Say what changed between two runs: inputs, versions and results."""
+    from convexmarket.io import check_place
     from convexmarket.lab import write_report
     from convexmarket.lab.report.diff import diff_results
     from convexmarket.lab.report.diff_report import diff_summary
     from convexmarket.lab.report.render import check_replaceable
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if folder is not None:

@@ -130,8 +130,8 @@ def ledger_command(
     force: Force = False,
 ) -> None:
     """Show, record, export or copy what was sold to whom, and what releases have spent of it."""
+    from convexmarket.io import check_place
     from convexmarket.ledger import Ledger
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         actions = {"create": create, "record": record, "export": export, "backup": backup}
@@ -199,8 +199,8 @@ def _record(
 def _export(ledger: Ledger, file: Path, part: str, force: bool) -> None:
     """Write a table of the ledger, at once or not at all."""
     from convexmarket.data.csv_cells import write_csv
+    from convexmarket.io import write_together
     from convexmarket.lab.report.results import plain
-    from convexmarket.writing import write_together
 
     if file.exists() and file.samefile(ledger.path):
         raise ParameterError(f"--export {file} is the ledger itself; name another file")
@@ -248,7 +248,7 @@ def seller_state(ledger: Ledger, id: str) -> dict[str, Any]:
     ParameterError
         If there is no sale of this seller.
     """
-    from convexmarket.ids import checked_id
+    from convexmarket.checks import checked_id
 
     id = checked_id(id)
     balance, sales, charges = ledger.balance(), ledger.sales(), ledger.charges()

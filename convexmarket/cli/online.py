@@ -208,9 +208,9 @@ def _quote_list(
     force: bool,
 ) -> None:
     from convexmarket.data.csv_cells import write_csv
+    from convexmarket.io import check_place, write_together
     from convexmarket.online.lists import quote_list
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.writing import check_place, write_together
 
     if offers_file is not None:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
@@ -278,8 +278,8 @@ def status(
     force: Force = False,
 ) -> None:
     """Print the sellers, privacy sold, payments and plans of a market."""
+    from convexmarket.io import check_place
     from convexmarket.online.market import OnlineMarket
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         needs("--backup", backup, force=force)
@@ -322,13 +322,13 @@ def close(
     ] = False,
 ) -> None:
     """Train on the rows that were sold, close the market for good, and write its report."""
+    from convexmarket.io import check_place
     from convexmarket.lab import build_report, write_report
     from convexmarket.lab.kinds.online_market.market import close_market
     from convexmarket.lab.report.render import check_replaceable
     from convexmarket.lab.report.terminal import summary
     from convexmarket.online.market import OnlineMarket
     from convexmarket.online.release import close_without_model
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if without_model:
@@ -361,14 +361,14 @@ def close(
 def _terms_table(market: OnlineMarket) -> Table:
     """Return the terms of a new market and its expected results."""
     from convexmarket.lab.report.words import format_number
-    from convexmarket.online.record import highest_sensitivity, planned, start_of
+    from convexmarket.online.outcome import planned
 
-    policy, start = market.policy, start_of(market.policy)
+    policy, start = market.policy, market.policy.start
     expected, plan = planned(start), start.plan
     rows = [
         ("sellers expected", f"{start.expected_sellers:,}"),
         ("nothing is bought from a virtual cost of", format_number(plan.cutoff)),
-        ("the largest sensitivity bought from is", format_number(highest_sensitivity(start))),
+        ("the largest sensitivity bought from is", format_number(start.highest_sensitivity)),
         ("largest guarantee", format_number(expected["largest_epsilon"])),
         ("paid for it", format_number(start.quote(start.support[0]).payment)),
         ("if all come and accept, and the prior is right:", ""),
@@ -418,9 +418,9 @@ def _list_table(quoted: QuotedList) -> Table:
 
 def market_state(market: OnlineMarket) -> dict[str, Any]:
     """Collect the counts, totals and plans of a market."""
-    from convexmarket.online.record import highest_sensitivity, planned, start_of
+    from convexmarket.online.outcome import planned
 
-    counts, start = market.counts(), start_of(market.policy)
+    counts, start = market.counts(), market.policy.start
     totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
     totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
     state = "open"
@@ -446,7 +446,7 @@ def market_state(market: OnlineMarket) -> dict[str, Any]:
             {
                 "plan": made.number,
                 "after": made.after,
-                "bought up to": highest_sensitivity(made.policy),
+                "bought up to": made.policy.highest_sensitivity,
                 "expected eta": made.policy.plan.eta,
                 "expected loss": made.policy.plan.objective,
             }

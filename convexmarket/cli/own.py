@@ -122,9 +122,9 @@ def init_command(
     force: Force = False,
 ) -> None:
     """Write a problem file for a table of your own, to be completed by you."""
+    from convexmarket.io import check_place, write_together
     from convexmarket.lab.problem.drafts import draft_problem
     from convexmarket.lab.problem.loading import UNDECLARED
-    from convexmarket.writing import check_place, write_together
 
     with errors_in_one_line():
         check_place(target, force=force)
@@ -167,10 +167,10 @@ def buy_command(
     from contextlib import nullcontext
 
     from convexmarket.data.lists import digest
+    from convexmarket.io import check_place
     from convexmarket.lab.problem.buying import buy_from
     from convexmarket.lab.problem.loading import load_problem
     from convexmarket.ledger import Ledger
-    from convexmarket.writing import check_place
 
     with errors_in_one_line(), err.status("buying ...") as status:
         if again and books is None:

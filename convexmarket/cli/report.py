@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from convexmarket.cli.compare import run_study
+from convexmarket.cli.compare import run_file
 from convexmarket.cli.consoles import Force, Formats, err, errors_in_one_line, out, progress_bars
 from convexmarket.cli.ending import BUG, DONE, PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
-
-if TYPE_CHECKING:
-    from convexmarket.lab.problem.base import ProblemModel
-
 
 __all__ = ["REPORT_EXAMPLES", "report_command"]
 
@@ -83,10 +80,9 @@ def report_command(
     force: Force = False,
 ) -> None:
     """Write reports again from their results, without running what gave them."""
-    from convexmarket.lab import rewrite_report
+    from convexmarket.io import check_place
     from convexmarket.lab.report.index import write_index
     from convexmarket.lab.report.render import check_replaceable
-    from convexmarket.writing import check_place
 
     with errors_in_one_line():
         if [folder is not None, index is not None, everything].count(True) != 1:
@@ -105,7 +101,7 @@ def report_command(
             check_replaceable(target.resolve())
             check_place(target, folder=True)
         if folder is not None:
-            page = rewrite_report(folder, target, formats)
+            page = _rewrite(folder, target, formats)
         elif index is not None:
             page = write_index(index, force=force)
     out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
@@ -139,8 +135,8 @@ def report_names(problems: Path) -> dict[str, Path]:
 
 def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     """Write all reports and their index; what fails is told at the end, and by the exit code."""
+    from convexmarket.io import check_place
     from convexmarket.lab.report.index import write_index
-    from convexmarket.writing import check_place
 
     names = report_names(problems)
     for name in ("index.html", "README.md"):
@@ -183,17 +179,14 @@ def _rendered(names: dict[str, Path], reports: Path) -> dict[str, Outcome]:
 
 
 def _one(name: str, file: Path, folder: Path, rerun: bool, may_run: bool = True) -> Outcome:
-    from convexmarket.lab import rewrite_report
-    from convexmarket.lab.problem.loading import load_problem
-
     start, code = time.perf_counter(), DONE
     done: Literal["rendered", "run", "failed"]
     try:
-        problem = load_problem(file)
+        problem = _load(file)
         outdated = "as --rerun says" if rerun else _outdated(problem, folder)
         if not outdated:
             try:
-                rewrite_report(folder)
+                _rewrite(folder)
             except DataError as error:  # results of another version
                 outdated = str(error)
         if outdated and may_run:
@@ -204,6 +197,25 @@ def _one(name: str, file: Path, folder: Path, rerun: bool, may_run: bool = True)
     except Exception as error:  # the other reports are written all the same
         done, why, code = "failed", *_failure(error)
     return Outcome(name, done, why, time.perf_counter() - start, code)
+
+
+def _load(file: Path) -> Any:
+    from convexmarket.lab.problem.loading import load_problem
+    from convexmarket.studies.files.loading import KINDS, kind_of, load_file
+
+    return load_file(file) if kind_of(file) in KINDS else load_problem(file)
+
+
+def _rewrite(folder: Path, target: Path | None = None, formats: Any = ()) -> Path:
+    """Write a report again from its results."""
+    from convexmarket.lab import rewrite_report
+    from convexmarket.report import read_report
+
+    source = folder if folder.is_dir() else folder.parent
+    with suppress(OSError), open(source / "results.json", "rb") as content:
+        if b'"format": "convexmarket-report/' in content.read(100):
+            return read_report(source).write(target or source, ("md", "html", *formats))
+    return rewrite_report(folder, target, formats)
 
 
 def _failure(error: Exception) -> tuple[str, int]:
@@ -217,40 +229,45 @@ def _failure(error: Exception) -> tuple[str, int]:
     return f"{type(error).__name__}: {error} (a defect of convexmarket: please report it)", BUG
 
 
-def _run(problem: ProblemModel, folder: Path, fresh: bool) -> None:
+def _run(problem: Any, folder: Path, fresh: bool) -> None:
+    from convexmarket.io import check_place
     from convexmarket.lab import run_problem, write_report
-    from convexmarket.lab.kinds.solver_study.problem import SolverStudyProblem
     from convexmarket.lab.report.render import check_replaceable
-    from convexmarket.writing import check_place
+    from convexmarket.studies.files import ProblemFile
 
     check_replaceable(folder.resolve())
     check_place(folder, "--reports", folder=True)
-    if isinstance(problem, SolverStudyProblem):
-        run_study(problem, folder, fresh=fresh)
+    if isinstance(problem, ProblemFile):
+        run_file(problem, folder, fresh=fresh)
         return
     with progress_bars() as advance:
         result = run_problem(problem, advance)
     write_report(result, folder)
 
 
-def _outdated(problem: ProblemModel, folder: Path) -> str:
+def _outdated(problem: Any, folder: Path) -> str:
     """Say why the results in a folder are not those of this very problem file, if they are not.
 
     Data files that a problem names are not compared.
     """
     from convexmarket.lab.report.results import read_results
+    from convexmarket.report import read_report
+    from convexmarket.studies.files import ProblemFile
 
     if not folder.exists():
         return "it had no report"
     try:
-        source = read_results(folder).problem.source
+        if isinstance(problem, ProblemFile):
+            stored = read_report(folder).settings.get("problem file", {})
+            text, overrides = stored.get("text"), stored.get("overrides")
+        else:
+            source = read_results(folder).problem.source
+            text, overrides = (source.text, source.overrides) if source else (None, ())
     except ConvexMarketError as error:
         return str(error)
-    if source is None or problem.source is None or source.text != problem.source.text:
+    if text is None or problem.source is None or text != problem.source.text:
         return "the problem file has changed"
-    if source.overrides:
-        return f"it was run with {', '.join(source.overrides)}"
-    return ""
+    return f"it was run with {', '.join(overrides)}" if overrides else ""
 
 
 def _outcome_table(outcomes: list[Outcome]) -> Table:

@@ -7,9 +7,7 @@ could begin there stands one apostrophe more, which :func:`unguarded` takes away
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator
 from typing import Any, TextIO
 
 import pandas as pd
@@ -70,50 +68,28 @@ def write_csv(table: pd.DataFrame, file: TextIO) -> None:
 
     Missing values are empty.
     """
-    if len(table) >= PIECE and all(map(_is_plain, table.dtypes)):
-        _write_columns(table, file)
-        return
-    writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow([guarded(str(name)) for name in table.columns])
-    for start in range(0, len(table), PIECE):
-        piece = table.iloc[start : start + PIECE]
-        columns = [_cells(piece.iloc[:, place]) for place in range(piece.shape[1])]
-        writer.writerows(zip(*columns, strict=True))
-
-
-def _is_plain(kind: Any) -> bool:
-    return isinstance(kind, pd.StringDtype) or kind in ("float64", "int64")
-
-
-def _write_columns(table: pd.DataFrame, file: TextIO) -> None:
-    """Write a long table of numbers and texts by pyarrow."""
     import pyarrow.csv
 
-    for start in range(0, len(table), PIECE):
-        piece = pa.Table.from_pandas(table.iloc[start : start + PIECE], preserve_index=False)
-        for place, column in enumerate(piece.columns):
-            if not (pa.types.is_floating(column.type) or pa.types.is_integer(column.type)):
-                piece = piece.set_column(place, piece.field(place).name, _all_guarded(column))
-        piece = piece.rename_columns([guarded(str(name)) for name in piece.column_names])
+    names = [guarded(str(name)) for name in table.columns]
+    for start in range(0, max(len(table), 1), PIECE):
+        piece = table.iloc[start : start + PIECE]
+        columns = [_cells(piece.iloc[:, place]) for place in range(len(names))]
         text = pa.BufferOutputStream()
         header = pyarrow.csv.WriteOptions(include_header=start == 0)
-        pyarrow.csv.write_csv(piece, text, header)
+        pyarrow.csv.write_csv(pa.Table.from_arrays(columns, names), text, header)
         file.write(str(text.getvalue(), "utf-8"))
 
 
-def _all_guarded(column: Any) -> Any:
-    column = column.combine_chunks()
-    risky = pc.match_substring_regex(column, _RISKY)
+def _cells(column: pd.Series[Any]) -> Any:
+    """Return a column as numbers, or as guarded text."""
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        return pa.array(column, from_pandas=True)
+    if not isinstance(column.dtype, pd.StringDtype):
+        missing = zip(column.tolist(), column.isna().tolist(), strict=True)
+        column = pd.Series([None if absent else str(value) for value, absent in missing])
+    cells = pa.array(column, pa.large_string())
+    risky = pc.match_substring_regex(cells, _RISKY)
     if not pc.any(risky).as_py():
-        return column
-    safe = [guarded(text) for text in column.filter(risky).to_pylist()]
-    return pc.replace_with_mask(column, risky, pa.array(safe, column.type))
-
-
-def _cells(column: pd.Series[Any]) -> Iterator[Any]:
-    missing = column.isna().tolist() if column.hasnans else [False] * len(column)
-    for value, absent in zip(column.tolist(), missing, strict=True):
-        if absent:
-            yield None
-        else:
-            yield value if isinstance(value, int | float) else guarded(str(value))
+        return cells
+    safe = [guarded(text) for text in cells.filter(risky).to_pylist()]
+    return pc.replace_with_mask(cells, risky, pa.array(safe, cells.type))

@@ -1,7 +1,8 @@
 """CSV files read as text, with the line that each row begins at.
 
-Any usual separator, encoding and decimal sign is recognised. The file may come from a stranger: no
-line and no field can fill the memory, and a file or number that can be read in two ways is refused.
+The reader recognises any usual separator, encoding and decimal sign. The file may come from a
+stranger: the sizes of lines and tables are bounded, and a file or number that can be read in two
+ways is refused.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ import codecs
 import csv
 import io
 import math
-import mmap
 import re
 import unicodedata
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +29,34 @@ from convexmarket.data.csv_cells import may_be_guarded, unguarded
 from convexmarket.data.files import open_regular
 from convexmarket.errors import DataError
 
-__all__ = ["SEPARATORS", "csv_rows", "numbers_in", "read_texts"]
+__all__ = ["MOST_CELLS", "SEPARATORS", "numbers_in", "read_texts"]
 
 SEPARATORS = ",;\t|"
-#: Lines that the separator is recognised from.
+#: Lines from which the separator is recognised.
 FIRST_LINES = 10
-#: Characters of a line; a table of 10,000 columns has fewer.
-LONGEST_LINE = 4_000_000
-#: Cells that are kept of a file; each takes some 20 bytes.
+#: Bytes of a row; a table of 10,000 columns has fewer.
+LONGEST_ROW = 4_000_000
+#: Cells of a table in memory; each takes some 20 bytes.
 MOST_CELLS = 200_000_000
-#: Rows that are converted at a time.
-PIECE = 100_000
-#: Bytes from which pyarrow reads a file; smaller ones are read row by row.
-WORTH_IT = 1_000_000
 THOUSANDS = re.compile(r"[1-9]\d{0,2}(,\d{3})+", re.ASCII)
 #: Digits, points and commas, perhaps with an exponent.
 NUMERIC = re.compile(r"[+-]?[\d.,]+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_BLOCK = 1 << 22
-_NEWLINE, _RETURN, _QUOTE = (ord(sign) for sign in '\n\r"')
+_MARKS = {codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32"}
+_MARKS |= {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_LINE_END = "\r\n|\r|\n"
 
 
 def read_texts(
     path: str | Path,
     choose: Callable[[list[str]], Sequence[str]] | None = None,
     na_values: Sequence[str] = (),
+    most_rows: int | None = None,
 ) -> pd.DataFrame:
     """Read columns of a CSV file as text.
+
+    The separator is the comma, semicolon, tab or bar that fits the first lines; the encoding is
+    UTF-8, or UTF-16 or UTF-32 with a byte-order mark. Apostrophes that protect text from
+    spreadsheets are removed, see :mod:`convexmarket.data.csv_cells`.
 
     Parameters
     ----------
@@ -65,6 +66,8 @@ def read_texts(
     na_values : sequence of str, optional
         Texts that mark an empty cell, such as ``"k.A."`` or ``"-"``; blanks around them are
         ignored.
+    most_rows : int, optional
+        Number of rows to read, the first ones; all rows by default.
 
     Returns
     -------
@@ -75,215 +78,165 @@ def read_texts(
     Raises
     ------
     DataError
-        As :func:`csv_rows`, and if the file is empty or too large to be held in memory.
+        If the file cannot be read, is not UTF-8 text, is empty or too large to be held in memory,
+        or a row does not fit the header.
     """
-    rows = csv_rows(path)
-    first, header = next(rows, (0, list[str]()))
-    if not header:
-        raise DataError(f"{path}: the file is empty; give a header and one row per seller")
+    content = _content(path)
+    header, separator, lines, start = _header(content, path)
     names = header if choose is None else list(choose(header))
-    places = range(len(header)) if choose is None else [header.index(name) for name in names]
-    one_line = first == 1 and not any(sign in name for name in header for sign in "\n\r")
-    table = _by_columns(path, len(header), places) if one_line else None
-    if table is None:
-        table = _by_rows(path, rows, places)
-    if na_values:
-        table = table.apply(lambda texts: texts.mask(texts.str.strip().isin(list(na_values)), ""))
-    return table.set_axis(names, axis=1)
-
-
-def _by_rows(
-    path: str | Path, rows: Iterator[tuple[int, list[str]]], places: Sequence[int]
-) -> pd.DataFrame:
-    lines, pieces = array("q"), []
-    while piece := list(islice(rows, PIECE)):
-        lines.extend(line for line, _ in piece)
-        if len(lines) * len(places) > MOST_CELLS:
-            raise DataError(
-                f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells; leave "
-                "away the columns that are not needed"
-            )
-        pieces.append([pa.array([row[at] for _, row in piece], pa.large_string()) for at in places])
-    texts = [
-        pa.chunked_array([piece[k] for piece in pieces], pa.large_string())
-        for k in range(len(places))
-    ]
-    return _frame(texts, np.frombuffer(lines, dtype=np.int64))
-
-
-def _frame(texts: Sequence[Any], lines: Any) -> pd.DataFrame:
-    columns = {k: pd.Series(pd.array(text, dtype="str")) for k, text in enumerate(texts)}
-    return pd.DataFrame(columns, copy=False).set_axis(pd.Index(lines))
-
-
-def _by_columns(path: str | Path, width: int, places: Sequence[int]) -> pd.DataFrame | None:
-    """Read a long file by pyarrow; None if its rows may be split in another way."""
-    with open_regular(path) as file:
-        if file.seek(0, 2) < WORTH_IT:
-            return None
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    try:
-        beginning = content[:WORTH_IT].decode("utf-8-sig", "replace")
-        separator = separator_of(io.StringIO(beginning, newline=""))
-        lines = _plain_lines(np.frombuffer(content, dtype=np.uint8), ord(separator))
-        if lines < 0 or lines * len(places) > MOST_CELLS:
-            return None
-        names = [str(place) for place in range(width)]
-        wanted = list(dict.fromkeys(str(place) for place in places))
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(content),
-            pyarrow.csv.ReadOptions(column_names=names, skip_rows=1),
-            pyarrow.csv.ParseOptions(delimiter=separator),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(wanted, pa.large_string()), include_columns=wanted
-            ),
+    table, rows = _rows(content, start, len(header), separator, path)
+    if table.num_rows * len(names) > MOST_CELLS:
+        raise DataError(
+            f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells; leave "
+            "away the columns that are not needed"
         )
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        return None
-    # Fewer rows than lines: some are blank, or within quotes.
-    if table.num_rows != lines - 1 or pc.any(_blank_rows(table)).as_py():
-        return None
-    texts = [_unguarded(table[str(place)]) for place in places]
-    return _frame(texts, pd.RangeIndex(2, lines + 1))
+    kept, places = _not_blank(table, lines + rows)
+    columns = {}
+    for k, name in enumerate(names):
+        column = table.column(header.index(name))
+        column = column if kept is None else column.filter(kept)
+        if may_be_guarded(column):
+            texts = [unguarded(text) for text in column.to_pylist()]
+            column = pa.chunked_array([texts], pa.large_string())
+        cells = pd.Series(pd.array(column, dtype="str"))
+        if na_values:
+            cells = cells.mask(cells.str.strip().isin(list(na_values)), "")
+        columns[k] = cells
+    frame = pd.DataFrame(columns, copy=False).set_axis(places).set_axis(names, axis=1)
+    return frame if most_rows is None else frame.head(most_rows)
 
 
-def _blank_rows(table: Any) -> Any:
-    blank = pa.scalar(True)
-    for column in table.columns:
-        blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))
-    return blank
-
-
-def _unguarded(column: Any) -> Any:
-    if not may_be_guarded(column):
-        return column
-    texts = [unguarded(text) for text in column.to_pylist()]
-    return pa.chunked_array([texts], pa.large_string())
-
-
-def _plain_lines(content: NDArray[np.uint8], separator: int) -> int:
-    """Return how many lines a text has; -1 where readers might see others, or other fields.
-
-    Quotes come in pairs around whole fields, lines end with a newline, and there are no control
-    characters.
-    """
-    lines = quotes = 0
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    first = 3 if content[:3].tobytes() == codecs.BOM_UTF8 else 0
-    for start in range(first, content.size, _BLOCK):
-        block = content[start : start + _BLOCK]
-        if block.max() >= 0x80:
-            decoder.decode(block.tobytes(), final=start + _BLOCK >= content.size)
-        ends = np.flatnonzero(block == _RETURN) + start + 1
-        at = np.flatnonzero(block == _QUOTE) + start
-        closes = (np.arange(at.size) + quotes) % 2 == 1
-        beside = np.where(closes, at + 1, at - 1)
-        beside = content[beside[(beside >= first) & (beside < content.size)]]
-        plain = (beside == separator) | (beside == _NEWLINE) | (beside == _RETURN)
-        control = np.isin(block[block < ord(" ")], (ord("\t"), _NEWLINE, _RETURN), invert=True)
-        ends_well = content[ends % content.size] == _NEWLINE
-        if control.any() or not (plain.all() and ends_well.all()):
-            return -1
-        quotes += at.size
-        lines += int(np.count_nonzero(block == _NEWLINE))
-    return -1 if quotes % 2 else lines + int(content[-1] != _NEWLINE)
-
-
-def csv_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file as text, the header first, each with its line.
-
-    Rows without a visible character are left out, and so are empty fields beyond the header. The
-    separator is the comma, semicolon, tab or bar that fits the header; the encoding is UTF-8, or
-    UTF-16 with a byte-order mark. Apostrophes that keep text from being run as a formula are taken
-    away, see :mod:`convexmarket.data.csv_cells`.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is not such text, or a row does not fit the header.
-    """
-    place = f"{path}: line"
+def _content(path: str | Path) -> bytes:
+    """Return the bytes of a file as UTF-8 without a byte-order mark."""
     try:
-        with open_regular(path) as binary:
-            start = binary.read(4)
-            binary.seek(0)
-            text = io.TextIOWrapper(binary, encoding=encoding_of(start), newline="")
-            yield from _fitting(_records(_lines(text, place), place), place)
+        with open_regular(path) as file:
+            content = file.read()
+        for mark, encoding in _MARKS.items():
+            if content.startswith(mark):
+                content = content.decode(encoding).encode("utf-8")
+                break
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; give a CSV file") from None
     except UnicodeError:
+        raise _not_utf8(path) from None
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for place in range(0, len(content), LONGEST_ROW):
+            decoder.decode(content[place : place + LONGEST_ROW])
+        decoder.decode(b"", final=True)
+    except UnicodeError:
+        raise _not_utf8(path) from None
+    if (place := content.find(b"\0")) >= 0:
+        line = 1 + len(re.findall(_LINE_END.encode(), content[:place]))
         raise DataError(
-            f"{path}: it is not UTF-8 text; save the file as UTF-8 (CSV UTF-8 in Excel)"
-        ) from None
+            f"{path}: line {line}: it holds a NUL character, as UTF-16 without a byte-order mark "
+            "does; save the file as UTF-8"
+        )
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
-def _lines(text: io.TextIOWrapper, place: str) -> Iterator[str]:
-    """Yield lines of bounded length without NUL characters."""
-    number = 0
-    while line := text.readline(LONGEST_LINE + 1):
-        number += 1
-        if len(line) > LONGEST_LINE:
-            raise DataError(f"{place} {number}: it has more than {LONGEST_LINE:,} characters")
-        if "\0" in line:
-            raise DataError(
-                f"{place} {number}: it holds a NUL character, as UTF-16 without a byte-order mark "
-                "does; save the file as UTF-8"
-            )
-        yield line
+def _not_utf8(path: str | Path) -> DataError:
+    return DataError(f"{path}: it is not UTF-8 text; save the file as UTF-8 (CSV UTF-8 in Excel)")
 
 
-def _records(lines: Iterator[str], place: str) -> Iterator[tuple[int, list[str], str]]:
-    """Yield the line that a row begins at, its fields and the separator, but for blank rows."""
-    first = list(islice(lines, FIRST_LINES))
+def _header(content: bytes, path: str | Path) -> tuple[list[str], str, int, int]:
+    """Return the names of the columns, the separator, and the lines and bytes of the header."""
+    text = content[:LONGEST_ROW].decode("utf-8", "ignore")
+    first = io.StringIO(text, newline="")
     separator = separator_of(first)
-    reader = csv.reader(chain(first, lines), delimiter=separator, strict=True)
-    while True:
-        begin = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise DataError(
-                f"{place} {begin}: the row that begins here is not CSV ({error}); check its quotes"
-            ) from None
-        if "".join(row).strip():
-            yield begin, row, separator
+    first.seek(0)
+    passed: list[str] = []
 
+    def lines() -> Iterable[str]:
+        for line in first:
+            passed.append(line)
+            yield line
 
-def _fitting(
-    records: Iterator[tuple[int, list[str], str]], place: str
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header with its names in one form, and the rows that fit it."""
-    first = next(records, None)
-    if first is None:
-        return
-    begin, row, _ = first
+    try:
+        rows = csv.reader(lines(), delimiter=separator)
+        row = next((row for row in rows if "".join(row).strip()), None)
+    except csv.Error as error:
+        raise DataError(f"{path}: line 1: the header is not CSV ({error})") from None
+    if row is None:
+        raise DataError(f"{path}: the file is empty; give a header and one row per seller")
+    length = len("".join(passed).encode())
+    if content.startswith(codecs.BOM_UTF8, length):  # pyarrow would remove it
+        raise DataError(
+            f"{path}: line {len(passed) + 1}: it begins with a byte-order mark, which is not "
+            "printable; remove it"
+        )
     header = [unicodedata.normalize("NFC", unguarded(name)).strip() for name in row]
     for column, name in enumerate(header):
         if name and name in header[:column]:
             raise DataError(
-                f"{place} {begin}: columns {header.index(name) + 1} and {column + 1} have the same "
-                "name; rename one of them"
+                f"{path}: line {len(passed)}: columns {header.index(name) + 1} and {column + 1} "
+                "have the same name; rename one of them"
             )
-    yield begin, header
-    width = len(header)
-    for begin, row, separator in records:
-        if len(row) > width and not "".join(row[width:]).strip():
-            del row[width:]
-        if len(row) != width:
+    return header, separator, len(passed), length
+
+
+def _rows(
+    content: bytes, start: int, width: int, separator: str, path: str | Path
+) -> tuple[Any, NDArray[np.int64]]:
+    """Parse all rows after the header as text; return them with their numbers, from 1."""
+    misfits: list[Any] = []
+    blank: list[int] = []
+
+    def judge(row: Any) -> str:
+        if row.text.strip(f"{separator} \t"):
+            misfits.append(row)
+            return "error"
+        blank.append(row.number)
+        return "skip"
+
+    names = [str(place) for place in range(width)]
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(pa.py_buffer(content).slice(start)),
+            pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=LONGEST_ROW),
+            pyarrow.csv.ParseOptions(
+                delimiter=separator,
+                newlines_in_values=True,
+                ignore_empty_lines=False,
+                invalid_row_handler=judge,
+            ),
+            pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.large_string())),
+        )
+        rows = np.arange(1, 1 + table.num_rows + len(blank))
+        return table, np.delete(rows, np.subtract(blank, 1, dtype=np.intp)) if blank else rows
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            empty = pa.table({name: pa.array([], pa.large_string()) for name in names})
+            return empty, np.arange(0)
+        if not misfits:
             raise DataError(
-                f"{place} {begin}: it has {len(row)} fields, and the header has {width}; quote "
-                f"the fields that contain the separator {separator!r}, and leave none away"
-            )
-        yield begin, [unguarded(cell) for cell in row]
+                f"{path}: a row has more than {LONGEST_ROW:,} bytes; check the quotes of the file"
+            ) from None
+    reader = csv.reader(
+        io.StringIO(content[start:].decode(errors="replace"), newline=""), delimiter=separator
+    )
+    for _ in islice(reader, misfits[0].number - 1):
+        pass
+    line = 1 + len(re.findall(_LINE_END.encode(), content[:start])) + reader.line_num
+    raise DataError(
+        f"{path}: line {line}: it has {misfits[0].actual_columns} fields, and the header has "
+        f"{width}; quote the fields that contain the separator {separator!r}, and check the quotes"
+    )
 
 
-def encoding_of(start: bytes) -> str:
-    """Return the encoding that the byte-order mark announces; UTF-8 without one."""
-    if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    return "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]]:
+    """Return which rows hold a visible character (None: all of them), and their lines."""
+    blank, breaks = pa.scalar(True), np.zeros(table.num_rows, dtype=np.int64)
+    for column in table.columns:
+        blank = pc.and_(blank, pc.equal(pc.utf8_trim_whitespace(column), ""))
+        if pc.any(pc.match_substring_regex(column, "[\r\n]")).as_py():
+            breaks += pc.count_substring_regex(column, _LINE_END).to_numpy()
+    if breaks.any():
+        lines = lines + np.append(0, breaks.cumsum()[:-1])
+    if not pc.any(blank).as_py():
+        return None, pd.Index(lines)
+    kept = pc.invert(blank)
+    return kept, pd.Index(lines[kept.to_numpy()])
 
 
 def separator_of(lines: Iterable[str]) -> str:

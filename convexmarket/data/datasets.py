@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     check_count,
     check_nonnegative,

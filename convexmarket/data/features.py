@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype, is_string_dtype
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     LARGEST,
     SMALLEST,
     as_float,

@@ -16,12 +16,12 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.csv_rows import SEPARATORS, numbers_in, read_texts
 from convexmarket.data.files import open_regular
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.ids import forms_of
 
 __all__ = [
     "Supported",

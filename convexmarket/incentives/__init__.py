@@ -6,6 +6,7 @@ budget is calibrated.
 """
 
 from convexmarket.incentives.audit import (
+    CoalitionAudit,
     IncentiveAudit,
     PaymentIdentity,
     audit_incentives,
@@ -14,7 +15,6 @@ from convexmarket.incentives.audit import (
     virtual_cost_payment,
 )
 from convexmarket.incentives.calibration import GammaCalibration, calibrate_gamma
-from convexmarket.incentives.coalitions import CoalitionAudit
 from convexmarket.incentives.rules import PaymentEstimate, estimate_payments, payments
 
 __all__ = [

@@ -1,9 +1,13 @@
-"""Audits of incentives: does anyone alone gain by lying, does anyone lose by taking part.
+"""Audits of incentives: whether a seller gains by a lie, alone or with another, or loses at all.
 
-An audit does not take the theory's word. It solves the market again at every misreport it tries,
+An audit does not rely on the theory. It solves the market again at every misreport it tries,
 computes what the seller would then be paid and what it would then sell, and compares that with
-the truth. The papers' problem is audited exactly; any other market up to the gaps of its solves,
-and a gain counts only as far as these do not explain it.
+the truth. The papers' problem is audited exactly. In any other market a gain counts only as far
+as the gaps of the solves do not explain it.
+
+The truth is the best reply of each seller alone, not of pairs. If one of two changes its report a
+little, it loses a second-order share of its own surplus, and changes the rent of the other to
+first order. So nearly any two gain who agree, share the gain and trust each other.
 """
 
 from __future__ import annotations
@@ -11,51 +15,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_callable,
     check_count,
     check_instance,
     check_jobs,
     check_share,
     generator_of,
+    shown,
 )
+from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
-from convexmarket.incentives.coalitions import CoalitionAudit, audit_pairs
-from convexmarket.incentives.exact_rents import information_rents, last_sale
-from convexmarket.incentives.rents import (
-    Chords,
-    SolvedCurve,
-    end_of_sales,
+from convexmarket.incentives.rents import ExactCurve, SolvedCurve
+from convexmarket.incentives.rules import (
+    ACCURACY_OF_ESTIMATES,
+    curve_of,
     for_each_seller,
-    sales_end_between,
-)
-from convexmarket.incentives.rules import method_of, payments, reports_of
-from convexmarket.incentives.trials import (
-    Build,
-    PaymentRule,
-    built_market,
-    terms_of,
-    top_of,
-    truthful_payment,
-    virtual_cost_payment,
+    payments,
+    reports_of,
+    scales,
 )
 from convexmarket.market import Market
-from convexmarket.notebook import Shown, axes
 from convexmarket.priors import Prior
 from convexmarket.sellers import PriorOrPriors, SellerParts, Sellers
 
 __all__ = [
     "Build",
+    "CoalitionAudit",
     "IncentiveAudit",
     "PaymentIdentity",
     "PaymentRule",
@@ -69,15 +64,126 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
+#: From the reports of all sellers, shape (m,), to the market that they make.
+Build = Callable[[Floats], Market]
+
+#: A payment rule: from report z, privacy cost u(eps(z)) (eps(z) itself where it is linear), rent
+#: (the integral of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape
+#: (n,), to payments, shape (n,).
+PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
+
+#: Where a support has no top, misreports go up to this quantile.
+_LIKELY = 0.999
 #: Misreports next to the truth, relative to it.
-_NEAR = np.array([1e-3, 1e-2])
-#: How often an interval is halved to find where sales end.
-_HALVINGS = 5
+_NEAR = 1e-2
+
+
+def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -> Floats:
+    """Pay by A's Eq. (8): the cost, and the guarantees sold at every higher report.
+
+    Parameters
+    ----------
+    report, epsilon, rent, virtual_cost : ndarray
+        Of one seller at several reports: the report, what it sells, the integral of what higher
+        reports sell, and the virtual cost. The order matters, the names do not.
+
+    Returns
+    -------
+    ndarray
+        What is paid at each report, in the currency of the reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.incentives import truthful_payment
+    >>> c, epsilon, rent, psi = (np.array([x]) for x in (0.4, 2.0, 0.3, 0.8))
+    >>> truthful_payment(c, epsilon, rent, psi)
+    array([1.1])
+    """
+    return report * epsilon + rent
+
+
+def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: Floats) -> Floats:
+    """Pay ``psi(c) * eps``, as B's Theorem A.3 proposes: right in expectation, not truthful.
+
+    Parameters
+    ----------
+    report, epsilon, rent, virtual_cost : ndarray
+        As for :func:`truthful_payment`.
+
+    Returns
+    -------
+    ndarray
+        What is paid at each report, in the currency of the reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.incentives import virtual_cost_payment
+    >>> c, epsilon, rent, psi = (np.array([x]) for x in (0.4, 2.0, 0.3, 0.8))
+    >>> virtual_cost_payment(c, epsilon, rent, psi)
+    array([1.6])
+    """
+    sold = epsilon > 0
+    return np.where(sold, np.where(sold, virtual_cost, 0.0) * epsilon, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class CoalitionAudit(Shown):
+    """What pairs of sellers gain who misreport together.
+
+    Attributes
+    ----------
+    tolerance : float
+        Gains up to this, in the currency of the payments, count as rounding.
+    """
+
+    _table: pd.DataFrame
+    tolerance: float
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair, by its ids, first and second.
+
+        Returns
+        -------
+        DataFrame
+            surplus (payments less costs of both, at the truth), max_gain (largest surplus of any
+            joint misreport tried, less the truthful one, and less what errors of the solver
+            explain; 0 where none gains), first_report, second_report (where that is) and share
+            (max_gain over surplus; missing where there is no surplus).
+        """
+        return self._table.set_index(["first", "second"])
+
+    @property
+    def n_gaining(self) -> int:
+        """Pairs that gain more than rounding."""
+        return int((self._table["max_gain"] > self.tolerance).sum())
+
+    @property
+    def max_gain(self) -> float:
+        """Largest joint gain of any pair, in the currency of the payments."""
+        return float(self._table["max_gain"].max())
+
+    @property
+    def median_share(self) -> float:
+        """Median over the pairs of the gain, as a share of their joint surplus at the truth."""
+        return float(self._table["share"].median())
+
+    @property
+    def max_share(self) -> float:
+        """Largest gain as a share of the joint surplus at the truth."""
+        return float(self._table["share"].max())
+
+    def __repr__(self) -> str:
+        return (
+            f"CoalitionAudit({self.n_gaining} of {len(self._table)} pairs gain together: median "
+            f"{self.median_share:.2%}, largest {self.max_share:.2%} of their surplus)"
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class IncentiveAudit(Shown):
-    """What an audit found.
+    """The results of an audit.
 
     Attributes
     ----------
@@ -112,7 +218,7 @@ class IncentiveAudit(Shown):
             sensitivity, epsilon, payment, surplus (payment less cost, at the truth), max_gain
             (largest surplus of any misreport tried, less the truthful one, and less what errors of
             integration and of the solver explain), best_misreport and max_rise (the most that the
-            guarantee rises from one report tried to the next dearer one, beyond such errors; 0
+            guarantee rises from one report tried to the next higher one, beyond such errors; 0
             where it never does).
         """
         return self._table.set_index("id")
@@ -173,13 +279,12 @@ class IncentiveAudit(Shown):
         return self.min_surplus >= -self.tolerance
 
     def __repr__(self) -> str:
+        pairs = f", {self.coalitions!r}" if self.coalitions else ""
         return (
             f"IncentiveAudit({len(self._table)} of {self.n_sellers} sellers, "
             f"{self.n_misreports} misreports each: max_gain={self.max_gain:.2e}, "
             f"max_rise={self.max_rise:.2e}, min_surplus={self.min_surplus:.2e}, "
-            f"tolerance={self.tolerance:.1e}"
-            + (f", {self.coalitions!r}" if self.coalitions else "")
-            + ")"
+            f"tolerance={self.tolerance:.1e}{pairs})"
         )
 
 
@@ -217,12 +322,11 @@ def audit_incentives(
         Payment rule to audit; Eq. (8) unless said otherwise.
     misreports : int, optional
         Reports tried per seller, spread evenly over the part of the support where it sells, with
-        the report at which it ceases to sell tried from both sides, the top of the support, and
-        reports next to the truth. 33 for the papers' problem, else 6. With ``build`` 12, over the
-        whole support (to the 0.999 quantile if it has no top) and next to the truth.
+        the top of the support and reports next to the truth. 33 for the papers' problem, else 3.
+        With ``build`` 12, over the whole support (to the 0.999 quantile if it has no top).
     max_sellers : int, optional
         Above this number, a random sample of so many sellers is audited. 200 for the papers'
-        problem, else 50.
+        problem, else 12.
     gap : float
         Relative gap of the solves, where they are not exact.
     random_state : numpy.random.Generator or int, default 0
@@ -286,9 +390,9 @@ def audit_incentives(
         )
     exact = parts is not None or (market.form.exact is not None and build is None)
     if misreports is None:
-        misreports = 33 if exact else 6 if build is None else 12
+        misreports = 33 if exact else 3 if build is None else 12
     if max_sellers is None:
-        max_sellers = 200 if exact else 50
+        max_sellers = 200 if exact else 12
     check_count("misreports", misreports, 2)
     check_count("max_sellers", max_sellers)
     check_share("gap", gap)
@@ -300,44 +404,38 @@ def audit_incentives(
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
     if parts is not None:
-        allocated: Any = allocate(market)
-        options: dict[str, Any] = {"misreports": misreports, "max_sellers": max_sellers}
-        return audit_parts(parts, market, allocated, rule, rng=rng, **options)
+        whole: Any = allocate(market)
+        return audit_parts(parts, market, whole, rule, misreports, max_sellers, rng)
     who = _sample(reports_of(market).size, max_sellers, rng)
     allocation = allocate(market, gap=gap)
     if build is not None:
         _check_build(build, market, allocation, gap)
-    if exact:
-        form = market.form.exact
-        assert form is not None  # as for exact
-        curve = OwnReportCurve(form)
-        by_prior = [(prior, who[place]) for prior, place in market.sellers.by_prior(who)]
-        found = _exact_trials(curve, by_prior, reports_of(market), misreports)
-        trials = [found[i] for i in who.tolist()]
+    if build is None:
+        trials_of = partial(_trials, market, curve_of(market, allocation, gap), gap)
     else:
-        tries = _solved_trial if build is None else partial(_built_trial, build)
-        trial_of = partial(tries, market, allocation, misreports, gap)
-        trials = for_each_seller(trial_of, who, jobs, progress)
+        trials_of = partial(_built_trials, build, market, gap)
+    if exact:
+        trials = trials_of({}, misreports, who)
+    else:
+        work = partial(trials_of, {}, misreports)
+        trials = [trial for (trial,) in for_each_seller(work, who, jobs, progress)]
     rounding = 1e-9 if exact else 1e-6
-    ids = [market.sellers.ids[i] for i in who]
     pairs = None
     if coalitions:
-        pairs = audit_pairs(
-            market,
-            allocation,
-            coalitions,
-            build=build,
-            rule=rule,
-            gap=gap,
-            rounding=rounding,
-            rng=rng,
-            progress=None if exact else progress,
-            jobs=1 if exact else jobs,
+        sells = np.flatnonzero(allocation.epsilon > 0)
+        first = rng.choice(sells, coalitions)
+        away = rng.integers(1, len(market.sellers), coalitions)
+        couples = np.column_stack((first, (first + away) % len(market.sellers)))
+        row_of = partial(_pair_row, market, trials_of, rule, exact, couples)
+        rows = for_each_seller(
+            row_of, np.arange(coalitions), 1 if exact else jobs, None if exact else progress
         )
+        pairs = _coalitions(market, couples, rows, rounding)
     sold = market.privacy_cost(allocation.epsilon)
     bought = allocation.weights > 0
     expected = float(market.sellers.virtual_costs[bought] @ sold[bought])
     total = allocation if exact else None
+    ids = [market.sellers.ids[i] for i in who]
     return _audit_of(market, total, expected, ids, trials, rule, rounding, pairs)
 
 
@@ -346,7 +444,6 @@ def audit_parts(
     market: Market,
     allocation: PartedAllocation,
     rule: PaymentRule = truthful_payment,
-    *,
     misreports: int = 33,
     max_sellers: int = 200,
     rng: np.random.Generator | int = 0,
@@ -362,9 +459,9 @@ def audit_parts(
     """
     who = _sample(len(parts), max_sellers, generator_of(rng))
     reports, ids = parts.take(who)
-    curve, everyone = allocation.curve(reports), np.arange(who.size)
-    found = _exact_trials(curve, [(allocation.prior, everyone)], reports, misreports)
-    trials = [found[i] for i in everyone.tolist()]
+    curve, own = ExactCurve(allocation.curve(reports)), np.arange(who.size)
+    z = _misreports(curve, allocation.prior, own, reports, misreports)
+    trials = _tried(curve, allocation.prior, own, z)
     return _audit_of(market, allocation, allocation.expected_payment, ids, trials, rule, 1e-9)
 
 
@@ -373,57 +470,7 @@ def _sample(m: int, most: int, rng: np.random.Generator) -> Ints:
     return np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
 
 
-def _audit_of(
-    market: Market,
-    exact: Any,
-    expected: float,
-    ids: list[Any],
-    trials: list[_Trial],
-    rule: PaymentRule,
-    rounding: float,
-    pairs: CoalitionAudit | None = None,
-) -> IncentiveAudit:
-    """Return what trials found; ``exact`` is the allocation, where payments are exact."""
-    rows = [_row(id, trial, rule, rounding) for id, trial in zip(ids, trials, strict=True)]
-    table = pd.DataFrame(rows).drop(columns="largest_payment")
-    return IncentiveAudit(
-        _table=table,
-        n_sellers=len(market.sellers),
-        n_misreports=min(trial.report.size for trial in trials) - 1,
-        tolerance=rounding * max(row["largest_payment"] for row in rows),
-        expected_payment=expected,
-        _total=partial(_total_payment, market, exact, table),
-        coalitions=pairs,
-    )
-
-
-def _total_payment(market: Market, exact: Any, table: pd.DataFrame) -> float:
-    """Return the sum of all payments: by the exact rule, or of all sellers in the table."""
-    if exact is not None:
-        total = payments(market, exact).sum()
-        return float(total.compute() if hasattr(total, "compute") else total)
-    return float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
-
-
-def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:
-    """Refuse a function that does not give the market at the true reports."""
-    built = built_market(build, reports_of(market))
-    again = allocate(built, gap=gap)
-    costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
-    slack = 1e-9 * abs(allocation.objective)
-    if not (
-        costs
-        and again.lower_bound <= allocation.objective + slack
-        and allocation.lower_bound <= again.objective + slack
-    ):
-        raise ParameterError(
-            "market must be build(true reports), with the same priors, and build makes another: its"
-            f" optimum is {again.objective:.10g}, that of market {allocation.objective:.10g}"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _Trial:
+class _Trial(NamedTuple):
     """What one seller would sell and earn at the reports tried; the truth comes first.
 
     ``rent_doubt`` is how far the rent may be off relative to that of the truth, and ``sold_doubt``
@@ -438,63 +485,103 @@ class _Trial:
     rent_doubt: Floats
     sold_doubt: Floats
 
-
-def _row(id: Any, trial: _Trial, rule: PaymentRule, rounding: float) -> dict[str, Any]:
-    """Compare each report of one seller with its truth."""
-    truth = float(trial.report[0])
-    payment = rule(trial.report, trial.sold, trial.rent, trial.virtual)
-    surplus = payment - truth * trial.sold
-    doubt = trial.rent_doubt + np.abs(trial.report - truth) * (
-        trial.sold_doubt + trial.sold_doubt[0]
-    )
-    gains = surplus - surplus[0] - doubt
-    gains[0] = 0.0
-    best = int(np.argmax(gains))
-    order = np.argsort(trial.report, kind="stable")
-    epsilon, off = trial.epsilon[order], trial.sold_doubt[order]
-    scale = np.divide(epsilon, trial.sold[order], out=np.zeros_like(off), where=epsilon > 0)
-    rises = np.diff(epsilon) - (off * scale)[1:] - (off * scale)[:-1]
-    rise = float(rises.max(initial=0.0))
-    return {
-        "id": id,
-        "sensitivity": truth,
-        "epsilon": float(trial.epsilon[0]),
-        "payment": float(payment[0]),
-        "surplus": float(surplus[0]),
-        "max_gain": float(gains[best]),
-        "best_misreport": float(trial.report[best]),
-        "max_rise": rise if rise > rounding * float(epsilon.max()) else 0.0,
-        "largest_payment": float(np.max(np.abs(payment))),
-    }
+    def gains(self, rule: PaymentRule) -> tuple[Floats, Floats, Floats]:
+        """Return payment and surplus at each report, and how far the surplus may be off."""
+        away = np.abs(self.report - self.report[0])
+        doubt = self.rent_doubt + away * (self.sold_doubt + self.sold_doubt[0])
+        payment = rule(self.report, self.sold, self.rent, self.virtual)
+        return payment, payment - self.report[0] * self.sold, doubt
 
 
-def _exact_trials(
-    curve: OwnReportCurve, by_prior: list[tuple[Prior, Ints]], reports: Floats, misreports: int
-) -> dict[int, _Trial]:
-    """Solve at all misreports of all sellers at once."""
-    trials = {}
-    for prior, own in by_prior:
-        z = _misreports(curve, prior, own, reports[own], misreports)
-        seller, virtual = np.repeat(own, z.shape[1]), np.asarray(prior.ironed_virtual_cost(z))
-        sold = curve(seller, virtual.ravel()).epsilon.reshape(z.shape)
-        rent = information_rents(curve, prior, seller, z.ravel()).reshape(z.shape)
-        none = np.zeros(z.shape[1])
-        for k, i in enumerate(own):
-            trials[int(i)] = _Trial(z[k], virtual[k], sold[k], sold[k], rent[k], none, none)
-    return trials
+def _trials(
+    market: Market,
+    curve: ExactCurve | SolvedCurve,
+    gap: float,
+    lies: dict[int, float],
+    misreports: int | Floats,
+    sellers: Any,
+) -> list[_Trial]:
+    """Try misreports of sellers, one at a time, while others may lie, too.
+
+    ``misreports`` is their number, or what one seller reports, the truth first.
+    """
+    who, truth = np.atleast_1d(sellers), reports_of(market)
+    if lies:
+        market = _told(partial(_with_reports, market), market, lies)
+        curve = curve_of(market, allocate(market, gap=gap), gap)
+    trials: dict[int, _Trial] = {}
+    for prior, place in market.sellers.by_prior(who):
+        own = who[place]
+        if isinstance(misreports, int):
+            z = _misreports(curve, prior, own, truth[own], misreports)
+        else:
+            z = misreports[None]
+        trials |= dict(zip(place.tolist(), _tried(curve, prior, own, z), strict=True))
+    # Rents of a seller come from one integral: only the part from the truth on is in doubt.
+    return [
+        trials[k]._replace(rent_doubt=np.abs(trials[k].rent_doubt - trials[k].rent_doubt[0]))
+        for k in range(who.size)
+    ]
+
+
+def _built_trials(
+    build: Build,
+    market: Market,
+    gap: float,
+    lies: dict[int, float],
+    misreports: int | Floats,
+    seller: int,
+) -> list[_Trial]:
+    """Build, solve and pay the market at each report of one seller."""
+    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
+    who, columns = np.array([seller]), []
+    if isinstance(misreports, int):
+        spread = _spread(prior.support[0], _top_of(prior, truth), misreports)
+        misreports = np.append(truth, np.setdiff1d([*spread, *_near(truth, prior)], truth))
+    for report in misreports[np.isfinite(prior.ironed_virtual_cost(misreports))]:
+        try:
+            told = lies | {seller: float(report)} if lies or report != truth else {}
+            built = _told(build, market, told) if told else market
+            answer = allocate(built, gap=gap)
+            tolerance = ACCURACY_OF_ESTIMATES * scales(built, answer)[who]
+            curve, z = curve_of(built, answer, gap), np.array([[report]])
+            columns += _tried(curve, built.sellers.prior_of(seller), who, z, tolerance)
+        except ConvexMarketError as error:
+            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
+    trial = _Trial(*map(np.concatenate, zip(*columns, strict=True)))
+    return [trial._replace(rent_doubt=trial.rent_doubt + trial.rent_doubt[0])]
+
+
+def _tried(
+    curve: ExactCurve | SolvedCurve,
+    prior: Prior,
+    seller: Ints,
+    z: Floats,
+    tolerance: Floats | float = np.inf,
+) -> list[_Trial]:
+    """Return the answers and rents of one market at reports z, a row for each seller."""
+    who, reports = np.repeat(seller, z.shape[1]), z.ravel()
+    virtual = np.asarray(prior.ironed_virtual_cost(reports))
+    answers = curve.answers(who, virtual)
+    rent, error = np.zeros((2, reports.size))
+    if np.any(answers.sold > 0):
+        tolerances = np.broadcast_to(tolerance, reports.shape)
+        rent, error = curve.rents(prior, who, reports, tolerances)
+    columns = (reports, virtual, *answers[:2], rent, error, answers.doubt)
+    return [_Trial(*rows) for rows in zip(*(c.reshape(z.shape) for c in columns), strict=True)]
 
 
 def _misreports(
-    curve: OwnReportCurve, prior: Prior, seller: Ints, truth: Floats, count: int
+    curve: ExactCurve | SolvedCurve, prior: Prior, seller: Ints, truth: Floats, count: int
 ) -> Floats:
-    """Return the truth and the misreports to try, shape (n, count + 8)."""
+    """Return the truth and the misreports to try, shape (n, count + 4)."""
     low, high = prior.support
-    ceases = last_sale(curve, prior, seller, np.full(seller.size, low))
-    step = 1e-6 * (ceases - low)
+    ceases = curve.last_sale(prior, seller, truth)
     top = np.full(seller.size, high) if np.isfinite(high) else 2.0 * ceases
-    edges = np.column_stack((ceases - step, np.minimum(ceases + step, top), top))
-    spread = _spread(low, ceases, count)
-    return np.column_stack((truth, spread, edges, _near(truth, prior)))
+    if np.isfinite(high) and np.isinf(prior.ironed_virtual_cost(high)):  # perhaps no market there
+        top = np.minimum(top, low + 0.999 * (top - low))
+        ceases = np.minimum(ceases, top)
+    return np.column_stack((truth, _spread(low, ceases, count), top, _near(truth, prior)))
 
 
 def _spread(low: float, high: ArrayLike, count: int) -> Floats:
@@ -507,74 +594,177 @@ def _spread(low: float, high: ArrayLike, count: int) -> Floats:
 
 
 def _near(truth: ArrayLike, prior: Prior) -> Floats:
-    """Return reports next to the truth, inside the support, shape (..., 4) for a truth of (...)."""
-    own = np.asarray(truth)[..., None]
-    middle = [0.5 * (own + end) for end in prior.support]
-    nearby = np.maximum(own * (1 - _NEAR), middle[0]), np.minimum(own * (1 + _NEAR), middle[1])
-    return np.concatenate(nearby, axis=-1)
+    """Return reports on both sides of the truth, inside the support, shape (..., 2)."""
+    own, (low, high) = np.asarray(truth)[..., None], prior.support
+    below = np.maximum(own * (1 - _NEAR), 0.5 * (own + low))
+    return np.concatenate((below, np.minimum(own * (1 + _NEAR), 0.5 * (own + high))), axis=-1)
 
 
-def _built_trial(
-    build: Build, market: Market, allocation: Allocation, misreports: int, gap: float, seller: int
-) -> _Trial:
-    """Build, solve and pay the market at each report tried."""
-    reports, prior = reports_of(market), market.sellers.prior_of(seller)
-    truth, low = float(reports[seller]), prior.support[0]
-    tried = np.append(_spread(low, top_of(prior, truth), misreports), _near(truth, prior))
-    tried = np.setdiff1d(tried, truth)
-    # At the top the virtual cost may be infinite: nothing is sold there, or there is no market.
-    tried = tried[np.isfinite(prior.ironed_virtual_cost(tried))]
-    rows = [terms_of(market, allocation, seller, gap)]
-    for report in tried:
-        lie = reports.copy()
-        lie[seller] = report
-        try:
-            built = built_market(build, lie)
-            rows.append(terms_of(built, allocate(built, gap=gap), seller, gap))
-        except ConvexMarketError as error:
-            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
-    z, virtual, epsilon, sold, amount, off, sold_doubt = np.array(rows).T
-    return _Trial(
-        report=z,
-        virtual=virtual,
-        epsilon=epsilon,
-        sold=sold,
-        rent=amount - z * sold,
-        rent_doubt=off + off[0],
-        sold_doubt=sold_doubt,
+def _top_of(prior: Prior, truth: float) -> float:
+    """Return the top of a support, or a report that is hardly ever exceeded where it has none."""
+    high = prior.support[1]
+    return high if np.isfinite(high) else max(float(prior.quantile(_LIKELY)), 2.0 * truth)
+
+
+def _with_reports(market: Market, reports: Floats) -> Market:
+    """Return the market at other reports, all its other numbers as they are."""
+    sellers = market.sellers
+    for i in np.flatnonzero(reports != reports_of(market)):
+        sellers = sellers.with_report(int(i), float(reports[i]))
+    return Market(sellers, market.objective, market.constraints)
+
+
+def _told(made: Build, market: Market, lies: dict[int, float]) -> Market:
+    """Return the market that is made of the reports, some of which are lies."""
+    reports = reports_of(market).copy()
+    reports[list(lies)] = list(lies.values())
+    built = made(reports.copy())
+    if not isinstance(built, Market):
+        raise ParameterError(
+            f"build returned {shown(built)}; give a function from the reports, shape (m,), to a "
+            "Market"
+        )
+    if len(built.sellers) != reports.size:
+        raise ParameterError(
+            f"build returned a market of {len(built.sellers)} sellers for {reports.size} reports; "
+            "give one seller for each report, in their order"
+        )
+    own = built.sellers.sensitivities
+    if own is None or not np.allclose(own, reports, rtol=1e-9, atol=0.0):
+        raise ParameterError(
+            "build returned a market whose sellers do not have the reports it was given; make "
+            "them of its argument, as in Sellers(reports, prior=...)"
+        )
+    return built
+
+
+def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:
+    """Refuse a function that does not give the market at the true reports."""
+    built = _told(build, market, {})
+    again = allocate(built, gap=gap)
+    costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
+    slack = 1e-9 * abs(allocation.objective)
+    if not (
+        costs
+        and again.lower_bound <= allocation.objective + slack
+        and allocation.lower_bound <= again.objective + slack
+    ):
+        raise ParameterError(
+            "market must be build(true reports), with the same priors, and build makes another: its"
+            f" optimum is {again.objective:.10g}, that of market {allocation.objective:.10g}"
+        )
+
+
+def _audit_of(
+    market: Market,
+    exact: Any,
+    expected: float,
+    ids: list[Any],
+    trials: list[_Trial],
+    rule: PaymentRule,
+    rounding: float,
+    pairs: CoalitionAudit | None = None,
+) -> IncentiveAudit:
+    """Return the results of trials; ``exact`` is the allocation, where payments are exact."""
+    rows = [_row(id, trial, rule, rounding) for id, trial in zip(ids, trials, strict=True)]
+    table = pd.DataFrame(rows).drop(columns="largest_payment")
+
+    def total() -> float:
+        if exact is not None:
+            paid: Any = payments(market, exact).sum()
+            return float(paid.compute() if hasattr(paid, "compute") else paid)
+        return float(table["payment"].sum()) if len(table) == len(market.sellers) else np.nan
+
+    return IncentiveAudit(
+        _table=table,
+        n_sellers=len(market.sellers),
+        n_misreports=min(trial.report.size for trial in trials) - 1,
+        tolerance=rounding * max(row["largest_payment"] for row in rows),
+        expected_payment=expected,
+        _total=total,
+        coalitions=pairs,
     )
 
 
-def _solved_trial(
-    market: Market, allocation: Allocation, misreports: int, gap: float, seller: int
-) -> _Trial:
-    """Solve the market at reports between which its rents are integrated."""
-    curve = SolvedCurve(market, allocation, gap)
+def _row(id: Any, trial: _Trial, rule: PaymentRule, rounding: float) -> dict[str, Any]:
+    """Compare each report of one seller with its truth."""
+    payment, surplus, doubt = trial.gains(rule)
+    gains = surplus - surplus[0] - doubt
+    gains[0] = 0.0
+    best = int(np.argmax(gains))
+    order = np.argsort(trial.report, kind="stable")
+    epsilon, off = trial.epsilon[order], trial.sold_doubt[order]
+    scale = np.divide(epsilon, trial.sold[order], out=np.zeros_like(off), where=epsilon > 0)
+    rise = float(np.max(np.diff(epsilon) - (off * scale)[1:] - (off * scale)[:-1], initial=0.0))
+    return {
+        "id": id,
+        "sensitivity": float(trial.report[0]),
+        "epsilon": float(trial.epsilon[0]),
+        "payment": float(payment[0]),
+        "surplus": float(surplus[0]),
+        "max_gain": float(gains[best]),
+        "best_misreport": float(trial.report[best]),
+        "max_rise": rise if rise > rounding * float(epsilon.max()) else 0.0,
+        "largest_payment": float(np.max(np.abs(payment))),
+    }
+
+
+def _pair_row(
+    market: Market,
+    trials_of: Callable[[dict[int, float], Floats, int], list[_Trial]],
+    rule: PaymentRule,
+    exact: bool,
+    pairs: Ints,
+    number: int,
+) -> tuple[float, ...]:
+    """Try a grid of joint misreports of one pair; return surplus, gain, where, largest payment."""
+    pair = pairs[number].tolist()
+    grids = [_pair_reports(market, i, exact) for i in pair]
+    surplus, doubt, paid = np.zeros((3, grids[0].size, grids[1].size))
+    for k, (i, other) in enumerate((pair, pair[::-1])):
+        rows = []
+        for lie in grids[1 - k]:
+            lies = {other: float(lie)} if lie != grids[1 - k][0] else {}
+            (trial,) = trials_of(lies, grids[k], i)
+            rows.append(trial.gains(rule))
+        for whole, part in zip((paid, surplus, doubt), np.array(rows).swapaxes(0, 1), strict=True):
+            whole += part.T if k == 0 else part
+    gains = surplus - surplus[0, 0] - doubt
+    gains[0, 0] = 0.0
+    at = np.unravel_index(int(np.argmax(gains)), gains.shape)
+    return surplus[0, 0], gains[at], grids[0][at[0]], grids[1][at[1]], float(np.abs(paid).max())
+
+
+def _pair_reports(market: Market, seller: int, exact: bool) -> Floats:
+    """Return the truth of a seller and the misreports that it tries, inside the support."""
     prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
-    low, end = prior.support[0], end_of_sales(curve, prior, seller, truth)
-    _, ceases = sales_end_between(curve, prior, seller, low, end, _HALVINGS)
-    spread = _spread(low, ceases, misreports)
-    tried = np.unique([*spread, *_near(truth, prior), truth, end])
-    envelope = method_of(market, assume_monotone=True) == "envelope"
-    chords = Chords(curve, prior, seller, tried[0], tried[-1], tried, envelope)
-    nodes = np.array([*(cell.first for cell in chords.cells), chords.z.size - 1])
-    points = [chords.point(node) for node in nodes]
-    parts = np.array([(cell.value, cell.error) for cell in chords.cells])
-    rent = np.append(np.cumsum(parts[::-1, 0])[::-1], 0.0)
-    behind = np.append(0.0, np.cumsum(parts[:, 1]))
-    own = int(np.argmin(np.abs(chords.z[nodes] - truth)))
-    # At the top itself the cost may be infinite, and the market then without an answer.
-    answered = [k for k, point in enumerate(points) if np.isfinite(point.upper) and k != own]
-    order = [own, *answered]
-    return _Trial(
-        report=chords.z[nodes][order],
-        virtual=chords.y[nodes][order],
-        epsilon=np.array([points[k].epsilon for k in order]),
-        sold=np.array([points[k].sold for k in order]),
-        rent=rent[order],
-        rent_doubt=np.abs(behind - behind[own])[order],
-        sold_doubt=np.array([chords.doubt(int(nodes[k])) for k in order]),
+    low, top = prior.support[0], _top_of(prior, truth)
+    near = truth * np.array([0.9, 0.99, 1.01, 1.1] if exact else [0.9, 1.1])
+    near = np.clip(near, 0.5 * (low + truth), 0.5 * (truth + top))
+    spread = low + (top - low) * np.array([0.25, 0.5, 0.75, 1.0] if exact else [])
+    lies = np.setdiff1d([*near, *spread], truth)
+    return np.append(truth, lies[np.isfinite(prior.ironed_virtual_cost(lies))])
+
+
+def _coalitions(
+    market: Market, pairs: Ints, rows: list[tuple[float, ...]], rounding: float
+) -> CoalitionAudit:
+    """Return the results of pairs."""
+    surplus, gain, own, other, paid = np.array(rows).T
+    tolerance, ids = rounding * float(paid.max()), market.sellers.ids
+    some = surplus > tolerance
+    table = pd.DataFrame(
+        {
+            "first": [ids[i] for i in pairs[:, 0]],
+            "second": [ids[j] for j in pairs[:, 1]],
+            "surplus": surplus,
+            "max_gain": gain,
+            "first_report": own,
+            "second_report": other,
+            "share": np.divide(gain, surplus, out=np.full(surplus.size, np.nan), where=some),
+        }
     )
+    return CoalitionAudit(table, tolerance)
 
 
 @dataclass(frozen=True)
@@ -652,14 +842,8 @@ def check_payment_identity(
         sellers = Sellers.draw(n_sellers, prior, rng, groups=groups)
         market = Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap)
         allocation = allocate(market, method="exact")
-        sides[draw] = (
-            payments(market, allocation).sum(),
-            sellers.virtual_costs @ allocation.epsilon,
-        )
-    difference = sides[:, 0] - sides[:, 1]
-    return PaymentIdentity(
-        mean_payment=float(sides[:, 0].mean()),
-        mean_virtual_cost=float(sides[:, 1].mean()),
-        standard_error=float(difference.std(ddof=1) / np.sqrt(draws)),
-        draws=draws,
-    )
+        paid = payments(market, allocation).sum()
+        sides[draw] = paid, sellers.virtual_costs @ allocation.epsilon
+    mean, difference = sides.mean(axis=0), sides[:, 0] - sides[:, 1]
+    error = float(difference.std(ddof=1) / np.sqrt(draws))
+    return PaymentIdentity(float(mean[0]), float(mean[1]), error, draws)

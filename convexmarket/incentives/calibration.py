@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_callable,
     check_count,
     check_jobs,
@@ -44,9 +44,9 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Factor between the weights tried until they enclose the right one, and how often.
-_STEP = 8.0
-_MAX_STEPS = 14
+#: Factor between the weights tried until they enclose the right one, and how often; factor where
+#: a few draws have shown about where it is.
+_STEP, _MAX_STEPS, _CLOSE, _FEW = 8.0, 14, 1.1, 8
 #: Accuracy of the logarithm of gamma.
 _ACCURACY = 1e-8
 
@@ -169,30 +169,34 @@ def calibrate_gamma(
         )
     tried: dict[float, Floats] = {}
 
-    def spent(log_gamma: float) -> float:
+    def spending(log_gamma: float, some: int) -> Floats:
+        whole = objective + float(np.exp(log_gamma)) * term
+        markets = (Market(sellers, whole, constraints) for sellers in drawn[:some])
+        return np.array(Parallel(n_jobs=jobs)(delayed(_spent)(market, gap) for market in markets))
+
+    def excess(log_gamma: float) -> float:
         if log_gamma not in tried:
-            whole = objective + float(np.exp(log_gamma)) * term
-            markets = (Market(sellers, whole, constraints) for sellers in drawn)
-            spending = Parallel(n_jobs=jobs)(delayed(_spent)(market, gap) for market in markets)
-            tried[log_gamma] = np.array(spending)
+            tried[log_gamma] = spending(log_gamma, draws)
             if progress is not None:
                 progress(float(np.exp(log_gamma)), float(tried[log_gamma].mean()))
-        return float(np.log(max(tried[log_gamma].mean(), np.finfo(float).tiny) / budget))
+        return _log_ratio(tried[log_gamma], budget)
 
     # Where noise alone is bought against, sigma/eta = gamma*psi*eta and psi*eta is the budget.
-    costs = np.concatenate([sellers.virtual_costs for sellers in drawn])
-    typical = float(np.median(costs))
+    typical = float(np.median(np.concatenate([sellers.virtual_costs for sellers in drawn])))
     sigma = Form().plus(objective.parts).sigma
     start = float(np.log(sigma * typical) - 2.0 * np.log(budget))
-    low, high = _enclose(spent, start, budget)
-    log_gamma = low if low == high else float(brentq(spent, low, high, xtol=_ACCURACY))
-    spent(log_gamma)
-    spending = tried[log_gamma]
+    few = min(draws, _FEW)  # draws that show about where the answer is
+    low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, _STEP, budget)
+    if few < draws:
+        start = _root(lambda x: _log_ratio(spending(x, few), budget), low, high, 1e-3)
+        low, high = _enclose(excess, start, _CLOSE, budget)
+    log_gamma = _root(excess, low, high, _ACCURACY)
+    excess(log_gamma)
     return GammaCalibration(
         gamma=float(np.exp(log_gamma)),
         budget=float(budget),
-        expected_payment=float(spending.mean()),
-        standard_error=float(spending.std(ddof=1) / np.sqrt(draws)),
+        expected_payment=float(tried[log_gamma].mean()),
+        standard_error=float(tried[log_gamma].std(ddof=1) / np.sqrt(draws)),
         draws=int(draws),
         evaluations=len(tried),
         objective=objective + float(np.exp(log_gamma)) * term,
@@ -207,30 +211,41 @@ def _spent(market: Market, gap: float) -> float:
     return float(market.sellers.virtual_costs[bought] @ cost[bought])
 
 
-def _enclose(spent: Callable[[float], float], start: float, budget: float) -> tuple[float, float]:
+def _log_ratio(spending: Floats, budget: float) -> float:
+    return float(np.log(max(spending.mean(), np.finfo(float).tiny) / budget))
+
+
+def _root(f: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
+    return low if low == high else float(brentq(f, low, high, xtol=accuracy))
+
+
+def _enclose(
+    excess: Callable[[float], float], start: float, step: float, budget: float
+) -> tuple[float, float]:
     """Return logarithms of weights that spend at least and at most the budget."""
-    excess = spent(start)
-    direction = 1.0 if excess > 0 else -1.0
-    here = start
+    here, beyond = start, excess(start)
+    direction = 1.0 if beyond > 0 else -1.0
     for _ in range(_MAX_STEPS):
-        if excess == 0:
+        if beyond == 0:
             return here, here
-        there = here + direction * np.log(_STEP)
-        beyond = spent(there)
+        there, width = here + direction * np.log(step), step
+        beyond = excess(there)
         if beyond * direction <= 0:
             return min(here, there), max(here, there)
-        here, excess = there, beyond
-    spends = budget * np.exp(excess)
-    if direction > 0:
-        raise ParameterError(
-            f"the budget is {budget:g}, but the constraints make the buyer spend {spends:.6g} "
-            f"however dear privacy is (gamma up to {np.exp(here):.3g}); raise the budget or relax "
-            "the constraints"
+        here, step = there, max(width, min(width**2, _STEP))
+    spends, way = budget * np.exp(beyond), ("dear", "up") if direction > 0 else ("cheap", "down")
+    kind, remedy = (
+        ("make the buyer spend", "raise")
+        if direction > 0
+        else (
+            "keep the buyer from spending more than",
+            "lower",
         )
+    )
     raise ParameterError(
-        f"the budget is {budget:g}, but the constraints keep the buyer from spending more than "
-        f"{spends:.6g} however cheap privacy is (gamma down to {np.exp(here):.3g}); lower the "
-        "budget or relax the constraints"
+        f"the budget is {budget:g}, but the constraints {kind} {spends:.6g} however {way[0]} "
+        f"privacy is (gamma {way[1]} to {np.exp(here):.3g}); {remedy} the budget or relax the "
+        "constraints"
     )
 
 

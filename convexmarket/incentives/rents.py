@@ -1,78 +1,271 @@
-r"""What truthful sellers earn beyond their cost, in any market, by solving it at other reports.
+r"""What truthful sellers earn beyond their cost, the integral of A's Eq. (8).
 
-A seller who reports c earns the integral of u(eps(z)) over all dearer reports z (A, Eq. 8, with
-the convex privacy cost u of B). Let F(y) be the buyer's optimal objective when the seller's virtual
-cost is y. As a minimum of functions that are affine in y, F is concave, and its slope is
-gamma*u(eps(y)), gamma being the weight of the payments. Over an interval on which psi is affine
-with slope k, the integral is therefore a difference of two optimal objectives, over gamma*k; jumps
-of the optimum are included, and the certificates of the two solves bound its error.
+A seller who reports c earns the integral of u(eps(z)) over all higher reports z, up to the top of
+the support of its prior. A *curve* gives the answers of a market to other reports of one seller,
+:class:`ExactCurve` for the papers' problem and :class:`SolvedCurve` for any other market, and the
+rents that follow. Payments and audits use curves only.
 
-Elsewhere psi is replaced, between reports that are solved, by the chord through its values there.
-Where the chord takes the values of psi at reports that are off by up to b, the integral is off by
-at most b times the drop of u(eps) over the cell: integrate by parts, u(eps) never rising. The cell
-that contributes most is split until this is small enough. Nothing is assumed of psi but that it
-never falls; ironed intervals and jumps are no matter.
+Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. As a minimum of
+functions that are affine in y, F is concave, and its slope is gamma*u(eps(y)), gamma being the
+weight of the payments. Where psi is affine with slope k, the rent is therefore the difference of
+two optimal objectives over gamma*k; jumps of the optimum are included. Elsewhere the papers'
+problem is integrated by adaptive quadrature over the exact curve, to 11 digits.
+
+Other markets take a solve for each answer. There psi is replaced, between reports that are solved,
+by the chord through its values. With o(y) the distance of psi's inverse from the chord, integration
+by parts gives the rest as the integral of -o(y)*u'(y): the drop of u times the mean of o if u falls
+evenly, and no further from that than the drop times the largest distance from the mean. That bound
+is reduced, to no less than a twentieth, where the reports solved show an even fall.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from joblib import Parallel, delayed
+from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
-from scipy.integrate import quad
 
-from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.conic import Conic
+from convexmarket.allocation.curve import OwnReportCurve
+from convexmarket.allocation.dispatch import allocate, best_method
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
+from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market
 from convexmarket.priors import Prior
+from convexmarket.sellers import Sellers
 
-__all__ = [
-    "CurvePoint",
-    "Estimate",
-    "SolvedCurve",
-    "chord_rent",
-    "doubt_of_sold",
-    "end_of_sales",
-    "for_each_seller",
-    "quadrature_rent",
-    "sales_end_between",
-]
+__all__ = ["Answers", "Curve", "ExactCurve", "SolvedCurve"]
 
 Floats = NDArray[np.float64]
-T = TypeVar("T")
+Ints = NDArray[np.intp]
 
-#: Reports at which a virtual cost is looked at, evenly spaced and ever closer to the own report.
+#: Relative accuracy of exact integrals; with a largest guarantee, where the curve has a kink for
+#: every seller at the bound; and of those that follow from others by a polynomial.
+ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
+#: Sellers whose rents are all integrated. Of more sellers, some are, with at least so many nodes.
+_MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
+#: Times that the level of the cap is computed again, one seller's cost being there.
+_ROUNDS, _STILL = 20, 1e-9
+#: Reports at which a virtual cost is evaluated, evenly spaced and ever closer to the lowest.
 _TABLE = 16385
-#: Kinks of a virtual cost that are cut at from the start.
-_FEW = 8
-#: A seller who sells less than this of what it sells at the truth counts as out.
-_NOTHING = 1e-9
-_MAX_DOUBLINGS = 60
-#: How often an interval is halved to find where sales end.
-_HALVINGS = 10
+#: Kinks of a virtual cost that are cut at from the start, and solves of one rent at most.
+_FEW, _MOST_SOLVES = 8, 100
+#: Intervals of a quadrature of what is sold, at most.
+_MOST_PIECES = 12
 #: However evenly u(eps) seems to fall, the bound for any fall is not reduced by more than this.
 _SMOOTHEST = 0.05
+#: A seller who sells less than this share of what it sells at the truth counts as out.
+_NOTHING, _MAX_DOUBLINGS = 1e-9, 60
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """The market's answer at one virtual cost of one seller.
+class Answers(NamedTuple):
+    """What sellers sell at several virtual costs, arrays of one shape.
 
     Attributes
     ----------
-    upper, lower : float
-        Bounds on the buyer's optimal objective.
-    epsilon : float
-        What the seller sells.
-    sold : float
-        u(epsilon), what selling it costs per unit of sensitivity.
+    epsilon : ndarray
+    sold : ndarray
+        u(epsilon), the privacy cost of the sale.
+    doubt : ndarray
+        How far ``sold`` may be off.
     """
+
+    epsilon: Floats
+    sold: Floats
+    doubt: Floats
+
+
+class Curve(Protocol):
+    """A market's answers as the virtual cost of one seller varies, and rents."""
+
+    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
+        """Return what ``seller[k]`` sells at ``virtual_cost[k]``, for all k."""
+
+    def rents(
+        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the rents of sellers with one prior, and how far each may be off."""
+
+    def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
+        """Return a report from which on each seller sells nothing, or about nothing."""
+
+
+class ExactCurve:
+    """The papers' problem: all answers are exact, and computed at once."""
+
+    def __init__(self, curve: OwnReportCurve) -> None:
+        self.curve = curve
+        bounded = curve.form.max_epsilon < np.inf
+        self.accuracy = ACCURACY_BOUNDED if bounded else ACCURACY
+
+    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
+        """Solve the market at other virtual costs."""
+        epsilon = self.curve(seller, virtual_cost).epsilon
+        return Answers(epsilon, epsilon, np.zeros(epsilon.size))
+
+    def rents(
+        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the rents up to rounding, whatever the tolerance.
+
+        Raises
+        ------
+        NotSupportedError
+            If the prior's support has no top and the market cannot do without the seller, who
+            could then ask for any price.
+        """
+        curve, top = self.curve, prior.support[1]
+        if np.isinf(top) and not curve.can_do_without():
+            raise NotSupportedError(
+                f"{prior!r} has no largest sensitivity, and under this cap (or with one seller) "
+                "the buyer cannot do without anyone, so that no finite payment is truthful; use a "
+                "prior with bounded support, or a larger cap"
+            )
+        truth = np.asarray(prior.ironed_virtual_cost(reports))
+        slope = prior.virtual_cost_slope if np.isfinite(top) else None
+        many = _MANY if slope is None else _MANY_AFFINE
+        if seller.size >= many and np.all(truth == curve.form.virtual_costs[seller]):
+            return self._of_many(prior, seller, reports), np.zeros(seller.size)
+        if slope is None:
+            return self._integrals(prior, seller, reports)
+        own, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
+        highest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
+        rents = np.maximum(highest - own.value, 0.0) * per_objective
+        errors = np.finfo(float).eps * highest * per_objective
+        lost = errors > 10.0 * ACCURACY * (rents + reports * own.epsilon)
+        if np.any(lost):
+            rents[lost], errors[lost] = self._integrals(prior, seller[lost], reports[lost])
+        return rents, errors
+
+    def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
+        """Return a report from which on each seller sells nothing, close to the smallest such.
+
+        It is mostly where the virtual cost meets the level of the market without the seller.
+        """
+        curve, top = self.curve, prior.support[1]
+        if not curve.can_do_without():
+            return np.full(seller.size, top)
+        level = curve(seller, np.full(seller.size, np.inf)).level
+
+        def unsold(z: Floats, who: Ints) -> Floats:
+            return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
+
+        # A little further, because rounding may leave a trace right at that report.
+        end = np.minimum(_first_at(prior, level, reports) * (1 + 1e-10), top)
+        still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
+        end[still] = first_root(unsold, still, end[still], top, prior.mean)
+        return end
+
+    def _sold(self, prior: Prior, seller: Ints, z: Floats) -> Floats:
+        return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
+
+    def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
+        """Integrate the curve, cut where it ends, leaves the cap, and psi has kinks."""
+        end = self.last_sale(prior, seller, reports)
+        free = self._last_at_cap(prior, seller, reports, end)
+        twice = np.tile(np.arange(seller.size), 2)
+        piece, low, high = cut(
+            np.concatenate((reports, free)), np.concatenate((free, end)), prior.breakpoints
+        )
+        some = low < high
+        owner, low, high = twice[piece[some]], low[some], high[some]
+
+        def epsilon(piece: Ints, z: Floats) -> Floats:
+            return self._sold(prior, seller[owner[piece]], z)
+
+        if prior.is_step:  # constant on each piece
+            parts = (high - low) * epsilon(np.arange(owner.size), 0.5 * (low + high))
+            errors = np.zeros(owner.size)
+        else:
+            least = self._least_payment(prior, seller, reports, end)
+            parts, errors = adaptive(epsilon, low, high, self.accuracy * least[owner])
+        sums = [np.bincount(owner, column, minlength=seller.size) for column in (parts, errors)]
+        return sums[0].astype(float), sums[1].astype(float)
+
+    def _last_at_cap(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
+        """Return a report up to which each seller is at the cap, close to the largest such."""
+        psi = np.asarray(prior.ironed_virtual_cost(reports))
+        leaves = self.curve(seller, psi).cap_level
+        capped = np.flatnonzero(psi < leaves)
+        for _ in range(_ROUNDS):  # the level moves by as little as one seller matters
+            again = self.curve(seller[capped], leaves[capped]).cap_level
+            moved = np.abs(again - leaves[capped]) > _STILL * np.abs(again)
+            leaves[capped] = again
+            capped = capped[moved]
+        return np.minimum(_first_at(prior, leaves, reports), end)
+
+    def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
+        """Return a lower bound on each payment, which its accuracy is relative to.
+
+        Guarantees fall with the report, so the rent is at least eps(z)*(z - c) at any z.
+        """
+        least = reports * self._sold(prior, seller, reports)
+        low = reports < 0.1 * end  # of others this is a tenth of the payment at least
+        reach = 0.5 ** np.arange(1.0, 52.0, 2.0) * (end - reports)[low, None]
+        z = reports[low, None] + reach
+        further = self._sold(prior, np.repeat(seller[low], z.shape[1]), z.ravel())
+        least[low] += np.max(reach * further.reshape(z.shape), axis=1)
+        return least
+
+    def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
+        """Integrate the curves of some of many truthful sellers, which determine the others.
+
+        The rent is a function of the report alone, with few kinks. Between these it is a polynomial
+        through every other integral, which the remaining ones confirm.
+        """
+        places, first, place = np.unique(reports, return_index=True, return_inverse=True)
+        sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
+        capped = np.isclose(sold, sold.max(), rtol=1e-12, atol=0.0)
+        kinks = np.searchsorted(places, prior.breakpoints, side="right")
+        cuts = np.unique([*kinks, np.count_nonzero(capped), np.count_nonzero(sold)])
+        stretches = [some for some in np.split(np.arange(places.size), cuts) if some.size]
+        while stretches:
+            through = [_nodes_among(places, some) for some in stretches]
+            new = np.unique(np.concatenate(through))
+            new = new[np.isnan(rents[new])]
+            rents[new] = self._integrals(prior, seller[first[new]], reports[first[new]])[0]
+            halves: list[Ints] = []
+            for some, nodes in zip(stretches, through, strict=True):
+                rest = some[np.isnan(rents[some])]
+                others, paid = nodes[1::2], places * sold + rents
+                off = np.abs(_polynomial(places, rents, nodes[::2])(places[others]) - rents[others])
+                if nodes.size > _FEWEST and np.all(off <= _ACCURACY_BETWEEN * paid[others]):
+                    rents[rest] = _polynomial(places, rents, nodes)(places[rest])
+                elif rest.size:
+                    halves += np.array_split(some, 2)
+            stretches = halves
+        return rents[place]
+
+
+def _nodes_among(places: Floats, some: Ints) -> Ints:
+    """Return which of some places are next to Chebyshev's, or all of few."""
+    if some.size < _MANY:
+        return some
+    low, high = places[some[0]], places[some[-1]]
+    at = np.searchsorted(places[some], low + 0.5 * (high - low) * (1.0 + NODES))
+    return np.unique(some[np.minimum(at, some.size - 1)])
+
+
+def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
+    # "full" leaves out a warning of places next to each other, whose fit is not accepted.
+    return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
+
+
+def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
+    """Return the smallest report from start to the top at which psi is at a level, for all k."""
+
+    def above(z: Floats, level: Floats) -> Floats:
+        return np.asarray(prior.ironed_virtual_cost(z)) - level
+
+    return first_root(above, level, start, prior.support[1], prior.mean)
+
+
+class _Point(NamedTuple):
+    """Bounds on the optimal objective at one virtual cost of one seller, and what it sells."""
 
     upper: float
     lower: float
@@ -80,29 +273,124 @@ class CurvePoint:
     sold: float
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number and how far it may be off."""
+class _Cell(NamedTuple):
+    """The integral of u(eps) over the reports between two places of a table.
 
+    ``gap`` is the error that the certificates of the solves leave, ``bend`` what more solves would
+    reduce. ``uneven`` is how far u(eps) may be from falling evenly with the virtual cost, 1 where
+    nothing is known.
+    """
+
+    first: int
+    last: int
     value: float
-    error: float
+    gap: float
+    bend: float
+    uneven: float
 
 
 class SolvedCurve:
-    """The market's answers as one seller's virtual cost varies; solved where asked, and kept.
+    """Any market: solved where an answer is needed, and kept.
 
-    The allocation is the answer at the truth, and ``gap`` that of each other solve.
+    Parameters
+    ----------
+    market : Market
+    allocation : Allocation
+        The answer at the truth.
+    gap : float
+        Relative gap of each other solve.
+    method : {"envelope", "constant", "quadrature"}
+        How rents follow: from optimal objectives, from the price of the highest report, or from
+        what is sold.
     """
 
-    def __init__(self, market: Market, allocation: Allocation, gap: float) -> None:
-        self.market = market
-        self.gamma = market.form.price_of_money
+    def __init__(
+        self, market: Market, allocation: Allocation, gap: float, method: str = "envelope"
+    ) -> None:
+        self.market, self.method = market, method
         self.n_solves = 0
         self._gap = gap
-        self._nearest = self._truth = allocation
-        self._known: dict[tuple[int, float], CurvePoint] = {}
+        self._nearest: CertifiedPurchase = allocation
+        self._truth: CertifiedPurchase = allocation
+        self._known: dict[tuple[int, float], _Point] = {}
+        self._conic: Conic | None = None
 
-    def at(self, seller: int, virtual_cost: float) -> CurvePoint:
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the compiled problem, for another process."""
+        return vars(self) | {"_conic": None}
+
+    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
+        """Solve the market at other virtual costs, one after the other."""
+        points = [self._at(int(i), float(y)) for i, y in zip(seller, virtual_cost, strict=True)]
+        doubts = [self._doubt(point, y) for point, y in zip(points, virtual_cost, strict=True)]
+        epsilon, sold = np.array([point[2:] for point in points]).reshape(-1, 2).T
+        return Answers(epsilon, sold, np.array(doubts))
+
+    def rents(
+        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return rents; those of one seller come from one integral.
+
+        No further report is solved once all errors of a seller are within the tolerance.
+
+        Raises
+        ------
+        NotSupportedError
+            If a seller could ask for any price.
+        """
+        rents, errors = np.zeros((2, reports.size))
+        for i in np.unique(seller).tolist():
+            own = seller == i
+            least = float(np.min(tolerance[own]))
+            rents[own], errors[own] = self._rents_of(prior, i, reports[own], least)
+        return rents, errors
+
+    def _rents_of(
+        self, prior: Prior, seller: int, reports: Floats, tolerance: float
+    ) -> tuple[Floats, Floats]:
+        """Return the rents of one seller at several reports, and their errors."""
+        end = self._end_of_sales(prior, seller, float(reports.min()))
+        if self.method == "constant":
+            sold = np.array([self._sold(prior, seller, float(z)) for z in reports])
+            return (end - reports) * sold, np.zeros(reports.size)
+        if self.method == "envelope" or np.isinf(tolerance):
+            return self._by_chords(prior, seller, reports, end, tolerance)
+        kinks = prior.breakpoints
+        kinks = kinks[(kinks > reports.min()) & (kinks < end)][:_FEW]
+        owner, low, high = cut(reports, np.full(reports.size, end), kinks)
+        parts, apart = adaptive(
+            lambda _, z: np.array([self._sold(prior, seller, float(at)) for at in z]),
+            low,
+            high,
+            np.full(owner.size, tolerance),
+            most=_MOST_PIECES,
+        )
+        n = reports.size
+        sums = [np.bincount(owner, column, n) for column in (parts, apart)]
+        return sums[0].astype(float), sums[1].astype(float)
+
+    def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
+        """Return where each seller would cease to sell if it sold ever less at an even rate.
+
+        From the truth to there, the optimal objective then rises by half of the present slope.
+        """
+        ceases = np.empty(seller.size)
+        for k, (i, report) in enumerate(zip(seller.tolist(), reports, strict=True)):
+            end = self._end_of_sales(prior, i, float(report))
+            virtual = float(self.market.sellers.virtual_costs[i])
+            own, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
+            slope = self.market.form.price_of_money * own.sold
+            if slope > 0 and np.isfinite(out.upper) and self.method == "envelope":
+                level = virtual + 2.0 * max(out.upper - own.upper, 0.0) / slope
+                low = np.array([prior.support[0]])
+                end = min(end, float(_first_at(prior, np.array([level]), low)[0]))
+            ceases[k] = end
+        return ceases
+
+    def _sold(self, prior: Prior, seller: int, report: float) -> float:
+        return self._at(seller, float(prior.ironed_virtual_cost(report))).sold
+
+    def _at(self, seller: int, virtual_cost: float) -> _Point:
         """Solve the market with this virtual cost of the seller; +inf takes it out.
 
         A market that cannot do without the seller has an infinite objective there.
@@ -110,318 +398,159 @@ class SolvedCurve:
         key = seller, virtual_cost
         if key not in self._known:
             try:
-                self._known[key] = self._point(self._solve(seller, virtual_cost), seller)
+                answer = self._solve(seller, virtual_cost)
+                epsilon = float(answer.epsilon[seller])
+                sold = float(self.market.privacy_cost(epsilon))
+                self._known[key] = _Point(answer.objective, answer.lower_bound, epsilon, sold)
             except InfeasibleMarketError:
                 if np.isfinite(virtual_cost):
                     raise
-                self._known[key] = CurvePoint(np.inf, np.inf, 0.0, 0.0)
+                self._known[key] = _Point(np.inf, np.inf, 0.0, 0.0)
         return self._known[key]
-
-    def _point(self, allocation: CertifiedPurchase, seller: int) -> CurvePoint:
-        epsilon = float(allocation.epsilon[seller])
-        sold = float(self.market.privacy_cost(epsilon))
-        return CurvePoint(allocation.objective, allocation.lower_bound, epsilon, sold)
 
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
         if virtual_cost == self.market.sellers.virtual_costs[seller]:
             return self._truth
-        sellers = self.market.sellers.with_virtual_cost(seller, virtual_cost)
-        changed = Market(sellers, self.market.objective, self.market.constraints)
         self.n_solves += 1
-        # One report changes little: a search that starts at the last answer is soon done.
-        self._nearest = allocate(changed, gap=self._gap, start=self._nearest)
+        self._nearest = self._solve_at(self.market.sellers.with_virtual_cost(seller, virtual_cost))
         return self._nearest
 
+    def _solve_at(self, sellers: Sellers) -> CertifiedPurchase:
+        """Solve the market of sellers with other virtual costs, starting at the last answer."""
+        market, costs = self.market, sellers.virtual_costs
+        start: Any = self._nearest
+        if np.isinf(costs).any() or best_method(market) != "branch_and_bound":
+            changed = Market(sellers, market.objective, market.constraints)
+            return allocate(changed, gap=self._gap, start=start)
+        if self._conic is None:  # compiled once for all virtual costs
+            sellers = sellers.with_cost_parameter()
+            own = Market(sellers, market.objective, market.constraints)
+            self._costs: Any = sellers.cost_parameter
+            parameter: Any = sellers.cost_parameter
+            self._conic = Conic(own, parameters={id(parameter): parameter})
+        own_costs: Any = self._conic.market.sellers.cost_parameter
+        own_costs.value = costs
+        return self._conic.search(self._gap, 200, start.eta, None)
 
-def for_each_seller(
-    work: Callable[[int], T],
-    sellers: NDArray[np.intp],
-    jobs: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[T]:
-    """Return what the work for each seller gives, done in processes, with word of how far it is."""
-    found = []
-    tasks = (delayed(work)(int(seller)) for seller in sellers)
-    for one in Parallel(n_jobs=jobs, return_as="generator")(tasks):
-        found.append(one)
-        if progress is not None:
-            progress(len(found), sellers.size)
-    return found
+    def _doubt(self, point: _Point, virtual_cost: float) -> float:
+        """Return how far ``sold`` may be off, by the gap and an elasticity of one."""
+        gamma = self.market.form.price_of_money
+        spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
+        if not 0 < spent < np.inf:
+            return 0.0
+        return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
+    def _end_of_sales(self, prior: Prior, seller: int, report: float) -> float:
+        """Return the top of the support; if there is none, a report at which nothing is bought."""
+        top = prior.support[1]
+        if np.isfinite(top):
+            return top
+        if self.method == "constant":
+            raise NotSupportedError(
+                f"{prior!r} has no largest sensitivity, and what is bought does not depend on the "
+                "reports, so that no finite payment is truthful; use a prior with bounded support, "
+                "or weigh Payments() in the objective"
+            )
+        if np.isfinite(self._at(seller, np.inf).upper):
+            nothing = _NOTHING * self._sold(prior, seller, report)
+            for doubling in range(_MAX_DOUBLINGS):
+                further = report + prior.mean * 2.0**doubling
+                if self._sold(prior, seller, further) <= nothing:
+                    return further
+        raise NotSupportedError(
+            f"{prior!r} has no largest sensitivity, and the buyer cannot do without this seller, "
+            "so that no finite payment is truthful; use a prior with bounded support, or "
+            "constraints that the others can meet"
+        )
 
-def _sold(curve: SolvedCurve, prior: Prior, seller: int, report: float) -> float:
-    return curve.at(seller, float(prior.ironed_virtual_cost(report))).sold
+    def _by_chords(
+        self, prior: Prior, seller: int, reports: Floats, end: float, tolerance: float
+    ) -> tuple[Floats, Floats]:
+        """Return the integrals of u(eps) from each report to the end, and their errors."""
+        z, y, cuts = _table(prior, reports, end)
+        nodes = np.unique([*np.searchsorted(z, cuts), z.size - 1])
+        cells = [self._cell(seller, z, y, a, b) for a, b in pairwise(nodes)]
+        while len(cells) < _MOST_SOLVES and sum(c.gap + c.bend for c in cells) > tolerance:
+            worst = max(
+                (k for k, cell in enumerate(cells) if cell.last - cell.first > 1),
+                key=lambda k: cells[k].bend,
+                default=None,
+            )
+            if worst is None or sum(c.bend for c in cells) < 0.1 * tolerance:
+                break
+            cells[worst : worst + 1] = self._halves(seller, z, y, cells[worst])
+        sums = np.array([[c.value, c.gap + c.bend] for c in cells]).reshape(-1, 2)
+        behind = np.vstack((np.cumsum(sums[::-1], axis=0)[::-1], np.zeros(2)))
+        if np.isinf(prior.support[1]):  # F/f does not fall there, so psi rises as fast as c
+            last, out = self._at(seller, float(y[-1])), self._at(seller, np.inf)
+            rest = max(0.0, out.upper - last.lower) / self.market.form.price_of_money
+            behind[:, 1] += rest
+        firsts = np.array([*(cell.first for cell in cells), z.size - 1])
+        values, errors = behind[np.searchsorted(firsts, np.searchsorted(z, reports))].T
+        return values, errors
 
-
-def end_of_sales(curve: SolvedCurve, prior: Prior, seller: int, report: float) -> float:
-    """Return the top of the support; if there is none, a report at which nothing is bought.
-
-    Raises
-    ------
-    NotSupportedError
-        If neither exists, so that the seller could ask for any price.
-    """
-    top = prior.support[1]
-    if np.isfinite(top):
-        return top
-    if np.isfinite(curve.at(seller, np.inf).upper):
-        nothing = _NOTHING * _sold(curve, prior, seller, report)
-        for doubling in range(_MAX_DOUBLINGS):
-            further = report + prior.mean * 2.0**doubling
-            if _sold(curve, prior, seller, further) <= nothing:
-                return further
-    raise NotSupportedError(
-        f"{prior!r} has no largest sensitivity, and the buyer cannot do without this seller, so "
-        "that no finite payment is truthful; use a prior with bounded support, or constraints "
-        "that the others can meet"
-    )
-
-
-def sales_end_between(
-    curve: SolvedCurve, prior: Prior, seller: int, low: float, high: float, halvings: int
-) -> tuple[float, float]:
-    """Return two reports between which the seller ceases to sell; (high, high) if it never does."""
-
-    def sells(z: float) -> bool:
-        return _sold(curve, prior, seller, z) > _NOTHING
-
-    if sells(high):
-        return high, high
-    for _ in range(halvings):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if sells(middle) else (low, middle)
-    return low, high
-
-
-def chord_rent(
-    curve: SolvedCurve,
-    prior: Prior,
-    seller: int,
-    report: float,
-    tolerance: float,
-    max_solves: int = 100,
-) -> Estimate:
-    """Return the integral of u(eps) from the report to the top, reports entering by payments only.
-
-    No further report is solved once the error is ``tolerance``, or at ``max_solves`` of them; the
-    error then says where it stands.
-    """
-    end = end_of_sales(curve, prior, seller, report)
-    chords = Chords(curve, prior, seller, report, end)
-    while len(chords.cells) < max_solves and chords.error > tolerance:
-        if chords.reducible < 0.1 * tolerance or not chords.split():
-            break
-    error = chords.error
-    if np.isinf(prior.support[1]):  # F/f does not fall there, so psi rises at least as fast as c
-        last, out = chords.point(-1), curve.at(seller, np.inf)
-        error += max(0.0, out.upper - last.lower) / curve.gamma
-    return Estimate(chords.value, error)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The integral of u(eps) over the reports between two places of a table.
-
-    Attributes
-    ----------
-    first, last : int
-    value, error : float
-        The integral, and how far it may be off.
-    reducible : float
-        The part of the error that solving between the ends would reduce; the rest is the gaps'.
-    roughness : float
-        How far u(eps) may be from falling evenly with the virtual cost: 1 says nothing is known.
-    """
-
-    first: int
-    last: int
-    value: float
-    error: float
-    reducible: float
-    roughness: float
-
-
-class Chords:
-    """The integral of u(eps) over reports, cell by cell between those that are solved.
-
-    From ``start`` to ``end``, with reports between them that are ``solved`` in any case. Where
-    reports enter by the payments only (``envelope``), objectives may be used.
-
-    Attributes
-    ----------
-    z, y : ndarray
-        Reports, from the first to the last, and their virtual costs; known without solving.
-    cells : list of Cell
-        In order of the reports.
-    """
-
-    def __init__(
-        self,
-        curve: SolvedCurve,
-        prior: Prior,
-        seller: int,
-        start: float,
-        end: float,
-        solved: Floats | None = None,
-        envelope: bool = True,
-    ) -> None:
-        self._envelope = envelope
-        self._curve = curve
-        self._seller = seller
-        self._affine = prior.virtual_cost_slope is not None
-        cuts = np.empty(0) if solved is None else solved
-        if self._affine or start >= end:
-            self.z = np.unique([start, *cuts, max(start, end)])
-        else:
-            kinks = prior.breakpoints
-            if prior.is_step:  # the bottom of the support is a step, too, though no breakpoint
-                kinks = np.append(prior.support[0], kinks)
-            kinks = kinks[(kinks >= start) & (kinks < end)]
-            kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there
-            closer = start + (end - start) * np.geomspace(1e-6, 1.0, _TABLE)
-            even = np.linspace(start, end, _TABLE)
-            inside = np.unique(np.concatenate((even, closer, kinks, cuts)))
-            self.z = inside[(inside >= start) & (inside <= end)]
-            cuts = np.concatenate((cuts, kinks if kinks.size <= 2 * _FEW else ()))
-        self.y = np.maximum.accumulate(np.asarray(prior.ironed_virtual_cost(self.z), dtype=float))
-        self._between = _off_the_table(self.z, self.y)
-        nodes = np.unique([0, *np.searchsorted(self.z, cuts), self.z.size - 1])
-        self.cells = [self._cell(a, b, 1.0) for a, b in pairwise(nodes)]
-
-    @property
-    def value(self) -> float:
-        """The integral."""
-        return sum(cell.value for cell in self.cells)
-
-    @property
-    def error(self) -> float:
-        """How far it may be off."""
-        return sum(cell.error for cell in self.cells)
-
-    @property
-    def reducible(self) -> float:
-        """The part of the error that more solves would reduce."""
-        return sum(cell.reducible for cell in self.cells)
-
-    def point(self, place: int) -> CurvePoint:
-        """Solve the market at a place of the table."""
-        return self._curve.at(self._seller, float(self.y[place]))
-
-    def split(self) -> bool:
-        """Solve one more report, inside the worst cell; return whether there was one."""
-        divisible = [k for k, cell in enumerate(self.cells) if cell.last - cell.first > 1]
-        worst = max(divisible, key=lambda k: self.cells[k].reducible, default=None)
-        if worst is None or self.cells[worst].reducible <= 0:
-            return False
-        a, b = self.cells[worst].first, self.cells[worst].last
+    def _halves(self, seller: int, z: Floats, y: Floats, cell: _Cell) -> list[_Cell]:
+        """Solve one more report, where psi is farthest from its chord."""
+        a, b = cell.first, cell.last
         middle = (a + b) // 2
-        if np.isfinite(self.y[b]):
-            middle = a + 1 + int(np.argmax(np.abs(self._off_chord(a, b)[1:-1])))
-        roughness = max(0.5 * self.cells[worst].roughness, self._roughness(a, middle, b))
-        halves = [self._cell(a, middle, roughness), self._cell(middle, b, roughness)]
-        self.cells[worst : worst + 1] = halves
-        return True
+        if np.isfinite(y[b]) and y[a] < y[b]:
+            middle = a + 1 + int(np.argmax(np.abs(_off_chord(z[a : b + 1], y[a : b + 1])[1:-1])))
+        left, at, right = (self._at(seller, float(y[k])).sold for k in (a, middle, b))
+        uneven = 1.0
+        if left > right and np.isfinite(y[b]):
+            even = (y[middle] - y[a]) / (y[b] - y[a])
+            uneven = float(max(0.5 * cell.uneven, 2.0 * abs((left - at) / (left - right) - even)))
+        uneven = min(1.0, max(_SMOOTHEST, uneven))
+        pieces = ((a, middle), (middle, b))
+        return [self._cell(seller, z, y, *piece, uneven) for piece in pieces]
 
-    def _roughness(self, a: int, middle: int, b: int) -> float:
-        """Compare what is sold in the middle with a line between the ends; a jump shows as 1."""
-        left, right = self.point(a).sold, self.point(b).sold
-        if left <= right or np.isinf(self.y[b]):
-            return 1.0
-        share = (left - self.point(middle).sold) / (left - right)
-        even = (self.y[middle] - self.y[a]) / (self.y[b] - self.y[a])
-        return min(1.0, max(_SMOOTHEST, 2.0 * abs(share - even)))
-
-    def _cell(self, a: int, b: int, roughness: float) -> Cell:
+    def _cell(
+        self, seller: int, z: Floats, y: Floats, a: int, b: int, uneven: float = 1.0
+    ) -> _Cell:
         """Integrate by the objectives or by what is sold at the ends, whichever is surer."""
-        ends = self._by_ends(a, b, roughness)
-        if not (self._envelope and self.y[a] < self.y[b] < np.inf):
-            return ends
-        return min(self._by_objectives(ends), ends, key=lambda cell: cell.error)
-
-    def _by_ends(self, a: int, b: int, roughness: float) -> Cell:
-        """Integrate by the mean of what is sold at the ends, which is known where psi is flat."""
-        left, right = self.point(a).sold, self.point(b).sold
-        width = float(self.z[b] - self.z[a])
-        uneven = 0.5 * width * abs(left - right)
-        error = width * self.doubt(a) + uneven
-        return Cell(a, b, 0.5 * width * (left + right), error, uneven, roughness)
-
-    def _by_objectives(self, ends: Cell) -> Cell:
-        """Integrate along the chord by the objectives at its ends, and add how far psi is off."""
-        a, b, roughness = ends.first, ends.last, ends.roughness
-        left, right = self.point(a), self.point(b)
+        left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
+        width = float(z[b] - z[a])
         drop = max(0.0, left.sold - right.sold)
-        slope = self._slope(a, b) / self._curve.gamma
-        value = slope * (right.upper - left.upper)
-        gap = slope * max(left.upper - left.lower, right.upper - right.lower)
-        if self._affine:
-            return Cell(a, b, max(value, 0.0), gap, 0.0, roughness)
-        if drop > 0:  # what the objectives say of the way between the ends
-            uneven = abs(value - ends.value) / (self.z[b] - self.z[a])
-            roughness = min(1.0, max(roughness, 4.0 * uneven / drop))
-        shift, spread = self._bend(a, b)
-        bent = roughness * spread * drop
-        return Cell(a, b, max(value + shift * drop, 0.0), gap + bent, bent, roughness)
-
-    def _slope(self, a: int, b: int) -> float:
-        """Return the slope dz/dy of the chord, where psi rises to a finite value."""
-        return float((self.z[b] - self.z[a]) / (self.y[b] - self.y[a]))
-
-    def _off_chord(self, a: int, b: int) -> Floats:
-        """Return how far places from a to b are from where their chord has their virtual costs."""
-        z, y = self.z[a : b + 1], self.y[a : b + 1]
-        return z - (z[0] + self._slope(a, b) * (y - y[0]))
-
-    def _bend(self, a: int, b: int) -> tuple[float, float]:
-        """Return how far psi is from its chord, averaged as if u(eps) fell evenly, and a bound."""
-        at, rises = self._off_chord(a, b), np.diff(self.y[a : b + 1])
-        mean = float(0.5 * (at[1:] + at[:-1]) @ rises / rises.sum())
-        bound = max(mean - float(at.min()), float(at.max()) - mean)
-        return mean, bound + self._slope(a, b) * float(self._between[a:b].max())
-
-    def doubt(self, place: int) -> float:
-        """Return how far ``sold`` may be off at a place."""
-        return doubt_of_sold(self.point(place), float(self.y[place]), self._curve.gamma)
+        mean = 0.5 * (left.sold + right.sold)
+        doubt = width * self._doubt(left, float(y[a]))
+        ends = _Cell(a, b, width * mean, doubt, 0.5 * width * drop, uneven)
+        if self.method != "envelope" or not y[a] < y[b] < np.inf:
+            return ends
+        rise, gamma = float(y[b] - y[a]), self.market.form.price_of_money
+        gap = max(left.upper - left.lower, right.upper - right.lower) / gamma * width / rise
+        integral = (right.upper - left.upper) / gamma
+        value, bend = width / rise * integral, 0.0
+        if b - a > 1:
+            off = _off_chord(z[a : b + 1], y[a : b + 1])
+            centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
+            value += drop * centre
+            bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
+            if drop > 0:  # what the objectives say of the way between the ends
+                uneven = min(1.0, max(uneven, 4.0 * abs(integral / rise - mean) / drop))
+        chord = _Cell(a, b, max(value, 0.0), gap, uneven * bend, uneven)
+        return min(chord, ends, key=lambda cell: cell.gap + cell.bend)
 
 
-def _off_the_table(z: Floats, y: Floats) -> Floats:
-    """Return how far psi may be off the line between neighbours in a table, shape (n - 1,).
-
-    A kink between them changes the slopes to both sides by at least that, over their distance.
-    """
-    width = np.diff(z)
-    with np.errstate(over="ignore", invalid="ignore"):  # where psi becomes infinite
-        turns = np.abs(np.diff(np.diff(y) / width))
-    return width * np.fmin(np.append(np.inf, turns), np.append(turns, np.inf))
+def _off_chord(z: Floats, y: Floats) -> Floats:
+    """Return how far reports are from where their chord has their virtual costs."""
+    return z - (z[0] + (z[-1] - z[0]) / (y[-1] - y[0]) * (y - y[0]))
 
 
-def doubt_of_sold(point: CurvePoint, virtual_cost: float, gamma: float) -> float:
-    """Return how far ``sold`` may be off, by the gap and an elasticity of one."""
-    spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
-    if not 0 < spent < np.inf:
-        return 0.0
-    return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
-
-
-def quadrature_rent(
-    curve: SolvedCurve, prior: Prior, seller: int, report: float, tolerance: float
-) -> Estimate:
-    """Return the integral of u(eps) from the report to the top, whatever reports do to it."""
-    end = end_of_sales(curve, prior, seller, report)
-    if end <= report:
-        return Estimate(0.0, 0.0)
-    end, out = sales_end_between(curve, prior, seller, report, end, _HALVINGS)
-    kinks = prior.breakpoints
-    kinks = kinks[(kinks > report) & (kinks < end)][:_FEW]
-    value, error, *_ = quad(
-        lambda z: _sold(curve, prior, seller, z),
-        report,
-        end,
-        points=kinks if kinks.size else None,
-        epsabs=tolerance,
-        epsrel=0.0,
-        limit=_FEW + 2,
-        full_output=1,
-    )
-    rest = 0.5 * (out - end) * _sold(curve, prior, seller, end)
-    return Estimate(float(value) + rest, float(error) + rest)
+def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, Sequence[float]]:
+    """Return reports from the lowest to the end, virtual costs, and where to cut from the start."""
+    start = float(reports.min())
+    end = max(start, end)
+    cuts = [*reports, end]
+    z = np.unique(cuts)
+    if prior.virtual_cost_slope is None and start < end:
+        kinks = prior.breakpoints
+        if prior.is_step:  # the bottom of the support is a step as well, but no breakpoint
+            kinks = np.append(prior.support[0], kinks)
+        kinks = kinks[(kinks >= start) & (kinks < end)]
+        kinks = np.concatenate((kinks, np.nextafter(kinks, np.inf)))  # psi may jump there
+        closer = start + (end - start) * np.geomspace(1e-6, 1.0, _TABLE)
+        inside = np.concatenate((np.linspace(start, end, _TABLE), closer, kinks, cuts))
+        z = np.unique(inside[(inside >= start) & (inside <= end)])
+        cuts = [*cuts, *kinks] if kinks.size <= 2 * _FEW else cuts
+    y = np.maximum.accumulate(np.asarray(prior.ironed_virtual_cost(z), dtype=float))
+    return z, y, cuts

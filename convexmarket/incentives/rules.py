@@ -1,12 +1,9 @@
 """What sellers are paid so that the truth is the best reply of each alone (A, Eq. 8).
 
 A seller who reports c is paid ``c*eps(c) + integral of eps(z) dz from c to c_hi``: its cost, and
-the guarantees it would have sold at every dearer report. The integral ends at the top c_hi of the
-prior's support, beyond which nothing is bought; running it to infinity overpays.
-
-In the papers' markets the integral comes from the exact curve
-(:mod:`convexmarket.incentives.exact_rents`); markets of another form are solved again, one report
-at a time (:mod:`convexmarket.incentives.rents`).
+the guarantees it would have sold at every higher report. The integral ends at the top c_hi of the
+prior's support, beyond which nothing is bought; running it to infinity overpays. It comes from
+:mod:`convexmarket.incentives.rents`.
 """
 
 from __future__ import annotations
@@ -14,58 +11,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
-from convexmarket.arguments import check_callable, check_instance, check_jobs, check_share
-from convexmarket.errors import (
-    AllocationError,
-    NotSupportedError,
-    ParameterError,
-    SellersError,
-)
-from convexmarket.incentives.exact_rents import ACCURACY, ACCURACY_BOUNDED, information_rents
-from convexmarket.incentives.rents import (
-    Estimate,
-    SolvedCurve,
-    chord_rent,
-    for_each_seller,
-    quadrature_rent,
-)
+from convexmarket.checks import check_callable, check_instance, check_jobs, check_share
+from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
+from convexmarket.incentives.rents import ExactCurve, SolvedCurve
 from convexmarket.market import Incentives, Market
-from convexmarket.sellers import SellerParts
 
 __all__ = [
     "PaymentEstimate",
+    "curve_of",
     "estimate_payments",
+    "for_each_seller",
     "method_of",
     "part_payments",
     "payments",
     "positions_of",
     "reports_of",
+    "scales",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-Method = Literal["exact", "constant", "envelope", "quadrature"]
+T = TypeVar("T")
 
 #: Relative accuracy of payments in markets that have no exact curve.
-_ACCURACY_OF_ESTIMATES = 1e-4
+ACCURACY_OF_ESTIMATES = 1e-4
 #: Relative error from which on payments are refused.
 _LARGEST_ERROR = 1e-2
 _SMALLEST_GAP = 1e-9
-_NOT_KNOWN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
+_UNCERTAIN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
 
 
 @dataclass(frozen=True, eq=False)
 class PaymentEstimate:
-    """Payments, how far each may be off, and how they were found.
+    """Payments, how far each may be off, and how they were computed.
 
     Attributes
     ----------
@@ -73,8 +61,8 @@ class PaymentEstimate:
         What each of ``sellers`` is paid, in the currency of the sensitivities.
     errors : ndarray, shape (n,)
         How far the amount may be off, given what is sold. For "envelope" it comes from the
-        certificates of the solves; where psi is not affine, it trusts that between reports that
-        are solved u(eps) falls about as evenly as it did at them.
+        certificates of the solves; where psi is not affine, also from how much the last solves
+        moved the amount.
     sellers : ndarray of int, shape (n,)
         Positions in the market.
     method : str
@@ -149,14 +137,20 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     """
     check_instance("market", market, Market)
     if (parts := market.sellers.parts) is not None:
-        return _payments_in_parts(parts, market, allocation)
+        whole: Any = allocation
+        if not (isinstance(whole, PartedAllocation) and whole.is_of(market.sellers)):
+            raise AllocationError(
+                "the allocation is not of this market's sellers; give what allocate(market) "
+                "returned"
+            )
+        whole.curve(np.empty(0))  # raises before anything is computed
+        return parts.column(partial(part_payments, whole), "payment")
     estimate = estimate_payments(market, allocation)
-    allowed = _LARGEST_ERROR * _scales(market, allocation)
-    unknown = estimate.errors > allowed
-    if np.any(unknown):
+    too_far = estimate.errors > _LARGEST_ERROR * scales(market, allocation)
+    if np.any(too_far):
         worst = int(np.argmax(estimate.errors))
         raise AllocationError(
-            f"{np.count_nonzero(unknown)} payments are not known well enough, that of seller "
+            f"{np.count_nonzero(too_far)} payments are not known well enough, that of seller "
             f"{worst} only to {estimate.errors[worst]:.1e}; the allocation has a gap of "
             f"{allocation.gap:.1e}; allocate with a smaller one, such as gap=1e-8, or take "
             "estimate_payments(market, allocation, gap=...), which reports the errors"
@@ -164,11 +158,20 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     return estimate.amounts
 
 
+def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
+    """Return the payments of some sellers of an allocation, by their reports."""
+    curve = allocation.curve(reports)
+    bought, paid = np.flatnonzero(curve.truth > 0), reports * curve.truth
+    rents = ExactCurve(curve).rents(allocation.prior, bought, reports[bought], np.zeros(0))
+    paid[bought] += rents[0]
+    return paid
+
+
 def estimate_payments(
     market: Market,
     allocation: Allocation,
     *,
-    tol: float = _ACCURACY_OF_ESTIMATES,
+    tol: float = ACCURACY_OF_ESTIMATES,
     gap: float | None = None,
     sellers: ArrayLike | None = None,
     assume_monotone: bool = False,
@@ -178,8 +181,8 @@ def estimate_payments(
     """Return payments under Eq. (8) in any market, and how far each may be off.
 
     ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, where
-    eps_i(z) is what seller i would sell if it reported z. How it is integrated says
-    :mod:`convexmarket.incentives.rents`.
+    eps_i(z) is what seller i would sell if it reported z
+    (:mod:`convexmarket.incentives.rents`).
 
     Parameters
     ----------
@@ -221,41 +224,96 @@ def estimate_payments(
     >>> estimate.method, estimate.amounts.round(2)
     ('envelope', array([0.76, 0.67]))
     """
-    m = reports_of(market).size
+    reports = reports_of(market)
     check_share("tol", tol)
     if gap is not None:
         check_share("gap", gap)
     check_callable("progress", progress)
     check_jobs(jobs)
-    who = positions_of(sellers, m)
+    who = positions_of(sellers, reports.size)
     method = method_of(market, assume_monotone)
     _check_allocation(market, allocation)
+    lost = np.asarray(market.privacy_cost(allocation.epsilon))
+    bought = np.unique(who[lost[who] > 0])
+    amounts, errors, n_solves = reports * lost, np.zeros(reports.size), 0
+    tolerances = tol * scales(market, allocation)
+    if method in ("exact", "constant"):
+        curve = curve_of(market, allocation, _SMALLEST_GAP)
+        if isinstance(curve, ExactCurve):
+            _check_deviation(allocation, curve)
+        rents, _ = _rents(market, curve, tolerances, bought)
+        amounts[bought] += rents[0]
+        if isinstance(curve, ExactCurve):
+            errors = 10 * curve.accuracy * amounts
+        errors[bought] = np.maximum(errors[bought], rents[1])
+    else:
+        gap = gap or _gap_for(market, allocation, float(tolerances.min()))
+        best = _with_best_bound(market, allocation, gap)
+        curve = curve_of(market, best, gap)
+        work = partial(_rents, market, curve, tolerances)
+        results = for_each_seller(work, bought, jobs, progress)
+        for i, (rent, solves) in zip(bought, results, strict=True):
+            amounts[i] += rent[0, 0]
+            errors[i], n_solves = rent[1, 0], n_solves + solves
+        n_solves += 1
+    return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
+
+
+def _rents(
+    market: Market, curve: ExactCurve | SolvedCurve, tolerances: Floats, sellers: Any
+) -> tuple[Floats, int]:
+    """Return the rents of sellers with their errors, shape (2, n), and the markets solved."""
+    who, reports = np.atleast_1d(sellers), reports_of(market)
+    before, rents = getattr(curve, "n_solves", 0), np.zeros((2, who.size))
+    for prior, place in market.sellers.by_prior(who):
+        own = who[place]
+        rents[:, place] = curve.rents(prior, own, reports[own], tolerances[own])
+    return rents, getattr(curve, "n_solves", 0) - before
+
+
+def for_each_seller(
+    work: Callable[[int], T],
+    sellers: Ints,
+    jobs: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[T]:
+    """Return what the work for each seller gives, done in processes, and report progress."""
+    results: list[T] = []
+    tasks = (delayed(work)(int(seller)) for seller in sellers)
+    for result in Parallel(n_jobs=jobs, return_as="generator")(tasks):
+        results.append(result)
+        if progress is not None:
+            progress(len(results), sellers.size)
+    return results
+
+
+def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve | SolvedCurve:
+    """Return the answers of a market to other reports, truthful prices or not."""
+    method = method_of(market, assume_monotone=True)
     if method == "exact":
-        return _exact_payments(market, allocation, who)
-    if method == "constant":
-        return _constant_payments(market, allocation, who)
-    return _solved_payments(market, allocation, who, method, tol, gap, progress, jobs)
+        return ExactCurve(OwnReportCurve(market.form.exact))  # type: ignore[arg-type]
+    return SolvedCurve(market, allocation, gap, method)
 
 
-def method_of(market: Market, assume_monotone: bool) -> Method:
-    """Return how this market's payments are found, or refuse those that promise nothing."""
+def method_of(market: Market, assume_monotone: bool) -> str:
+    """Return how this market's payments are computed, or refuse those that promise nothing."""
     if market.form.exact is not None:
         return "exact"
     if market.incentives != "by construction":
         if assume_monotone:
             return "quadrature"
         raise NotSupportedError(
-            f"payments that make the truth the best reply are {_NOT_KNOWN[market.incentives]} in "
+            f"payments that make the truth the best reply are {_UNCERTAIN[market.incentives]} in "
             f"this market: {market.incentives.reason}. audit_incentives tries misreports; "
             "estimate_payments(..., assume_monotone=True) computes Eq. (8) all the same"
         )
-    if market.form.budgets:  # reports enter by a constraint, where objectives say nothing of them
+    if market.form.budgets:  # reports enter by a constraint, not by the objective
         return "quadrature"
     return "envelope" if market.form.price_of_money > 0 else "constant"
 
 
 def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
-    """Return the gap of the solves at other reports that lets rents be known up to an error.
+    """Return the gap of the solves at other reports that allows rents of a given error.
 
     Objectives are as good as their gap, what is sold on ironed intervals its root.
     """
@@ -268,112 +326,14 @@ def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
 def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
     """Return the allocation with the better of its bound and that of a solve, if it is optimal."""
     again = allocate(market, gap=gap, start=allocation)
-    _check_optimal(allocation, again)
+    gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
+    slack = sum(gaps) + 1e-9 * abs(again.objective)
+    if abs(allocation.objective - again.objective) > slack:
+        raise AllocationError(
+            f"the allocation has the objective {allocation.objective:.10g}, but the optimum of "
+            f"this market is {again.objective:.10g}; is it of another one? Allocate this market"
+        )
     return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
-
-
-def _solved_payments(
-    market: Market,
-    allocation: Allocation,
-    who: Ints,
-    method: Method,
-    tol: float,
-    gap: float | None,
-    progress: Callable[[int, int], None] | None,
-    jobs: int,
-) -> PaymentEstimate:
-    """Pay by the rents of markets that are solved at other reports."""
-    tolerances = tol * _scales(market, allocation)
-    if gap is None:
-        gap = _gap_for(market, allocation, float(tolerances.min()))
-    known = _with_best_bound(market, allocation, gap)
-    reports = reports_of(market)
-    lost = np.asarray(market.privacy_cost(allocation.epsilon))
-    bought = who[lost[who] > 0]
-    rent_of = partial(_rent, market, known, tolerances, gap, method)
-    rents = for_each_seller(rent_of, bought, jobs, progress)
-    amounts, errors = reports * lost, np.zeros(reports.size)
-    amounts[bought] += [rent.value for rent, _ in rents]
-    errors[bought] = [rent.error for rent, _ in rents]
-    n_solves = 1 + sum(solves for _, solves in rents)
-    return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
-
-
-def _rent(
-    market: Market,
-    allocation: Allocation,
-    tolerances: Floats,
-    gap: float,
-    method: Method,
-    seller: int,
-) -> tuple[Estimate, int]:
-    """Return one seller's rent, and the number of markets solved for it."""
-    curve = SolvedCurve(market, allocation, gap)
-    integrate = chord_rent if method == "envelope" else quadrature_rent
-    report, tolerance = float(reports_of(market)[seller]), float(tolerances[seller])
-    rent = integrate(curve, market.sellers.prior_of(seller), seller, report, tolerance)
-    return rent, curve.n_solves
-
-
-def _exact_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
-    """Pay by the exact curve of the papers' problem, for all sellers at once."""
-    reports = reports_of(market)
-    form = market.form.exact
-    assert form is not None  # as method_of says
-    curve = OwnReportCurve(form)
-    deviation = float(np.max(np.abs(allocation.epsilon - curve.truth)))
-    if deviation > 1e-2 * float(np.max(curve.truth)):
-        raise AllocationError(
-            f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
-            "market; is it of another one? Allocate this market, or ask for a smaller gap"
-        )
-    asked = np.zeros(reports.size, dtype=bool)
-    asked[who] = True
-    bought = np.flatnonzero(asked & (allocation.weights > 0))
-    paid = np.zeros(reports.size)
-    paid[bought] = reports[bought] * allocation.epsilon[bought]
-    for prior, place in market.sellers.by_prior(bought):
-        own = bought[place]
-        paid[own] += information_rents(curve, prior, own, reports[own])
-    paid = paid[who]
-    accuracy = ACCURACY_BOUNDED if form.max_epsilon < np.inf else ACCURACY
-    return PaymentEstimate(paid, 10 * accuracy * paid, who, "exact", market.incentives)
-
-
-def _payments_in_parts(parts: SellerParts, market: Market, allocation: Any) -> Any:
-    """Return the payments as a column of the parts, each computed in its part."""
-    if not (isinstance(allocation, PartedAllocation) and allocation.is_of(market.sellers)):
-        raise AllocationError(
-            "the allocation is not of this market's sellers; give what allocate(market) returned"
-        )
-    allocation.curve(np.empty(0))  # raises before anything is computed
-    return parts.column(partial(part_payments, allocation), "payment")
-
-
-def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
-    """Return the payments of some sellers of an allocation, by their reports."""
-    curve = allocation.curve(reports)
-    bought = np.flatnonzero(curve.truth > 0)
-    paid = np.zeros(reports.size)
-    rents = information_rents(curve, allocation.prior, bought, reports[bought])
-    paid[bought] = reports[bought] * curve.truth[bought] + rents
-    return paid
-
-
-def _constant_payments(market: Market, allocation: Allocation, who: Ints) -> PaymentEstimate:
-    """Pay for what reports do not change: the price of the dearest possible seller."""
-    cost = np.asarray(market.privacy_cost(allocation.epsilon))
-    paid = np.zeros(cost.size)
-    for prior, place in market.sellers.by_prior():
-        own = place[cost[place] > 0]
-        if own.size and np.isinf(prior.support[1]):
-            raise NotSupportedError(
-                f"{prior!r} has no largest sensitivity, and what is bought does not depend on the "
-                "reports, so that no finite payment is truthful; use a prior with bounded support, "
-                "or weigh Payments() in the objective"
-            )
-        paid[own] = prior.support[1] * cost[own]
-    return PaymentEstimate(paid[who], np.zeros(who.size), who, "constant", market.incentives)
 
 
 def _check_allocation(market: Market, allocation: Allocation) -> None:
@@ -391,11 +351,8 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
             "for the truth needs the global optimum; allocate with method='exact' or a smaller "
             "gap"
         )
-    if (form := market.form.exact) is not None:
-        value = form.objective(allocation.weights, allocation.eta)
-    else:
-        costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
-        value = market.objective.value(allocation.weights, allocation.eta, costs)
+    costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
+    value = market.objective.value(allocation.weights, allocation.eta, costs)
     if not abs(value - allocation.objective) <= 1e-6 * abs(allocation.objective):
         raise AllocationError(
             f"the objective of this market at the allocation is {value:.10g}, not "
@@ -403,18 +360,17 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
         )
 
 
-def _check_optimal(allocation: Allocation, again: Allocation) -> None:
-    """Refuse an allocation that this market's certificate proves to be worse than it says."""
-    gaps = [one.objective - one.lower_bound for one in (allocation, again)]
-    slack = sum(gaps) + 1e-9 * abs(again.objective)
-    if abs(allocation.objective - again.objective) > slack:
+def _check_deviation(allocation: Allocation, curve: ExactCurve) -> None:
+    truth = curve.curve.truth
+    deviation = float(np.max(np.abs(allocation.epsilon - truth)))
+    if deviation > 1e-2 * float(np.max(truth)):
         raise AllocationError(
-            f"the allocation has the objective {allocation.objective:.10g}, but the optimum of "
-            f"this market is {again.objective:.10g}; is it of another one? Allocate this market"
+            f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
+            "market; is it of another one? Allocate this market, or ask for a smaller gap"
         )
 
 
-def _scales(market: Market, allocation: Allocation) -> Floats:
+def scales(market: Market, allocation: Allocation) -> Floats:
     """Return what errors of payments are measured by: the seller's cost, or an average one."""
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     costs = reports_of(market) * lost

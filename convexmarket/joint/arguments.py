@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from convexmarket.arguments import check_callable, check_count, check_instance, check_positive
+from convexmarket.checks import check_callable, check_count, check_instance, check_positive
 
 __all__ = ["check_arguments"]
 

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation import declare
 from convexmarket.allocation.formulations import FixedEtaProblem
 from convexmarket.allocation.views import Declared, FixedEta, spread_out
-from convexmarket.arguments import check_nonnegative, check_positive, shown
+from convexmarket.checks import check_nonnegative, check_positive, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket

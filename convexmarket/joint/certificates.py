@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
-from convexmarket.arguments import check_instance, check_positive, checked_numbers, shown
+from convexmarket.checks import check_instance, check_positive, checked_numbers, shown
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint.problem import JointMarket
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.arguments import check_choice, check_instance, generator_of
+from convexmarket.checks import check_choice, check_instance, generator_of
 from convexmarket.errors import ParameterError
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
 from convexmarket.joint.arguments import check_arguments

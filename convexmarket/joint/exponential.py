@@ -22,7 +22,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
 from convexmarket.allocation.solvers import check_solver, run_solver
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,

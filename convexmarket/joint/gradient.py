@@ -33,7 +33,7 @@ from convexmarket.allocation.simplex import (
     largest_eta,
     project_capped_simplex,
 )
-from convexmarket.arguments import check_choice, check_positive, shown
+from convexmarket.checks import check_choice, check_positive, shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.joint.alternating import Descent
 from convexmarket.joint.arguments import check_arguments

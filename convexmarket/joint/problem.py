@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gamma as gamma_distribution
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     check_choice,
     check_positive,

@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from convexmarket.allocation.result import CertifiedPurchase
-from convexmarket.arguments import check_count, check_instance, check_share
+from convexmarket.checks import check_count, check_instance, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.incentives.rents import SolvedCurve, chord_rent
+from convexmarket.incentives.rents import SolvedCurve
 from convexmarket.incentives.rules import PaymentEstimate, method_of, positions_of, reports_of
 from convexmarket.joint.dispatch import allocate_jointly
 from convexmarket.joint.problem import JointMarket
@@ -92,15 +92,16 @@ def joint_payments(
         raise ParameterError("allocation is of another market; give that of joint")
     _check_global(allocation)
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
-    amounts, errors, solves = reports * lost, np.zeros(reports.size), 0
-    for i in who[lost[who] > 0].tolist():
-        curve = _JointCurve(joint, allocation, gap)
-        report, prior = float(reports[i]), market.sellers.prior_of(i)
-        rent = chord_rent(curve, prior, i, report, tol * float(amounts[i]))
-        amounts[i] += rent.value
-        errors[i] = rent.error
-        solves += curve.n_solves
-    return PaymentEstimate(amounts[who], errors[who], who, "envelope", market.incentives, solves)
+    amounts, errors = reports * lost, np.zeros(reports.size)
+    curve = _JointCurve(joint, allocation, gap)
+    bought = who[lost[who] > 0]
+    for prior, place in market.sellers.by_prior(bought):
+        own = bought[place]
+        rents, errors[own] = curve.rents(prior, own, reports[own], tol * amounts[own])
+        amounts[own] += rents
+    return PaymentEstimate(
+        amounts[who], errors[who], who, "envelope", market.incentives, curve.n_solves
+    )
 
 
 def audit_joint_reports(
@@ -178,14 +179,10 @@ class _JointCurve(SolvedCurve):
         super().__init__(joint.market, allocation, gap)  # type: ignore[arg-type]
         self._joint = joint
 
-    def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
-        if virtual_cost == self.market.sellers.virtual_costs[seller]:
-            return self._truth
-        self.n_solves += 1
-        sellers = self.market.sellers.with_virtual_cost(seller, virtual_cost)
-        found = allocate_jointly(_changed(self._joint, sellers), gap=self._gap)
-        _check_global(found)
-        return found
+    def _solve_at(self, sellers: Sellers) -> CertifiedPurchase:
+        answer = allocate_jointly(_changed(self._joint, sellers), gap=self._gap)
+        _check_global(answer)
+        return answer
 
 
 def _changed(joint: JointMarket, sellers: Sellers) -> JointMarket:

@@ -8,7 +8,6 @@ import lazy_loader as _lazy
 __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     submod_attrs={
-        "kinds.solver_study.run": ["compare_solvers"],
         "problem.loading": ["json_schema", "load_problem", "parse_problem"],
         "report": ["build_report", "rewrite_report", "write_report"],
         "report.diff": ["diff_results"],

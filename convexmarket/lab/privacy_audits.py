@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import (
     KernelERM,
-    NonPersonalizedRidge,
     PersonalizedRidge,
     PrivateLogisticRegression,
     SampledRidge,
@@ -168,6 +168,7 @@ def _logistic_jobs(X: Floats, y: NDArray[Any], weights: Floats) -> list[Job]:
 
 def _ridge_jobs(X: Floats, y: NDArray[Any], epsilon: Floats) -> list[Job]:
     rows, labels = (X + 1.0) / 2.0, np.asarray(y, dtype=np.float64)
+    output = partial(PersonalizedRidge, perturbation="output", fit_intercept=False)
 
     def job(learner: Any, **options: Any) -> Callable[[np.random.Generator], PrivacyAudit]:
         return lambda rng: audit_privacy(
@@ -175,15 +176,11 @@ def _ridge_jobs(X: Floats, y: NDArray[Any], epsilon: Floats) -> list[Job]:
         )
 
     return [
-        ("PersonalizedRidge", "alpha 10, tight", job(PersonalizedRidge(10.0))),
-        ("PersonalizedRidge", "alpha 1, tight", job(PersonalizedRidge(1.0))),
-        ("PersonalizedRidge", "alpha 10, paper", job(PersonalizedRidge(10.0, sensitivity="paper"))),
-        (
-            "PersonalizedRidge",
-            "alpha 10, in floating point",
-            job(PersonalizedRidge(10.0, rounding=None)),
-        ),
-        ("NonPersonalizedRidge", "alpha 10", job(NonPersonalizedRidge(10.0))),
+        ("PersonalizedRidge", "alpha 10, tight", job(output(10.0))),
+        ("PersonalizedRidge", "alpha 1, tight", job(output(1.0))),
+        ("PersonalizedRidge", "alpha 10, paper", job(output(10.0, sensitivity="paper"))),
+        ("PersonalizedRidge", "alpha 10, in floating point", job(output(10.0, rounding=None))),
+        ("NonPersonalizedRidge", "alpha 10", job(output(10.0, weighting="equal"))),
         ("SampledRidge", "alpha 10, threshold max", job(SampledRidge(10.0), draws=DRAWS // 2)),
     ]
 

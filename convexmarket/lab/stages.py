@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from joblib import Parallel
 
-from convexmarket.arguments import check_callable
+from convexmarket.checks import check_callable
 
 __all__ = ["Progress", "Stages"]
 

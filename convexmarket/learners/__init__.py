@@ -1,17 +1,14 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
+from convexmarket.learners.base import Learner
 from convexmarket.learners.density import objective_perturbation_log_density
-from convexmarket.learners.descent import NoisyDescent
 from convexmarket.learners.kernel_erm import KernelERM, declare_erm
 from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.logistic import PrivateLogisticRegression
-from convexmarket.learners.logistic_risk import (
-    LogisticErrorBound,
-    logistic_error_bound,
-    logistic_norm_bound,
-    logistic_risk_constants,
+from convexmarket.learners.linear import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
 )
-from convexmarket.learners.loss_risk import lipschitz_risk_constants
 from convexmarket.learners.losses import (
     AbsoluteLoss,
     HingeLoss,
@@ -20,15 +17,8 @@ from convexmarket.learners.losses import (
     Loss,
     QuantileLoss,
 )
-from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
-from convexmarket.learners.protocol import Learner
-from convexmarket.learners.ridge import PersonalizedRidge
-from convexmarket.learners.ridge_baselines import (
-    NonPersonalizedRidge,
-    NonPrivateRidge,
-    SampledRidge,
-)
-from convexmarket.learners.ridge_expected import expected_loss
+from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
+from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     RidgeErrorBound,
@@ -36,17 +26,15 @@ from convexmarket.learners.ridge_math import (
     ridge_error_bound,
     ridge_risk_constants,
 )
-from convexmarket.learners.ridge_statistics import StatisticsRidge
+from convexmarket.learners.risk import (
+    LogisticErrorBound,
+    lipschitz_risk_constants,
+    logistic_error_bound,
+    logistic_norm_bound,
+    logistic_risk_constants,
+)
 from convexmarket.learners.saved import load_model, save_model
 from convexmarket.learners.search import PrivateSearch
-from convexmarket.learners.separable import (
-    SeparableLimit,
-    separable_budget,
-    separable_error_bound,
-    separable_limit,
-    separable_tail,
-    separation_margin,
-)
 
 __all__ = [
     "AbsoluteLoss",
@@ -58,10 +46,7 @@ __all__ = [
     "LogisticErrorBound",
     "LogisticLoss",
     "Loss",
-    "NoisyDescent",
     "NoisyLoss",
-    "NonPersonalizedRidge",
-    "NonPrivateRidge",
     "PersonalizedRidge",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
@@ -70,8 +55,6 @@ __all__ = [
     "QuantileLoss",
     "RidgeErrorBound",
     "SampledRidge",
-    "SeparableLimit",
-    "StatisticsRidge",
     "declare_erm",
     "expected_loss",
     "lipschitz_risk_constants",
@@ -84,9 +67,4 @@ __all__ = [
     "ridge_error_bound",
     "ridge_risk_constants",
     "save_model",
-    "separable_budget",
-    "separable_error_bound",
-    "separable_limit",
-    "separable_tail",
-    "separation_margin",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import aligned
+from convexmarket.checks import aligned
 from convexmarket.learners.losses import LogisticLoss, Loss
 from convexmarket.learners.minimiser import PerturbedObjective
 from convexmarket.privacy.noise import gamma_sphere_log_density

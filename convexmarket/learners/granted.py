@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, indexable
 from sklearn.utils.validation import _num_samples, validate_data
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     LARGEST,
     check_instance,
     checked_numbers,
@@ -32,6 +32,8 @@ Vector = NDArray[np.float64]
 
 #: Of the mean of what is granted; a row below it is not used.
 TRACE = 1e-6
+#: Smallest value of the largest epsilon.
+LEAST = 1e-50
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,11 @@ class Granted:
         if np.isfinite(array).all():
             mean = array.sum() / max(np.count_nonzero(array), 1)
             array = np.where(array < TRACE * mean, 0.0, array)
+        if 0 < array.max() < LEAST:
+            raise ParameterError(
+                f"epsilon is up to {array.max():g} and needs noise beyond the range of floating "
+                f"point; give at least {LEAST:g}, or 0 for rows that are not to be used"
+            )
         if not np.any(array):
             raise ParameterError(
                 "epsilon is 0 in every row, so there is no row to learn from; buy some privacy "
@@ -172,7 +179,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
     """Return rows, and labels where they are given, as scikit-learn validates them.
 
     A table becomes rows by the estimator's ``features`` where it has some, of the unit box or of
-    their ball. Entries pass through :func:`~convexmarket.arguments.moderate`.
+    their ball. Entries pass through :func:`~convexmarket.checks.moderate`.
 
     Raises
     ------

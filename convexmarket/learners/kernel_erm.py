@@ -26,7 +26,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     aligned,
     check_count,
     check_scales,
@@ -36,12 +36,12 @@ from convexmarket.arguments import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
+from convexmarket.learners.domain import Classes
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.kernel_minimiser import KernelObjective
 from convexmarket.learners.kernels import Kernel, KernelFunction
-from convexmarket.learners.labels import binary_signs
-from convexmarket.learners.loss_risk import lipschitz_risk_constants
 from convexmarket.learners.losses import Loss, loss_of
+from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
@@ -460,7 +460,8 @@ class KernelERM(BaseEstimator):
         """Return the label set, if there is one, and the labels as numbers."""
         if not loss.classifies:
             return None, moderate(checked_numbers("y", y, DataError, truth_values=True))
-        return binary_signs(y, self.classes)
+        classes = Classes.of(self.classes, y)
+        return classes.values, classes.numbers(y)
 
 
 def _no_guarantee(weights: Floats) -> Guarantee:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from convexmarket.arguments import check_count, check_scales, is_number
+from convexmarket.checks import check_count, check_scales, is_number
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 
 __all__ = ["Kernel", "KernelFunction", "cholesky_features"]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from convexmarket.arguments import check_scales, check_share
+from convexmarket.checks import check_scales, check_share
 from convexmarket.errors import ParameterError
 
 __all__ = [

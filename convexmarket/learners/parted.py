@@ -13,12 +13,11 @@ from typing import Any, Protocol, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import moderate, numbers_of
+from convexmarket.checks import moderate, numbers_of
 from convexmarket.errors import DataError, NotSupportedError
 from convexmarket.learners.minimiser import Matrix, PerturbedObjective, Vector
-from convexmarket.learners.norms import bounded_rows
 
-__all__ = ["PartedObjective", "PartedRows", "RowParts", "in_parts", "labels_of", "within_norm"]
+__all__ = ["PartedObjective", "PartedRows", "RowParts", "in_parts", "labels_of"]
 
 #: Largest number of rows to fetch for a start near the minimum.
 _SAMPLE = 100_000
@@ -60,7 +59,7 @@ class PartedRows:
 
     Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
     the learner's units, or raises DataError. ``sampled`` are the positions, among the used rows, of
-    those that :meth:`fetched` keeps as ``sample``.
+    those that :meth:`fetched` keeps as ``sample``. It may append ``extra`` columns.
 
     Raises
     ------
@@ -71,9 +70,14 @@ class PartedRows:
     sample: Matrix
 
     def __init__(
-        self, parts: RowParts, used: NDArray[np.bool_], checked: Callable[[Matrix], Matrix]
+        self,
+        parts: RowParts,
+        used: NDArray[np.bool_],
+        checked: Callable[[Matrix], Matrix],
+        extra: int = 0,
     ) -> None:
-        self.shape = (int(np.count_nonzero(used)), parts.shape[1])
+        self.shape = (int(np.count_nonzero(used)), parts.shape[1] + extra)
+        self._extra = extra
         if self.shape[0] < self.shape[1]:
             raise NotSupportedError(
                 f"X has {self.shape[0]} rows that are used and {self.shape[1]} features; fewer rows"
@@ -99,7 +103,7 @@ class PartedRows:
             )
         used = self._used.copy()
         used[used] = kept
-        return PartedRows(self._parts, used, self._checked).fetched()
+        return PartedRows(self._parts, used, self._checked, self._extra).fetched()
 
     def send(self, *columns: NDArray[Any]) -> Any:
         """Send columns of the used rows to the parts."""
@@ -149,11 +153,6 @@ def _on_rows(
 
 def _taken(rows: Matrix, taken: NDArray[np.bool_]) -> Matrix:
     return rows[taken]
-
-
-def within_norm(data_norm: float, rows: Matrix) -> Matrix:
-    """Return rows of at most a norm; those within its slack are shortened to it."""
-    return bounded_rows(rows, data_norm)[0]
 
 
 class PartedObjective(PerturbedObjective):

@@ -1,119 +1,390 @@
-"""From rows to what may be published: the first noise, the minimiser, the second noise.
+r"""Objective perturbation: noise in the objective of a linear model, and its exact minimiser.
 
-Functions of arrays: what is promised for their result is settled elsewhere, beforehand.
+.. math:: \sum_i a_i \ell(w^\top x_i; y_i) + b'^\top w + \tfrac{\Lambda}{2}\|w\|^2,
+
+with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}`,
+:math:`\|x_i\| \le R`, and a loss that is convex, L-Lipschitz and of bounded curvature (Algorithm 1
+and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). Its guarantee
+is derived in :mod:`convexmarket.privacy.accounting`, and the second noise, which hides the distance
+of the computed minimiser from the exact one, in :mod:`convexmarket.privacy.approximate`.
+
+**A public rule for Lambda.** With regularization "auto",
+
+.. math:: \Lambda = \frac{2LR\sqrt{n(n+1)}}{\eta W}, \qquad W = \frac sR\sqrt{\frac\eta n}.
+
+*Derivation.* By strong convexity the noise :math:`b'` costs at most
+:math:`E\|b'\|^2/(2\Lambda)` of the objective, with
+:math:`E\|b'\|^2 = 4L^2R^2n(n+1)/\eta^2`, and the bias against models of norm W is at most
+:math:`\Lambda W^2/2`. The sum is smallest at this Lambda, and is then
+:math:`2LRW\sqrt{n(n+1)}/\eta` (n features, that of the intercept included). More
+information per feature supports longer models: the root in W, and its scale s for each loss, were
+chosen by simulation on synthetic data
+(docs/theory/objective-perturbation.md), which no report uses. Where eta is calibrated from Lambda,
+both follow from one equation with one root. Lambda is at least what keeps the second noise small.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
 
+from convexmarket.checks import check_scales, is_number
 from convexmarket.errors import ParameterError, SolverError
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.losses import Loss
-from convexmarket.learners.minimiser import (
-    Matrix,
-    PerturbedObjective,
-    Vector,
-    minimise,
-)
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.privacy.accounting import (
+    Accounting,
+    calibrate_eta,
+    objective_perturbation_guarantee,
+)
+from convexmarket.privacy.approximate import default_minimum_epsilon
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
-from convexmarket.privacy.lattice import lattice_release
+from convexmarket.privacy.lattice import lattice_blur, lattice_release
 
-__all__ = ["perturbed_minimum"]
+__all__ = ["Calibration", "ObjectivePerturbation", "SecondNoise", "public_regularization"]
+
+Floats = NDArray[np.float64]
+Calibration: TypeAlias = Literal["total", "noise"]
 
 LARGEST_NOISE = 1e150  # whose square is still a number
 ROUNDINGS = 4  # of a coordinate of the first noise, beyond its draw: two products and a quotient
+#: By default the second noise costs no row more than this share of what it granted, ...
+LARGEST_SHARE = 0.03
+#: ... as rows for whom it would are left out, unless they weigh more than this share of the mean.
+LEAST_OF_MEAN = 0.01
+#: Relative; eta is this much below what was granted in all, so that its roundings do not exceed it.
+BELOW = 2.0**-50
+UNIT = 2.0**-53
+#: Largest deviation of a prediction by the second noise under the rule for Lambda, which is then no
+#: smaller than this needs: of margins, and of labels in [-1, 1].
+BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
+RANGE = 1e-90, 1e90  # of the rule
 
 
-def perturbed_minimum(
-    X: Matrix | PartedRows,
-    targets: Vector,
-    weights: Vector,
-    eta: float,
-    regularization: float,
-    *,
-    data_norm: float,
-    tol: float,
-    blur: tuple[float, int] | None,
-    rng: np.random.Generator,
-    loss: Loss,
-) -> tuple[Vector, float]:
-    """Draw the noise, minimise, refuse anything but a minimiser, and blur it where that is asked.
+@dataclass(frozen=True)
+class SecondNoise:
+    """The tolerance of the solver, and what rows pay to hide what it leaves open.
 
     Parameters
     ----------
-    X : ndarray or PartedRows of shape (n_used, n_features)
-        The rows that are used, and no others.
-    targets, weights : ndarray of shape (n_used,)
-        Labels as the loss takes them, and positive weights.
+    tol : "auto" or float
+        Largest norm of the gradient where the solver stops. ``"auto"`` is a multiple of the
+        rounding error of a sum over the rows.
+    minimum_epsilon : "auto", float or None
+    """
+
+    tol: Literal["auto"] | float = "auto"
+    minimum_epsilon: Literal["auto"] | float | None = "auto"
+
+    def check(self) -> None:
+        """Refuse parameters out of their ranges.
+
+        Raises
+        ------
+        ParameterError
+            If there are such.
+        """
+        automatic = isinstance(self.tol, str) and self.tol == "auto"
+        if not automatic and not (is_number(self.tol) and self.tol > 0):
+            raise ParameterError(f"tol must be positive, got {self.tol!r}")
+        if self.minimum_epsilon is not None:
+            if not automatic:
+                check_scales(tol=self.tol)
+            if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
+                raise ParameterError(
+                    "minimum_epsilon must be 'auto', a number or None, got "
+                    f"{self.minimum_epsilon!r}"
+                )
+            if self.minimum_epsilon != "auto":
+                check_scales(minimum_epsilon=self.minimum_epsilon)
+
+    def unit(self, n_rows: int, n_features: int = 1, eta: float = np.inf) -> float:
+        """Return the tolerance for rows and slopes of size 1."""
+        if not isinstance(self.tol, str):
+            return self.tol
+        return 1e-12 + UNIT * (8.0 * n_rows + 200.0 * (n_features + 40.0) / eta)
+
+    def granted(self, granted: Granted) -> Granted:
+        """Return what is granted without rows for which exact noise is too expensive."""
+        if self.minimum_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
+            return granted
+        n_rows = granted.positive.size
+        return granted.above(min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows))
+
+    def paid(self, sold: Floats, unit: float) -> float:
+        """Return what each row pays; 0 without a second noise."""
+        if self.minimum_epsilon is None or np.isinf(sold).any():
+            return 0.0
+        if isinstance(self.minimum_epsilon, str):
+            return default_minimum_epsilon(sold, unit)
+        return self.minimum_epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectivePerturbation:
+    """Noise in the objective; see the module.
+
+    Attributes
+    ----------
+    weights, epsilon : ndarray of shape (n_used,)
     eta : float
         Sets the first noise; infinity means none.
-    regularization, data_norm : float
-        Lambda and R.
-    tol : float
-        Largest norm of the gradient, rounding errors included. Under a second noise it includes
-        what the draw of the first may be off by, which acts as an error of the gradient.
-    blur : (float, int) or None
-        Step and scale of the second noise, by :func:`~convexmarket.privacy.lattice_blur`; ``None``
-        for none.
-    rng : numpy.random.Generator
-        Source of both; it advances.
+    regularization : float
+    data_norm : float
+        R.
     loss : Loss
         Smooth.
+    tol : float
+        Largest norm of the gradient where the solver stops.
+    paid : float
+        What each row pays for the second noise.
+    blur : (float, int) or None
+        Step and scale of the second noise; None for none.
+    """
+
+    weights: Floats
+    epsilon: Floats
+    eta: float
+    regularization: float
+    data_norm: float
+    loss: Loss
+    accounting: str
+    tol: float
+    paid: float
+    blur: tuple[float, int] | None
+    exact: bool
+    delta: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        weights: Floats,
+        sold: Floats,
+        regularization: float | str,
+        n_features: int,
+        *,
+        data_norm: float,
+        loss: Loss,
+        second: SecondNoise,
+        accounting: Accounting = "general",
+        cap: float | None = None,
+        calibration: Calibration = "total",
+        norm: float = 1.0,
+    ) -> ObjectivePerturbation:
+        """Plan the noise that keeps what each row sold.
+
+        Parameters
+        ----------
+        weights, sold : ndarray of shape (n_used,)
+        regularization : float or "auto"
+        n_features : int
+            Of the model, that of an intercept included.
+        norm : float
+            The scale s of the rule for ``"auto"``.
+
+        Raises
+        ------
+        ParameterError
+            If no amount of noise keeps what was sold.
+        """
+        used = weights > 0
+        eta = float(np.min(sold[used] / weights[used]))
+        tol = unit = second.unit(weights.size, n_features, eta)
+        paid = second.paid(sold, unit)
+        if isinstance(second.tol, str):
+            tol *= loss.lipschitz * data_norm
+        if regularization == "auto":
+            regularization = public_regularization(
+                weights[used], sold[used] - paid, n_features, data_norm, loss, norm
+            )
+            if paid:
+                seen = BLUR_OF_MARGINS if loss.classifies else BLUR_OF_LABELS
+                least = 2.0 * np.sqrt(2.0 * n_features) * data_norm * tol / (seen * paid)
+                regularization = max(regularization, float(least))
+        assert not isinstance(regularization, str)
+        terms = (regularization, data_norm, accounting, cap, paid, loss.curvature)
+        if calibration == "total":
+            eta = calibrate_eta(weights, eta * (1.0 - BELOW), *terms)
+        total = objective_perturbation_guarantee(weights, eta, *terms)
+        blur = lattice_blur(tol / regularization, n_features, paid) if paid else None
+        kept = np.where(used, total, 0.0)
+        if calibration == "total" and np.isfinite(eta):
+            kept = np.minimum(kept, sold)
+        exact = second.minimum_epsilon is not None
+        terms_of_noise = (accounting, tol, paid, blur, exact)
+        return cls(weights, kept, eta, regularization, data_norm, loss, *terms_of_noise)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether there is noise."""
+        return bool(np.isfinite(self.eta))
+
+    @property
+    def name(self) -> str:
+        """How the noise is added."""
+        if not self.noisy:
+            return "by objective perturbation"
+        law = "exact noise on a lattice" if self.paid else "noise in plain floating point"
+        return f"by objective perturbation, {law}"
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is assumed of the solver and of floating point."""
+        reached = f"the gradient norm is at most {self.tol:g}"
+        distance = self.tol / self.regularization
+        if not self.paid:
+            return (
+                "the coefficients are the exact minimiser, or are read no finer than"
+                f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
+                "noise and coefficients are real numbers: they are computed in double precision",
+            )
+        return (
+            f"{reached} where the solver stopped, and a second noise, exact on a lattice, hides the"
+            f" distance of at most {distance:.3g} from the minimiser, for {self.paid:.3g} of each"
+            " row's epsilon",
+            "arithmetic is that of IEEE 754, and the C library's log1p, sin, cos and hypot are"
+            " right to two units in the last place",
+            "with one row replaced the solver would have got there as well: a fit that fails"
+            " releases nothing, but that it failed is not covered",
+        )
+
+    def release(
+        self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Return the noisy minimiser, and its fitted attributes.
+
+        Raises
+        ------
+        SolverError
+            If the gradient norm is not reached, or not provably, or if the coefficients are too
+            many steps of the second noise.
+        """
+        weights, n_features = self.weights, X.shape[1]
+        if not (kept := weights > 0).all():  # a share can round to zero
+            X, y, weights = X[kept], y[kept], weights[kept]
+        shift = np.zeros(n_features)
+        if self.noisy:
+            scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
+            shift = scale * gamma_sphere_draw(n_features, rng)
+        if np.abs(shift).max() > LARGEST_NOISE:
+            raise SolverError(
+                f"eta = {self.eta:g} asks for noise beyond the range of floating point; buy more "
+                "privacy (a larger eta)"
+            )
+        rest = (y, weights, shift, self.regularization, self.loss)
+        objective = (
+            PartedObjective(X, *rest) if isinstance(X, PartedRows) else PerturbedObjective(X, *rest)
+        )
+        slack = 0.0
+        if self.blur is not None:
+            slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
+        coef, bound = self._minimum(objective, slack)
+        step = None
+        if self.blur is not None:
+            step, bound = self.blur[0], self.tol  # the norm reached depends on the rows
+            try:
+                coef = lattice_release(coef, *self.blur, rng)
+            except ParameterError as error:
+                raise SolverError(
+                    f"the coefficients cannot be rounded to steps of {step:g}, so nothing is "
+                    "released; use a larger eta (buy more privacy), regularization or tol"
+                ) from error
+        return coef, {
+            "eta_": self.eta,
+            "regularization_": self.regularization,
+            "rounding_": step,
+            "gradient_norm_": bound,
+            "tol_": self.tol,
+            "minimum_epsilon_": self.paid,
+        }
+
+    def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
+        """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
+        tol = self.tol
+        try:
+            coef = minimise(objective, self.data_norm, tol / 2.0)
+        except np.linalg.LinAlgError as error:
+            raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
+        computed, rounding = objective.gradient_norm(coef)
+        bound = computed + rounding + slack
+        if not bound <= tol:
+            raise SolverError(
+                f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of {computed:.3g}, "
+                f"which rounding may hide {rounding + slack:.3g} of, above tol = {tol:g}, so "
+                "nothing is released; use a larger regularization, a larger eta if the noise "
+                "dwarfs the data, or a larger tol if rounding does it"
+            )
+        return coef, bound
+
+    def noise_effect(self, second: Floats) -> float:
+        """Return the deviation that noise adds to a prediction, at half of the loss's curvature."""
+        scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
+        gradient = scale * np.sqrt(second.size + 1.0)
+        bent = second * self.loss.curvature / 2.0
+        return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
+
+
+def public_regularization(
+    weights: ArrayLike,
+    sold: ArrayLike,
+    n_features: int,
+    data_norm: float,
+    loss: Loss,
+    norm: float,
+) -> float:
+    """Return the Lambda of the public rule; see the module.
+
+    Parameters
+    ----------
+    weights, sold : array_like of shape (n_used,)
+        Positive weights, and what each row may lose.
+    n_features : int
+    data_norm : float
+        R.
+    loss : Loss
+        With a finite curvature.
+    norm : float
+        The scale s of the norms of models, for rows of norm 1.
 
     Returns
     -------
-    coef : ndarray of shape (n_features,)
-    gradient_norm : float
-        Proven bound, at most ``tol``, where the solver stopped.
+    float
+        Where eta is infinite: 1e-6 times the loss's curvature and the square of R.
 
-    Raises
-    ------
-    SolverError
-        If the gradient norm is not reached, or not provably, or the coefficients are too many steps
-        of the second noise.
+    Examples
+    --------
+    >>> from convexmarket.learners import LogisticLoss
+    >>> weights, sold = np.full(1000, 1e-3), np.ones(1000)
+    >>> round(public_regularization(weights, sold, 10, 1.0, LogisticLoss(), 1.0), 5)
+    0.00477
     """
-    n_features = X.shape[1]
-    shift = np.zeros(n_features)
-    if np.isfinite(eta):
-        shift = 2.0 * loss.lipschitz * data_norm / eta * gamma_sphere_draw(n_features, rng)
-    if np.abs(shift).max() > LARGEST_NOISE:
-        raise SolverError(
-            f"eta = {eta:g} asks for noise beyond the range of floating point; buy more privacy (a "
-            "larger eta)"
-        )
-    rest = (targets, weights, shift, regularization, loss)
-    objective = (
-        PartedObjective(X, *rest) if isinstance(X, PartedRows) else PerturbedObjective(X, *rest)
-    )
-    if blur is None:
-        return _certified_minimum(objective, data_norm, tol, 0.0)
-    slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
-    coef, bound = _certified_minimum(objective, data_norm, tol, slack)
-    try:
-        return lattice_release(coef, *blur, rng), bound
-    except ParameterError as error:
-        raise SolverError(
-            f"the coefficients cannot be rounded to steps of {blur[0]:g}, so nothing is released; "
-            "use a larger eta (buy more privacy), regularization or tol"
-        ) from error
+    shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
+    if np.all(shares == shares[0]):  # the row that sold least decides
+        shares, kept = shares[:1], np.array([kept.min()])
+    bent = loss.curvature * data_norm**2
+    if np.isinf(kept).all() or not np.all(kept > 0):  # no noise, or none that is enough
+        return float(np.clip(1e-6 * bent, *RANGE))
+    goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
+    goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 2.0
 
+    sizes = np.log(bent) + np.log(shares)
 
-def _certified_minimum(
-    objective: PerturbedObjective, data_norm: float, tol: float, slack: float
-) -> tuple[Vector, float]:
-    """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
-    try:
-        coef = minimise(objective, data_norm, tol / 2.0)
-    except np.linalg.LinAlgError as error:
-        raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
-    computed, rounding = objective.gradient_norm(coef)
-    bound = computed + rounding + slack
-    if not bound <= tol:
-        raise SolverError(
-            f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of {computed:.3g}, "
-            f"which rounding may hide {rounding + slack:.3g} of, above tol = {tol:g}, so nothing "
-            "is released; use a larger regularization, a larger eta if the noise dwarfs the data, "
-            "or a larger tol if rounding does it"
-        )
-    return coef, bound
+    def eta_at(log_regularization: float) -> float:
+        lost = np.logaddexp(0.0, sizes - log_regularization)
+        return float(np.min((kept - lost) / shares))
+
+    def excess(log_regularization: float) -> float:
+        eta = eta_at(log_regularization)
+        return log_regularization + 1.5 * np.log(eta) - goal if eta > 0.0 else -1.0
+
+    low = goal - 1.5 * float(np.log(np.min(kept / shares)))
+    # Here eta is at least half of its largest value.
+    half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
+    root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)
+    return float(np.clip(np.exp(np.clip(root, *np.log(RANGE))), *RANGE))

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import checked_numbers
+from convexmarket.checks import checked_numbers
 from convexmarket.errors import DataError
 from convexmarket.learners.kernels import Kernel
 from convexmarket.privacy.guarantee import Guarantee

@@ -1,82 +1,31 @@
-"""What personalised ridge regression is compared with: one guarantee for all, sampling, none."""
+"""The baseline of Jorgensen, Yu and Cormode (2015): ridge regression on a sample of the rows."""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import check_nonnegative, check_positive, is_number
+from convexmarket.checks import check_positive, is_number
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ParameterError
+from convexmarket.learners.base import Domain
+from convexmarket.learners.domain import Range
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.ridge_domain import Range
-from convexmarket.learners.ridge_lattice import RidgeLattice
-from convexmarket.learners.ridge_math import (
-    Vector,
-    noise_rate,
-    sampling_probabilities,
-)
-from convexmarket.learners.ridge_release import Plan, RidgeRelease, Rounding
-from convexmarket.privacy.accountant import Account
+from convexmarket.learners.ridge import PersonalizedRidge, Rounding
+from convexmarket.learners.ridge_math import Vector
+from convexmarket.learners.ridge_noise import OutputPerturbation
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity
 
-__all__ = ["NonPersonalizedRidge", "NonPrivateRidge", "SampledRidge"]
+__all__ = ["SampledRidge", "sampling_probabilities"]
 
 CHANCE_ERROR = 1e-15  # relative; more than what a computed chance is off by
 
 
-class NonPersonalizedRidge(RidgeRelease):
-    """Ridge regression that gives everybody what the most demanding row asks for.
-
-    The baseline of Acharya et al., section 4.1: equal weights, and noise for the smallest epsilon.
-
-    Parameters
-    ----------
-    regularization, max_norm, sensitivity, feature_range, target_range, rounding, features, epsilon
-        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
-
-    Examples
-    --------
-    >>> from convexmarket.privacy import Simulation
-    >>> X, y = np.full((3, 1), 0.5), np.zeros(3)
-    >>> model = NonPersonalizedRidge()
-    >>> model.fit(X, y, epsilon=[1.0, 2.0, 0.0], random_state=Simulation(0)).epsilon_.round(2)
-    array([1., 1., 0.])
-    """
-
-    def __init__(
-        self,
-        regularization: float = 1.0,
-        *,
-        max_norm: float | None = None,
-        sensitivity: Sensitivity = "tight",
-        feature_range: Range | None = (0.0, 1.0),
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        rounding: Rounding = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-    ) -> None:
-        self.regularization = regularization
-        self.max_norm = max_norm
-        self.sensitivity = sensitivity
-        self.feature_range = feature_range
-        self.target_range = target_range
-        self.rounding = rounding
-        self.features = features
-        self.epsilon = epsilon
-
-    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
-        epsilon = granted.positive
-        least = np.full_like(epsilon, epsilon.min())
-        weights = np.full_like(epsilon, 1.0 / epsilon.size)
-        rate = noise_rate(weights, least, self._kappa(n_features))
-        return Plan(weights, rate, least, weights, least)
-
-
-class SampledRidge(RidgeRelease):
+class SampledRidge(PersonalizedRidge):
     r"""Ridge regression on a sample that leaves out demanding rows more often.
 
     The baseline of Jorgensen, Yu and Cormode (2015): row i is kept with probability
@@ -93,7 +42,8 @@ class SampledRidge(RidgeRelease):
         proven. ``"sample"``: weights and noise follow the size of the sample, as in the
         experiments of Acharya et al.; replacing a row is then not covered by the argument of
         amplification by sampling, and only t is guaranteed.
-    regularization, max_norm, sensitivity, feature_range, target_range, rounding, features, epsilon
+    regularization, max_norm, sensitivity, feature_range, target_range, rounding, features, \
+epsilon, random_state
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Notes
@@ -115,9 +65,16 @@ class SampledRidge(RidgeRelease):
     array([1., 2., 2.])
     """
 
+    perturbation = "output"
+    weighting = "equal"
+    fit_intercept = False
+    label_noise = None
+    failure_probability = 0.05
+    delta = 0.0
+
     def __init__(
         self,
-        regularization: float = 1.0,
+        regularization: float | Literal["auto"] = "auto",
         *,
         threshold: Literal["max", "mean"] | float = "max",
         normalization: Literal["rows", "sample"] = "rows",
@@ -128,6 +85,7 @@ class SampledRidge(RidgeRelease):
         rounding: Rounding = "auto",
         features: PublicFeatures | None = None,
         epsilon: ArrayLike | None = None,
+        random_state: RandomSource = None,
     ) -> None:
         self.regularization = regularization
         self.threshold = threshold
@@ -139,30 +97,39 @@ class SampledRidge(RidgeRelease):
         self.rounding = rounding
         self.features = features
         self.epsilon = epsilon
+        self.random_state = random_state
 
-    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
-        epsilon = granted.positive
-        threshold = self._threshold(epsilon)
-        kept = rng.random(epsilon.size) < _attainable(sampling_probabilities(epsilon, threshold))
+    def _plan(
+        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
+    ) -> OutputPerturbation:
+        sold = granted.positive
+        threshold = self._threshold(sold)
+        drawn = rng.random(sold.size) < _attainable(sampling_probabilities(sold, threshold))
         if self.normalization == "rows":
-            divisor, guaranteed = epsilon.size, np.minimum(epsilon, threshold)
+            divisor, guaranteed = sold.size, np.minimum(sold, threshold)
         elif self.normalization == "sample":
-            divisor, guaranteed = int(kept.sum()), np.full_like(epsilon, threshold)
+            divisor, guaranteed = int(drawn.sum()), np.full_like(sold, threshold)
         else:
             raise ParameterError(
                 f"normalization must be 'rows' or 'sample', got {self.normalization!r}"
             )
-        sold = np.full_like(epsilon, threshold)
-        if not divisor:  # nothing was sampled: the zero model, which needs no noise
-            nothing = np.zeros_like(epsilon)
-            return Plan(nothing, np.inf, guaranteed, nothing, sold)
-        rate = threshold * divisor / self._kappa(n_features)
-        exposure = np.full_like(epsilon, 1.0 / divisor)
-        return Plan(kept / divisor, float(rate), guaranteed, exposure, sold)
-
-    def _kept(self, plan: Plan, lattice: RidgeLattice | None) -> Vector:
-        """Return what sampling makes of the threshold, whatever noise keeps that."""
-        return plan.epsilon
+        whole = np.full_like(sold, threshold)
+        options: dict[str, Any] = {"rounding": self.rounding, "max_norm": self.max_norm}
+        value = self.regularization
+        if value == "auto":
+            value = self._public_lambda(whole / whole.sum(), whole, n_features)
+        assert not isinstance(value, str)
+        plan = OutputPerturbation.of(
+            drawn / max(divisor, 1),
+            whole,
+            value,
+            n_features,
+            sensitivity=self.sensitivity,
+            exposure=np.full_like(sold, 1.0 / divisor if divisor else 0.0),
+            **options,
+        )
+        secret = "which rows were sampled is kept secret, and so is their number"
+        return replace(plan, epsilon=guaranteed, extra=(secret, *plan.extra))
 
     def _threshold(self, epsilon: Vector) -> float:
         if isinstance(self.threshold, str) and self.threshold in ("max", "mean"):
@@ -175,8 +142,32 @@ class SampledRidge(RidgeRelease):
             threshold = float(self.threshold)
         return check_positive("threshold", threshold)
 
-    def _assumptions(self) -> tuple[str, ...]:
-        return ("which rows were sampled is kept secret, and so is their number",)
+
+def sampling_probabilities(epsilon: ArrayLike, threshold: float) -> Vector:
+    r"""Return the chance of each row to be sampled (Jorgensen, Yu and Cormode, 2015).
+
+    Parameters
+    ----------
+    epsilon : array_like of shape (n_rows,)
+        Positive guarantees.
+    threshold : float
+        t, the guarantee of the mechanism that the sample goes into; positive.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+        :math:`(e^{\varepsilon_i}-1)/(e^t-1)` below the threshold, one from there on.
+
+    Examples
+    --------
+    >>> sampling_probabilities([0.1, 1.0, 2.0], threshold=1.0).round(4)
+    array([0.0612, 1.    , 1.    ])
+    """
+    array = np.asarray(epsilon, dtype=np.float64)
+    below = np.minimum(array, threshold)
+    # exp(below - t) * (1 - e^-below) / (1 - e^-t) never overflows.
+    ratio = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
+    return np.asarray(np.where(array < threshold, ratio, 1.0))
 
 
 def _attainable(chances: Vector) -> Vector:
@@ -186,70 +177,3 @@ def _attainable(chances: Vector) -> Vector:
     """
     below = np.floor(chances * (1.0 - CHANCE_ERROR) * 2.0**53) / 2.0**53
     return np.where(chances < 1.0, below, chances)
-
-
-class NonPrivateRidge(RidgeRelease):
-    """Ridge regression without noise and without a guarantee: what privacy is compared with.
-
-    Parameters
-    ----------
-    regularization : float, default 1.0
-        Nonnegative; zero is least squares, of least norm where it is not unique.
-    feature_range, target_range, features
-        As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
-
-    Examples
-    --------
-    >>> X, y = np.array([[0.0], [1.0]]), np.array([0.0, 0.5])
-    >>> NonPrivateRidge(regularization=0.0).fit(X, y).coef_.round(6)
-    array([0.5])
-    """
-
-    max_norm = None
-    sensitivity = "tight"
-    rounding = None
-    epsilon = np.inf
-
-    def __init__(
-        self,
-        regularization: float = 1.0,
-        *,
-        feature_range: Range | None = (0.0, 1.0),
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        features: PublicFeatures | None = None,
-    ) -> None:
-        self.regularization = regularization
-        self.feature_range = feature_range
-        self.target_range = target_range
-        self.features = features
-
-    def fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        epsilon: ArrayLike | None = None,
-        rows: ArrayLike | None = None,
-        accountant: Account | None = None,
-        random_state: RandomSource = None,
-    ) -> Self:
-        """Solve, and release the solution as it is; ``epsilon`` is not kept to.
-
-        Parameters
-        ----------
-        X, y, epsilon, rows, accountant, random_state
-            As for :meth:`PersonalizedRidge.fit`. A row of epsilon 0 is not used; only rows of an
-            infinite budget can pay for this.
-
-        Returns
-        -------
-        self
-        """
-        return super().fit(X, y, epsilon=epsilon, rows=rows, accountant=accountant)
-
-    def _plan(self, granted: Granted, n_features: int, rng: np.random.Generator) -> Plan:
-        epsilon = granted.positive
-        check_nonnegative("regularization", self.regularization)
-        size = epsilon.size
-        weights, nothing = np.full(size, 1.0 / size), np.full(size, np.inf)
-        return Plan(weights, np.inf, nothing, weights, nothing)

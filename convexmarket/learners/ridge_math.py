@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from convexmarket.arguments import as_float, check_nonnegative, check_share, checked_numbers
+from convexmarket.checks import as_float, check_nonnegative, check_share, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
@@ -26,7 +26,6 @@ from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 __all__ = [
     "NoisyLoss",
     "RidgeErrorBound",
-    "Rows",
     "chunks",
     "lattice_loss",
     "noise_moments",
@@ -35,7 +34,6 @@ __all__ = [
     "ridge_error_bound",
     "ridge_risk_constants",
     "row_sum",
-    "sampling_probabilities",
     "solve_ridge",
 ]
 
@@ -43,23 +41,12 @@ Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
 
-class Rows(Protocol):
-    """What the solver needs of the data: a shape, and slices of rows."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Numbers of rows and of features."""
-
-    def __getitem__(self, rows: slice) -> Matrix:
-        """Return these rows as an array."""
-
-
 CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays small
 # Below this share of the Gram matrix's trace, the normal equations lose too many digits.
 WELL_CONDITIONED = 1e-7
 
 
-def row_sum(X: Rows | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
+def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
     """Return the sum of what the work gives for a few thousand rows at a time.
 
     Rows in partitions are summed where they are, in one pass. No chain of roundings becomes longer
@@ -68,7 +55,6 @@ def row_sum(X: Rows | PartedRows, work: Callable[..., Matrix], *columns: Vector)
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_features), or PartedRows
-        Or anything with that shape that gives an ndarray when sliced by rows.
     work : callable
         From some rows, and their part of each column, to a new array of a shape that does not
         depend on how many they are. Sent to the partitions.
@@ -90,7 +76,7 @@ def row_sum(X: Rows | PartedRows, work: Callable[..., Matrix], *columns: Vector)
     return np.apply_along_axis(math.fsum, 0, sums)
 
 
-def _sum_of_chunks(work: Callable[..., Matrix], X: Rows, *columns: Vector) -> Matrix:
+def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> Matrix:
     sums = (
         work(X[rows], *(column[rows] for column in columns)) for rows in chunks(max(1, X.shape[0]))
     )
@@ -106,13 +92,14 @@ def _normal_equations(X: Matrix, y: Vector, root: Vector) -> Matrix:
     return np.column_stack([weighted.T @ weighted, weighted.T @ (y * root)])
 
 
-def solve_ridge(X: Rows | PartedRows, y: Vector, weights: Vector, regularization: float) -> Vector:
+def solve_ridge(
+    X: Matrix | PartedRows, y: Vector, weights: Vector, regularization: float
+) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_features)
-        Or anything with that shape that gives an ndarray when sliced by rows, or sums of rows.
     y : ndarray of shape (n_rows,)
     weights : ndarray of shape (n_rows,)
         Nonnegative.
@@ -199,33 +186,6 @@ def noise_rate(weights: ArrayLike, epsilon: ArrayLike, kappa: float) -> float:
             "float; give smaller guarantees, or infinity for no privacy"
         )
     return rate
-
-
-def sampling_probabilities(epsilon: ArrayLike, threshold: float) -> Vector:
-    r"""Return the chance of each row to be sampled (Jorgensen, Yu and Cormode, 2015).
-
-    Parameters
-    ----------
-    epsilon : array_like of shape (n_rows,)
-        Positive guarantees.
-    threshold : float
-        t, the guarantee of the mechanism that the sample goes into; positive.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        :math:`(e^{\varepsilon_i}-1)/(e^t-1)` below the threshold, one from there on.
-
-    Examples
-    --------
-    >>> sampling_probabilities([0.1, 1.0, 2.0], threshold=1.0).round(4)
-    array([0.0612, 1.    , 1.    ])
-    """
-    array = np.asarray(epsilon, dtype=np.float64)
-    below = np.minimum(array, threshold)
-    # exp(below - t) * (1 - e^-below) / (1 - e^-t) never overflows.
-    ratio = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
-    return np.asarray(np.where(array < threshold, ratio, 1.0))
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,25 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, FailFast, Field, ValidationError, WithJsonSchema
 
-from convexmarket.arguments import check_choice, check_instance, is_number, shown
+from convexmarket.checks import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
+from convexmarket.io import write_together
 from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.logistic import PrivateLogisticRegression
-from convexmarket.learners.other_losses import PrivateHuberRegressor, PrivateLinearSVC
+from convexmarket.learners.linear import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+)
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
-from convexmarket.learners.ridge_baselines import NonPersonalizedRidge, SampledRidge
-from convexmarket.learners.ridge_statistics import StatisticsRidge
+from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.writing import write_together
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
 _LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor)
-_RIDGE = (PersonalizedRidge, NonPersonalizedRidge, SampledRidge, StatisticsRidge)
+_RIDGE = (PersonalizedRidge, SampledRidge)
 KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, *_RIDGE, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
@@ -100,7 +102,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     Raises
     ------
     NotSupportedError
-        If the model carries no guarantee, such as :class:`NonPrivateRidge`.
+        If the model carries no guarantee, such as :class:`KernelERM`.
     ParameterError
         If ``path`` or ``guarantee`` is out of its range.
     DataError
@@ -165,6 +167,7 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
         elif hasattr(model, "guarantee_"):
             parameters, promised = model.get_params(deep=False), model.guarantee_
             parameters.pop("epsilon", None)  # what single sellers granted
+            parameters.pop("random_state", None)
             content = {key: value for key, value in vars(model).items() if key in FITTED}
             if (features := parameters.pop("features", None)) is not None:
                 content["features"] = features.get_params()
@@ -175,8 +178,8 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
         if guarantee == "summary":
             said["epsilon"] = promised.epsilon.max(keepdims=True)
             said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
-            if not isinstance(parameters.get("weights", ""), str):
-                parameters["weights"] = "withheld"
+            if not isinstance(parameters.get("weighting", ""), str):
+                parameters["weighting"] = "withheld"
         said["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
         said |= {"kind": name, "convexmarket": version("convexmarket"), "parameters": parameters}
         plain = json.dumps(content | said, default=lambda one: getattr(one, "tolist", dict)())

@@ -31,10 +31,10 @@ from scipy.optimize import brentq
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import ParameterGrid
 
-from convexmarket.arguments import aligned, as_float, check_choice
+from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
+from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.protocol import Learner, unfitted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.admission import admit

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from convexmarket.arguments import check_instance
+from convexmarket.checks import check_instance
 from convexmarket.errors import DataError
 from convexmarket.ledger.creating import place_database
 from convexmarket.ledger.seals import check_whole

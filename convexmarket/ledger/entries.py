@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_instance
+from convexmarket.checks import check_instance
 from convexmarket.errors import DataError, NotSupportedError, ParameterError, ReleaseChargedError
 from convexmarket.ledger.names import UNNAMED, check_text
 from convexmarket.ledger.store import now

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import aligned, check_choice, check_instance
+from convexmarket.checks import aligned, check_choice, check_instance, checked_id
 from convexmarket.errors import ParameterError
-from convexmarket.ids import checked_id
+from convexmarket.io import MARKET_FILE
 from convexmarket.ledger.account import LedgerAccount
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.creating import create_database
@@ -23,7 +23,6 @@ from convexmarket.ledger.store import Kind, Store, now
 from convexmarket.ledger.tables import lay_ledger
 from convexmarket.privacy import AccountComposition
 from convexmarket.privacy.checks import check_delta
-from convexmarket.writing import MARKET_FILE
 
 __all__ = ["Ledger"]
 
@@ -142,7 +141,7 @@ class Ledger:
         Parameters
         ----------
         ids : sequence of str, length n
-            Who sells; stored and compared in their normal form (:mod:`convexmarket.ids`).
+            Who sells; stored and compared in their normal form (:mod:`convexmarket.checks`).
         epsilon, prices : array_like of shape (n,), or one number
             What each sells and what it is paid; finite and nonnegative.
         release : str, optional

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from convexmarket.arguments import is_iterable
+from convexmarket.checks import checked_id, forms_of, is_iterable
 from convexmarket.errors import ParameterError
-from convexmarket.ids import checked_id, forms_of
 
 __all__ = ["MODEL", "UNNAMED", "check_text", "checked_ids", "checked_release"]
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, check_count, check_instance
+from convexmarket.checks import as_float, check_count, check_instance
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.plan import Buyer, Plan, Terms, plan
 from convexmarket.online.policy import History, OnlinePolicy
@@ -127,9 +127,7 @@ class AdaptivePolicy:
         self.opening = start
         if learn and not trust_guess:
             nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf)
-            self.opening = OnlinePolicy._planned(
-                nothing, start.prior, start.buyer, "expectation", start.support
-            )
+            self.opening = self._with(nothing, start.prior)
 
     @property
     def prior(self) -> Prior:
@@ -190,7 +188,13 @@ class AdaptivePolicy:
                 made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening
-        return OnlinePolicy._planned(made, prior, buyer, "expectation", self.start.support)
+        return self._with(made, prior)
+
+    def _with(self, made: Plan, prior: Prior) -> OnlinePolicy:
+        """Return the start with another plan and prior."""
+        start = self.start
+        numbers = start.expected_sellers, start.mu, start.sigma, start.gamma, start.cap
+        return OnlinePolicy._planned(made, start.support, prior, *numbers)
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""

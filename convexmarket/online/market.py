@@ -17,9 +17,9 @@ from typing import Literal, NamedTuple, Self
 
 import pandas as pd
 
-from convexmarket.arguments import check_count, check_instance
+from convexmarket.checks import check_count, check_instance, checked_id, forms_of
 from convexmarket.errors import ConvexMarketError, ParameterError
-from convexmarket.ids import checked_id, forms_of
+from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.seals import check_whole
@@ -39,7 +39,6 @@ from convexmarket.online.steps import (
 )
 from convexmarket.online.store import create_market, market_store
 from convexmarket.privacy import Guarantee
-from convexmarket.writing import MARKET_FILE
 
 __all__ = ["MarketPlan", "OnlineMarket"]
 

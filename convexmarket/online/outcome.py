@@ -10,19 +10,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_instance, checked_numbers
+from convexmarket.checks import check_instance, checked_numbers
+from convexmarket.display import Shown, axes
 from convexmarket.errors import ParameterError
-from convexmarket.notebook import Shown, axes
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.plan import Buyer
 from convexmarket.online.policy import History, OnlinePolicy
 from convexmarket.priors import Prior
 
-__all__ = ["OnlineOutcome", "QuoteAudit", "audit_quotes", "run_online"]
+__all__ = ["OnlineOutcome", "QuoteAudit", "audit_quotes", "planned", "run_online"]
 
 Floats = NDArray[np.float64]
 Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
 
+#: Quantiles of the prior that stand for the sellers who are expected.
+_TYPICAL = (np.arange(20_000) + 0.5) / 20_000
 #: Differences of money up to this share of the largest payment are rounding.
 _ROUNDING = 1e-9
 
@@ -185,6 +187,26 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     )
 
 
+def planned(policy: OnlinePolicy) -> dict[str, float]:
+    """Return what a plan for all expects if all sellers come and accept.
+
+    Keys are sellers, bought, eta, payments, loss, largest_epsilon and largest_weight. Payments are
+    those to sellers whose sensitivities are the quantiles of the prior.
+    """
+    sellers = policy.expected_sellers
+    epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))
+    largest = float(policy.quote(policy.support[0]).epsilon)
+    return {
+        "sellers": float(sellers),
+        "bought": sellers * float(np.mean(epsilon > 0)),
+        "eta": policy.plan.eta,
+        "payments": sellers * float(payment.mean()),
+        "loss": policy.plan.objective,
+        "largest_epsilon": largest,
+        "largest_weight": largest / policy.plan.eta,
+    }
+
+
 @dataclass(frozen=True)
 class QuoteAudit:
     """What an audit of a policy's quotes found.
@@ -282,13 +304,10 @@ def _reports(policy: OnlinePolicy) -> Floats:
     """Return reports over the support, most of them where sellers sell."""
     low, high = policy.support
     prior = policy.prior
-    top = high if np.isfinite(high) else float(prior.quantile(1.0 - 1e-6))
-    even = np.linspace(low, top, 101)
-    for _ in range(60):  # shrink until something is bought halfway
-        middle = low + 0.5 * (top - low)
-        if policy.quote(middle).epsilon > 0:
-            break
-        top = middle
+    end = high if np.isfinite(high) else float(prior.quantile(1.0 - 1e-6))
+    top = policy.highest_sensitivity
+    top = min(high, low + 2.0 * (top - low)) if top > low else end
     kinks = prior.breakpoints[:200]
-    near = np.concatenate((np.linspace(low, top, 301), even, kinks, np.nextafter(kinks, np.inf)))
+    even = np.linspace(low, top, 301), np.linspace(low, end, 101)
+    near = np.concatenate((*even, kinks, np.nextafter(kinks, np.inf)))
     return np.unique(near[(near >= low) & (near <= high)])

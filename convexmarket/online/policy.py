@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     as_float,
     check_choice,
     check_count,
     check_positives,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
-from convexmarket.online.curves import AffineCurve, curve_of
+from convexmarket.online.curves import Curve
 from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
 from convexmarket.priors.base import PriorLike, as_prior
@@ -32,6 +32,9 @@ Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
 #: Reports quoted at a time, so that what is computed of them stays in the cache.
 _BLOCK = 1 << 14
+#: Numbers of a plan, and arguments besides the prior, as :meth:`OnlinePolicy.to_dict` names them.
+_PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
+_ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
 #: Where Assumption IV.3 looks at the density next to zero, in quantiles.
 _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
 
@@ -153,30 +156,22 @@ class OnlinePolicy:
         rule: Rule = "expectation",
     ) -> None:
         prior = as_prior(prior, error=ParameterError)
-        self._describe(prior, expected_sellers, mu, sigma, gamma, cap, rule)
+        self._set(prior, expected_sellers, mu, sigma, gamma, cap, rule)
         if rule == "algorithm-3":
-            made = algorithm_3(prior, self.buyer, self._density_at_zero())
+            made = algorithm_3(prior, self.buyer, _density_at_zero(prior))
         else:
             made = plan(prior, self.buyer)
         self._adopt(made, prior.support)
 
     @classmethod
-    def _planned(
-        cls,
-        plan: Plan,
-        prior: Prior,
-        buyer: Buyer,
-        rule: Rule,
-        support: tuple[float, float],
-    ) -> Self:
-        """Return a policy whose plan is made already."""
+    def _planned(cls, plan: Plan, support: tuple[float, float], *arguments: Any) -> Self:
+        """Return a policy of the constructor's arguments, whose plan is made already."""
         policy = object.__new__(cls)
-        cap = None if np.isinf(buyer.cap) else buyer.cap
-        policy._describe(prior, buyer.m, buyer.mu, buyer.sigma, buyer.gamma, cap, rule)
+        policy._set(*arguments)
         policy._adopt(plan, support)
         return policy
 
-    def _describe(
+    def _set(
         self,
         prior: Prior,
         expected_sellers: int,
@@ -184,7 +179,7 @@ class OnlinePolicy:
         sigma: float,
         gamma: float,
         cap: float | None,
-        rule: Rule,
+        rule: Rule = "expectation",
     ) -> None:
         check_count("expected_sellers", expected_sellers)
         check_positives(mu=mu, sigma=sigma, gamma=gamma)
@@ -203,8 +198,7 @@ class OnlinePolicy:
 
     def _adopt(self, plan: Plan, support: tuple[float, float]) -> None:
         self.plan, self.support = plan, support
-        self._curve = curve_of(self.prior, plan.terms)
-        self._closed = self._curve if isinstance(self._curve, AffineCurve) else None
+        self._curve = Curve(self.prior, plan.terms, support[0])
 
     @property
     def buyer(self) -> Buyer:
@@ -238,11 +232,6 @@ class OnlinePolicy:
             If a report is not a number.
         """
         low, high = self.support
-        if isinstance(sensitivity, float) and self._closed is not None:
-            if not low <= sensitivity <= high:
-                self._refuse(np.array([sensitivity]))
-            epsilon, rent = self._closed.one(sensitivity)
-            return Quote(epsilon, sensitivity * epsilon + rent)
         try:
             reports = np.asarray(sensitivity, dtype=float)
         except (TypeError, ValueError) as error:
@@ -263,6 +252,16 @@ class OnlinePolicy:
         return Quote(sold.reshape(reports.shape), paid.reshape(reports.shape))
 
     @property
+    def highest_sensitivity(self) -> float:
+        """Largest report from which something is bought; NaN where nothing is."""
+        return self._curve.last
+
+    @property
+    def start(self) -> OnlinePolicy:
+        """The policy before anybody came: this one."""
+        return self
+
+    @property
     def opening(self) -> OnlinePolicy:
         """The terms of the first sellers: these."""
         return self
@@ -275,6 +274,7 @@ class OnlinePolicy:
     def to_dict(self) -> dict[str, Any]:
         """Return the policy with its plan, ready for JSON; see :func:`policy_from_dict`."""
         plan = self.plan
+        numbers = [*vars(plan.terms).values(), plan.eta, plan.objective, plan.lower_bound]
         return {
             "policy": "fixed",
             "prior": self.prior.to_dict(),
@@ -284,15 +284,8 @@ class OnlinePolicy:
             "gamma": self.gamma,
             "cap": self.cap,
             "rule": self.rule,
-            "support": [_none_if_infinite(bound) for bound in self.support],
-            "plan": {
-                "price": plan.terms.price,
-                "scale": plan.terms.scale,
-                "largest": _none_if_infinite(plan.terms.largest),
-                "eta": plan.eta,
-                "objective": _none_if_infinite(plan.objective),
-                "lower_bound": None if np.isnan(plan.lower_bound) else plan.lower_bound,
-            },
+            "support": [_written(bound) for bound in self.support],
+            "plan": dict(zip(_PLAN, map(_written, numbers), strict=True)),
         }
 
     @classmethod
@@ -305,34 +298,18 @@ class OnlinePolicy:
             If an entry is missing, or has a value that no policy has.
         """
         try:
-            plan = described["plan"]
-            terms = Terms(
-                float(plan["price"]), float(plan["scale"]), _infinite_if_none(plan["largest"])
-            )
-            bound = plan["lower_bound"]
-            made = Plan(
-                terms,
-                float(plan["eta"]),
-                _infinite_if_none(plan["objective"]),
-                np.nan if bound is None else float(bound),
-            )
-            buyer = Buyer(
-                described["mu"],
-                described["sigma"],
-                described["gamma"],
-                described["expected_sellers"],
-                _infinite_if_none(described["cap"]),
-            )
-            low, high = described["support"]
-            support = float(low), _infinite_if_none(high)
-            prior, rule = prior_from_dict(described["prior"]), described["rule"]
+            numbers = [float(described["plan"][name]) for name in _PLAN]
+            made = Plan(Terms(*numbers[:3]), *numbers[3:])
+            low, high = map(float, described["support"])
+            given = [described[name] for name in _ARGUMENTS]
+            prior = prior_from_dict(described["prior"])
         except (LookupError, TypeError, ValueError) as error:
             if isinstance(error, PriorError):
                 raise
             raise ParameterError(
                 f"this does not describe an online policy ({error!r}); give what to_dict returned"
             ) from None
-        return cls._planned(made, prior, buyer, rule, support)
+        return cls._planned(made, (low, high), prior, *given)
 
     def _refuse(self, reports: Floats) -> None:
         """Raise the error for reports outside the support."""
@@ -345,27 +322,6 @@ class OnlinePolicy:
             "report, or declare a prior that covers it"
         )
 
-    def _density_at_zero(self) -> float:
-        """Return the density of the virtual cost at 0: half that of the sensitivity there."""
-        prior = self.prior
-        why = ""
-        if prior.is_step:
-            why = "it is a sample, which has no density"
-        elif prior.support[0] > 0:
-            why = f"its density at 0 is 0, as its support starts at {prior.support[0]:g}"
-        else:
-            near = np.asarray(prior.pdf(prior.quantile(_NEXT_TO_ZERO)), dtype=float)
-            density = float(near[-1])
-            settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
-            if np.isfinite(density) and density > 0 and settled.max() <= 1e-2:
-                return 0.5 * density
-            why = f"its density next to 0 is {density:.3g}, and tends to 0 or to infinity"
-        raise PriorError(
-            f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 needs (a density at 0 that "
-            f"is positive and finite): {why}; the general rule needs no such assumption, give "
-            'rule="expectation"'
-        )
-
     def __repr__(self) -> str:
         cap = "" if self.cap is None else f", cap={self.cap:g}"
         return (
@@ -375,9 +331,27 @@ class OnlinePolicy:
         )
 
 
-def _none_if_infinite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _density_at_zero(prior: Prior) -> float:
+    """Return the density of the virtual cost at 0: half that of the sensitivity there."""
+    why = ""
+    if prior.is_step:
+        why = "it is a sample, which has no density"
+    elif prior.support[0] > 0:
+        why = f"its density at 0 is 0, as its support starts at {prior.support[0]:g}"
+    else:
+        near = np.asarray(prior.pdf(prior.quantile(_NEXT_TO_ZERO)), dtype=float)
+        density = float(near[-1])
+        settled = np.abs(np.diff(np.log(np.maximum(near, np.finfo(float).tiny))))[-3:]
+        if np.isfinite(density) and density > 0 and settled.max() <= 1e-2:
+            return 0.5 * density
+        why = f"its density next to 0 is {density:.3g}, and tends to 0 or to infinity"
+    raise PriorError(
+        f"{prior!r} violates A's Assumption IV.3, which Algorithm 3 needs (a density at 0 that "
+        f"is positive and finite): {why}; the general rule needs no such assumption, give "
+        'rule="expectation"'
+    )
 
 
-def _infinite_if_none(value: Any) -> float:
-    return np.inf if value is None else float(value)
+def _written(value: float) -> float | str:
+    """Return a number for JSON, which has no infinite ones and no NaN."""
+    return float(value) if np.isfinite(value) else str(value)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import is_iterable
+from convexmarket.checks import is_iterable
 from convexmarket.errors import SellersError
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 

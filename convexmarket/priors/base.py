@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.integrate import quad
 
-from convexmarket.arguments import checked_numbers, generator_of, shown
+from convexmarket.checks import check_count, checked_numbers, generator_of, shown
 from convexmarket.errors import ConvexMarketError, ParameterError, PriorError
 from convexmarket.priors.ironing import IronedCosts, dense_nodes, iron, never_falls
 
-__all__ = ["FloatArray", "Prior", "PriorLike", "ScipyPrior", "as_prior", "floats"]
+__all__ = ["FloatArray", "Prior", "PriorLike", "ScipyPrior", "as_prior"]
 
 FloatArray = NDArray[np.float64]
 #: A prior, or a frozen distribution of scipy.stats (which has no public class).
@@ -26,11 +26,6 @@ PriorLike: TypeAlias = Any
 SMALLEST = float(np.finfo(np.float64).tiny)
 #: Halvings of an interval after which nothing is left of it in floating point.
 _HALVINGS = 80
-
-
-def floats(name: str, values: ArrayLike) -> FloatArray:
-    """Convert values to an array of floats."""
-    return checked_numbers(name, values)
 
 
 class Prior(ABC):
@@ -79,13 +74,12 @@ class Prior(ABC):
         Parameters
         ----------
         frozen : scipy.stats frozen distribution
-            Such as ``scipy.stats.gamma(2, scale=0.05)`` or ``scipy.stats.rv_histogram(...)()``.
+            A custom one is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for samples.
 
         Returns
         -------
         Prior
-            Regularity is tested on about 6000 sensitivities, up to rounding. A custom distribution
-            is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for samples.
+            Regularity is tested on about 6000 sensitivities, up to rounding.
 
         Raises
         ------
@@ -211,7 +205,7 @@ class Prior(ABC):
         ParameterError
             If an entry of ``u`` is not in [0, 1].
         """
-        levels = floats("u", u)
+        levels = checked_numbers("u", u)
         outside = ~((levels >= 0) & (levels <= 1))
         if outside.any():
             raise ParameterError(f"u = {levels[outside][0]} is not a probability; give 0 <= u <= 1")
@@ -247,11 +241,8 @@ class Prior(ABC):
         PriorError
             If one is not; the message has the first position and the number of such reports.
         """
-        reports = floats("c", c)
-        low, high = self.support
-        outside = ~((reports >= low) & (reports <= high) & np.isfinite(reports))
-        if outside.any():
-            raise self._outside(reports, outside, "are not in")
+        highest = min(self.support[1], float(np.finfo(float).max))
+        self._check(checked_numbers("c", c), highest, "are not in")
 
     def contains(self, reports: FloatArray) -> bool:
         """Whether the prior is a sample that contains these reports."""
@@ -265,11 +256,9 @@ class Prior(ABC):
         ParameterError
             If ``size`` is not a whole number >= 0.
         """
-        whole = isinstance(size, int | np.integer) and not isinstance(size, bool)
-        if not whole or not 0 <= size <= np.iinfo(np.intp).max // 8:  # bytes of a float
-            raise ParameterError(f"size = {size!r} is not a number of draws; give an integer >= 0")
+        size = check_count("size", size, 0)
         # Scaling inside scipy can round a draw to just outside the support.
-        return np.clip(self._draw(int(size), generator_of(random_state)), *self.support)
+        return np.clip(self._draw(size, generator_of(random_state)), *self.support)
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the prior by its family and parameters, ready for JSON."""
@@ -279,21 +268,22 @@ class Prior(ABC):
         self, formula: Callable[[FloatArray], FloatArray], c: ArrayLike
     ) -> FloatArray:
         """Apply ``formula`` on the support; the cost is +inf above it."""
-        reports = floats("c", c)
+        reports = checked_numbers("c", c)
         low, high = self.support
-        outside = ~(reports >= low)  # NaN compares false
-        if outside.any():
-            raise self._outside(reports, outside, "are NaN or below")
+        self._check(reports, np.inf, "are NaN or below")
         above = (reports > high) | np.isinf(reports)
         costs = formula(np.where(above, low, reports) if above.any() else reports)
         return np.where(above, np.inf, costs)[()]
 
-    def _outside(self, reports: FloatArray, outside: NDArray[np.bool_], what: str) -> PriorError:
+    def _check(self, reports: FloatArray, top: float, what: str) -> None:
         low, high = self.support
+        outside = ~((reports >= low) & (reports <= top))  # NaN compares false
+        if not outside.any():
+            return
         first = int(np.argmax(outside))
         # A report is private; a single report is that of the caller.
         value = f" = {reports.flat[first]}" if reports.size == 1 else ""
-        return PriorError(
+        raise PriorError(
             f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
             f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]{value}. "
             "Correct the reports, or declare a prior that covers them"
@@ -341,49 +331,46 @@ class ScipyPrior(Prior):
                 "kwds": {name: float(value) for name, value in sorted(frozen.kwds.items())},
             }
         self.virtual_cost_slope = slope
-        if regular is not None:
-            self.is_regular = regular
-        else:
-            self._check_density()
         low, high = self.support
-        for what, value in (("median", self._computed("median")), ("mean", self.mean)):
-            # Averages of numbers next to an end may be rounded to just outside it.
-            if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-                raise PriorError(
-                    f"{self!r}: the {what} is {value} in floating point, outside the support "
-                    f"[{low:g}, {high:g}]; choose less extreme parameters"
-                )
-
-    def _computed(self, method: str, *arguments: Any, **options: Any) -> Any:
         try:
-            return getattr(self._frozen, method)(*arguments, **options)
+            if regular is not None:
+                self.is_regular = regular
+            else:
+                self._check_density()
+            for what, value in (("median", frozen.median()), ("mean", self.mean)):
+                # Averages of numbers next to an end may be rounded to just outside it.
+                if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+                    raise PriorError(
+                        f"{self!r}: the {what} is {value} in floating point, outside the support "
+                        f"[{low:g}, {high:g}]; choose less extreme parameters"
+                    )
         except (OverflowError, RecursionError) as error:
             raise PriorError(f"{self!r} is beyond double precision: {error}") from None
 
     @cached_property
     def mean(self) -> float:
         """Expected sensitivity."""
-        return float(self._computed("mean"))
+        return float(self._frozen.mean())
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c); same shape as ``c``."""
-        return self._computed("cdf", floats("c", c))
+        return self._frozen.cdf(checked_numbers("c", c))
 
     def pdf(self, c: ArrayLike) -> FloatArray:
         """Compute the density f(c); same shape as ``c``."""
-        return self._computed("pdf", floats("c", c))
+        return self._frozen.pdf(checked_numbers("c", c))
 
     def _log_cdf(self, c: FloatArray) -> FloatArray:
-        return self._computed("logcdf", c)
+        return self._frozen.logcdf(c)
 
     def _log_pdf(self, c: FloatArray) -> FloatArray:
-        return self._computed("logpdf", c)
+        return self._frozen.logpdf(c)
 
     def _quantile(self, u: FloatArray) -> FloatArray:
-        return np.clip(self._computed("ppf", u), *self.support)
+        return np.clip(self._frozen.ppf(u), *self.support)
 
     def _draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        return self._computed("rvs", size=size, random_state=rng)
+        return self._frozen.rvs(size=size, random_state=rng)
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the prior by its family and parameters, or a custom one by its class."""
@@ -426,23 +413,19 @@ def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = P
 
 def _support(frozen: Any) -> tuple[float, float]:
     """Return the support of a frozen continuous distribution, checked to be nonnegative."""
-    example = "scipy.stats.gamma(2, scale=0.05)"
+    example = "give a frozen one such as scipy.stats.gamma(2, scale=0.05)"
     dist = getattr(frozen, "dist", None)
     name = f"scipy.stats.{getattr(dist, 'name', None)}"
     if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
         raise PriorError(
-            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them, as in "
-            f"{example}"
+            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them"
         )
     if isinstance(dist, stats.rv_discrete):
         raise PriorError(
             f"frozen = {name} is discrete and has no density; use EmpiricalPrior(samples)"
         )
     if not isinstance(dist, stats.rv_continuous):
-        raise PriorError(
-            f"frozen = {frozen!r} is not a frozen scipy.stats distribution; give one such as "
-            f"{example}"
-        )
+        raise PriorError(f"frozen = {frozen!r} is not a frozen scipy.stats distribution; {example}")
     given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
     if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in given if x.dtype.kind in "iuf"):
         raise PriorError(
@@ -450,14 +433,9 @@ def _support(frozen: Any) -> tuple[float, float]:
             "zero"
         )
     low, high = frozen.support()
-    if np.ndim(low) or np.ndim(high) or not low < high:
+    if np.ndim(low) or np.ndim(high) or not 0 <= low < high:
         raise PriorError(
-            f"{name} has support [{low}, {high}], which is not one interval; give it one valid "
-            "value of each parameter"
-        )
-    if low < 0:
-        raise PriorError(
-            f"{name} has support [{low:g}, {high:g}], but sensitivities are >= 0; truncate or "
-            "shift it"
+            f"{name} has support [{low}, {high}], which is not one interval of sensitivities >= 0; "
+            "give it one valid value of each parameter, truncate or shift it"
         )
     return float(low), float(high)

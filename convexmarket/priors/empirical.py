@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
+from convexmarket.checks import checked_numbers
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior, floats
+from convexmarket.priors.base import FloatArray, Prior
 
 __all__ = ["EmpiricalPrior"]
 
@@ -57,7 +58,7 @@ class EmpiricalPrior(Prior):
     example = "empirical:sensitivities.csv"
 
     def __init__(self, samples: ArrayLike, counts: ArrayLike | None = None) -> None:
-        drawn = floats("samples", samples).ravel()
+        drawn = checked_numbers("samples", samples).ravel()
         bad = ~((drawn >= 0) & np.isfinite(drawn))
         if drawn.size == 0:
             raise PriorError("samples is empty; give at least one sensitivity")
@@ -102,7 +103,7 @@ class EmpiricalPrior(Prior):
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c), the share of samples of at most c; same shape as ``c``."""
-        position = np.searchsorted(self.values, floats("c", c), side="right")
+        position = np.searchsorted(self.values, checked_numbers("c", c), side="right")
         return np.append(0, self._below)[position] / self.size
 
     def pdf(self, c: ArrayLike) -> FloatArray:
@@ -145,7 +146,7 @@ def _counts(counts: ArrayLike | None, size: int) -> FloatArray | None:
     """Check that counts are whole numbers."""
     if counts is None:
         return None
-    times = floats("counts", counts).ravel()
+    times = checked_numbers("counts", counts).ravel()
     if times.size != size:
         raise PriorError(f"counts has {times.size} entries for {size} samples; give one for each")
     bad = ~((times >= 1) & (times == np.floor(times)) & (times < 2.0**53))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
-from convexmarket.arguments import as_float
+from convexmarket.checks import as_float
 from convexmarket.errors import PriorError
 from convexmarket.priors.base import SMALLEST, FloatArray, ScipyPrior
 
@@ -17,28 +17,21 @@ SMALLEST_SPREAD = 1e-9
 LARGEST_SHAPE = 1e8
 
 
-def _finite(prior: ScipyPrior, name: str, value: float) -> float:
-    """Return a parameter of ``prior`` as a finite float."""
+def _number(
+    prior: ScipyPrior, name: str, value: float, least: float = -np.inf, most: float = np.inf
+) -> float:
+    """Return a parameter of ``prior`` as a finite float in a range."""
     number = as_float(value)
-    if not np.isfinite(number):
-        raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a finite number")
-    return number
-
-
-def _positive(prior: ScipyPrior, name: str, value: float, most: float = np.inf) -> float:
-    """Return a parameter of ``prior`` as a finite float above zero, and at most ``most``."""
-    number = _finite(prior, name, value)
-    if SMALLEST <= number <= most:
+    if np.isfinite(number) and least <= number <= most:
         return number
-    remedy = f"at most {most:.0e}, beyond which the density is lost to rounding"
-    if number < SMALLEST:
-        remedy = "a number > 0" if number <= 0 else f"at least {SMALLEST:.0g}"
-    raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give {remedy}")
+    kind = f"number > 0, from {least:.0g}" if least > 0 else "finite number"
+    upto = f" to {most:.0e}" if most < np.inf else ""
+    raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a {kind}{upto}")
 
 
 def _interval(prior: ScipyPrior, low: float, high: float) -> tuple[float, float]:
     """Return the ends of a support, with 0 <= low < high."""
-    bottom, top = _finite(prior, "low", low), _finite(prior, "high", high)
+    bottom, top = _number(prior, "low", low), _number(prior, "high", high)
     if not 0 <= bottom < top:
         raise PriorError(
             f"{type(prior).__name__}: low = {low!r}, high = {high!r}; give 0 <= low < high"
@@ -90,7 +83,10 @@ class Power(ScipyPrior):
     example = "power:2,0.1"
 
     def __init__(self, exponent: float, high: float) -> None:
-        exponent, high = _positive(self, "exponent", exponent), _positive(self, "high", high)
+        exponent, high = (
+            _number(self, "exponent", exponent, SMALLEST),
+            _number(self, "high", high, SMALLEST),
+        )
         named, frozen = {"exponent": exponent, "high": high}, stats.powerlaw(exponent, scale=high)
         slope = 1 + 1 / exponent
         super().__init__(frozen, named, support=(0.0, high), regular=True, slope=slope)
@@ -115,7 +111,7 @@ class Exponential(ScipyPrior):
     example = "exponential:0.05"
 
     def __init__(self, mean: float) -> None:
-        mean = _positive(self, "mean", mean)
+        mean = _number(self, "mean", mean, SMALLEST)
         super().__init__(stats.expon(scale=mean), {"mean": mean}, regular=True)
 
     def _virtual_cost(self, c: FloatArray) -> FloatArray:
@@ -148,7 +144,10 @@ class Beta(ScipyPrior):
     example = "beta:2,5,0,0.1"
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
-        a, b = _positive(self, "a", a, LARGEST_SHAPE), _positive(self, "b", b, LARGEST_SHAPE)
+        a, b = (
+            _number(self, "a", a, SMALLEST, LARGEST_SHAPE),
+            _number(self, "b", b, SMALLEST, LARGEST_SHAPE),
+        )
         low, high = _interval(self, low, high)
         # F is log-concave, so F/f never falls, exactly when b >= 1: the density is log-concave
         # (a >= 1) or decreasing (a <= 1). For b < 1, F/f falls to 0 with slope -inf at the top.
@@ -179,7 +178,7 @@ class TruncatedNormal(ScipyPrior):
     example = "truncnorm:0.05,0.02,0.01,0.10"
 
     def __init__(self, mean: float, std: float, low: float, high: float) -> None:
-        mean, std = _finite(self, "mean", mean), _positive(self, "std", std)
+        mean, std = _number(self, "mean", mean), _number(self, "std", std, SMALLEST)
         low, high = _interval(self, low, high)
         frozen = stats.truncnorm((low - mean) / std, (high - mean) / std, loc=mean, scale=std)
         named = {"mean": mean, "std": std, "low": low, "high": high}
@@ -194,11 +193,6 @@ class LogNormal(ScipyPrior):
     log_mean, log_std : float
         Mean and standard deviation of the natural logarithm; ``log_std`` is at least 1e-9.
 
-    Raises
-    ------
-    PriorError
-        If a parameter is not finite, or ``log_std`` is too small.
-
     Examples
     --------
     >>> import convexmarket as cm
@@ -210,14 +204,12 @@ class LogNormal(ScipyPrior):
     example = "lognormal:-3,0.5"
 
     def __init__(self, log_mean: float, log_std: float) -> None:
-        log_mean, log_std = _finite(self, "log_mean", log_mean), _positive(self, "log_std", log_std)
-        if log_std < SMALLEST_SPREAD:
-            raise PriorError(
-                f"LogNormal: log_std = {log_std!r}; give at least {SMALLEST_SPREAD:.0e}, below "
-                "which sensitivities hardly differ by more than rounding"
-            )
+        log_mean, log_std = (
+            _number(self, "log_mean", log_mean),
+            _number(self, "log_std", log_std, SMALLEST_SPREAD),
+        )
         with np.errstate(over="ignore"):
-            median = _positive(self, "exp(log_mean)", np.exp(log_mean))
+            median = _number(self, "exp(log_mean)", np.exp(log_mean), SMALLEST)
         named = {"log_mean": log_mean, "log_std": log_std}
         super().__init__(stats.lognorm(log_std, scale=median), named, regular=True)
 
@@ -242,8 +234,8 @@ class Gamma(ScipyPrior):
 
     def __init__(self, shape: float, scale: float) -> None:
         shape, scale = (
-            _positive(self, "shape", shape, LARGEST_SHAPE),
-            _positive(self, "scale", scale),
+            _number(self, "shape", shape, SMALLEST, LARGEST_SHAPE),
+            _number(self, "scale", scale, SMALLEST),
         )
         named = {"shape": shape, "scale": scale}
         super().__init__(stats.gamma(shape, scale=scale), named, regular=True)

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
+from convexmarket.checks import checked_numbers
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior, PriorLike, as_prior, floats
+from convexmarket.priors.base import FloatArray, Prior, PriorLike, as_prior
 from convexmarket.priors.ironing import dense_nodes
 
 __all__ = ["Mixture"]
@@ -47,7 +48,7 @@ class Mixture(Prior):
     example = "mixture:0.5*uniform:0,1;0.5*beta:2,5,0,2"
 
     def __init__(self, weights: ArrayLike, components: Sequence[PriorLike]) -> None:
-        shares = floats("weights", weights)
+        shares = checked_numbers("weights", weights)
         parts = _continuous(components)
         if shares.shape != (len(parts),) or not parts:
             raise PriorError(

@@ -60,19 +60,9 @@ def parse_prior(text: str) -> Prior:
         return EmpiricalPrior(_first_numeric_column(arguments.strip()))
     if kind is Mixture:
         parts = [part.partition("*") for part in arguments.split(";")]
-        weights = [_number(weight) for weight, _, _ in parts]
-        for weight, (given, times, prior) in zip(weights, parts, strict=True):
-            if not times or weight is None:
-                raise PriorError(
-                    f"prior {text!r}: {given + times + prior!r} is not WEIGHT*PRIOR; write "
-                    f"{kind.example}"
-                )
-        return Mixture(weights, [parse_prior(prior) for _, _, prior in parts])  # type: ignore[arg-type]
-    numbers = [_number(word) for word in arguments.split(",")]
-    if None in numbers:
-        word = arguments.split(",")[numbers.index(None)]
-        raise PriorError(f"prior {text!r}: {word!r} is not a number; write {kind.example}")
-    return _build(kind, numbers, {})
+        weights = [_number(weight, text, kind) for weight, _, _ in parts]
+        return Mixture(weights, [parse_prior(prior) for _, _, prior in parts])
+    return _build(kind, [_number(word, text, kind) for word in arguments.split(",")], {})
 
 
 def prior_from_dict(described: Mapping[str, Any]) -> Prior:
@@ -146,11 +136,13 @@ def _family(name: object) -> type[Prior]:
     return _FAMILIES[str(name)]
 
 
-def _number(word: str) -> float | None:
+def _number(word: str, text: str, kind: type[Prior]) -> float:
     try:
         return float(word)
     except ValueError:
-        return None
+        raise PriorError(
+            f"prior {text!r}: {word!r} is not a number; write {kind.example}"
+        ) from None
 
 
 def _first_numeric_column(path: str) -> FloatArray:

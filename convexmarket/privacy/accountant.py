@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_choice, check_instance, checked_numbers
+from convexmarket.checks import check_choice, check_instance, checked_numbers, forms_of
+from convexmarket.display import Shown
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
-from convexmarket.ids import forms_of
-from convexmarket.notebook import Shown
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import BISECTIONS, conversion, pure_moment
 from convexmarket.privacy.guarantee import Guarantee

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import (
+from convexmarket.checks import (
     check_choice,
     check_nonnegative,
     check_scales,

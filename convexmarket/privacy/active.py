@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.arguments import checked_numbers, is_number, warn_user
+from convexmarket.checks import checked_numbers, forms_of, is_number, warn_user
+from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
-from convexmarket.ids import forms_of
-from convexmarket.notebook import Shown
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 

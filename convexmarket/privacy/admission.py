@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import warn_user
+from convexmarket.checks import warn_user
 from convexmarket.errors import ParameterError, WeakGuaranteeWarning
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import charge_open, check_open, names_of

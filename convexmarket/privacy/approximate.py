@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import check_positives, checked_numbers
+from convexmarket.checks import check_positives, checked_numbers
 from convexmarket.errors import ParameterError
 
 __all__ = ["default_minimum_epsilon"]

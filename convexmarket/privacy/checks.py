@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from convexmarket.arguments import is_number
+from convexmarket.checks import is_number
 from convexmarket.errors import ParameterError
 
 __all__ = ["check_delta"]

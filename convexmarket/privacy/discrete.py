@@ -36,7 +36,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count
+from convexmarket.checks import check_count
 from convexmarket.errors import ParameterError
 
 __all__ = [

@@ -36,7 +36,7 @@ from math import cos, fsum, hypot, ldexp, log, log1p, pi, sin, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import check_count
+from convexmarket.checks import check_count
 
 __all__ = ["gamma_sphere_draw", "gamma_sphere_error"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.arguments import check_instance, checked_numbers
+from convexmarket.checks import check_instance, checked_numbers
+from convexmarket.display import Shown
 from convexmarket.errors import ParameterError
-from convexmarket.notebook import Shown
 from convexmarket.privacy.checks import check_delta
 
 __all__ = ["WEAK", "Guarantee", "odds_in_words"]

@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, check_positives, is_number, row_norms
+from convexmarket.checks import check_count, check_positives, is_number, row_norms
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy.discrete import discrete_gaussian, discrete_laplace
 

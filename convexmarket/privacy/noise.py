@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from randomgen import ChaCha
 from scipy.special import gammaln, xlogy
 
-from convexmarket.arguments import check_count, warn_user
+from convexmarket.checks import check_count, warn_user
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
 
 __all__ = [

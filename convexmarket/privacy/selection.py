@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.arguments import check_positives, checked_numbers, is_iterable, warn_user
+from convexmarket.checks import check_positives, checked_numbers, is_iterable, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import has_charged, names_of

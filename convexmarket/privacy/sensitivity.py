@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, check_choice, check_scales
+from convexmarket.checks import as_float, check_choice, check_scales
 from convexmarket.errors import ParameterError
 
 __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]

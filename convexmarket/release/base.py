@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.arguments import aligned, check_choice, checked_numbers
+from convexmarket.checks import aligned, check_choice, checked_numbers
+from convexmarket.display import Shown
 from convexmarket.errors import (
     DataError,
     NotSupportedError,
@@ -20,7 +21,6 @@ from convexmarket.errors import (
 )
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.predictor import PublicPredictor
-from convexmarket.notebook import Shown
 from convexmarket.privacy import (
     Account,
     Guarantee,

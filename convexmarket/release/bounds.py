@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from convexmarket.arguments import check_choice, check_count, check_positives, check_share
+from convexmarket.checks import check_choice, check_count, check_positives, check_share
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition

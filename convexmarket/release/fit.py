@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from convexmarket.arguments import check_choice
+from convexmarket.checks import check_choice
 
 __all__ = ["ConstrainedFit", "FitFormulation", "KernelBasis", "declare_fit"]
 

@@ -13,7 +13,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_count, check_positives, check_share
+from convexmarket.checks import check_count, check_positives, check_share
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.predictor import check_rows

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import check_choice, check_scales
+from convexmarket.checks import check_choice, check_scales
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.predictor import PublicPredictor, check_rows

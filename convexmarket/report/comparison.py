@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from convexmarket.arguments import check_share, checked_numbers
+from convexmarket.checks import check_share, checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.report.tables import format_number
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.arguments import check_nonnegative
+from convexmarket.checks import check_nonnegative
 from convexmarket.report.document import Report, read_report
 from convexmarket.report.tables import Table, format_cell, format_number
 

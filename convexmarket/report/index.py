@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import write_together
 from convexmarket.report.document import html_of, page
 from convexmarket.report.results import RESULTS, read_content
 from convexmarket.report.tables import escape_markdown
-from convexmarket.writing import write_together
 
 __all__ = ["write_index"]
 

@@ -1,7 +1,7 @@
-"""The file ``results.json`` of a report: everything that the report says, its tables exactly.
+"""The file ``results.json`` of a report, which holds its text and its tables to the last bit.
 
-A table is stored as its columns, dtypes and rows. In a column of floats NaN is null and infinities
-are text. A long table is stored as Parquet in ``tables/``, with its checksum in ``results.json``.
+A table is stored as its columns, dtypes and rows; NaN is null and infinities are text. A long table
+is stored as Parquet in ``tables/``, and its checksum in ``results.json``.
 """
 
 from __future__ import annotations
@@ -19,41 +19,28 @@ import pandas as pd
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.report.tables import Table
-
-__all__ = [
-    "RESULTS",
-    "is_report",
-    "plain",
-    "read_bytes",
-    "read_content",
-    "restored_table",
-    "stored_table",
-    "tidy",
-    "write_content",
-]
 
 RESULTS = "results.json"
 FORMAT = "convexmarket-report/1"
 #: Tables with more cells are stored as Parquet.
 MOST_CELLS = 2_000
 LARGEST_FILE = 500_000_000
-_SIMPLE = ("bool", "int", "uint", "float", "str")
+_EXACT = ("bool", "int", "uint", "float", "str")
 
 
 def is_report(folder: Path) -> bool:
     """Return whether a folder holds the ``results.json`` of a report."""
-    file = folder / RESULTS
-    if not file.is_file():
+    try:
+        with open(folder / RESULTS, "rb") as content:
+            return b'"format": "convexmarket-' in content.read(100)
+    except OSError:
         return False
-    with open(file, "rb") as content:
-        return b'"format": "convexmarket-' in content.read(100)
 
 
 def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with text as column names and cells that are numbers, text or missing.
+    """Return a frame with text as column names and numbers, truth values and text as cells.
 
-    Named levels of the index become columns. Cells of other types are stored as their text.
+    Named levels of the index become columns. Other cells become their text.
     """
     if any(level is not None for level in frame.index.names):
         frame = frame.reset_index()
@@ -61,63 +48,32 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     if len(set(columns)) < len(columns):
         raise ParameterError(f"the table {name!r} has two columns of the same name; rename one")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
-    return frame.assign(**{c: _tidy_column(frame[c]) for c in columns})
+    other = [c for c in columns if not str(frame.dtypes[c]).startswith(_EXACT)]
+    return frame.assign(**{c: _plain_column(frame[c]) for c in other})
 
 
-def _tidy_column(values: pd.Series) -> pd.Series:
-    if str(values.dtype).startswith(_SIMPLE):
-        return values
-    cells = [None if pd.api.types.is_scalar(cell) and pd.isna(cell) else cell for cell in values]
-    if cells and all(isinstance(cell, bool | np.bool_) for cell in cells):
-        return values.astype(bool)
-    if pd.api.types.is_numeric_dtype(values.dtype):  # nullable numbers
-        return values.astype(float)
-    plain = [_plain_cell(cell) for cell in cells]
-    kinds = {type(cell) for cell in plain if cell is not None}
-    return pd.Series(plain, values.index, "str" if kinds <= {str} else object)
+def _plain_column(values: pd.Series) -> pd.Series:
+    cells = values.astype(object).where(values.notna(), None).map(
+        lambda cell: cell if isinstance(cell, bool | int | float | str | None) else str(cell)
+    )  # fmt: skip
+    return pd.Series(cells, values.index, object).infer_objects()
 
 
-def _plain_cell(cell: Any) -> Any:
-    cell = cell.item() if isinstance(cell, np.generic) else cell
-    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
-
-
-def _cells(values: pd.Series) -> list[Any]:
-    if str(values.dtype) == "str":
-        return [cell if isinstance(cell, str) else None for cell in values]
-    return [_exact(cell) for cell in values.tolist()]
-
-
-def _exact(cell: Any) -> Any:
-    """Return a cell that strict JSON can hold."""
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return None if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
-    return cell
-
-
-def stored_table(table: Table, folder: Path) -> dict[str, Any]:
+def stored_frame(name: str, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
     """Describe a table as plain values, with its rows or the checksum of its Parquet file."""
-    frame = table.frame
-    described = {
-        **{name: getattr(table, name) for name in ("name", "caption", "rows", "appendix")},
-        **{name: dict(getattr(table, name)) for name in ("formats", "headers")},
-        "private": table.private,
-        "keys": list(table.keys),
-        "columns": list(frame.columns),
-        "dtypes": [str(dtype) for dtype in frame.dtypes],
-    }
-    mixed = any(str(dtype) == "object" for dtype in frame.dtypes)
-    if frame.size <= MOST_CELLS or mixed:
-        columns = [_cells(frame[name]) for name in frame]
-        return described | {"data": [list(row) for row in zip(*columns, strict=True)]}
+    dtypes = [str(dtype) for dtype in frame.dtypes]
+    described = {"columns": list(frame.columns), "dtypes": dtypes}
+    if frame.size <= MOST_CELLS or "object" in dtypes:
+        rows = frame.astype(object).to_numpy().tolist()
+        return described | {"data": [[_strict(cell) for cell in row] for row in rows]}
     packed = BytesIO()
     frame.to_parquet(packed, index=False, compression="zstd", compression_level=19)
     (folder / "tables").mkdir(exist_ok=True)
-    (folder / f"tables/{table.name}.parquet").write_bytes(packed.getvalue())
-    return described | {"parquet_sha256": hashlib.sha256(packed.getvalue()).hexdigest()}
+    (folder / f"tables/{name}.parquet").write_bytes(packed.getvalue())
+    return described | {"sha256": hashlib.sha256(packed.getvalue()).hexdigest()}
 
 
-def restored_table(stored: Mapping[str, Any], folder: Path) -> Table:
+def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
     """Read a table from its description.
 
     Raises
@@ -125,51 +81,20 @@ def restored_table(stored: Mapping[str, Any], folder: Path) -> Table:
     DataError
         If its Parquet file is missing or was changed after it was written.
     """
-    name, columns = stored["name"], stored["columns"]
-    if "parquet_sha256" in stored:
-        content = read_bytes(folder / f"tables/{name}.parquet")
-        if hashlib.sha256(content).hexdigest() != stored["parquet_sha256"]:
-            raise DataError(f"tables/{name}.parquet was changed after its checksum was stored")
-        frame = pd.read_parquet(BytesIO(content))
-    else:
-        cells = zip(*stored["data"], strict=True) if stored["data"] else [[]] * len(columns)
-        frame = pd.DataFrame(
-            {
-                column: _column(dtype, list(values))
-                for column, dtype, values in zip(columns, stored["dtypes"], cells, strict=True)
-            }
-        )
-    options = ("caption", "keys", "formats", "headers", "rows", "appendix", "private")
-    return Table(name=name, frame=frame, **{option: stored[option] for option in options})
+    if described.get("data") is not None:
+        frame = pd.DataFrame(described["data"], columns=described["columns"], dtype=object)
+        return frame.astype(dict(zip(described["columns"], described["dtypes"], strict=True)))
+    content = read_bytes(folder / f"tables/{name}.parquet")
+    if hashlib.sha256(content).hexdigest() != described["sha256"]:
+        raise DataError(f"tables/{name}.parquet was changed after its checksum was stored")
+    return pd.read_parquet(BytesIO(content))
 
 
-def _column(dtype: str, cells: list[Any]) -> pd.Series:
-    if dtype.startswith("float"):
-        cells = [math.nan if cell is None else float(cell) for cell in cells]
-    return pd.Series(cells, dtype=dtype)
-
-
-# ------------------------------------------------------------------------- the whole file
-
-
-def write_content(content: dict[str, Any], folder: Path) -> None:
-    """Write ``results.json``: a line for each key and for each row of a table."""
-    content = {"format": FORMAT} | content
-    (folder / RESULTS).write_text("".join(_lines(content)) + "\n", encoding="utf-8")
-
-
-def _lines(value: Any, indent: str = "", depth: int = 4) -> Iterator[str]:
-    brackets = "{}" if isinstance(value, dict) else "[]"
-    if not isinstance(value, dict | list) or not value or not depth:
-        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
-        return
-    deeper = indent + " "
-    for number, item in enumerate(value):
-        yield f"{',' if number else brackets[0]}\n{deeper}"
-        if isinstance(value, dict):
-            yield f"{json.dumps(item, ensure_ascii=False)}: "
-        yield from _lines(value[item] if isinstance(value, dict) else item, deeper, depth - 1)
-    yield f"\n{indent}{brackets[1]}"
+def _strict(cell: Any) -> Any:
+    """Return a cell that strict JSON can hold."""
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return None if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
+    return cell
 
 
 def plain(value: Any) -> Any:
@@ -180,7 +105,26 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    return _exact(value) if value is None or isinstance(value, bool | int | float) else str(value)
+    return _strict(value) if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def write_content(content: dict[str, Any], folder: Path) -> None:
+    """Write ``results.json``, with a line for each key and for each row of a table."""
+    lines = "".join(_lines({"format": FORMAT} | content, depth=4))
+    (folder / RESULTS).write_text(f"{lines}\n", encoding="utf-8")
+
+
+def _lines(value: Any, indent: str = "\n", depth: int = 0) -> Iterator[str]:
+    if not isinstance(value, dict | list) or not value or not depth:
+        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    for number, (key, item) in enumerate(items):
+        yield f"{',' if number else first}{indent} "
+        yield "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
+        yield from _lines(item, f"{indent} ", depth - 1)
+    yield f"{indent}{last}"
 
 
 def read_bytes(file: Path) -> bytes:
@@ -197,7 +141,7 @@ def read_content(file: Path) -> dict[str, Any]:
     Raises
     ------
     DataError
-        If the file is missing, no JSON, or of another format.
+        If the file is missing, not JSON, or of another format.
     """
     try:
         content = json.loads(read_bytes(file))
@@ -205,9 +149,9 @@ def read_content(file: Path) -> dict[str, Any]:
         raise DataError(
             f"{file} is not valid JSON ({error}); name the folder of a report"
         ) from None
-    found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
+    stored = content.get("format") if isinstance(content, dict) else None
+    if stored != FORMAT:
         raise DataError(
-            f"{file} has the format {found!r}, and {FORMAT!r} can be read; run the experiment again"
+            f"{file} has the format {stored!r} instead of {FORMAT!r}; run the experiment again"
         )
     return dict(content)

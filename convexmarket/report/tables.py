@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
 from pandas.io.formats.style import Styler
 
-__all__ = ["MISSING", "Table", "escape_markdown", "format_cell", "format_number", "printable"]
+__all__ = ["Table", "escape_markdown", "format_cell", "format_number", "printable"]
 
 MISSING = "–"
-#: Rows of a table that a page shows.
-ROWS = 25
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _CONTROL = re.compile(
@@ -27,7 +26,6 @@ _CONTROL = re.compile(
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space stays
 _SPECIAL = re.compile(r"([\\`*_\[\]|~<>&])")
 _BLOCK_START = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
-
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -41,8 +39,8 @@ def format_number(value: float | int | None, digits: int = 3) -> str:
     --------
     >>> format_number(1234567), format_number(0.0012345), format_number(1234.5)
     ('1,234,567', '0.00123', '1,234')
-    >>> print(format_number(2.5e-9), format_number(float("nan")), format_number(float("inf")))
-    2.5 × 10⁻⁹ – ∞
+    >>> format_number(2.5e-9).split(), format_number(float("nan")), format_number(float("inf"))
+    (['2.5', '×', '10⁻⁹'], '–', '∞')
     """
     if value is None or math.isnan(value):
         return MISSING
@@ -73,16 +71,14 @@ def format_cell(value: Any, spec: str = "") -> str:
     >>> format_cell(0.5, ".3f"), format_cell(True), format_cell(None), format_cell("Ann")
     ('0.500', 'yes', '–', 'Ann')
     """
-    if value is None or value is pd.NA or value is pd.NaT:
+    if value is None:
         return MISSING
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
+    if isinstance(value, np.number):
+        value = value.item()
     if isinstance(value, int | float):
-        if spec and math.isfinite(value):
-            return format(value, spec)
-        return format_number(value, digits=4)
+        return format(value, spec) if spec and math.isfinite(value) else format_number(value, 4)
     return printable(str(value))
 
 
@@ -100,7 +96,7 @@ def printable(text: str) -> str:
 def escape_markdown(value: object) -> str:
     r"""Escape text so that Markdown shows it unchanged, in one line.
 
-    Use it for names from data in ``report.add(text)``.
+    Apply it to names from data in ``report.add(text)``.
 
     Examples
     --------
@@ -119,10 +115,10 @@ def _escape_block_start(match: re.Match[str]) -> str:
 
 def _decimals(values: pd.Series) -> str:
     """Return a format with equally many decimals, or nothing where the sizes differ too much."""
-    if not pd.api.types.is_float_dtype(values.dtype):
+    if not is_float_dtype(values):
         return ""
     sizes = values[np.isfinite(values) & (values != 0)].abs().to_numpy(float)
-    if not len(sizes):
+    if not sizes.size:
         return ""
     high, low = (math.floor(math.log10(size)) for size in (sizes.max(), sizes.min()))
     decimals = max(3 - high, 1 - low, 0)
@@ -132,27 +128,7 @@ def _decimals(values: pd.Series) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of a report.
-
-    Attributes
-    ----------
-    name : str
-        Stem of its files and its name in ``results.json``.
-    caption : str
-    frame : pandas.DataFrame
-        Columns with text as names; the index is not shown.
-    keys : sequence of str
-        Columns that identify a row.
-    formats : mapping of str to str
-        Format specifications of columns, such as ``".2f"``.
-    headers : mapping of str to str
-        Headers of columns; by default their names with blanks for underscores.
-    rows : int
-        Number of rows that a page shows.
-    appendix : bool
-    private : bool
-        Whether a row describes one seller.
-    """
+    """A table of a report; :meth:`Report.add` describes the attributes."""
 
     name: str
     caption: str
@@ -160,9 +136,9 @@ class Table:
     keys: Sequence[str] = ()
     formats: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    rows: int = ROWS
-    appendix: bool = False
+    rows: int = 25
     private: bool = False
+    appendix: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -170,69 +146,65 @@ class Table:
         return [str(name) for name in self.frame.columns]
 
     @property
-    def shown(self) -> pd.DataFrame:
-        """The rows that a page shows, with headers as column names."""
-        headers = [self.headers.get(name, name.replace("_", " ")) for name in self.columns]
-        return self.frame.head(self.rows).set_axis(headers, axis=1)
-
-    @property
     def note(self) -> str:
         """The caption, with the number of rows where some are not shown."""
         n_rows = len(self.frame)
-        if n_rows <= self.rows:
-            return self.caption
-        return f"{self.caption} (first {self.rows:,} of {n_rows:,} rows)".lstrip()
+        more = f" (first {self.rows:,} of {n_rows:,} rows)" if n_rows > self.rows else ""
+        return printable(f"{self.caption}{more}".strip())
 
-    def _formatters(self, default: str | None = None) -> dict[int, Any]:
-        specs = [
-            self.formats.get(name, _decimals(self.frame[name]) if default is None else default)
-            for name in self.columns
-        ]
-        return {place: partial(format_cell, spec=spec) for place, spec in enumerate(specs)}
+    @property
+    def _headers(self) -> list[str]:
+        return [printable(self.headers.get(c, c.replace("_", " "))) for c in self.columns]
 
     @property
     def _numeric(self) -> list[bool]:
-        return [
-            pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype)
-            for dtype in self.frame.dtypes
+        return [is_numeric_dtype(t) and not is_bool_dtype(t) for t in self.frame.dtypes]
+
+    def _formatters(self, default: str | None = None) -> dict[int, Any]:
+        specs = [
+            self.formats.get(c, _decimals(self.frame[c]) if default is None else default)
+            for c in self.columns
         ]
+        return {place: partial(format_cell, spec=spec) for place, spec in enumerate(specs)}
 
     def _styler(self, syntax: str, default: str | None = None) -> Styler:
-        """Return the formatted and escaped table; columns are numbered, as headers may repeat."""
-        shown = self.shown.reset_index(drop=True)
-        headers = [printable(str(name)) for name in shown.columns]
-        styler = shown.set_axis(range(shown.shape[1]), axis=1).style.hide(axis="index")
-        styler = styler.format(self._formatters(default), escape=syntax, na_rep=MISSING)
-        if syntax == "html":
-            return styler.relabel_index([escape(name) for name in headers], axis="columns")
-        styler = styler.relabel_index(headers, axis="columns")
-        return styler.format_index(escape=syntax, axis="columns")
+        """Return the rows that are shown, formatted and escaped; columns are numbered."""
+        rows = self.frame.head(self.rows).set_axis(range(len(self.columns)), axis=1)
+        styler = rows.style.hide(axis="index")
+        return styler.format(self._formatters(default), escape=syntax, na_rep=MISSING)
 
-    def html(self) -> str:
-        """Return the table as an HTML ``table`` element."""
+    def to_html(self) -> str:
+        """Return the table as an HTML figure."""
         rules = [
             {"selector": f".col{place}", "props": "text-align: right"}
             for place, numeric in enumerate(self._numeric)
             if numeric
         ]
         styler = self._styler("html").set_table_styles(rules)  # type: ignore[arg-type]
-        return str(styler.set_uuid(f"table-{self.name}").to_html(cell_ids=False))
+        styler = styler.relabel_index([escape(name) for name in self._headers], axis="columns")
+        table = styler.set_uuid(f"table-{self.name}").to_html(cell_ids=False)
+        return (
+            f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
+            f'<div class="scroll" tabindex="0">{table}</div></figure>'
+        )
 
-    def markdown(self) -> str:
-        """Return the table as a Markdown table."""
-        shown = self.shown
+    def to_markdown(self) -> str:
+        """Return the table as Markdown."""
+        rows = self.frame.head(self.rows)
         columns = [
-            [escape_markdown(write(cell)) for cell in shown.iloc[:, place]]
+            [escape_markdown(write(cell)) for cell in rows.iloc[:, place].astype(object)]
             for place, write in self._formatters().items()
         ]
         rule = ["---:" if numeric else "---" for numeric in self._numeric]
-        headers = [escape_markdown(name) for name in shown.columns]
-        rows = [headers, rule, *map(list, zip(*columns, strict=True))]
-        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        lines = [map(escape_markdown, self._headers), rule, *zip(*columns, strict=True)]
+        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return f"**{escape_markdown(self.note)}**\n\n{text}" if self.note else text
 
-    def latex(self) -> str:
+    def to_latex(self) -> str:
         """Return the table as a LaTeX ``table`` environment for the package ``booktabs``."""
+        headers, caption = (
+            [n.translate(_LATEX) for n in names] for names in (self._headers, [self.note])
+        )
+        styler = self._styler("latex", ",.4g").relabel_index(headers, axis="columns")
         columns = "".join("r" if numeric else "l" for numeric in self._numeric)
-        styler = self._styler("latex", default=",.4g")
-        caption = printable(self.note).translate(_LATEX)
-        return str(styler.to_latex(column_format=columns, hrules=True, caption=caption))
+        return str(styler.to_latex(column_format=columns, hrules=True, caption=caption[0]))

@@ -5,7 +5,7 @@ Each piece has a CVXPY expression in three linked quantities: the weights ``a``,
 ``eps = eta * a`` and ``1/eta``. A user-defined piece is a subclass with that one method.
 
 To add a term to the package, write its class and export it here. Methods on arrays use its
-shortcuts, such as ``numbers`` (:class:`convexmarket.terms.shortcuts.Defined`). The fields of its
+shortcuts, such as ``numbers`` (:class:`convexmarket.terms.formula.Defined`). The fields of its
 dataclass determine its table in a problem file.
 """
 

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from convexmarket.arguments import as_float, is_number, labels_of, shown
+from convexmarket.checks import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.formula import Written, times
-from convexmarket.terms.shortcuts import Defined
+from convexmarket.terms.formula import Defined, Written, times
 from convexmarket.terms.values import check_length
 
 if TYPE_CHECKING:
@@ -95,22 +94,18 @@ class Quantities:
         cls, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]
     ) -> Quantities:
         """Create the quantities of a point, where terms evaluate to numbers."""
-        return cls(
-            weights=cp.Constant(weights),
-            epsilon=cp.Constant(eta * np.asarray(weights)),
-            inverse_eta=cp.Constant(1.0 / eta),
-            virtual_costs=virtual_costs,
-        )
+        a = np.asarray(weights)
+        return cls(cp.Constant(a), cp.Constant(eta * a), cp.Constant(1.0 / eta), virtual_costs)
 
     @classmethod
-    def unknown(cls, virtual_costs: NDArray[np.float64] | cp.Parameter) -> Quantities:
+    def unknown(cls, virtual_costs: Any) -> Quantities:
         """Create three separate variables; a piece must be convex in all three."""
         m = virtual_costs.size
         return cls(
             weights=cp.Variable(m, nonneg=True, name="weights"),
             epsilon=cp.Variable(m, nonneg=True, name="epsilon"),
             inverse_eta=cp.Variable(nonneg=True, name="inverse_eta"),
-            virtual_costs=virtual_costs,  # type: ignore[arg-type]
+            virtual_costs=virtual_costs,
         )
 
 
@@ -137,7 +132,7 @@ class Piece(Defined):
         """Store the labels of pandas arguments, to be compared with those of the sellers."""
         piece = super().__new__(cls)
         given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
-        labels = {name: found for name in given if (found := labels_of(given[name])) is not None}
+        labels = {name: own for name in given if (own := labels_of(given[name])) is not None}
         object.__setattr__(piece, "column_labels", labels)
         return piece
 
@@ -185,21 +180,20 @@ class Piece(Defined):
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
         """Return how the piece reads the reports."""
-        read = "virtual_costs" in self.speaks_of(n_sellers) if not self.reports else False
-        return self.reports or ("unknown" if read else "none")
+        if self.reports:
+            return self.reports
+        return "unknown" if "virtual_costs" in self.speaks_of(n_sellers) else "none"
 
 
 class Summand(Written, ABC):
     """A term or an objective; weights and sums of these are objectives."""
 
     __array_ufunc__ = None  # numpy leaves products with its numbers to this class
-
-    @abstractmethod
-    def summands(self) -> tuple[WeightedTerm, ...]:
-        """Return the weighted terms."""
+    #: The weighted terms.
+    parts: tuple[WeightedTerm, ...]
 
     def __mul__(self, factor: Number) -> Objective:
-        return Objective(tuple(part.times(factor) for part in self.summands()))
+        return Objective(tuple(part.times(factor) for part in self.parts))
 
     __rmul__ = __mul__
 
@@ -209,21 +203,19 @@ class Summand(Written, ABC):
                 f"{self!r} is divided by {divisor!r}; divide by a finite number > 0, or multiply "
                 "by a cvxpy.Parameter(nonneg=True)"
             )
-        parts = self.summands()
-        return Objective(tuple(WeightedTerm(part.weight / divisor, part.term) for part in parts))
+        return Objective(tuple(WeightedTerm(p.weight / divisor, p.term) for p in self.parts))
 
     def __add__(self, other: Summand | float) -> Objective:
         if isinstance(other, Summand):
-            return Objective(self.summands() + other.summands())
+            return Objective(self.parts + other.parts)
         if is_number(other) and other == 0:  # sum() starts from 0
-            return Objective(self.summands())
+            return Objective(self.parts)
         raise ParameterError(
             f"{other!r} cannot be added to {self!r}: an objective is a sum of weighted terms; "
             "leave constants out, which change no optimum, and give constraints to Market(...)"
         )
 
-    def __radd__(self, other: float) -> Objective:
-        return self + other
+    __radd__ = __add__
 
     def __neg__(self) -> Objective:
         raise CurvatureError(
@@ -261,16 +253,10 @@ class Term(Piece, Summand):
     pays: ClassVar[bool] = False
     #: Whether it is 1/eta.
     is_noise: ClassVar[bool] = False
-
-    @property
-    def is_norm(self) -> bool:
-        """Whether it is a strictly convex norm of the weights."""
-        return False
-
-    @property
-    def is_smooth(self) -> bool:
-        """Whether its gradient measures the distance of weights from the optimum."""
-        return True
+    #: Whether it is a strictly convex norm of the weights.
+    is_norm: bool = False
+    #: Whether its gradient measures the distance of weights from the optimum.
+    is_smooth: bool = True
 
     @abstractmethod
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -304,8 +290,9 @@ class Term(Piece, Summand):
         """
         return None
 
-    def summands(self) -> tuple[WeightedTerm, ...]:
-        """Return the term with weight 1."""
+    @property
+    def parts(self) -> tuple[WeightedTerm, ...]:  # type: ignore[override]
+        """The term with weight 1."""
         return (WeightedTerm(1.0, self),)
 
 
@@ -477,10 +464,6 @@ class Objective(Summand):
 
     parts: tuple[WeightedTerm, ...]
 
-    def summands(self) -> tuple[WeightedTerm, ...]:
-        """Return the parts."""
-        return self.parts
-
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the whole objective as a CVXPY expression.
 
@@ -490,9 +473,7 @@ class Objective(Summand):
             If a term is not convex in the quantities given; the message names it.
         """
         pieces = [part.weight * part.expression(quantities) for part in self.parts]
-        if len(pieces) < 2:
-            return pieces[0] if pieces else cp.Constant(0.0)
-        return cp.sum(cp.hstack(pieces))
+        return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
     def value(
         self, weights: NDArray[np.float64], eta: float, virtual_costs: NDArray[np.float64]

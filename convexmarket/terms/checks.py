@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import cast
 
 import cvxpy as cp
@@ -11,16 +10,11 @@ from cvxpy.atoms.atom import Atom
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.terms.base import MIXED_INTEGER, Constraint, Objective, Piece, Quantities
 
 __all__ = ["check_convex"]
-
-
-def _is_ours(piece: Piece) -> bool:
-    """Test whether the piece is defined in this package, whose tests check it."""
-    return piece.owner().__module__.startswith(__package__ or "convexmarket.terms")
 
 
 def check_convex(
@@ -36,48 +30,48 @@ def check_convex(
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
     quantities = Quantities.unknown(costs)
+    package = __name__.rpartition(".")[0]
     for part in objective.parts:
-        if not _is_ours(part.term):
+        if not part.term.owner().__module__.startswith(package):
             asked = [[part.expression(quantities)] for _ in range(2)]
             _check_closed(part.term, quantities, *asked)
     for piece in constraints:
-        if not _is_ours(piece):
+        if not piece.owner().__module__.startswith(package):
             _check_closed(piece, quantities, *(_sides(piece, quantities) for _ in range(2)))
 
 
 def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
     """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, which has to be convex."""
-    unknowns = (quantities.weights, quantities.epsilon, quantities.inverse_eta)
-    found = []
-    for item in piece.comparisons(quantities):
+    items = piece.comparisons(quantities)
+    for item in items:
         if not item.is_dcp():
             sides = " and ".join(side.curvature.lower() for side in item.args)
             raise CurvatureError(
                 f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides are "
                 f"{sides}"
             )
-        read = [any(variable is own for variable in item.variables()) for own in unknowns]
-        if read[1] and (read[0] or read[2]):
+        read = {id(variable) for variable in item.variables()}
+        factors = {id(quantities.weights), id(quantities.inverse_eta)}
+        if id(quantities.epsilon) in read and read & factors:
             raise CurvatureError(
                 f"{shown(piece)} binds epsilon = eta * weights together with one of its factors, "
                 "which is not convex; write it with the weights and 1/eta alone, for example "
                 "eps <= e as weights <= e * inverse_eta"
             )
-        found.append(item.expr)
-    return found
+    return [item.expr for item in items]
 
 
 def _check_closed(
-    piece: Piece,
-    quantities: Quantities,
-    first: list[cp.Expression],
-    second: list[cp.Expression],
+    piece: Piece, quantities: Quantities, first: list[cp.Expression], second: list[cp.Expression]
 ) -> None:
     """Check that a piece has no other variables, and the same value each time."""
-    unknowns = (quantities.weights, quantities.epsilon, quantities.inverse_eta)
+    m = quantities.weights.size
+    for unknown in (quantities.weights, quantities.epsilon, quantities.inverse_eta):
+        cast("cp.Variable", unknown).value = np.ones(unknown.shape) / (m if unknown.ndim else 1)
+    known = {id(quantity) for quantity in vars(quantities).values()}
     for expression in first:
         for variable in expression.variables():
-            if any(variable is own for own in unknowns):
+            if id(variable) in known:
                 continue
             if variable.attributes["boolean"] or variable.attributes["integer"]:
                 raise CurvatureError(
@@ -90,16 +84,13 @@ def _check_closed(
             )
         if not _is_tree(expression):
             raise CurvatureError(
-                f"{shown(piece)} hides a problem of its own inside {type(expression).__name__}, "
-                "but a piece depends on its quantities alone; write its optimal value as one "
-                "expression"
+                f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
+                "depends on its quantities alone; write its optimal value as one expression"
             )
-    even = np.full(quantities.weights.size, 1.0 / quantities.weights.size)
-    for unknown, value in zip(unknowns, (even, even, np.array(1.0)), strict=True):
-        cast("cp.Variable", unknown).value = value
-    same = partial(np.array_equal, equal_nan=True)
-    said = [[_value(expression) for expression in asked] for asked in (first, second)]
-    if len(said[0]) != len(said[1]) or not all(map(same, *said)):
+    values = [[_value(expression) for expression in asked] for asked in (first, second)]
+    if len(first) != len(second) or not all(
+        np.array_equal(one, other, equal_nan=True) for one, other in zip(*values, strict=True)
+    ):
         raise ParameterError(
             f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
             "state; fix its data at creation"
@@ -115,5 +106,4 @@ def _is_tree(expression: cp.Expression) -> bool:
 
 def _value(expression: cp.Expression) -> NDArray[np.float64]:
     """Return the value of an expression at a point; NaN if a parameter has no value."""
-    value = expression.value
-    return np.asarray(np.nan if value is None else value, dtype=float)
+    return np.asarray(np.nan if expression.value is None else expression.value, dtype=float)

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.arguments import as_float, check_positive
+from convexmarket.checks import as_float, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.form import Form

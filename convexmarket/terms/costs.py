@@ -15,9 +15,9 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.arguments import as_float, is_iterable
+from convexmarket.checks import as_float, is_iterable
 from convexmarket.errors import ParameterError
-from convexmarket.terms.shortcuts import Defined
+from convexmarket.terms.formula import Defined
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredCost"]
 
@@ -36,7 +36,6 @@ class PrivacyCost(Defined):
         "formula_template",
         "__call__",
         "priced",
-        "conjugate",
         "derivatives",
         "is_linear",
         "name",
@@ -63,13 +62,6 @@ class PrivacyCost(Defined):
     def priced(self, costs: Floats, epsilon: cp.Expression) -> cp.Expression:
         """Return ``costs'u(eps)``, scaled for a solver."""
         return costs @ self.expression(epsilon)
-
-    def conjugate(self, price: Floats) -> Floats | None:
-        """Compute ``max over eps >= 0 of price*eps - u(eps)``; None if unknown.
-
-        With it, a market without a spread term is certified in few solves.
-        """
-        return None
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
         """Compute u'(eps) and u''(eps); None if unknown."""
@@ -115,14 +107,6 @@ class PowerCost(PrivacyCost):
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return eps ** power."""
         return np.asarray(epsilon, dtype=float) ** self.power
-
-    def conjugate(self, price: Floats) -> Floats | None:
-        """Return ``(power - 1) * (price / power) ** (power / (power - 1))``."""
-        if self.power == 1:
-            return None
-        exponent = self.power / (self.power - 1)
-        with np.errstate(over="ignore"):
-            return (self.power - 1) * (np.maximum(price, 0.0) / self.power) ** exponent
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
         """Return ``p * eps ** (p-1)`` and ``p * (p-1) * eps ** (p-2)``; the latter may be inf."""
@@ -176,11 +160,6 @@ class ExponentialCost(PrivacyCost):
         """Return exp(eps) - 1."""
         with np.errstate(over="ignore"):
             return np.expm1(np.asarray(epsilon, dtype=float))
-
-    def conjugate(self, price: Floats) -> Floats | None:
-        """Return ``price * log(price) - price + 1`` where price >= 1, else 0."""
-        sold = np.maximum(price, 1.0)
-        return sold * np.log(sold) - sold + 1.0
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
         """Return exp(eps), twice."""

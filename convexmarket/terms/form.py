@@ -146,6 +146,14 @@ class Form:
         return np.zeros(self.virtual_costs.size) + self.max_epsilon
 
     @property
+    def is_budgeted(self) -> bool:
+        """Whether a budget is all that limits the total privacy, and every seller has a cost."""
+        one_spread = (self.mu > 0) != (self.mu_squared > 0)
+        others = self.rest or self.bills or self.eta_low > 0 or self.eta_high < np.inf
+        free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
+        return bool(self.budgets and one_spread and not others and not free)
+
+    @property
     def is_projectable(self) -> bool:
         """Whether projections solve it: one spread or squared spread, and a limit on privacy."""
         one_spread = (self.mu > 0) != (self.mu_squared > 0)

@@ -1,4 +1,4 @@
-"""Formulas of markets and of their pieces, as plain text and as LaTeX.
+"""Formulas of markets and of their pieces, as plain text and as LaTeX; the scope of shortcuts.
 
 A formula is plain text, such as ``0.1 sum_i psi_i eps_i``. LaTeX is derived from it.
 """
@@ -6,12 +6,13 @@ A formula is plain text, such as ``0.1 sum_i psi_i eps_i``. LaTeX is derived fro
 from __future__ import annotations
 
 import re
+from abc import ABC
 from numbers import Real
 from typing import Any, ClassVar
 
 import cvxpy as cp
 
-__all__ = ["Written", "named", "number", "times"]
+__all__ = ["Defined", "Written", "named", "number", "times"]
 
 _COMMANDS = {
     "eps": r"\varepsilon",
@@ -52,6 +53,38 @@ class Written:
 
     def _repr_latex_(self) -> str:
         return f"${_TOKEN.sub(_latex, self.formula)}$"
+
+
+class Defined(Written, ABC):
+    """An object that one method defines; its other attributes are shortcuts.
+
+    A shortcut is valid only for the definition that it was written for. A subclass that overrides
+    the definition gets the neutral shortcuts of the base class instead of inherited ones.
+
+    Attributes
+    ----------
+    definition : str
+        Name of the method.
+    shortcuts : tuple of str
+        Names of the other attributes, as the base class has them.
+    """
+
+    definition: ClassVar[str]
+    shortcuts: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__.index  # issubclass of an incomplete ABC would cache a wrong answer
+        for name in cls.shortcuts:
+            owners = [kind for kind in cls.__mro__ if name in vars(kind)]
+            newest, default = owners[0], owners[-1]
+            if newest is not default and order(newest) > order(cls.owner()):
+                setattr(cls, name, vars(default)[name])
+
+    @classmethod
+    def owner(cls) -> type:
+        """Return the class that contains the definition."""
+        return next(kind for kind in cls.__mro__ if cls.definition in vars(kind))
 
 
 def _latex(token: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import aligned, as_float
+from convexmarket.checks import aligned, as_float
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Constraint, Quantities
 from convexmarket.terms.formula import number

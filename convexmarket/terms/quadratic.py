@@ -81,29 +81,24 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
         )
     whole = sparse.csr_array((Sigma + Sigma.T) / 2)
     _, label = connected_components(whole, directed=False)
-    order, sizes = np.argsort(label, kind="stable"), np.bincount(label)  # sellers, block by block
-    size_of, start = (np.repeat(x, sizes) for x in (sizes, np.cumsum(sizes) - sizes))
-    entries = sparse.coo_array(whole[order][:, order])
-    row, column = entries.coords
-    found = []
-    for size in np.unique(sizes):  # blocks of one size are factored together
-        members = order[size_of == size].reshape(-1, size)
-        block = np.cumsum(size_of == size) - 1  # position among the sellers in such blocks
-        i, own = row[size_of[row] == size], size_of[row] == size
-        dense = np.zeros((len(members), size, size))
-        dense[block[i] // size, i - start[i], column[own] - start[i]] = entries.data[own]
-        found.append((members, *np.linalg.eigh(dense)))
-    eigenvalues = np.concatenate([lengths.ravel() for _, lengths, _ in found])
+    order = np.argsort(label, kind="stable")  # sellers, block by block
+    ends = np.cumsum(np.bincount(label))
+    sorted_ = whole[order][:, order].tocsr()
+    blocks = [
+        (order[i:j], *np.linalg.eigh(sorted_[i:j, i:j].toarray()))
+        for i, j in zip(np.append(0, ends[:-1]), ends, strict=True)
+    ]
+    eigenvalues = np.concatenate([lengths for _, lengths, _ in blocks])
     if eigenvalues.min() < -_ROUNDING * eigenvalues.max():
         raise ParameterError(
             f"Sigma has the eigenvalue {eigenvalues.min():g} beside {eigenvalues.max():g}; give a "
             "positive semidefinite matrix, such as a covariance"
         )
+    least = _ZERO * eigenvalues.max()
     factors = []
-    for members, lengths, vectors in found:
-        block, which = np.nonzero(lengths > _ZERO * eigenvalues.max())
-        rows = np.sqrt(lengths[block, which])[:, None] * vectors[block, :, which]
-        ends = np.arange(0, rows.size + 1, members.shape[1])
-        columns = members[block].ravel()
-        factors.append(sparse.csr_array((rows.ravel(), columns, ends), shape=(block.size, m)))
+    for members, lengths, vectors in blocks:
+        rows = np.sqrt(lengths[lengths > least])[:, None] * vectors.T[lengths > least]
+        entries = np.nonzero(np.ones_like(rows))
+        placed = sparse.csr_array((rows.ravel(), (entries[0], members[entries[1]])), (len(rows), m))
+        factors.append(placed)
     return sparse.csr_array(sparse.vstack(factors))

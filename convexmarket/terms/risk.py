@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float, check_choice
+from convexmarket.checks import as_float, check_choice
 from convexmarket.errors import ParameterError
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.formula import number

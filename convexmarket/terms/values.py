@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.arguments import as_float, is_number, label_array, numbers_of, shown
+from convexmarket.checks import as_float, is_number, label_array, numbers_of, shown
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -58,7 +58,7 @@ def _hashable(value: Any) -> Any:
     return value
 
 
-def _is_sparse(value: Any) -> bool:
+def _is_sparse(value: Any) -> bool:  # without its type, which has no shape
     return sparse.issparse(value)
 
 
@@ -82,9 +82,11 @@ def check_length(name: str, values: Any, n_sellers: int) -> None:
 
 
 def _floats(value: Any) -> Floats:
-    """Convert to an array of floats; to one NaN if an entry is not a number."""
-    found = numbers_of(value)
-    return np.array(np.nan if found is None else found)
+    """Convert to a read-only array of floats; to one NaN if an entry is not a number."""
+    numbers = numbers_of(value)
+    array = np.array(np.nan if numbers is None else numbers)
+    array.flags.writeable = False
+    return array
 
 
 def one_or_each(
@@ -117,20 +119,18 @@ def one_or_each(
         raise ParameterError(
             f"{name} must be {wanted}, or a vector with one for each {each}, got {value!r}"
         )
-    good = (array >= 0) & (array < np.inf)
-    if not good.all():
-        first = int(np.argmin(good))
+    bad = ~((array >= 0) & (array < np.inf))
+    if bad.any():
+        first = int(np.argmax(bad))
         raise ParameterError(f"{name}[{first}] must be finite numbers >= 0, got {array[first]}")
-    array.flags.writeable = False
     return array
 
 
 def checked_vector(name: str, value: Any, of: str) -> Floats:
-    """Return finite numbers, read-only; ``of`` says what they are."""
+    """Return finite numbers, read-only; ``of`` describes them."""
     array = _floats(value)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
         raise ParameterError(f"{name} must be a vector of finite numbers, {of}, got {shown(value)}")
-    array.flags.writeable = False
     return array
 
 
@@ -140,6 +140,7 @@ def checked_matrix(name: str, value: Any, of: str) -> Matrix:
         matrix: Any = sparse.csr_array(value).astype(float)
         matrix.sum_duplicates()
         numbers = matrix.data
+        numbers.flags.writeable = False
     else:
         numbers = matrix = _floats(value)
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(numbers).all():
@@ -147,7 +148,6 @@ def checked_matrix(name: str, value: Any, of: str) -> Matrix:
         raise ParameterError(
             f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
         )
-    numbers.flags.writeable = False
     return matrix
 
 
@@ -156,12 +156,12 @@ def checked_reference(value: Any, *, positive: bool = False) -> Floats | None:
     if value is None:
         return None
     target = checked_vector("reference", value, "the target weight of each seller")
-    good = target > 0 if positive else target >= 0
-    if not good.all():
-        first = int(np.argmin(good))
+    bad = target <= 0 if positive else target < 0
+    if bad.any():
+        first = int(np.argmax(bad))
+        wanted = "> 0, or leave out who has none" if positive else ">= 0"
         raise ParameterError(
-            f"reference[{first}] must be target weights "
-            f"{'> 0, or leave out who has none' if positive else '>= 0'}, got {target[first]}"
+            f"reference[{first}] must be target weights {wanted}, got {target[first]}"
         )
     if abs(target.sum() - 1.0) > _SUM_ERROR:
         raise ParameterError(

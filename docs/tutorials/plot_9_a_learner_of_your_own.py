@@ -1,60 +1,164 @@
-"""
+r"""
 A learner of your own
 =====================
 
 A learner is any class that has ``risk``, ``fit(X, y, *, epsilon, ...)`` and, once fitted,
-``guarantee_``. Nothing has to be inherited. Here is the private mean of labels between -1 and 1.
+``guarantee_``. Nothing has to be inherited. Here is noisy gradient descent, linear or with one
+hidden layer: in each step every row's gradient is clipped, weighted by what the row granted and
+rounded to whole numbers; the sum of them gets exact discrete Gaussian noise. What a row loses is
+proven in docs/theory/noisy-descent.md.
 """
 
 import numpy as np
 import pandas as pd
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 import convexmarket as cm
 from convexmarket import privacy
+from convexmarket.privacy.composition import gaussian_shift
+from convexmarket.privacy.lattice import LENGTH_ROUNDING, MOST_STEPS, clipped_steps
+
+DEVIATION = 2**36  # of the noise, in whole numbers: rounding costs far less
 
 
-class PrivateMean:
-    """A weighted mean with exact noise."""
+class NoisyDescent(ClassifierMixin, BaseEstimator):
+    """Binary classification by noisy gradient descent, for rows that are an array of numbers.
 
-    def risk(self, n_features):
-        """Return how much spread and noise hurt: mu and sigma of the market."""
-        return 1.0, 2.0
+    ``hidden`` counts the units of the hidden layer, 0 for a linear model. ``max_norm`` is the
+    largest distance of the parameters from their start. Longer gradients are shortened to ``clip``.
+    """
+
+    def __init__(self, hidden=0, *, steps=50, max_norm=10.0, clip=1.0, delta=1e-6, classes=(-1, 1)):
+        self.hidden, self.steps, self.max_norm = hidden, steps, max_norm
+        self.clip, self.delta, self.classes = clip, delta, classes
+
+    def risk(self, n_features, *, failure_probability=0.05):
+        """Return how much spread and noise hurt the linear model: mu and sigma of the market.
+
+        A descent whose gradients have noise of variance v in d directions ends, on average, within
+        ``D * sqrt((C**2 + d * v) / T)`` of the best model of norm D.
+        """
+        reach = self.max_norm * self.clip
+        mu, _ = cm.learners.logistic_risk_constants(failure_probability, 0.5, reach, n_features)
+        rate = float(gaussian_shift(10.0, self.delta)) / 10.0
+        return mu, 2.0 * reach * np.sqrt(self.size(n_features)) / (rate * np.log(2.0))
 
     def fit(self, X, y, *, epsilon, rows=None, accountant=None, random_state=None):
-        """Learn from rows that sold epsilon each."""
+        """Learn from rows that sold epsilon each; a row that sold 0 is not read."""
         epsilon = np.broadcast_to(np.asarray(epsilon, dtype=float), len(y))
-        weights = epsilon / epsilon.sum()
-        step = privacy.lattice_step(1e-6 / len(y))
-        change = np.where(epsilon > 0, 2 * weights + 1e-12, 0)  # of the mean, by one row
-        moves = privacy.lattice_moves(change, step, 1)
-        scale = privacy.lattice_scale(moves, epsilon)
-        kept = privacy.lattice_epsilon(moves, scale)
-        self.guarantee_ = cm.Guarantee(kept, 0.0, "a mean", "exact", ("labels are clipped",))
-        names = privacy.names_of(X)
-        charge = privacy.admit(
-            self.guarantee_, accountant, rows, names=names, random_state=random_state
-        )
         used = epsilon > 0
-        mean = weights[used] @ np.clip(np.asarray(y)[used], -1, 1)
+        if np.isinf(epsilon).any():  # rows that ask for nothing need no noise, and suffice
+            used = np.isinf(epsilon)
+        noisy = bool(np.isfinite(epsilon[used]).all())
+        radii = self.radii(epsilon[used], self.size(np.shape(X)[1]), noisy)
+        self.guarantee_ = cm.Guarantee(
+            np.where(used, epsilon, 0.0),
+            self.delta,
+            f"gradient descent in {self.steps} steps, exact Gaussian noise on a lattice",
+            "Gaussian",
+            (
+                privacy.noise_assumption(random_state, any_noise=noisy),
+                f"the label set {tuple(self.classes)} is public",
+                "epsilon and all parameters were chosen without looking at the data",
+                "a row's computed gradient depends on no other row",
+            ),
+        )
+        charge = privacy.admit(
+            self.guarantee_,
+            accountant,
+            rows,
+            names=privacy.names_of(X),
+            random_state=random_state,
+        )
+        kept = np.clip(np.nan_to_num(np.asarray(X, dtype=float)[used]), -1e150, 1e150)
+        kept[np.abs(kept) < 1e-150] = 0.0  # neither its square nor that of a large entry overflows
+        signs = np.where(np.asarray(y)[used] == self.classes[1], 1.0, -1.0)
         rng = privacy.resolve_generator(random_state)
         charge()
-        self.mean_ = float(privacy.lattice_release([mean], step, scale, rng)[0])
+        self.coef_ = self.descend(kept, signs, radii, noisy, rng)
+        self.classes_ = np.asarray(self.classes)
         return self
 
+    def decision_function(self, X):
+        """Return the margin of each row."""
+        return self.margins(np.asarray(X, dtype=float), self.coef_)[0]
+
+    def predict(self, X):
+        """Return the label of each row."""
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def size(self, n_features):
+        """Return the number of parameters."""
+        return self.hidden * (n_features + 1) if self.hidden else n_features
+
+    def radii(self, epsilon, size, noisy):
+        """Return the largest length of each row's whole numbers in a step."""
+        if not noisy:
+            return np.full(epsilon.size, float(DEVIATION))
+        deviation = np.sqrt(float(DEVIATION) ** 2 - 9.0)
+        shift = gaussian_shift(epsilon, self.delta) * deviation / np.sqrt(self.steps)
+        shortened = np.maximum(shift * (1.0 - LENGTH_ROUNDING) - np.sqrt(size), 0.0)
+        radii = np.minimum(shortened / 2.0 / (1.0 + LENGTH_ROUNDING), MOST_STEPS / epsilon.size)
+        if not radii.any():
+            raise cm.errors.ParameterError(
+                f"epsilon is at most {epsilon.max():g}, too little for {self.steps} steps of "
+                f"{size} parameters; buy more privacy"
+            )
+        return radii
+
+    def descend(self, X, signs, radii, noisy, rng):
+        """Return the mean of the later half of the iterates."""
+        size, total = self.size(X.shape[1]), radii.sum()
+        start = rng.normal(size=size) * bool(self.hidden) / np.sqrt(max(self.hidden, 1))
+        noise = size * (DEVIATION / total) ** 2 if noisy else 0.0
+        pace = self.max_norm / np.sqrt(self.steps * (1.0 + noise))
+        parameters, later = start, []
+        for step in range(self.steps):
+            gradients = self.gradients(X, signs, parameters)
+            summed = clipped_steps(gradients, self.clip, radii).sum(axis=0)
+            if noisy:
+                summed = summed + np.array(privacy.discrete_gaussian(DEVIATION, size, rng))
+            moved = parameters - pace * (summed / total).astype(float) - start
+            length = max(float(np.linalg.norm(moved)), 1e-9)
+            parameters = start + moved * min(1.0, self.max_norm / length)
+            if step >= self.steps // 2:
+                later.append(parameters)
+        return np.mean(later, axis=0)
+
+    def margins(self, X, parameters):
+        """Return the margin of each row, and the values of the hidden units."""
+        if not self.hidden:
+            return X @ parameters, X
+        inner, outer = parameters[: -self.hidden], parameters[-self.hidden :]
+        units = np.tanh(X @ inner.reshape(self.hidden, -1).T)
+        return units @ outer, units
+
+    def gradients(self, X, signs, parameters):
+        """Return the gradient of each row's logistic loss."""
+        margins, units = self.margins(X, parameters)
+        slopes = (-signs * expit(-signs * margins))[:, None]
+        if not self.hidden:
+            return slopes * X
+        inward = slopes * parameters[-self.hidden :] * (1.0 - units**2)
+        return np.hstack([(inward[:, :, None] * X[:, None, :]).reshape(len(X), -1), slopes * units])
+
 
 # %%
-# The audit knows nothing of it. It fits it many times on neighbouring data, and compares what is
-# published: every number in an attribute whose name ends in ``_``.
+# The audit fits it many times on neighbouring data, and compares what is published: every number
+# in an attribute whose name ends in ``_``.
 rng = np.random.default_rng(0)
-X, y, sold = np.zeros((20, 1)), rng.uniform(-1, 1, 20), rng.uniform(0.5, 1.0, 20)
-corners = (np.zeros((2, 1)), [-1.0, 1.0])  # what an audited row may be
-print(cm.audit_privacy(PrivateMean(), X, y, epsilon=sold, replacements=corners, draws=2000))
+X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
+corners = ([[1.0], [1.0]], [-1, 1])  # what an audited row may be
+learner = NoisyDescent(steps=2, delta=1e-3)
+print(cm.audit_privacy(learner, X, y, epsilon=2.0, rows=[0], replacements=corners, draws=300))
 
 # %%
-# And so it enters a market. mu and sigma are those of its ``risk``:
+# With the mu and sigma of its ``risk`` it enters a market:
 prior = cm.Uniform(0.02, 0.10)
-people = pd.DataFrame({"opinion": y, "age": rng.integers(18, 90, 20), "ask": prior.sample(20, rng)})
-sale = {"ask": "ask", "target": "opinion", "prior": prior, "budget": 5}
-deal = cm.buy(people, learner=PrivateMean(), **sale)
+people = pd.DataFrame(rng.uniform(-1, 1, (400, 2)), columns=["east", "north"])
+people["ask"], people["one"] = prior.sample(400, rng), 1.0
+people["inside"] = np.where(people["east"] * people["north"] > 0, 1, -1)
+sale = {"ask": "ask", "target": "inside", "prior": prior, "budget": 300}
+deal = cm.buy(people, learner=NoisyDescent(8, steps=100, max_norm=30.0), **sale)
 print(deal)
-print(f"{deal.model.mean_:.3f}, and {y.mean():.3f} without privacy")

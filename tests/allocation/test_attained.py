@@ -108,17 +108,7 @@ def best_of_grid(terms):
     return min(values[k], fine.fun)
 
 
-#: The solver's points lie where the logarithm has no gradient.
-FAILS = {"guarantees below one"}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.xfail(strict=True)] if name in FAILS else [])
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_an_attained_optimum_is_found_and_certified(name):
     terms = CASES[name]
     market = market_of(terms, EQUAL if drawn in terms else SELLERS)

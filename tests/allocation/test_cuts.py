@@ -1,7 +1,5 @@
 """Cuts made of points and multipliers: what they prove, and how they follow from the market."""
 
-from dataclasses import replace
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -9,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.cuts import (
-    Highest,
-    KeptCostCut,
-    KeptSpreadCut,
-    Linearizer,
-)
-from convexmarket.allocation.views import FixedEta, JointView, Subproblem, multiplier
+from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
+from convexmarket.allocation.views import FixedEta, JointView, Subproblem
 from convexmarket.errors import SolverError
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
@@ -62,13 +55,12 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
     right = linearizer.cut(weights, eta, duals, hints)
     nonsense = [rng.normal(size=np.shape(dual)) for dual in duals]
     others = [
-        linearizer.cut(weights, eta, [None] * len(duals)),
-        linearizer.cut(rng.dirichlet(np.ones(m)), eta, duals),
-        linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, nonsense),
+        linearizer.cut(weights, eta, [None] * len(duals), {}),
+        linearizer.cut(rng.dirichlet(np.ones(m)), eta, duals, {}),
+        linearizer.cut(rng.dirichlet(np.ones(m)), 3.3 * eta, nonsense, {}),
     ]
     assert right(eta) == pytest.approx(best, rel=1e-6)
     for cut in [right, *others, *(right.blend(other, 0.3) for other in others)]:
-        assert isinstance(cut, KeptSpreadCut | KeptCostCut | Highest)
         values = np.array([cut(point) for point in grid])
         assert np.all(values <= optimal + 1e-7 * np.abs(optimal))
         for low, high in ((0, 0.2), (0.05, 0.5), (0.3, 5.0), (1.0, np.inf)):
@@ -163,8 +155,7 @@ def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale):
     bounds = Bound(lambda q: [direction @ q.weights <= 0.7 * q.inverse_eta, q.weights[0] == 0.4])
     maker = linearizer(objective, bounds, scale=scale)
     eta, duals = 2.0, [np.array([0.6, 1.1]), np.array(-0.8)]
-    cut = maker.cut(POINT, eta, duals)
-    assert isinstance(cut, KeptSpreadCut)
+    cut = maker.cut(POINT, eta, duals, {})
     per_weight = 2 * direction.T @ (direction @ POINT) + direction.T @ duals[0] + [-0.8, 0, 0]
     np.testing.assert_allclose(cut.costs, per_weight, rtol=1e-6)
     np.testing.assert_allclose(cut.slopes, 4 * (eta * POINT - 1), atol=1e-6)
@@ -183,8 +174,8 @@ def test_matrices_are_taken_column_by_column():
     rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     wide = Bound(lambda q: [cp.multiply(rows, cp.vstack([q.weights, q.weights])) <= 9.0])
     dual = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.7]])
-    plain = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [None])
-    full = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [dual])
+    plain = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [None], {})
+    full = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [dual], {})
     np.testing.assert_allclose(full.costs - plain.costs, (rows * dual).sum(axis=0))
     assert full.const - plain.const == pytest.approx(-9 * dual.sum())
 
@@ -192,30 +183,13 @@ def test_matrices_are_taken_column_by_column():
 def test_multipliers_that_prove_nothing_are_left_out():
     """A negative one of an inequality counts as zero, those that are no numbers are left out."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
-    none = maker.cut(POINT, 2.0, [None])
+    none = maker.cut(POINT, 2.0, [None], {})
     for dual in (np.full(3, -1.0), np.full(3, np.nan), np.array([1.0, np.inf, 0.0])):
-        cut = maker.cut(POINT, 2.0, [dual])
+        cut = maker.cut(POINT, 2.0, [dual], {})
         np.testing.assert_array_equal(cut.costs, none.costs)
         assert cut.const == none.const
-    some = maker.cut(POINT, 2.0, [np.array([-1.0, 0.5, 0.0])])
+    some = maker.cut(POINT, 2.0, [np.array([-1.0, 0.5, 0.0])], {})
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
-
-
-def test_every_constraint_has_one_multiplier():
-    maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
-    for multipliers in ([], [None, None]):
-        with pytest.raises(ValueError, match="zip"):
-            maker.cut(POINT, 2.0, multipliers)
-
-
-def test_what_has_not_been_solved_has_no_multiplier():
-    unknown = cp.Variable(2)
-    item = unknown >= 1
-    problem = cp.Problem(cp.Minimize(cp.sum(unknown)), [item])
-    assert multiplier(item, 2.0) is None
-    problem.solve(solver="CLARABEL")
-    np.testing.assert_allclose(multiplier(item, 2.0), [2.0, 2.0], rtol=1e-6)
-    assert multiplier(cp.Constant(1.0) <= 2.0, 1.0) is None
 
 
 def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter():
@@ -228,13 +202,13 @@ def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter():
     maker = Linearizer(JointView(market, parameters={id(amount): amount}))
     settled = Linearizer(JointView(market))
     dual = [np.array(0.5)]
-    first, second = (maker.cut(point, 2.0, dual) for point in (POINT, POINT[::-1]))
+    first, second = (maker.cut(point, 2.0, dual, {}) for point in (POINT, POINT[::-1]))
     np.testing.assert_allclose(first.costs, 4 * POINT + [0, 0.5, 0], rtol=1e-6)
     np.testing.assert_allclose(second.costs, 4 * POINT[::-1] + [0, 0.5, 0], rtol=1e-6)
     assert first.noise == pytest.approx(1 - 0.5)
     amount.value = 1.6
-    assert maker.cut(POINT, 2.0, dual).noise == pytest.approx(1 - 0.5 * 1.6)
-    assert settled.cut(POINT, 2.0, dual).noise == pytest.approx(1 - 0.5)
+    assert maker.cut(POINT, 2.0, dual, {}).noise == pytest.approx(1 - 0.5 * 1.6)
+    assert settled.cut(POINT, 2.0, dual, {}).noise == pytest.approx(1 - 0.5)
 
 
 def test_a_term_without_a_tangent_at_the_point_is_refused():
@@ -244,19 +218,19 @@ def test_a_term_without_a_tangent_at_the_point_is_refused():
         np.errstate(invalid="ignore"),
         pytest.raises(SolverError, match=r"log.* has no gradient at the solver's point"),
     ):
-        maker.cut(POINT, 2.0, [])
+        maker.cut(POINT, 2.0, [], {})
 
 
 def test_an_entropy_has_a_cut_where_somebody_sells_nothing():
     maker = linearizer(cm.Spread() + cm.terms.NegativeEntropy() + cm.Noise() + cm.Payments())
-    cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [])
+    cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [], {})
     assert np.isfinite(cut.costs).all()
     assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
 
 
 def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut():
     maker = linearizer(cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), costs=[0.2, np.inf, 1.0])
-    cut = maker.cut(np.array([0.7, 0.1, 0.2]), 2.0, [])
+    cut = maker.cut(np.array([0.7, 0.1, 0.2]), 2.0, [], {})
     np.testing.assert_allclose(cut.slopes, [0.1, 0.5])
     np.testing.assert_allclose(cut.costs, 0, atol=1e-12)
     weights = np.array([0.7, 0.2])
@@ -264,50 +238,7 @@ def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut():
     assert cut.price == pytest.approx(slope @ weights, rel=1e-6)
 
 
-def test_a_tangent_is_taken_where_slopes_are_level_if_asked():
-    """A solver's weights have half the digits; without a kept spread so had the bound."""
-    objective = Own(lambda q: cp.sum(cp.exp(3 * q.weights))) + cm.Noise() + 0.1 * cm.Payments()
-    maker = linearizer(objective)
-    weights, value, *proof = solved(maker, 2.0)
-    off = weights + 1e-5 * np.array([1.0, -2.0, 1.0])
-    plain, polished = (maker.cut(off, 2.0, *proof, polish=polish) for polish in (False, True))
-    assert plain(2.0) < value * (1 - 1e-6)
-    assert value * (1 - 1e-8) <= polished(2.0) <= value * (1 + 1e-8)
-    for eta in (0.3, 1.0, 6.0):
-        assert polished(eta) <= solved(maker, eta)[1] * (1 + 1e-8)
-
-
 # --------------------------------------------------------- what is kept as it is
-
-
-def test_a_strictly_convex_spread_is_kept_first_then_a_cost_then_the_largest_weight():
-    rest = cm.Noise() + 0.5 * cm.Payments(cm.PowerCost(2))
-    largest, strict = cm.Spread(np.inf), cm.terms.SquaredSpread()
-    assert linearizer(largest + strict + rest)._spread[1] is strict
-    assert linearizer(largest + strict + rest)._conjugate is not None  # both
-    assert linearizer(largest + rest)._spread is None
-    assert linearizer(largest + rest)._conjugate is not None
-    linear = cm.Noise() + 0.5 * cm.Payments()
-    assert linearizer(largest + linear)._spread[1] is largest
-    assert linearizer(linear)._spread is None
-    assert linearizer(linear)._conjugate is None
-
-
-def test_costs_are_kept_by_their_conjugate_where_all_payments_have_the_same():
-    square, cube = cm.Payments(cm.PowerCost(2)), cm.Payments(cm.PowerCost(3))
-    same = linearizer(cm.Noise() + 0.5 * square + 0.2 * cm.Payments(cm.PowerCost(2)))
-    cut = same.cut(POINT, 2.0, [])
-    assert isinstance(cut, KeptCostCut)
-    np.testing.assert_allclose(cut.weights, 0.7 * COSTS)
-    # d/da of 0.7*psi*(eta*a)^2 is 1.4*psi*eta^2*a
-    assert cut.price == pytest.approx(1.4 * 4.0 * (COSTS * POINT) @ POINT, rel=1e-6)
-    assert cut.noise == pytest.approx(1.0)
-    mixed = linearizer(cm.Noise() + 0.5 * square + 0.2 * cube).cut(POINT, 2.0, [])
-    assert isinstance(mixed, KeptSpreadCut)
-    slopes = COSTS * (0.5 * 2 * 2.0 * POINT + 0.2 * 3 * (2.0 * POINT) ** 2)
-    np.testing.assert_allclose(mixed.slopes, slopes, rtol=1e-6)
-    unknown = linearizer(cm.Noise() + cm.Payments()).cut(POINT, 2.0, [])
-    assert isinstance(unknown, KeptSpreadCut)
 
 
 def test_a_shortcut_counts_only_for_the_expression_it_was_written_for():
@@ -321,17 +252,10 @@ def test_a_shortcut_counts_only_for_the_expression_it_was_written_for():
     known = cm.Spread().simplex_minimum(0.5, COSTS)
     assert Named().simplex_minimum(0.5, COSTS) == known == Both().simplex_minimum(1.0, COSTS)
     assert Half().simplex_minimum(1.0, COSTS) is None
-
-    class Dearer(cm.PowerCost):
-        def expression(self, epsilon):
-            return 2 * super().expression(epsilon)
-
-    assert cm.PowerCost(2).conjugate(np.ones(1)) is not None
-    assert Dearer(2).conjugate(np.ones(1)) is None
     assert linearizer(Half() + cm.Noise() + cm.Payments())._spread is None
     assert linearizer(Own(lambda q: cp.norm(q.weights)) + cm.Noise())._spread is None
-    dearer = linearizer(cm.Noise() + cm.Payments(Dearer(2)))
-    assert isinstance(dearer.cut(POINT, 2.0, []), KeptSpreadCut)
+    strict = cm.terms.SquaredSpread()
+    assert linearizer(cm.Spread(np.inf) + strict + cm.Noise())._spread[1] is strict
 
 
 # -------------------------------------------------------------- where cuts touch
@@ -377,27 +301,12 @@ def test_the_price_is_the_multiplier_of_the_sum_of_the_weights():
         problem = FixedEta(market, 1.5)
         problem.solve(solver="CLARABEL")
         duals = [item.dual_value for _, items in problem.pieces for item in items]
-        found = Linearizer(JointView(market)).cut(problem.weights, 1.5, duals).price
+        found = Linearizer(JointView(market)).cut(problem.weights, 1.5, duals, {}).price
         total = next(
             c for c in problem.constraints if isinstance(c, cp.constraints.Equality)
         ).dual_value
         # The solver's sum is of m*a, whose Lagrangian has the multiplier with the other sign.
         assert found == pytest.approx(-3 * float(total), rel=1e-3)
-
-
-@pytest.mark.parametrize("spread", [cm.Spread(np.inf), cm.terms.SquaredSpread()])
-def test_a_cut_touches_where_somebody_cannot_be_bought_from(spread):
-    """Also through a term in the guarantees of everybody."""
-    objective = 0.4 * spread + cm.Noise() + 0.5 * cm.Payments()
-    objective += 0.3 * Own(lambda q: cp.sum_squares(q.epsilon))
-    market = builders.market(objective=objective, costs=[0.2, np.inf, 1.0])
-    maker = Linearizer(JointView(market))
-    weights, value, *proof = solved(maker, 1.5)
-    cut = maker.cut(weights, 1.5, *proof)
-    assert cut(1.5) == pytest.approx(value, rel=1e-5)
-    assert cut(1.5) <= value * (1 + 1e-8)
-    for eta in (0.3, 6.0):
-        assert cut(eta) <= solved(maker, eta)[1] * (1 + 1e-7)
 
 
 # ------------------------------------------------------------------ kept spreads
@@ -455,112 +364,3 @@ def test_noise_that_pulls_to_zero_is_least_at_an_end():
     assert rising.minimum(0.0, 2.0) == (0.0, -np.inf)
     falling = kept_spread(-0.1, [-0.4, -0.5, -0.5])
     assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))
-
-
-# -------------------------------------------------------------------- kept costs
-
-
-def cost_cut(noise=0.3, slopes=(0.1, -0.2, 0.4), weights=(0.5, 1.0, 2.0)) -> KeptCostCut:
-    """For u(eps) = eps^2, whose conjugate is a quarter of a square."""
-    return KeptCostCut(
-        0.2, noise, np.array([0.3, 0.9, 0.5]), np.array(slopes), np.array(weights),
-        lambda y: y**2 / 4, 1.1,
-    )  # fmt: skip
-
-
-def test_a_kept_cost_is_its_conjugate_at_every_eta():
-    cut = cost_cut()
-    for eta in (0.2, 1.0, 30.0):
-        s = 1 / eta
-        reach = np.maximum(s * (1.1 - np.array([0.3, 0.9, 0.5])) - [0.1, -0.2, 0.4], 0)
-        lost = np.sum(reach**2 / np.array([0.5, 1.0, 2.0])) / 4
-        assert cut(eta) == pytest.approx(0.2 + 1.1 + 0.3 * s - lost)
-
-
-@pytest.mark.parametrize("noise", [-0.4, 0.3])
-@pytest.mark.parametrize("slopes", [(0.1, -0.2, 0.4), (0.1, 0.2, 0.4)])
-def test_a_kept_cost_is_bounded_on_every_interval(noise, slopes):
-    for low, high in [(0.2, 0.9), (0.5, 20.0), (0.4, np.inf), (0.0, 2.0)]:
-        check_kept_cost(noise, slopes, low, high)
-
-
-def check_kept_cost(noise, slopes, low, high):
-    cut = cost_cut(noise, slopes)
-    where, value = cut.minimum(low, high)
-    assert where in (low, high)
-    grid = np.geomspace(max(low, 1e-2), min(high, 1e4), 300)
-    if low > 0:
-        assert value <= min(cut(eta) for eta in grid) + 1e-12
-        ends = [cut(low), cut(high) if high < np.inf else cut(1e12)]
-        assert value == pytest.approx(min(ends), abs=1e-9)
-    elif noise < 0:
-        assert (where, value) == (0.0, -np.inf)
-    else:
-        assert value == pytest.approx(0.2 + 0.3 + 2.0 * min(min(slopes), 0) + noise / 2.0)
-
-
-def test_a_kept_cost_at_the_limits_of_eta():
-    def square(y):
-        return y**2 / 4
-
-    def cut(noise, slopes, price=1.1):
-        return KeptCostCut(0.2, noise, np.array([0.3, 0.9]), np.array(slopes), np.ones(2), square,
-                           price)  # fmt: skip
-
-    # At s = 0 what is left is const + price less what negative slopes have sold.
-    assert cut(0.3, (0.1, 0.2)).minimum(2.0, np.inf) == (np.inf, pytest.approx(1.3))
-    lower = cut(0.3, (0.1, -2.0)).minimum(2.0, np.inf)
-    assert lower == (np.inf, pytest.approx(1.3 - 1.0))
-    # Below any eta, payments are left out: const + cheapest, and what can be gained up to high.
-    assert cut(0.3, (0.1, 0.2)).minimum(0.0, 2.0) == (0.0, pytest.approx(0.2 + 0.3 + 0.15))
-    assert cut(0.3, (0.1, 0.0)).minimum(0.0, np.inf) == (0.0, pytest.approx(0.5))
-    assert cut(0.3, (0.1, -0.5)).minimum(0.0, 2.0) == (0.0, pytest.approx(0.65 - 1.0))
-    assert cut(0.0, (0.1, 0.2)).minimum(0.0, 2.0) == (0.0, pytest.approx(0.5))
-    assert cut(-0.1, (0.1, 0.2)).minimum(0.0, 2.0) == (0.0, -np.inf)
-    rising = cut(-3.0, (0.1, 0.2))  # least where 1/eta is largest
-    assert rising.minimum(0.5, 4.0) == (0.5, pytest.approx(rising(0.5)))
-    falling = cut(3.0, (0.1, 0.2))
-    assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))
-
-
-def test_a_seller_without_virtual_cost_lowers_the_price_it_is_asked_at():
-    free = cost_cut(weights=(0.5, 0.0, 2.0))
-    assert free.price == 0.9
-    assert cost_cut().price == 1.1
-    assert free(1.0) == -np.inf  # its slope is negative: sold without limit
-    assert np.isfinite(cost_cut(slopes=(0.1, 0.2, 0.4), weights=(0.5, 0.0, 2.0))(1.0))
-
-
-def test_free_sellers_bound_the_price_of_a_kept_cost_from_above():
-    def cut(price, weights):
-        return KeptCostCut(0.0, 1.0, np.array([0.3, 0.9, 0.5]), np.ones(3), np.array(weights),
-                           np.square, price)  # fmt: skip
-
-    assert cut(0.7, [1.0, 0.0, 0.0]).price == 0.5
-    assert cut(0.2, [1.0, 0.0, 0.0]).price == 0.2
-    assert cut(0.7, [1.0, 0.1, 0.1]).price == 0.7
-
-
-def test_a_free_seller_who_is_not_asked_costs_nothing():
-    """And where numbers run over, nobody is told but the bound."""
-    costs, slopes = np.array([0.3, 0.9]), np.array([0.1, 0.2])
-    cut = KeptCostCut(0.2, 0.4, costs, slopes, np.array([2.0, 0.0]), lambda y: y**2 / 4, 0.8)
-    reach = 0.5 * (0.8 - 0.3) - 0.1
-    with np.errstate(all="raise"):
-        assert cut(2.0) == pytest.approx(0.2 + 0.8 + 0.4 / 2 - reach**2 / 8)
-        dear = KeptCostCut(0.2, 0.4, costs, -slopes, np.array([2.0, 0.0]), np.square, 0.8)
-        assert dear(2.0) == -np.inf
-        far = KeptCostCut(0.2, 0.4, costs, slopes, np.ones(2), np.square, 1e200)
-        assert far(2.0) == -np.inf
-
-
-# ------------------------------------------------------------------------ blends
-
-
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_a_blend_mixes_the_tangents(share):
-    one, other = cost_cut(), replace(cost_cut(0.9, (0.3, 0.1, 0.2)), const=2.0)
-    mixed = one.blend(other, share)
-    for name in ("const", "noise", "price", "costs", "slopes"):
-        expected = (1 - share) * getattr(one, name) + share * getattr(other, name)
-        np.testing.assert_allclose(getattr(mixed, name), expected)

@@ -86,7 +86,6 @@ def test_a_market_is_served_by_the_best_method_for_it(method, asked):
 def test_a_method_that_is_named_gets_its_options(asked):
     standard = market_of(form())
     cm.allocate(standard, "line_search", formulation="dual", solver="ECOS", max_solves=7)
-    cm.allocate(standard, "projected_gradient", grid=3, tol=0.1)
     cm.allocate(standard, "branch_and_bound", start=2.0, solver_options={"a": 1})
     numerical = {"gap": 1e-6, "progress": None}
     asked = [
@@ -96,7 +95,6 @@ def test_a_method_that_is_named_gets_its_options(asked):
     assert asked == [
         ("line_search", (standard,),
          {"formulation": "dual", "solver": "ECOS", "max_solves": 7} | numerical),
-        ("projected_gradient", (standard,), {"grid": 3, "tol": 0.1}),
         ("branch_and_bound", (standard,),
          {"solver_options": {"a": 1}, "solver": "CLARABEL"} | numerical),
     ]  # fmt: skip
@@ -134,11 +132,9 @@ def test_a_start_is_a_finite_number_above_zero(start, method, asked):
         ({"progress": 3}, "progress must be a function, or None, got 3"),
         ({"max_solves": 0}, "max_solves must be a whole number >= 1, got 0"),
         ({"solver_options": 3}, "solver_options must be a dictionary, got 3"),
-        ({"step": 3}, "'exact' takes no step; leave it out, or choose .*='projected_gradient'$"),
-        ({"method": "projections", "grid": 3, "eta_max": 1}, "'projections' takes no eta_max; "),
         (
-            {"method": "projected_gradient", "max_solves": 3},
-            "takes no max_solves; .*'projections' or 'branch_and_bound' or 'line_search'$",
+            {"max_solves": 3},
+            "'exact' takes no max_solves; .*'projections' or 'branch_and_bound' or 'line_search'$",
         ),
     ],
 )

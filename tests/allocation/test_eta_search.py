@@ -115,19 +115,6 @@ def test_a_constant_error_of_the_solver_does_not_make_the_search_go_on_forever()
     assert len(short.records) <= len(exact.records) + 2
 
 
-@pytest.mark.parametrize("patience", [5, 20])
-def test_solves_that_get_no_closer_end_a_search_with_patience(patience):
-    """Without it, a larger error than rounding means cuts that do not touch: descend."""
-    coarse, endless, exact = valley(short=0.01), valley(short=0.01), valley()
-    best, bound = search_eta(coarse, 0.5, 1e-8, 200, None, patience)
-    assert patience < len(coarse.records) <= patience + 15
-    assert 0.01 <= best.objective - bound <= 0.016
-    search_eta(endless, 0.5, 1e-8, 200, None)
-    assert len(endless.records) > 60
-    best, bound = search_eta(exact, 0.5, 1e-8, 200, None, patience)
-    assert best.objective - bound <= 1e-8 * best.objective
-
-
 def falls_forever():
     """Return 1 + 1/eta, which no eta minimises."""
     return Tangents(lambda x: 1 + 1 / x, lambda x: -1 / x**2, EVERYWHERE)
@@ -220,39 +207,6 @@ def test_a_time_limit_ends_a_search_with_a_valid_bound():
     best, bound = search_eta(runner, 0.05, 1e-9, 200, None, time_limit=0.0)
     assert len(runner.records) == 1
     assert bound <= 4.0 <= best.objective
-
-
-# -------------------------------------------------------------------------- cuts
-
-
-def cut(place, value=1.0) -> KeptSpreadCut:
-    """A bound that is highest at a place: value - |log(eta/place)|-like, here a line and noise."""
-    costs, slopes = np.array([value - 2.0]), np.array([1.0 / place])
-    return KeptSpreadCut(0.0, place, costs, slopes, lambda c: float(c.min()), 0.0)
-
-
-def test_cuts_are_kept_by_place_and_the_nearest_are_asked():
-    cuts, places = eta_search.Cuts(), [4.0, 1.0, 8.0, 2.0, 16.0, 0.5]
-    made = {place: cut(place) for place in places}
-    for place in places:
-        cuts.add(place, made[place])
-    assert cuts.places == sorted(places)
-    assert len(cuts) == 6
-    assert cuts.near(2.0, 4.0) == [made[p] for p in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)]
-    assert cuts.near(0.5, 0.5) == [made[p] for p in (0.5, 1.0, 2.0)]
-    assert cuts.near(9.0, 9.0) == [made[p] for p in (4.0, 8.0, 16.0)]
-    assert cuts.near(99.0, 99.0) == [made[p] for p in (8.0, 16.0)]
-    assert cuts.at(3.0) == max(one(3.0) for one in made.values() if one in cuts.near(3.0, 3.0))
-
-
-def test_the_neighbours_of_an_eta_are_blended_by_its_logarithm():
-    solved = {1.0: cut(1.0), 4.0: cut(4.0, 2.0), 16.0: cut(16.0, 5.0)}
-    mixed = eta_search._between(solved, 8.0)
-    assert mixed.noise == pytest.approx(10.0)
-    assert mixed.costs[0] == pytest.approx(1.5)
-    assert eta_search._between(solved, 2.0).noise == pytest.approx(2.5)
-    assert eta_search._between(solved, 1.0) is None
-    assert eta_search._between(solved, 16.0) is None
 
 
 # ------------------------------------------------------------------------ limits

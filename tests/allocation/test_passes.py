@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from convexmarket.allocation import exact, passes
 from convexmarket.allocation.exact import highest_cost_bought, solve_exact
 from convexmarket.allocation.passes import blocks_of, survey
-from convexmarket.allocation.path import bounds_at_edges
 from convexmarket.errors import ConvexMarketError
 from convexmarket.market import StandardForm
 from tests.allocation.builders import forms, large_form, ranged_forms, three_roots
@@ -33,7 +32,7 @@ def found_by(form, parts, most):
     """Return the solution of what a survey leaves."""
     psi = form.virtual_costs
     ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
-    return solve_exact(form, survey(parts.each, form, ceiling, most))
+    return solve_exact(form, survey(parts.each, form, ceiling, most)[0])
 
 
 def both(form, most=0, seed=0, n_parts=3):
@@ -98,48 +97,9 @@ def test_few_passes_leave_few_sellers():
         form = large_form(name, m)
         parts = InPieces(form.virtual_costs, np.random.default_rng(0), 4)
         ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, m))  # noqa: B023, E731
-        costs = survey(parts.each, form, ceiling, most=2_000)
+        costs, _ = survey(parts.each, form, ceiling, most=2_000)
         assert parts.n_passes <= 3
         assert costs.psi.size <= 2_100
-
-
-def test_sellers_between_edges_bound_the_path():
-    """At every edge the true path lies between the bounds that the numbers alone give."""
-    rng = np.random.default_rng(3)
-    psi = np.sort(rng.uniform(0.5, 2.0, 60))
-    edges = np.linspace(0.5, 2.0, 9)
-    numbers = np.histogram(psi, edges)[0]
-    for cap in (1.0, 0.1):
-        bounds = bounds_at_edges(edges, numbers, cap)
-        for stretch in range(9):
-            for part in (0.0, 0.3, 0.99):
-                tau = edges[stretch] + part * (edges[1] - edges[0])
-                rate2, cost, theta = _path_at(psi, tau, cap)
-                if rate2 == np.inf:
-                    continue
-                rate2 *= bounds.scale**2
-                assert bounds.rate2[0][stretch] <= rate2 * (1 + 1e-12)
-                assert rate2 <= bounds.rate2[1][stretch] * (1 + 1e-12)
-                assert bounds.cost[0][stretch] <= cost / bounds.scale + 1e-12
-                assert cost / bounds.scale <= bounds.cost[1][stretch] + 1e-12
-                if cap < 1:
-                    assert bounds.cap_low[stretch] - 1e-12 <= theta
-                    assert theta <= bounds.cap_high[stretch] + 1e-12
-
-
-def _path_at(psi, tau, cap):
-    """Return r^2, psi'a and the cost from which on sellers are below the cap, by bisection."""
-    low, high = 0.0, 1e9
-    for _ in range(200):
-        beta = 0.5 * (low + high)
-        if np.clip(beta * (tau - psi), 0, cap).sum() < 1:
-            low = beta
-        else:
-            high = beta
-    if low > 1e8:
-        return np.inf, 0.0, 0.0
-    weights = np.clip(low * (tau - psi), 0, cap)
-    return low**2 / (weights @ weights), psi @ weights, tau - cap / low
 
 
 def test_a_large_market_makes_passes(monkeypatch):

@@ -12,7 +12,6 @@ from convexmarket.allocation.projections import (
     Projections,
     solve_projections,
 )
-from convexmarket.allocation.simplex import common_price, largest_eta
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
@@ -126,30 +125,6 @@ def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
     )
 
 
-@given(seed=st.integers(0, 10**6), capped=st.booleans())
-def test_the_largest_eta_is_where_bounds_just_let_weights_sum_to_one(seed, capped):
-    rng = np.random.default_rng(seed)
-    m = int(rng.integers(1, 30))
-    granted = rng.exponential(size=m) * rng.choice([0, 1, 1, 1], size=m)
-    granted[0] += 0.1
-    caps = rng.uniform(1, 3, size=m) if capped else np.full(m, float(m))
-    market = cm.Market(
-        cm.Sellers(virtual_costs=np.ones(m)),
-        cm.Spread() + cm.Noise(),
-        [cm.terms.GivenEpsilon(granted), cm.Cap(caps)],
-    )
-    form = market.form
-    if np.minimum(form.max_weight, np.where(granted > 0, 1.0, 0.0)).sum() < 1:
-        with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
-            ProjectableForm.of(form)
-        return
-    form, able = ProjectableForm.of(form)
-    np.testing.assert_array_equal(able, granted > 0)
-    eta = largest_eta(form.max_weight, form.max_epsilon, able.sum())
-    assert form.limit(eta).sum() == pytest.approx(1, rel=1e-9)
-    assert form.limit(eta * (1 + 1e-6)).sum() < 1
-
-
 # ----------------------------------------------------------------------- one eta
 
 
@@ -179,12 +154,6 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert (record.eta, record.upper, record.lower) == (eta, found.objective, found.cut(eta))
 
 
-def test_the_price_of_a_vertex_is_that_of_the_dearest_bought():
-    marginal = np.array([1.0, 3.0, 2.0])
-    assert common_price(np.array([0.5, 0.5, 0.0]), marginal, np.array([0.0, 0.0, 0.5])) == 3.0
-    assert common_price(np.array([0.5, 0.4, 0.1]), marginal, np.array([0.0, 0.1, 0.4])) == 2.5
-
-
 def test_what_rounding_leaves_of_sellers_at_their_bound_does_not_change_the_price():
     """The only seller between the bounds has 1e-10 of room, those at the bound 1e-16."""
     capped = market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5])
@@ -192,36 +161,12 @@ def test_what_rounding_leaves_of_sellers_at_their_bound_does_not_change_the_pric
     limit = np.array([1 / 3, 1 / 3, 1 / 3 + 1e-10])
     weights = np.array([*np.nextafter(limit[:2], 0), 1 / 3])
     costs = form.prices(1.0)
-    price, extra = form.multipliers(form.weight, weights, costs, limit)
+    price, extra, *_ = form.multipliers(form.weight, weights, costs, limit)
     assert price == pytest.approx((form.slope(weights) + costs)[2], rel=1e-14)
     assert extra == pytest.approx([0.5, 0.5, 0.0], abs=1e-9)
 
 
 # ----------------------------------------------------------- the search over eta
-
-
-def test_the_search_starts_where_noise_and_payments_balance():
-    assert Projections(form()).first() == pytest.approx(np.sqrt(0.5 / (0.7 * 0.45)))
-    free = {"virtual_costs": np.zeros(4)}
-    assert Projections(form(**free)).first() == 1.0
-    assert Projections(form(**free, eta_high=6.0)).first() == 3.0
-    assert Projections(form(gamma=0.0, max_epsilon=0.5)).first() == 1.0
-    assert Projections(form(gamma=0.0, max_epsilon=0.5, max_weight=0.3)).first() == 1.0 / 1.2 * 1.2
-
-
-def test_the_range_that_is_searched():
-    assert Projections(form(max_epsilon=0.5, eta_low=0.3)).ends == (0.3, 2.0)
-    assert Projections(form(max_epsilon=0.5, eta_high=1.5)).ends[1] == 1.5
-    assert Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 0.9e-12))).ends == (2.0, 2.0)
-    with pytest.raises(InfeasibleMarketError, match=r"^4 sellers at no .* 0\.5 sell 2 in all"):
-        Projections(form(max_epsilon=0.5, eta_low=2.0 * (1 + 1.1e-12)))
-
-
-def test_seconds_of_evaluations_are_part_of_the_whole():
-    found = solve_projections(market(cm.MaxEpsilon(0.5)))
-    assert len(found.solves) > 1
-    assert all(record.seconds >= 0 for record in found.solves)
-    assert sum(record.seconds for record in found.solves) <= found.seconds < 60
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e6])
@@ -234,14 +179,6 @@ def test_free_sellers_without_a_bound_have_no_optimum(scale):
     )
     assert bounded.eta == pytest.approx(8.0)
     assert bounded.objective == pytest.approx(scale * (1 / np.sqrt(3) + 1 / 8), rel=1e-9)
-
-
-def test_a_range_of_one_eta_binds_at_both_ends():
-    found = solve_projections(market(cm.EtaRange(0.5, 0.5), cm.Cap(2.0)))
-    assert found.eta == 0.5
-    assert found.binding == ("eta_low", "eta_high")
-    free = solve_projections(market(cm.EtaRange(1e-3, 1e3), cm.Cap(2.0)))
-    assert free.binding == ()
 
 
 @pytest.mark.filterwarnings("error")
@@ -271,29 +208,6 @@ def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
     found = solve_projections(market(cm.Cap(cap), costs=costs, objective=objective))
     assert found.gap <= 1e-10
     assert len(found.solves) <= 10
-
-
-def test_losses_alone_decide_between_equal_sellers():
-    objective = cm.terms.SquaredSpread() + cm.Noise() + cm.Payments() + cm.Losses([0.0, 1.0, 9.0])
-    found = cm.allocate(market(costs=np.ones(3), objective=objective))
-    assert found.method == "projections"
-    # 2*a_i + loss_i equal for the first two: a = (3/4, 1/4); then eta = sqrt(sigma/(gamma*psi)).
-    np.testing.assert_allclose(found.weights, [0.75, 0.25, 0.0], atol=1e-9)
-    assert found.eta == pytest.approx(1.0, rel=1e-4)
-
-
-def test_a_loose_largest_guarantee_changes_nothing():
-    free, bounded = cm.allocate(market()), market(cm.MaxEpsilon(1e3))
-    exact, found = cm.allocate(bounded), cm.allocate(bounded, "projections")
-    assert exact.objective == free.objective
-    assert found.objective == pytest.approx(free.objective, rel=1e-10)
-    assert found.weights == pytest.approx(free.weights, abs=1e-5)
-
-
-def test_a_tight_largest_guarantee_sells_everything():
-    cheap = cm.Spread() + cm.Noise() + 0.01 * cm.Payments()
-    found = cm.allocate(market(cm.MaxEpsilon(1e-4), objective=cheap))
-    assert found.epsilon == pytest.approx(np.full(4, 1e-4), rel=1e-6)
 
 
 # ------------------------------------ who can sell, and which markets are served
@@ -330,13 +244,6 @@ def test_markets_in_which_nobody_or_too_few_can_sell():
     assert solve_projections(enough).weights.tolist() == [0.5, 0.0, 0.5, 0.0]
 
 
-def test_a_bound_for_each_and_a_range_above_what_they_sell():
-    objective = cm.Spread() + cm.Noise() + cm.Losses([0.1, 0.2, 0.3])
-    limits = cm.terms.GivenEpsilon([0.5, 0.0, 1.0]), cm.EtaRange(2.0, 3.0)
-    with pytest.raises(InfeasibleMarketError, match=r"no more than epsilon = 1 sell 1.5 in all"):
-        cm.allocate(market(*limits, costs=[1.0, 2.0, 3.0], objective=objective))
-
-
 @pytest.mark.parametrize(
     "objective",
     [
@@ -350,27 +257,6 @@ def test_other_markets_are_refused(objective):
     assert ProjectableForm.of(market(objective=objective).form) is None
     with pytest.raises(NotSupportedError, match=r"^projections serve sums"):
         solve_projections(market(objective=objective))
-
-
-def test_a_market_in_numbers():
-    objective = 3 * cm.terms.SquaredSpread() + 0.5 * cm.Noise() + 2 * cm.Losses([1.0, 0, 0, 4])
-    declared = market(
-        cm.MaxEpsilon(0.5), cm.MaxEpsilon([1, 0.2, 1, 1]), cm.EtaRange(0.1, 3), cm.EtaRange(0.2, 7),
-        cm.Cap(2.0), objective=objective + cm.Losses([0, 1.0, 0, 0]),
-    )  # fmt: skip
-    found, able = ProjectableForm.of(declared.form)
-    assert able.all()
-    assert isinstance(found.spread, cm.terms.SquaredSpread)
-    assert (found.weight, found.sigma, found.gamma) == (3.0, 0.5, 0.0)
-    assert found.losses.tolist() == [2.0, 1.0, 0.0, 8.0]
-    assert (found.eta_low, found.eta_high, found.max_weight) == (0.2, 3.0, 0.5)
-    assert found.max_epsilon.tolist() == [0.5, 0.2, 0.5, 0.5]
-    plain, _ = ProjectableForm.of(market().form)
-    assert (plain.eta_low, plain.eta_high, plain.max_weight) == (0.0, np.inf, 1.0)
-    assert plain.prices(0.0).tolist() == [0.0] * 4
-    without_noise = cm.Spread() + cm.Payments()
-    with pytest.raises(UnattainedOptimumError, match="sigma"):
-        solve_projections(market(objective=without_noise))
 
 
 @pytest.mark.parametrize(

@@ -170,11 +170,11 @@ def test_any_prices_prove_a_bound_below_what_can_be_bought(seed):
     markets, limit = CASES["sold out"][0], np.full(3, 0.5)
     prices = rng.exponential(10.0 ** rng.uniform(-3, 1), 3)
     found = _Buyers(markets, limit, "CLARABEL", None).alone(prices, [None, None], 1e-3)
-    bound = sum(least for _, _, least in found) - prices @ limit
+    bound = sum(each.bound for each in found) - prices @ limit
     assert bound <= 6.230768765 * (1 + 1e-8)
 
 
 def test_prices_and_eta_are_compiled_once():
     buyers = _Buyers([buyer(1.0), buyer(3.0)], np.full(3, 1.5), "CLARABEL", None)
-    assert buyers.joint.is_dpp()
+    assert buyers.program.is_dpp()
     assert all(alone.declare(1.0).is_dpp() for alone in buyers.conics)

@@ -308,7 +308,8 @@ def test_the_solver_that_is_asked_for_solves_everything(payments, monkeypatch):
 
     monkeypatch.setattr("convexmarket.allocation.conic.run_solver", noted)
     objective = BASE + 0.5 * cm.Payments(payments) if payments else BASE
-    market = cm.Market(some_sellers(), objective, [cm.Budget(1.0), cm.Cap(2)])
+    constraints = [cm.Budget(1.0), cm.Cap(2), cm.EtaRange(0.01, 100)]
+    market = cm.Market(some_sellers(), objective, constraints)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = cm.allocate(market, solver="ECOS")
@@ -522,9 +523,9 @@ def test_too_small_a_range_for_one_largest_guarantee():
 
 BAD_CALLS = {
     "an option of another method": (
-        {"method": "branch_and_bound", "grid": 3},
+        {"method": "projections", "time_limit": 3},
         ParameterError,
-        "'branch_and_bound' takes no grid; leave it out",
+        "'projections' takes no time_limit; leave it out",
     ),
     "no gap": (
         {"method": "branch_and_bound", "gap": 0},
@@ -581,7 +582,7 @@ def test_sellers_that_cannot_be_bought_from():
         assert found.weights[2] == 0
         assert found.gap <= GAP
     with pytest.raises(InfeasibleMarketError, match=r"Cap\(k=1\).*1 sellers with infinite"):
-        cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]))
+        cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]), "branch_and_bound")
 
 
 def test_equal_sellers_get_the_same():

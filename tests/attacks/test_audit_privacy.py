@@ -18,6 +18,7 @@ from tests.attacks.builders import (
     ridge_audit,
     rows,
 )
+from tests.learners.builders import output_ridge
 
 # --------------------------------------------------------------- logistic regression
 
@@ -276,12 +277,12 @@ def test_a_label_set_that_is_said_to_be_inferred_is_refuted():
 
 
 RIDGES = {
-    "tight": cm.PersonalizedRidge(1.0),
-    "paper": cm.PersonalizedRidge(1.0, sensitivity="paper"),
-    "shifted": cm.PersonalizedRidge(0.5, feature_range=(-1.0, 2.0), target_range=(-3.0, 1.0)),
-    "equal": cm.learners.NonPersonalizedRidge(1.0),
-    "coarse lattice": cm.PersonalizedRidge(1.0, rounding=2.0**-12),
-    "floating point": cm.PersonalizedRidge(1.0, rounding=None),
+    "tight": output_ridge(1.0),
+    "paper": output_ridge(1.0, sensitivity="paper"),
+    "shifted": output_ridge(0.5, feature_range=(-1.0, 2.0), target_range=(-3.0, 1.0)),
+    "equal": output_ridge(1.0, weighting="equal"),
+    "coarse lattice": output_ridge(1.0, rounding=2.0**-12),
+    "floating point": output_ridge(1.0, rounding=None),
 }
 
 
@@ -299,11 +300,11 @@ def check_honest_ridge(name, **options):
 
 @pytest.mark.campaign
 def test_the_sensitivity_of_a_strong_ridge_is_exhausted():
-    assert ridge_audit(cm.PersonalizedRidge(30.0)).ratio > 0.95
+    assert ridge_audit(output_ridge(30.0)).ratio > 0.95
 
 
 def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
-    mechanism = cm.PersonalizedRidge(2.0, rounding=None)
+    mechanism = output_ridge(2.0, rounding=None)
     epsilon = np.linspace(0.5, 2.0, 20)
     audit = ridge_audit(mechanism, epsilon, n_rows=3)
     pair = audit.witness
@@ -316,6 +317,9 @@ def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():
     assert distance * models[0].noise_rate_ == pytest.approx(audit.measured[best], rel=1e-6)
 
 
+PDP_OP = {"perturbation": "output", "fit_intercept": False}
+
+
 class RidgeNoiseHalved(cm.PersonalizedRidge):
     """Halves the noise in floating point."""
 
@@ -323,7 +327,7 @@ class RidgeNoiseHalved(cm.PersonalizedRidge):
         self.rounding = None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "convexmarket.learners.ridge_release.gamma_sphere_noise",
+                "convexmarket.learners.ridge_noise.gamma_sphere_noise",
                 lambda *terms: 0.5 * gamma_sphere_noise(*terms),
             )
             return super().fit(*arguments, **options)
@@ -331,7 +335,7 @@ class RidgeNoiseHalved(cm.PersonalizedRidge):
 
 class RidgeRangeInferred(cm.PersonalizedRidge):
     def fit(self, X, y, **options):
-        honest = cm.PersonalizedRidge(
+        honest = output_ridge(
             self.regularization,
             target_range=(float(y.min()), float(y.max())),
         )
@@ -343,14 +347,11 @@ class RidgeWithoutWeights(cm.PersonalizedRidge):
     """Says that everybody keeps what was granted, and weighs all rows alike."""
 
     def fit(self, X, y, *, epsilon, **options):
-        self.weights = np.full(len(X), 1.0 / len(X))
-        said = cm.PersonalizedRidge(self.regularization).fit(X, y, epsilon=epsilon, **options)
+        self.weighting = np.full(len(X), 1.0 / len(X))
+        said = output_ridge(self.regularization).fit(X, y, epsilon=epsilon, **options)
         super().fit(X, y, epsilon=np.full(len(X), np.mean(epsilon)), **options)
-        self.guarantee_, self.epsilon_, self.weights = (
-            said.guarantee_,
-            said.epsilon_,
-            "proportional",
-        )
+        self.guarantee_, self.epsilon_ = said.guarantee_, said.epsilon_
+        self.weighting = "granted"
         return self
 
 
@@ -358,7 +359,7 @@ BROKEN_RIDGES = [RidgeNoiseHalved, RidgeRangeInferred, RidgeWithoutWeights]
 
 
 def test_a_broken_ridge_regression_is_caught():
-    audit = ridge_audit(RidgeNoiseHalved(30.0))
+    audit = ridge_audit(RidgeNoiseHalved(30.0, **PDP_OP))
     assert not audit.passed, audit.statement()
 
 
@@ -381,7 +382,7 @@ def test_a_sampled_ridge_that_reads_its_range_from_the_rows_is_refuted():
 
 @pytest.mark.campaign
 def test_a_coarse_lattice_is_not_mistaken_for_wrong_noise():
-    audit = ridge_audit(cm.PersonalizedRidge(1.0, rounding=0.25), draws=40)
+    audit = ridge_audit(output_ridge(1.0, rounding=0.25), draws=40)
     assert audit.checks[0].passed, audit.statement()
 
 

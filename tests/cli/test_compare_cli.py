@@ -1,27 +1,24 @@
 """``convexmarket compare``, as its users meet it."""
 
 import json
-import re
 import shutil
 
 import pytest
 
-from convexmarket.lab.problem.loading import load_problem
-from convexmarket.lab.report import render
-from tests import PROBLEMS
-from tests.cli.builders import draw_nothing, invoke, plain
-from tests.lab.kinds.builders import STUBS
+from convexmarket.cli.compare import journal_of
+from convexmarket.report import read_tables
+from tests import PROBLEMS, ROOT
+from tests.cli.builders import invoke, plain
 
-FEW = ["--sizes", "20", "--seeds", "1", "--classes", "allocation", "--jobs", "1", "--no-pin"]
+FEW = ["--sizes", "20", "--draws", "1", "--classes", "allocation", "--jobs", "1", "--no-pin"]
 FEW += ["--formulations", "primal,projection", "--title", "S 🚀"]
 SOLVERS = ["--solvers", "exact,clarabel,OSQP,NONESUCH", "--plugin", "LIES=stub_solvers:Liar"]
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_figures():
+def _stubs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "save_figure", draw_nothing)
-        patch.syspath_prepend(STUBS)
+        patch.syspath_prepend(str(ROOT / "tests" / "studies"))
         yield
 
 
@@ -40,73 +37,74 @@ def compared(tmp_path_factory):
     return folder, plain(done.output)
 
 
-def test_a_comparison_writes_a_report_and_tells_the_outcome(compared):
+def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
     folder, said = compared
-    out = folder / "report"
-    assert "Not installed, and left out: NONESUCH." in said
-    assert re.search(r"claimed and wrong +[1-9]", said)
-    results = json.loads((out / "results.json").read_text())
-    assert results["kind"] == "solver-study"
-    assert results["numbers"]["absent"] == ["NONESUCH"]
-    assert (out / "index.html").exists()
+    assert "OSQP cannot take allocation (primal)." in said
+    assert "Not installed: NONESUCH." in said
+    assert "LIES, primal: a status that our residuals refute in 1 of 1 runs" in said
+    results = json.loads((folder / "report" / "results.json").read_text())
+    assert results["title"] == "S 🚀"
+    assert len(read_tables(folder / "report")["all-runs"]) == 1 + 3 * 2
     # the reference, one exact and 3 solvers with 2 formulations
-    lines = (out / "runs.jsonl").read_text().splitlines()
-    assert len(lines) == 1 + 1 + 3 * 2
+    assert len(journal_of(folder / "report").read_text().splitlines()) == 1 + 1 + 3 * 2
 
 
-def test_given_again_it_runs_nothing_again(compared):
+def test_the_same_command_repeats_no_recorded_run(compared):
     folder, _ = compared
-    journal = folder / "report" / "runs.jsonl"
+    journal = journal_of(folder / "report")
     before = journal.read_bytes()
     again = invoke("compare", folder / "market.toml", *FEW, *SOLVERS, "--out", folder / "report")
     assert again.exit_code == 0
     assert journal.read_bytes() == before
+    fresh = invoke(
+        "compare", folder / "market.toml", *FEW, "--solvers", "exact", "--out",
+        folder / "report", "--fresh",
+    )  # fmt: skip
+    assert fresh.exit_code == 0
+    assert len(journal.read_text().splitlines()) == 2
 
 
-def test_the_options_as_a_problem_file_say_the_same(compared):
+def test_a_file_of_kind_solvers_is_run_and_its_report_written_again(compared, tmp_path):
     folder, _ = compared
-    results = json.loads((folder / "report" / "results.json").read_text())
     file = folder / "study.toml"
-    file.write_text(results["provenance"]["problem_file"]["text"])
-    problem = load_problem(file)
-    assert problem.study.sizes == (20,)
-    assert not problem.run.pin
-    assert problem.title == "S 🚀"
-    shutil.copytree(folder / "report", folder / "other")
-    journal = folder / "other" / "runs.jsonl"
-    before = journal.read_bytes()
-    found = invoke("run", file, "--out", folder / "other")
-    assert found.exit_code == 0, found.output
-    assert journal.read_bytes() == before, "the runs are the same"
-    assert (folder / "other" / "index.html").exists()
+    file.write_text(
+        'kind = "solvers"\ntitle = "S"\n[study]\nproblems = ["market.toml"]\nsizes = [20]\n'
+        'draws = 1\nsolvers = ["exact"]\nclasses = ["allocation"]\n[run]\njobs = 1\n'
+    )
+    done = invoke("run", file, "--out", folder / "other")
+    assert done.exit_code == 0, done.output
+    page = (folder / "other" / "report.md").read_text()
+    done = invoke("report", folder / "other", "--out", folder / "copy")
+    assert done.exit_code == 0, done.output
+    assert (folder / "copy" / "report.md").read_text() == page
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--sizes", "ten"], "--sizes must be whole numbers"),
-        (["--sizes", "1"], "study.sizes[0] must be greater than or equal to 2, got 1"),
-        (["--seeds", "0"], "study.seeds must be greater than or equal to 1, got 0"),
+        (["--sizes", "0"], "sizes must be a whole number >= 2"),
+        (["--draws", "0"], "draws must be a whole number >= 1"),
         (["--settings", "sloppy"], "'sloppy'"),
         (["--plugin", "os.system"], "--plugin must be NAME=module:Class"),
         (["--solvers", "NONESUCH"], "none of the solvers NONESUCH is installed"),
-        (["--classes", "nonesuch"], "study.classes names 'nonesuch'"),
-        (["--classes", "ridge"], "no subproblem of the classes ridge"),
-        (["--time-limit", "nan"], "limits.seconds must be a finite number, got nan"),
+        (["--classes", "nonesuch"], "classes names 'nonesuch'"),
+        (["--classes", "ridge"], "none has a subproblem of the classes ridge"),
+        (["--time-limit", "nan"], "time_limit must be"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_run(market, tmp_path, arguments, words):
+def test_mistakes_are_reported_before_anything_is_run(market, tmp_path, arguments, words):
     out = tmp_path / "report"
-    found = invoke("compare", market, "--sizes", "20", "--out", out, *arguments)
-    assert found.exit_code == 2
-    assert words in plain(found.output)
+    done = invoke("compare", market, "--sizes", "20", "--out", out, *arguments)
+    assert done.exit_code == 2
+    assert words in plain(done.output)
     assert not out.exists()
 
 
-def test_a_folder_with_something_else_is_left_alone(market, tmp_path):
+def test_a_folder_with_something_else_is_kept(market, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.doc").write_text("ten years")
-    found = invoke("compare", market, "--out", tmp_path / "mine")
-    assert found.exit_code == 2
-    assert "thesis.doc" in found.output
+    done = invoke("compare", market, "--out", tmp_path / "mine")
+    assert done.exit_code == 2
+    assert "holds files and no results.json" in plain(done.output)
     assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["thesis.doc"]

@@ -5,15 +5,17 @@ import os
 
 import pytest
 
-from convexmarket import deal, lab, ledger, writing
+from convexmarket import deal, lab, ledger
+from convexmarket import io as writing
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
+from convexmarket.io import check_place
 from convexmarket.lab import privacy_audits
-from convexmarket.lab.kinds.solver_study import run as solver_study
 from convexmarket.lab.problem import buying, drafts
 from convexmarket.lab.report import diff
 from convexmarket.online import market as online
-from convexmarket.writing import check_place
+from convexmarket.studies import solvers
+from convexmarket.studies.files.solvers import SolversFile
 from tests import PROBLEMS
 from tests.cli.builders import invoke
 
@@ -25,9 +27,9 @@ COMMANDS = {
     "run a study": (
         ["run", str(PROBLEMS / "solver-study.toml"), "--set", "run.jobs=1"],
         "--out",
-        (solver_study, "run_solver_study"),
+        (SolversFile, "perform"),
     ),
-    "compare": (["compare", QUICKSTART], "--out", (solver_study, "run_solver_study")),
+    "compare": (["compare", QUICKSTART], "--out", (solvers, "compare_solvers")),
     "report": (["report", "one"], "--out", (lab, "rewrite_report")),
     "report --all": (
         ["report", "--all", "--problems", str(PROBLEMS)],

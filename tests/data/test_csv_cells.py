@@ -83,9 +83,9 @@ def test_every_text_is_quoted_and_numbers_are_bare():
     )
     assert written(table) == (
         '"id","x","n","yes","mixed"\n'
-        '"Ann",0.1,1,True,"\'=A1"\n'
-        '"","",2,False,2\n'
-        "\"Bob\",inf,3,True,\"('a', 'b')\"\n"
+        '"Ann",0.1,1,"True","\'=A1"\n'
+        ',,2,"False","2"\n'
+        '"Bob",inf,3,"True","(\'a\', \'b\')"\n'
     )
 
 
@@ -115,9 +115,9 @@ def test_offers_quotes_and_ledgers_keep_the_names(here):
     price_offers(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write("offers.csv")
     assert ids_in(here / "offers.csv") == [*NASTY, *PLAIN]
     cm.Ledger.create("sold.sqlite").disconnect()
-    assert invoke("ledger", "record", "sold.sqlite", "offers.csv").exit_code == 0
+    assert invoke("ledger", "sold.sqlite", "--record", "offers.csv").exit_code == 0
     for what in ("balance", "sales"):
-        done = invoke("ledger", "export", "sold.sqlite", "--what", what, "--out", f"{what}.csv")
+        done = invoke("ledger", "sold.sqlite", "--what", what, "--export", f"{what}.csv")
         assert done.exit_code == 0, done.output
         assert set(ids_in(here / f"{what}.csv")) <= {*NASTY, *PLAIN}
     assert len(ids_in(here / "sales.csv")) >= 10

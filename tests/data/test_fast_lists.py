@@ -1,79 +1,20 @@
-"""Long lists are read as columns: the same as row by row, or not at all."""
+"""Long tables are written like short ones; Parquet is read like CSV."""
 
 import io
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from convexmarket.data import csv_cells, csv_rows
+from convexmarket.data import csv_cells
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.lists import read_list
 from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import check_place
 from convexmarket.priors import Uniform
-from convexmarket.writing import check_place
 
 PRIOR = Uniform(0.0, 10.0)
-NASTY = ['"', '""', ",", ";", "\n", "\r\n", "\r", " ", "'=", "'", "\0", "\u00a0", "é", "e\u0301"]
-PIECES = [*NASTY, "a", "b1", "1.5", "2", "0,5", "nan", "inf", "1_0", "-0", "-1", "11", "٣", '"x"']
-
-cells = st.lists(st.sampled_from(PIECES), max_size=3).map("".join)
-#: Mostly in order, so that many are read.
-rows = st.tuples(
-    st.integers(0, 99).map("s{}".format) | cells, st.sampled_from(["1.5", "2"]) | cells
-)
-
-
-def both(path, worth_it, **options):
-    """Return what is read row by row, or None, and what is read with columns first."""
-    found = []
-    for least in (10**9, worth_it):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(csv_rows, "WORTH_IT", least)
-            try:
-                found.append(read_list(path, PRIOR, trim=True, **options))
-            except DataError as error:
-                found.append(str(error))
-    return found
-
-
-@given(
-    st.lists(rows, max_size=6),
-    st.sampled_from([",", ";"]),
-    st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from(["id{}c", '"id"{}"c"', "\ufeffid{}c", "\nid{}c"]),
-    st.booleans(),
-)
-@example([('"a"b', "1")], ",", "\n", "id{}c", True)
-@example([('"a,"b"', "1"), ('"x"', "2")], ",", "\n", "id{}c", True)
-def test_columns_are_what_rows_are(tmp_path_factory, body, separator, newline, header, ended):
-    lines = [header.format(separator), *(separator.join(row) for row in body)]
-    path = tmp_path_factory.getbasetemp() / "fast.csv"
-    path.write_bytes((newline.join(lines) + newline * ended).encode())
-    careful, fast = both(path, 1)
-    if isinstance(careful, str):
-        assert fast == careful
-    else:
-        pd.testing.assert_frame_equal(fast, careful, check_index_type=False)
-
-
-@pytest.mark.parametrize("names", ["s{}", "Zoë {}", "x'{}"])
-def test_plain_lists_are_read_as_columns(tmp_path, monkeypatch, names):
-    frame = pd.DataFrame({"g": "north", "id": map(names.format, range(9)), "c": np.arange(9.0)})
-    path = tmp_path / "plain.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        write_csv(frame, file)
-    careful, _ = both(path, 1, group_column="g")
-    monkeypatch.setattr(csv_rows, "WORTH_IT", 1)
-    monkeypatch.setattr(csv_rows, "_BLOCK", 7)  # fields and characters across the ends of blocks
-    monkeypatch.setattr(csv_rows, "_by_rows", None)  # rows are not read
-    found = read_list(path, PRIOR, group_column="g")
-    pd.testing.assert_frame_equal(found, careful, check_index_type=False)
-
-
 TEXTS = ["=1", "a\tb", 'q"', "x; =1", "'=1", "a-b", "＝1", "O'Neil", "", "\u00a0=1", "y,\x1c'@z"]
 
 

@@ -164,8 +164,8 @@ def test_a_declared_column_that_is_missing_is_named():
     "learner",
     [
         cm.PrivateLogisticRegression(),
-        cm.PersonalizedRidge(),
-        cm.learners.NonPersonalizedRidge(),
+        cm.PersonalizedRidge(perturbation="output"),
+        cm.PersonalizedRidge(perturbation="statistics"),
         cm.learners.SampledRidge(),
         cm.KernelERM(data_norm=1.0),
     ],

@@ -9,7 +9,7 @@ import signal
 import pandas as pd
 import pytest
 
-from convexmarket import writing
+from convexmarket import io as writing
 from convexmarket.errors import DataError
 from convexmarket.lab import write_report
 from convexmarket.lab.report import workshop

@@ -383,7 +383,7 @@ def test_guarantees_whose_sum_overflows():
     with pytest.raises(ParameterError, match="epsilon must be at most"):
         cm.PersonalizedRidge(1.0).fit(*rows, epsilon=guarantees, random_state=Simulation(0))
     smaller = np.minimum(guarantees, 1e100)
-    model = cm.PersonalizedRidge(0.01, rounding=None)
+    model = cm.PersonalizedRidge(0.01, perturbation="output", rounding=None)
     model.fit(*rows, epsilon=smaller, random_state=Simulation(0))
     assert 0 < model.noise_rate_ < np.inf
 

@@ -58,8 +58,8 @@ COMMANDS = {
     "the rows of a market": ["online", "open", "m", "market.toml"],
     "results": ["diff", "f.json", "f.json"],
     "a report": ["report", "f.json"],
-    "a ledger": ["ledger", "show", "f.sqlite"],
-    "a list of sales": ["ledger", "record", "books.sqlite", "f.csv"],
+    "a ledger": ["ledger", "f.sqlite"],
+    "a list of sales": ["ledger", "books.sqlite", "--record", "f.csv"],
 }
 NAMES = ("f.csv", "f.parquet", "f.toml", "f.json", "f.sqlite", "rows.csv")
 

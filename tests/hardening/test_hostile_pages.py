@@ -35,7 +35,6 @@ SHIPPED = {
     "tradeoff": "quickstart",
     "tradeoff-ridge": "medical-market",
     "online-market": "online-clinic",
-    "solver-study": "solver-study",
     "variants": "variants-groups",
 }
 HOSTILE = "=<q-x y='\">[b]\x1b\u202e"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -14,12 +13,6 @@ from convexmarket.lab.problem.base import RunTable
 from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
 from tests.lab.problem.builders import TWO_SELLERS
 
-STUDY = """
-kind = "solver-study"
-title = "Mine"
-[study]
-problems = ["a.toml"]
-"""
 MARKET = """
 kind = "online-market"
 title = "Rows from a file"
@@ -96,19 +89,6 @@ def test_a_run_without_memory_is_no_defect(capsys):
     assert "defect" not in said
 
 
-def test_settings_are_bounded_as_files_are():
-    assert "is not a TOML value" in refusal(STUDY, "study.seeds=" + "[" * 10_000 + "]" * 10_000)
-    assert "is not a TOML value" in refusal(STUDY, "study.seeds=" + "9" * 5_000)
-    assert "study.seeds" in refusal(STUDY, "study.seeds=" + "9" * 4_000)
-    assert "lie too deep" in refusal(STUDY, ".".join("a" * 1_500) + "=1")
-
-
-def test_not_all_of_many_mistakes_are_listed():
-    lines = refusal(STUDY, *(f"study.k{number}=1" for number in range(200))).splitlines()
-    assert len(lines) == 51
-    assert lines[-1] == "<text>: 150 more mistakes"
-
-
 def unbounded(schema, path):
     """Yield the places of a JSON schema at which a file may say as much as it likes."""
     if isinstance(schema, list):
@@ -149,35 +129,11 @@ def test_pipes_and_devices_are_no_problem_files(tmp_path):
         load_problem(tmp_path)
 
 
-@pytest.mark.parametrize("table", ["", "study.", "run.", "limits.", "settings."])
-@pytest.mark.parametrize("key", ["plugin", "plugins"])
-def test_no_problem_file_names_a_plugin(tmp_path, monkeypatch, table, key):
-    (tmp_path / "evil_plugin.py").write_text("raise SystemExit('was imported')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    for value in ('"evil_plugin:Solver"', '{MINE = "evil_plugin:Solver"}'):
-        assert key in refusal(STUDY, f"{table}{key}={value}")
-    refusal(STUDY, 'study.solvers=["evil_plugin:Solver"]')
-    assert "evil_plugin" not in sys.modules
-
-
-@pytest.mark.parametrize(
-    "option",
-    ['write_data_filename="x"', "log_file=1", 'write_mps="x"', 'solution_file="x"', 'save_path=""',
-     'any="a/b"', 'any="x.csv"'],
-)  # fmt: skip
-def test_solver_options_name_no_files(option):
-    key, _, value = option.partition("=")
-    setting = f"settings.mine={{tolerance=0.1, options={{SCS={{{key}={value}}}}}}}"
-    assert "settings.mine.options.SCS" in refusal(STUDY, setting)
-    fine = 'settings.mine={tolerance=0.1, options={HIGHS={solver="ipm", time_limit=3}}}'
-    assert parse_problem(STUDY, [fine]).options("mine", "highs")["solver"] == "ipm"
-
-
 def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "market.toml").write_text(MARKET)
-    (tmp_path / "study.toml").write_text(STUDY)
+    (tmp_path / "study.toml").write_text(TWO_SELLERS)
     run = CliRunner().invoke
     said = run(app, ["run", "study.toml", "--data", "x.csv"])
     assert said.exit_code == 2

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
+from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import (
     InfeasibleMarketError,
     ParameterError,
@@ -20,6 +21,7 @@ from convexmarket.incentives.audit import (
     check_payment_identity,
     virtual_cost_payment,
 )
+from convexmarket.incentives.rents import ExactCurve
 from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
@@ -83,18 +85,16 @@ def test_incentives_hold_where_the_optimum_jumps():
 def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
     """Truthfulness rests on the global minimum: a seller gains from a choice that is not."""
     market = market_of("uniform", 6, seed=4)
-    honest = module.OwnReportCurve
+    honest = OwnReportCurve.__call__
 
-    class Rising(honest):
+    def rising(self, seller, psi):
         """Guarantees that grow with the report somewhere, as at the wrong root of Eq. (14)."""
-
-        def __call__(self, seller, psi):
-            points = super().__call__(seller, psi)
-            epsilon = np.where((psi > 0.5) & (psi < 0.8), 1.5 * points.epsilon, points.epsilon)
-            return replace(points, epsilon=epsilon)
+        points = honest(self, seller, psi)
+        epsilon = np.where((psi > 0.5) & (psi < 0.8), 1.5 * points.epsilon, points.epsilon)
+        return replace(points, epsilon=epsilon)
 
     assert audit_incentives(market).is_incentive_compatible
-    monkeypatch.setattr(module, "OwnReportCurve", Rising)
+    monkeypatch.setattr(OwnReportCurve, "__call__", rising)
     assert not audit_incentives(market).is_incentive_compatible
 
 
@@ -152,13 +152,14 @@ def test_a_wrong_rent_in_the_library_would_be_caught(monkeypatch):
     """The audit recomputes guarantees itself, so that a wrong integral shows."""
     market = market_of("beta, infinite at the top", 6)
     assert audit_incentives(market).is_incentive_compatible
-    right = module.information_rents
+    right = ExactCurve.rents
 
-    def stops_early(curve, prior, seller, reports):
+    def stops_early(self, prior, seller, reports, tolerance):
         halfway = np.minimum(reports + 0.1, prior.support[1])
-        return right(curve, prior, seller, reports) - right(curve, prior, seller, halfway)
+        whole, rest = (right(self, prior, seller, z, tolerance)[0] for z in (reports, halfway))
+        return whole - rest, np.zeros(whole.size)
 
-    monkeypatch.setattr(module, "information_rents", stops_early)
+    monkeypatch.setattr(ExactCurve, "rents", stops_early)
     assert not audit_incentives(market).is_incentive_compatible
 
 

@@ -12,7 +12,7 @@ from convexmarket import partitions
 from convexmarket.allocation import parted
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
-from convexmarket.incentives import exact_rents, virtual_cost_payment
+from convexmarket.incentives import rents, virtual_cost_payment
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -56,7 +56,7 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
 def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parted, "_MOST", 3)
-        patch.setattr(exact_rents, "_MANY", 2)
+        patch.setattr(rents, "_MANY", 2)
         assert_paid_alike(np.array(reports), chunks, **wanted)
 
 
@@ -66,7 +66,7 @@ def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
 @pytest.mark.parametrize("many", [20, 256])
 def test_many_sellers_are_paid_the_same(mu, cap, many, monkeypatch):
     monkeypatch.setattr(parted, "_MOST", 500)
-    monkeypatch.setattr(exact_rents, "_MANY", many)
+    monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
     assert_paid_alike(reports, 1_700, mu=mu, cap=cap)
     assert_paid_alike(np.round(reports, 3), 1_700, mu=mu, cap=cap)

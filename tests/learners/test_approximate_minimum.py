@@ -177,7 +177,7 @@ def test_what_the_default_keeps_costs_nobody_much() -> None:
     """Whatever one row grants: just above the cut, or below it, or hardly anything."""
     for share in np.geomspace(1e-7, 1e-1, 30):
         granted = np.append(np.full(399, 0.5), 0.5 * share)
-        model = PrivateLogisticRegression()
+        model = PrivateLogisticRegression(0.01)
         kept = model.promise(granted).epsilon
         assert kept[0] > 0.96 * 0.5
         assert np.all(kept <= granted)
@@ -186,9 +186,9 @@ def test_what_the_default_keeps_costs_nobody_much() -> None:
 def test_what_is_promised_before_any_row_is_what_a_fit_keeps() -> None:
     X, y, weights = sample(2, 50, 3)
     model = PrivateLogisticRegression(0.1)
-    promised = model.promise(weights * 20)
+    promised = model.promise(weights * 20, 3)
     assert promised.epsilon.tolist() == model.fit(X, y, epsilon=weights * 20).epsilon_.tolist()
-    with pytest.raises(ParameterError, match="read from the private rows"):
+    with pytest.raises(ParameterError, match="computed from the private rows"):
         PrivateLogisticRegression(0.1, data_norm=None).promise(weights)
 
 

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 import convexmarket as cm
-from convexmarket.arguments import moderate, row_norms
+from convexmarket.checks import moderate, row_norms
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError
-from convexmarket.learners import NoisyDescent
-from convexmarket.learners.granted import Granted
-from convexmarket.learners.norms import bounded_rows
+from convexmarket.learners.domain import Ball
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.lattice import MOST_STEPS, clipped_steps
 from tests import one_in
+from tests.learners.builders import noisy_descent, output_ridge
 
 ENDS = (0.0, 5e-324, 1e-310, 2.3e-308, 1e-170, 1e-150, 1e-8, 1.0, 1e8, 1e150, 1e170, 1.7e308)
 entries = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
@@ -30,11 +29,9 @@ LEARNERS = {
     "hinge": cm.learners.PrivateLinearSVC(),
     "Huber": cm.learners.PrivateHuberRegressor(),
     "personalised": cm.PersonalizedRidge(),
-    "one for all": cm.learners.NonPersonalizedRidge(),
+    "output": output_ridge(),
     "sampled": cm.learners.SampledRidge(),
-    "statistics": cm.learners.StatisticsRidge(),
-    "descent": NoisyDescent(),
-    "network": NoisyDescent(3),
+    "statistics": cm.PersonalizedRidge(perturbation="statistics"),
     "kernel": cm.KernelERM(),
     "kernel of numbers": cm.KernelERM("huber", "linear", data_norm=1.0),
 }
@@ -46,9 +43,7 @@ def rows(seed=0, n_rows=40):
 
 
 def fit(learner, X, y, epsilon=1.0):
-    return cm.learners.protocol.unfitted(learner).fit(
-        X, y, epsilon=epsilon, random_state=Simulation(0)
-    )
+    return cm.learners.base.unfitted(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
 
 
 @cache
@@ -70,17 +65,10 @@ def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
         fits = []
         for other in (row, np.zeros(4)):
             X[0] = other
-            learner = NoisyDescent(hidden)
+            learner = noisy_descent()(hidden)
             fits.append(learner.fit(X, y, epsilon=1.0, random_state=Simulation(seed)).coef_)
         identified += np.linalg.norm(fits[0] - fits[1]) > 1.0  # ordinary rows: up to 0.2
     assert identified == 0
-
-
-@pytest.mark.parametrize("name", ["clip", "max_norm"])
-@pytest.mark.parametrize("value", [1e-170, 5e-324, 1e170, 1.7e308, np.inf, np.nan, "1", True])
-def test_parameters_at_the_ends_of_floating_point_are_refused(name, value):
-    with pytest.raises(ParameterError, match=name):
-        NoisyDescent(**{name: value}).fit(*rows(), epsilon=1.0)
 
 
 @given(
@@ -93,16 +81,15 @@ def test_parameters_at_the_ends_of_floating_point_are_refused(name, value):
 @example([[1.7e308, -1.7e308, 1.7e308]], 1.0, 10.0, 0, 1.0)
 @example([[1e-165, 1e-165, 1e-165]], 1e-100, 10.0, 0, 1.7e308)
 def test_no_row_is_longer_than_its_radius(found, clip, max_norm, hidden, epsilon):
-    X, learner = moderate(np.array(found)), NoisyDescent(hidden, clip=clip, max_norm=max_norm)
-    size = learner._size(3)
+    X, learner = moderate(np.array(found)), noisy_descent()(hidden, clip=clip, max_norm=max_norm)
+    size = learner.size(3)
     parameters = np.random.default_rng(0).normal(size=size)
     parameters *= max_norm / np.linalg.norm(parameters)
-    granted = Granted(np.full(len(X), epsilon))
     try:
-        radii = learner._radii(granted, size)
+        radii = learner.radii(np.full(len(X), epsilon), size, True)
     except ParameterError:
         return
-    steps = clipped_steps(learner._gradients(X, np.ones(len(X)), parameters), clip, radii)
+    steps = clipped_steps(learner.gradients(X, np.ones(len(X)), parameters), clip, radii)
     lengths = np.linalg.norm(steps.astype(float), axis=1)
     assert np.all(lengths <= (radii + np.sqrt(size) / 2) * (1 + 1e-6))
     assert np.all(radii * len(X) <= MOST_STEPS)
@@ -119,7 +106,7 @@ def test_norms_neither_overflow_nor_vanish(found):
 def test_a_short_bound_is_not_lost_in_the_squares_of_shorter_rows():
     """The norm of a row of 1e-165 was computed as 0, within a bound of 1e-170."""
     with pytest.raises(DataError, match="1 of 1 rows are longer"):
-        bounded_rows(np.full((1, 2), 1e-165), 1e-170)
+        Ball(1e-170).rows(np.full((1, 2), 1e-165))
     for learner in (cm.PrivateLogisticRegression, cm.learners.PrivateHuberRegressor):
         with pytest.raises(ParameterError, match="data_norm"):
             learner(data_norm=1e-170).fit(*rows(), epsilon=1.0)
@@ -148,12 +135,10 @@ PARAMETERS = {
     "logistic": ("regularization", "data_norm", "tol", "minimum_epsilon"),
     "hinge": ("regularization", "data_norm", "tol", "width"),
     "Huber": ("regularization", "data_norm", "tol", "threshold", "target_range"),
-    "personalised": ("regularization", "max_norm", "rounding", "feature_range", "target_range"),
-    "one for all": ("regularization", "max_norm", "rounding"),
+    "personalised": ("regularization", "feature_range", "target_range"),
+    "output": ("regularization", "max_norm", "rounding", "feature_range", "target_range"),
     "sampled": ("regularization", "threshold", "feature_range"),
     "statistics": ("regularization", "feature_range", "target_range"),
-    "descent": ("clip", "max_norm", "delta", "steps"),
-    "network": ("clip", "max_norm", "hidden"),
     "kernel": ("regularization", "gamma", "tol", "data_norm"),
     "kernel of numbers": ("regularization", "huber_threshold", "data_norm", "feature_bound"),
 }
@@ -166,7 +151,7 @@ def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
     X, y = rows()
     for parameter in PARAMETERS[name]:
         value = (-limit, limit) if parameter.endswith("range") else limit
-        learner = cm.learners.protocol.unfitted(LEARNERS[name]).set_params(**{parameter: value})
+        learner = cm.learners.base.unfitted(LEARNERS[name]).set_params(**{parameter: value})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -409,7 +409,7 @@ def test_a_row_of_double_weight_is_two_rows() -> None:
 
 def test_labels_taken_from_the_data_are_a_leak() -> None:
     X, y = sample(0, 20)
-    with pytest.warns(PrivacyLeakWarning, match="classes were inferred"):
+    with pytest.warns(PrivacyLeakWarning, match="classes was computed"):
         erm = kernel_erm(classes=None).fit(X, np.where(y > 0, "yes", "no"))
     assert erm.classes_.tolist() == ["no", "yes"]
 

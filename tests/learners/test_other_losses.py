@@ -16,7 +16,7 @@ from convexmarket.learners import (
     lipschitz_risk_constants,
 )
 from convexmarket.learners.losses import HingeLoss
-from convexmarket.learners.perturbed import perturbed_minimum
+from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
 from convexmarket.privacy import Simulation, accounting, objective_perturbation_guarantee
 from tests import one_in
 
@@ -53,23 +53,14 @@ def test_the_claim_is_exhausted_and_half_of_its_logarithm_is_refuted(learner, y,
 def test_the_minimum_is_that_of_the_declaration(loss):
     y = SIGNS.astype(float) if loss.classifies else NUMBERS
     weights = EPSILON / EPSILON.sum()
-    coef, norm = perturbed_minimum(
-        X,
-        y,
-        weights,
-        np.inf,
-        0.02,
-        data_norm=1.0,
-        tol=1e-11,
-        blur=None,
-        rng=np.random.default_rng(0),
-        loss=loss,
-    )
+    options = {"data_norm": 1.0, "loss": loss, "second": SecondNoise(1e-11, None)}
+    plan = ObjectivePerturbation.of(weights, np.full(12, np.inf), 0.02, 3, **options)
+    coef, fitted = plan.release(X, y, np.random.default_rng(0))
     w = cp.Variable(3)
     risk = weights @ loss.declare(X @ w, y) + 0.01 * cp.sum_squares(w)
     cp.Problem(cp.Minimize(risk)).solve(solver="CLARABEL")
     np.testing.assert_allclose(coef, w.value, atol=1e-5)
-    assert norm <= 1e-11
+    assert fitted["gradient_norm_"] <= 1e-11
 
 
 def test_the_general_bound_is_a_formula_that_the_sharp_one_is_below():

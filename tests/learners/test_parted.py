@@ -1,7 +1,5 @@
 """Rows in partitions give the model of rows in one memory."""
 
-from functools import partial
-
 import dask
 import numpy as np
 import pytest
@@ -13,12 +11,14 @@ import convexmarket as cm
 from convexmarket import PrivacyAccountant
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.learners.domain import Ball
 from convexmarket.learners.losses import LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.parted import PartedObjective, PartedRows, within_norm
+from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.learners.ridge_math import row_sum
 from convexmarket.partitions import rows
 from convexmarket.privacy import Simulation
+from tests.learners.builders import output_ridge
 
 da = pytest.importorskip("dask.array")
 
@@ -52,7 +52,7 @@ def test_any_partitions_give_the_model_to_the_gradient_norm(n_rows, chunks):
     whole = fitted(X, y, epsilon)
     X[epsilon == 0] = np.nan  # nobody looks there
     parts = fitted(in_parts(X, chunks), da.from_array(y, chunks=n_rows), epsilon)
-    assert parts.gradient_norm_ <= parts.tol
+    assert parts.gradient_norm_ <= 1e-9
     apart = np.linalg.norm(parts.coef_ - whole.coef_)
     assert apart <= (parts.gradient_norm_ + whole.gradient_norm_) / whole.regularization
     assert (parts.eta_, parts.n_features_in_) == (whole.eta_, 3)
@@ -69,7 +69,7 @@ def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
     rest = targets[used].astype(float), weights, shift, 0.1, LogisticLoss()
     whole = PerturbedObjective(X[used], *rest)
     array = in_parts(X, ((*sizes, 3), (3,)))
-    parts = PartedObjective(PartedRows(array, used, partial(within_norm, 1.0)).fetched(), *rest)
+    parts = PartedObjective(PartedRows(array, used, Ball(1.0).rows).fetched(), *rest)
     for one, other in ((whole, parts), (whole.regularized(2.0), parts.regularized(2.0))):
         assert other.value_and_gradient(w)[0] == pytest.approx(one.value_and_gradient(w)[0])
         np.testing.assert_allclose(other.gradient(w), one.gradient(w), rtol=1e-12, atol=1e-13)
@@ -113,11 +113,11 @@ def test_what_is_wrong_is_refused_before_anything_is_charged():
 
 
 RIDGES = [
-    cm.PersonalizedRidge(0.1),
-    cm.PersonalizedRidge(0.1, rounding=None),
+    output_ridge(0.1),
+    output_ridge(0.1, rounding=None),
+    output_ridge(0.1, weighting="equal", fit_intercept=True),
     cm.learners.SampledRidge(0.1, threshold=1.0),
-    cm.learners.StatisticsRidge(0.1),
-    cm.learners.NonPersonalizedRidge(0.1),
+    cm.PersonalizedRidge(0.1, perturbation="statistics"),
 ]
 
 
@@ -166,6 +166,4 @@ def test_what_is_wrong_with_rows_of_a_ridge_is_refused_before_anything_is_charge
     with pytest.raises(ParameterError, match="public feature_range"):
         cm.PersonalizedRidge(feature_range=None).fit(parts, y, epsilon=epsilon)
     with pytest.raises(NotSupportedError, match="too small for rows in partitions"):
-        cm.PersonalizedRidge(1e-9, rounding=None).fit(
-            parts, y, epsilon=epsilon, random_state=Simulation(0)
-        )
+        output_ridge(1e-9, rounding=None).fit(parts, y, epsilon=epsilon, random_state=Simulation(0))

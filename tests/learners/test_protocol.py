@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,18 +11,21 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted
+from convexmarket.learners.perturbed import ObjectivePerturbation
 from convexmarket.privacy import Simulation
 from tests import ROOT
+from tests.learners.builders import noisy_descent, output_ridge
 
 LEARNERS = [
     cm.PrivateLogisticRegression,
     cm.learners.PrivateLinearSVC,
     cm.learners.PrivateHuberRegressor,
     cm.PersonalizedRidge,
-    cm.learners.NonPersonalizedRidge,
+    partial(cm.PersonalizedRidge, perturbation="statistics"),
+    output_ridge,
+    partial(output_ridge, weighting="equal"),
     cm.learners.SampledRidge,
-    cm.learners.NoisyDescent,
-    cm.learners.StatisticsRidge,
+    noisy_descent(),
 ]
 
 
@@ -62,7 +66,7 @@ def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
     kept = fitted.guarantee_.epsilon
     assert kept.shape == (len(X),)
     assert np.all(kept <= epsilon)
-    assert kept.max() > 0.9 * epsilon.max() or make is cm.learners.NonPersonalizedRidge
+    assert kept.max() > 0.9 * epsilon.max() or getattr(learner, "weighting", "") == "equal"
     mu, sigma = learner.risk(3)
     assert min(mu, sigma) > 0
 
@@ -125,11 +129,11 @@ def test_float32_rows_at_the_bound_are_let_in_and_none_is_longer(n_features, mon
     assert np.linalg.norm(X.astype(np.float64), axis=1).max() > 1 + 1e-12
     y = np.where(X[:, 0] > 0, 1, -1)
     seen = []
-    original = cm.learners.objective.perturbed_minimum
+    release = ObjectivePerturbation.release
     monkeypatch.setattr(
-        cm.learners.objective,
-        "perturbed_minimum",
-        lambda rows, *rest, **options: seen.append(rows) or original(rows, *rest, **options),
+        ObjectivePerturbation,
+        "release",
+        lambda self, rows, *rest: seen.append(rows) or release(self, rows, *rest),
     )
     model = cm.PrivateLogisticRegression().fit(X, y, epsilon=1.0)
     assert seen[0].dtype == np.float64
@@ -183,8 +187,15 @@ def test_a_seeded_fit_is_warned_of_unless_it_is_a_simulation(learner):
     model = learner().fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert model.guarantee_.assumptions[0].startswith("SIMULATION: ")
     assert "fresh seed" in learner().fit(X, y, epsilon=epsilon).guarantee_.assumptions[0]
-    with pytest.raises(TypeError, match="random_state"):
-        learner(random_state=0)
+
+
+def test_a_random_state_of_the_constructor_follows_the_rules_of_fit():
+    X, y, epsilon = rows()
+    given = cm.PrivateLogisticRegression(random_state=Simulation(3)).fit(X, y, epsilon=epsilon)
+    passed = cm.PrivateLogisticRegression().fit(X, y, epsilon=epsilon, random_state=Simulation(3))
+    np.testing.assert_array_equal(given.coef_, passed.coef_)
+    with pytest.warns(cm.PrivacyLeakWarning, match="Simulation"):
+        cm.PersonalizedRidge(random_state=0).fit(X, y, epsilon=epsilon)
 
 
 # ------------------------------------------------------------------- a learner of one's own

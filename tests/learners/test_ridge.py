@@ -16,10 +16,10 @@ from sklearn.utils.estimator_checks import check_estimator
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted
+from convexmarket.learners.ridge_baselines import sampling_probabilities
 from convexmarket.learners.ridge_math import (
     noise_rate,
     noisy_loss,
-    sampling_probabilities,
     solve_ridge,
 )
 from convexmarket.privacy import Simulation, ridge_sensitivity
@@ -29,6 +29,7 @@ from tests.learners.builders import (
     check_ridge_noise,
     check_sample_spread,
     check_simulation,
+    output_ridge,
     ridge_sample,
     solution,
 )
@@ -81,7 +82,7 @@ def test_no_regularisation_gives_the_solution_of_least_norm() -> None:
 def test_the_order_of_the_rows_does_not_matter() -> None:
     X, y, epsilon = ridge_sample(3)
     order = np.random.default_rng(0).permutation(60)
-    model = cm.PersonalizedRidge(0.5)
+    model = output_ridge(0.5)
     first = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(1))
     second = clone(model).fit(
         X[order], y[order], epsilon=epsilon[order], random_state=Simulation(1)
@@ -97,7 +98,7 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
 @pytest.mark.parametrize("bound", [None, 0.7])
 def test_proportional_weights_have_the_rate_of_the_theorems(mode, bound) -> None:
     X, y, epsilon = ridge_sample(4)
-    model = cm.PersonalizedRidge(2.0, max_norm=bound, sensitivity=mode, rounding=None)
+    model = output_ridge(2.0, max_norm=bound, sensitivity=mode, rounding=None)
     model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert model.noise_rate_ == pytest.approx(
         epsilon.sum() / ridge_sensitivity(2.0, 3, bound, mode), rel=1e-12
@@ -111,7 +112,7 @@ def test_theorems_3_2_and_3_4_to_the_letter() -> None:
     total = epsilon.sum()
     for alpha, bound in [(0.25, 2.0), (16.0, 0.125), (0.25, 0.5)]:
         known = bound if (alpha, bound) == (0.25, 0.5) else None
-        model = cm.PersonalizedRidge(alpha, max_norm=known, sensitivity="paper", rounding=None)
+        model = output_ridge(alpha, max_norm=known, sensitivity="paper", rounding=None)
         model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
         assert model.noise_rate_ == pytest.approx(alpha * total / (4 * (1 + 2 * bound)))
 
@@ -122,7 +123,9 @@ def test_the_noise_has_the_density_that_was_promised() -> None:
 
 def released(model, X, y, epsilon):
     """Return weights, rate and kept guarantees as the estimator plans them."""
-    return model._plan(Granted(epsilon), X.shape[1], np.random.default_rng(0))
+    model.set_params(rounding=None)
+    d = X.shape[1]
+    return model._plan(Granted(epsilon), d, model._domain(d), np.random.default_rng(0))
 
 
 @st.composite
@@ -143,13 +146,13 @@ def attacks(draw):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("weights", ["proportional", "optimal", "equal"])
+@pytest.mark.parametrize("weights", ["granted", "bound", "equal"])
 @given(case=attacks())
 def test_the_privacy_loss_of_no_output_exceeds_the_promise(mode, weights, case) -> None:
     X, y, X2, y2, row, epsilon, alpha, rng = case
     if weights == "equal":
         weights = np.full(epsilon.size, 1 / epsilon.size)
-    model = cm.PersonalizedRidge(alpha, weights=weights, sensitivity=mode, label_noise=0.1)
+    model = output_ridge(alpha, weighting=weights, sensitivity=mode, label_noise=0.1)
     plan = released(model, X, y, epsilon)
     first = solution(X, y, plan.weights, alpha)
     second = solution(X2, y2, plan.weights, alpha)
@@ -165,7 +168,7 @@ def test_the_promise_is_nearly_used_up_where_no_tighter_one_exists() -> None:
     d, alpha = 5, 1e4
     X, y = np.zeros((3, d)), np.zeros(3)
     X[0], epsilon = 1.0, np.array([0.3, 1.0, 2.0])
-    plan = released(cm.PersonalizedRidge(alpha), X, y, epsilon)
+    plan = released(output_ridge(alpha), X, y, epsilon)
     up = solution(X, np.array([1.0, 0, 0]), plan.weights, alpha)
     down = solution(X, np.array([-1.0, 0, 0]), plan.weights, alpha)
     assert plan.rate * np.linalg.norm(up - down) == pytest.approx(0.3, rel=1e-3)
@@ -175,10 +178,8 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
     X, y, epsilon = ridge_sample(7)
     for noise in (0.01, 0.1, 1.0):
         bounds = {}
-        for weights in ("proportional", "optimal"):
-            model = cm.PersonalizedRidge(
-                1.0, weights=weights, label_noise=noise, failure_probability=0.1
-            )
+        for weights in ("granted", "bound"):
+            model = output_ridge(1.0, weighting=weights, label_noise=noise, failure_probability=0.1)
             plan = released(model, X, y, epsilon)
             bounds[weights] = cm.learners.ridge_error_bound(
                 plan.weights,
@@ -190,17 +191,18 @@ def test_optimal_weights_need_less_in_the_bound_and_keep_the_promise() -> None:
                 failure_probability=0.1,
             ).total
             assert np.all(plan.epsilon <= epsilon)
-        assert bounds["optimal"] <= bounds["proportional"] * (1 + 1e-12)
+        assert bounds["bound"] <= bounds["granted"] * (1 + 1e-12)
 
 
 def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
     X, y, epsilon = ridge_sample(8)
-    model = cm.learners.NonPersonalizedRidge(1.0, sensitivity="paper", rounding=None)
+    model = output_ridge(1.0, weighting="equal", sensitivity="paper", rounding=None)
     model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
-    same = cm.PersonalizedRidge(1.0, sensitivity="paper", rounding=None)
+    same = output_ridge(1.0, sensitivity="paper", rounding=None)
     same.fit(X, y, epsilon=epsilon.min(), random_state=Simulation(0))
     assert model.coef_ == pytest.approx(same.coef_, rel=1e-9)
-    assert np.all(model.epsilon_ == epsilon.min())
+    assert model.epsilon_ == pytest.approx(np.full(epsilon.size, epsilon.min()), rel=1e-12)
+    assert np.all(model.epsilon_ <= epsilon.min())
 
 
 def test_sampling_keeps_rows_as_often_as_it_should() -> None:
@@ -320,18 +322,18 @@ def test_the_expected_loss_of_a_table_is_that_of_its_rows() -> None:
     y = table["age"] / 100.0 - 0.3 * (table["smoker"] == "yes")
     public = cm.PublicFeatures({"age": (18, 100), "smoker": ["no", "yes"]})
     box = public.transform_to_box(table)
-    whole = cm.PersonalizedRidge(0.1, features=public)
+    whole = output_ridge(0.1, features=public)
     of_table = cm.learners.expected_loss(whole, table[:50], y[:50], table[50:], y[50:], epsilon=1.0)
     of_rows = cm.learners.expected_loss(
-        cm.PersonalizedRidge(0.1), box[:50], y[:50].to_numpy(), box[50:], y[50:], epsilon=1.0
+        output_ridge(0.1), box[:50], y[:50].to_numpy(), box[50:], y[50:], epsilon=1.0
     )
     assert of_table.mean == pytest.approx(of_rows.mean, rel=1e-12)
 
 
 def test_without_noise_the_expected_loss_is_the_loss() -> None:
     X, y, _ = ridge_sample(13)
-    loss = cm.learners.expected_loss(cm.learners.NonPrivateRidge(0.1), X, y, X, y)
-    fitted = cm.learners.NonPrivateRidge(0.1).fit(X, y)
+    loss = cm.learners.expected_loss(output_ridge(0.1, epsilon=np.inf), X, y, X, y)
+    fitted = output_ridge(0.1, epsilon=np.inf).fit(X, y)
     assert loss.mean == pytest.approx(np.mean((y - fitted.predict(X)) ** 2))
     assert loss.std == 0
     assert np.all(np.isinf(fitted.epsilon_))
@@ -420,9 +422,9 @@ def test_the_error_bound_refuses(name, value, message) -> None:
 
 def test_public_ranges_are_another_unit_and_nothing_else() -> None:
     X, y, epsilon = ridge_sample(15)
-    plain = cm.PersonalizedRidge(0.4).fit(X, y, epsilon=epsilon, random_state=Simulation(5))
+    plain = output_ridge(0.4).fit(X, y, epsilon=epsilon, random_state=Simulation(5))
     low, high = np.array([10.0, -3.0, 0.0]), np.array([20.0, -1.0, 5.0])
-    model = cm.PersonalizedRidge(0.4, feature_range=(low, high), target_range=(100.0, 300.0))
+    model = output_ridge(0.4, feature_range=(low, high), target_range=(100.0, 300.0))
     model.fit(
         low + X * (high - low), 200.0 + 100.0 * y, epsilon=epsilon, random_state=Simulation(5)
     )
@@ -433,12 +435,12 @@ def test_public_ranges_are_another_unit_and_nothing_else() -> None:
 def test_ranges_from_the_data_are_blamed_on_the_caller() -> None:
     X, y, epsilon = ridge_sample(16)
     X[:, 1] = 7.0
-    model = cm.PersonalizedRidge(feature_range=None, target_range=None)
+    model = output_ridge(feature_range=None, target_range=None)
     with pytest.warns(cm.PrivacyLeakWarning) as caught:
         model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert {str(w.message).split()[0] for w in caught} == {"feature_range", "target_range"}
     assert caught[0].filename == __file__
-    assert "VIOLATED: feature_range and target_range" in str(model.guarantee_)
+    assert "VIOLATED: feature_range" in str(model.guarantee_)
     assert np.all(np.isfinite(model.coef_))
 
 
@@ -539,14 +541,14 @@ def test_bad_input_is_named(parameters, X, y, epsilon, error, words) -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (cm.PersonalizedRidge(weights="best"), "weights"),
-        (cm.PersonalizedRidge(weights="optimal"), "label_noise"),
-        (cm.PersonalizedRidge(weights=[0.5, 0.6]), "sum to one"),
+        (output_ridge(weighting="best"), "weighting"),
+        (output_ridge(weighting="bound"), "label_noise"),
+        (output_ridge(weighting=[0.5, 0.6]), "sum to one"),
         (cm.learners.SampledRidge(threshold="median"), "threshold"),
         (cm.learners.SampledRidge(threshold=-1.0), "threshold"),
         (cm.learners.SampledRidge(threshold=None), "threshold"),
         (cm.learners.SampledRidge(normalization="none"), "normalization"),
-        (cm.learners.NonPrivateRidge(regularization=-1.0), "regularization"),
+        (output_ridge(-1.0), "regularization"),
     ],
 )
 def test_bad_parameters_are_named(model, words) -> None:
@@ -557,11 +559,11 @@ def test_bad_parameters_are_named(model, words) -> None:
 def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
     X, y, epsilon = ridge_sample(18)
     epsilon[:5] = np.inf
-    model = cm.PersonalizedRidge(1.0).fit(X, y, epsilon=epsilon)
+    model = output_ridge(1.0).fit(X, y, epsilon=epsilon)
     assert np.all(np.isinf(model.epsilon_[:5]))
     assert np.all(model.epsilon_[5:] == 0)
     assert "rows with a positive weight have no guarantee" in str(model.guarantee_)
-    alone = cm.learners.NonPrivateRidge(1.0).fit(X[:5], y[:5])
+    alone = output_ridge(1.0, epsilon=np.inf).fit(X[:5], y[:5])
     assert model.coef_ == pytest.approx(alone.coef_, rel=1e-9)
 
 
@@ -579,11 +581,11 @@ def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> N
     X, y, epsilon = ridge_sample(19)
     given = {"X_test": X, "y_test": y, "epsilon": epsilon} | arguments
     with pytest.raises(error, match=words):
-        cm.learners.expected_loss(cm.PersonalizedRidge(), X, y, **given)
+        cm.learners.expected_loss(output_ridge(), X, y, **given)
 
 
 def test_a_failed_fit_leaves_no_model() -> None:
-    model = cm.PersonalizedRidge(regularization=-1.0)
+    model = output_ridge(regularization=-1.0)
     with pytest.raises(ParameterError):
         model.fit([[0.2]], [0.0], epsilon=1.0)
     assert not hasattr(model, "coef_")
@@ -596,16 +598,14 @@ def test_a_failed_fit_leaves_no_model() -> None:
 @pytest.mark.parametrize(
     ("model", "fails"),
     [
-        (cm.PersonalizedRidge(epsilon=np.inf), {}),
+        (output_ridge(epsilon=np.inf), {}),
         (
-            cm.PersonalizedRidge(epsilon=1e9),
+            output_ridge(epsilon=1e9),
             dict.fromkeys(
                 ["check_fit_idempotent", "check_regressors_int", "check_supervised_y_2d"],
                 "noise is drawn anew",
             ),
         ),
-        (cm.learners.NonPersonalizedRidge(epsilon=np.inf), {}),
-        (cm.learners.NonPrivateRidge(), {}),
     ],
 )
 def test_scikit_learn_conventions(model, fails) -> None:
@@ -614,7 +614,7 @@ def test_scikit_learn_conventions(model, fails) -> None:
     check_estimator(model, on_skip=None, expected_failed_checks=fails)
 
 
-@pytest.mark.parametrize("estimator", [*PRIVATE_RIDGES, cm.learners.NonPrivateRidge])
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 def test_models_can_be_cloned_and_pickled(estimator) -> None:
     X, y, epsilon = ridge_sample(17)
     model = estimator(0.5).fit(X, y, epsilon=epsilon)

@@ -4,13 +4,21 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.learners import StatisticsRidge
+from convexmarket.learners import ridge_noise
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.learners.ridge_statistics import statistics_sensitivity
+from convexmarket.learners.ridge_noise import statistics_sensitivity
 from convexmarket.privacy import Simulation
+from convexmarket.privacy.composition import gaussian_epsilon
 from tests import one_in
+
+
+def ridge(regularization=0.1, **options) -> cm.PersonalizedRidge:
+    return cm.PersonalizedRidge(regularization, perturbation="statistics", **options)
 
 
 def rows(n_rows=40, n_features=2, seed=0):
@@ -19,73 +27,101 @@ def rows(n_rows=40, n_features=2, seed=0):
     return X, np.clip(X @ np.full(n_features, 0.4), -1, 1), rng.uniform(0.5, 2.0, n_rows)
 
 
-def statistics(x, y):
+def statistics(x, y, centred):
+    x = np.append(x - 0.5, 1.0) if centred else x
     return np.append(np.outer(x, x)[np.triu_indices(x.size)], y * x)
 
 
+@pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 4])
-def test_no_two_rows_differ_by_more_and_some_nearly_do(d):
-    """All vertices, and the points of the diagonal against the corner of ones."""
-    corners = [np.array(x, dtype=float) for x in product((0.0, 1.0), repeat=d)]
-    diagonal = [np.full(d, t) for t in np.linspace(0.0, 1.0, 101)]
-    rng = np.random.default_rng(0)
-    others = list(rng.random((50, d)))
-    every = np.array(
-        [statistics(x, y) for x in corners + diagonal + others for y in (-1.0, 1.0, 0.3)]
-    )
-    apart = np.abs(every[:, None] - every[None]).sum(axis=2).max()
-    assert 0.95 * statistics_sensitivity(d) <= apart <= statistics_sensitivity(d) * (1 + 1e-12)
+def test_no_two_rows_differ_by_more_and_some_nearly_do(d, centred):
+    """Compare all corners, the middles of features and the diagonal with each other."""
+    points = [np.array(x, dtype=float) for x in product((0.0, 0.5, 1.0), repeat=d)]
+    points += [np.full(d, t) for t in np.linspace(0.0, 1.0, 41)]
+    points += list(np.random.default_rng(0).random((50, d)))
+    every = np.array([statistics(x, y, centred) for x in points for y in (-1.0, 1.0, 0.3)])
+    for order in (1, 2) if centred else (1,):
+        bound = statistics_sensitivity(d, centred=centred, order=order)
+        apart = np.linalg.norm(every[:, None] - every[None], order, axis=2).max()
+        assert 0.95 * bound <= apart <= bound * (1 + 1e-12)
 
 
-def test_each_row_keeps_nearly_all_of_what_it_granted():
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.booleans())
+def test_a_search_finds_no_worse_pair_of_centred_rows(seed, d, rounded):
+    """Coordinate moves from a random pair, as long as they lengthen the change."""
+    rng = np.random.default_rng(seed)
+    pair = rng.choice([0.0, 0.5, 1.0], (2, d)) if rounded else rng.random((2, d))
+    labels = rng.choice([-1.0, 1.0], 2)
+    for order in (1, 2):
+        best = 0.0
+        for _ in range(60):
+            moved, signs = pair.copy(), labels.copy()
+            moved[rng.integers(2), rng.integers(d)] = rng.choice([0.0, 0.5, 1.0, rng.random()])
+            signs[rng.integers(2)] *= rng.choice([-1.0, 1.0])
+            change = statistics(moved[0], signs[0], True) - statistics(moved[1], signs[1], True)
+            if np.linalg.norm(change, order) >= best:
+                pair, labels, best = moved, signs, float(np.linalg.norm(change, order))
+        assert best <= statistics_sensitivity(d, centred=True, order=order) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"fit_intercept": False}, {"delta": 1e-6}, {"weighting": "equal"}]
+)
+def test_each_row_keeps_what_it_granted_and_what_is_published_are_whole_steps(options):
     X, y, epsilon = rows()
-    model = StatisticsRidge(0.1).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    model = ridge(**options).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
     assert np.all(model.epsilon_ <= epsilon)
-    assert np.all(model.epsilon_ >= 0.99 * epsilon)
+    floor = epsilon.min() if "weighting" in options else epsilon
+    assert np.all(model.epsilon_ >= 0.99 * floor)
     assert "perturbed statistics" in model.guarantee_.mechanism
+    assert model.guarantee_.delta == options.get("delta", 0.0)
 
 
-def test_the_released_sums_have_the_claimed_noise_and_neighbours_no_more_than_was_sold():
-    """The lattice's own numbers: what two data sets differ by, over the scale of the noise."""
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_neighbours_differ_by_no_more_steps_than_was_sold(delta):
+    """The lattice's numbers: what two data sets differ by, over the scale of the noise."""
     X, y, epsilon = rows(12, 1)
-    learner = StatisticsRidge(0.1)
-    granted = cm.learners.granted.Granted.of(X, epsilon, None)
-    plan = learner._plan(granted, 1, np.random.default_rng(0))
-    lattice = learner._lattice(plan, 1)
+    learner = ridge(delta=delta)
+    domain = learner._domain(1)
+    plan = learner._plan(Granted(epsilon), 1, domain, np.random.default_rng(0))
     i = int(np.argmax(epsilon))
     sums = []
     for x, label in ((1.0, 1.0), (0.5, -1.0)):
         X[i], y[i] = x, label
-        sums.append(np.rint(lattice.solve(X, y, plan.weights, 0.1) / lattice.step))
-    loss = float(np.abs(sums[0] - sums[1]).sum() / lattice.scale)
-    assert 0.99 * epsilon[i] <= loss <= epsilon[i]
+        sums.append(np.rint(plan.sums(domain.rows.rows(X), y) / plan.step))
+    if delta:
+        shift = np.linalg.norm(sums[0] - sums[1]) / np.sqrt(plan.scale**2 - 9.0)
+        loss = float(gaussian_epsilon([shift], delta)[0])
+    else:
+        loss = float(np.abs(sums[0] - sums[1]).sum() / plan.scale)
+    assert 0.8 * epsilon[i] <= loss <= epsilon[i]
 
 
 def test_without_noise_it_is_ridge_regression_and_noise_vanishes_with_many_rows():
     X, y, epsilon = rows(30_000, 3)
+    plain = {"fit_intercept": False}
     exact = solve_ridge(X, y, epsilon / epsilon.sum(), 0.01)
-    noisy = StatisticsRidge(0.01).fit(X, y, epsilon=epsilon, random_state=Simulation(1))
+    noisy = ridge(0.01, **plain).fit(X, y, epsilon=epsilon, random_state=Simulation(1))
     np.testing.assert_allclose(noisy.coef_, exact, atol=0.05)
-    free = StatisticsRidge(0.01).fit(X, y, epsilon=np.inf)
+    free = ridge(0.01, **plain).fit(X, y, epsilon=np.inf)
     np.testing.assert_allclose(free.coef_, solve_ridge(X, y, np.full(30_000, 1 / 30_000), 0.01))
+    shifted = ridge(1e-6).fit(X, 0.5 * y + 0.3, epsilon=epsilon, random_state=Simulation(1))
+    assert shifted.coef_ == pytest.approx(np.full(3, 0.2), abs=0.02)
+    assert shifted.intercept_ == pytest.approx(0.3, abs=0.02)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("factor", one_in(2, [0.25, 1.0]))
 def test_an_attack_by_draws_passes_what_is_sold_and_refutes_what_is_not(factor, monkeypatch):
     X, y, epsilon = np.full((6, 1), 0.5), np.zeros(6), np.full(6, 1.0)
-    whole = statistics_sensitivity(1)
     monkeypatch.setattr(
-        "convexmarket.learners.ridge_statistics.statistics_sensitivity", lambda d: factor * whole
+        ridge_noise,
+        "statistics_sensitivity",
+        lambda d, **options: factor * statistics_sensitivity(d, **options),
     )
+    replacements = [[1.0], [0.5]], [1.0, -1.0]
     audit = cm.audit_privacy(
-        StatisticsRidge(0.5),
-        X,
-        y,
-        epsilon=epsilon,
-        rows=[0],
-        draws=1000,
-        replacements=([[1.0], [0.5]], [1.0, -1.0]),
-        random_state=0,
-    )
+        ridge(0.5, fit_intercept=False), X, y, epsilon=epsilon, rows=[0], draws=1000,
+        replacements=replacements, random_state=0,
+    )  # fmt: skip
     assert audit.passed == (factor == 1.0)

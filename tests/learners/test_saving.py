@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from jsonschema import Draft202012Validator
 
 import convexmarket as cm
-from convexmarket import writing
+from convexmarket import io as writing
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners import saved as saving
 from convexmarket.learners.kernels import Kernel
@@ -26,6 +26,7 @@ from convexmarket.learners.saved import Document
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.release import PublicPredictor
 from tests import ROOT, one_in
+from tests.learners.builders import output_ridge
 
 ROWS = np.random.default_rng(5).uniform(0.0, 0.5, (12, 3))
 TABLE = pd.DataFrame(ROWS, columns=["age", "naïve \u2603", "weight"])
@@ -40,7 +41,7 @@ def logistic(X=ROWS, classes=("no", "yes"), y=LABELS, **parameters):
     return model.fit(X, y, epsilon=np.linspace(3.0, 6.0, 12), random_state=Simulation(3))
 
 
-def ridge(cls=cm.PersonalizedRidge, X=ROWS, **parameters):
+def ridge(cls=output_ridge, X=ROWS, **parameters):
     return cls(0.5, **parameters).fit(X, TARGETS, epsilon=EPSILON, random_state=Simulation(3))
 
 
@@ -64,14 +65,15 @@ MODELS = {
     ),
     "Huber": lambda: ridge(cm.learners.PrivateHuberRegressor),
     "personalised": ridge,
+    "by default": lambda: ridge(cm.PersonalizedRidge),
     "personalised of a table": lambda: ridge(X=TABLE),
-    "personalised, own weights": lambda: ridge(weights=np.full(12, 1 / 12)),
+    "personalised, own weights": lambda: ridge(weighting=np.full(12, 1 / 12)),
     "personalised, ranges": lambda: ridge(
         feature_range=([0.0, -1.0, 0.0], np.array([1.0, 2.0, 3.0])), target_range=(-2, 2)
     ),
-    "one for all": lambda: ridge(cm.learners.NonPersonalizedRidge),
+    "one for all": lambda: ridge(weighting="equal"),
     "sampled": lambda: ridge(cm.learners.SampledRidge, threshold="mean", normalization="sample"),
-    "statistics": lambda: ridge(cm.learners.StatisticsRidge),
+    "statistics": lambda: ridge(cm.PersonalizedRidge, perturbation="statistics"),
     "predictor": predictor,
     "predictor of a table": lambda: predictor(names=tuple(TABLE.columns)),
     "predictor of numbers": lambda: predictor(classes=None),
@@ -158,15 +160,15 @@ def test_every_number_and_name_comes_back(
     tmp_path_factory, coefficients, epsilon, intercept, names, labels, detail
 ):
     folder = tmp_path_factory.mktemp("saved")
-    linear = cm.learners.NonPersonalizedRidge()
+    linear = output_ridge(weighting="equal")
     linear.coef_, linear.intercept_ = coefficients, intercept
     linear.n_features_in_ = coefficients.size
     linear.feature_names_in_ = np.array(names[: coefficients.size], dtype=object)
     linear.guarantee_ = Guarantee(epsilon, 0.0, names[0], names[1], tuple(names))
     sorts = cm.PrivateLogisticRegression(classes=None)
     sorts.__dict__.update({**vars(linear), "classes_": np.array(labels)})
-    ranges = ("feature_range", "target_range")
-    for key in ("max_norm", "sensitivity", *ranges):
+    others = set(linear.get_params()) - set(sorts.get_params())
+    for key in sorted(others):
         del sorts.__dict__[key]
     for model in (linear, sorts):
         loaded = cm.load_model(cm.save_model(model, folder / "m.json", guarantee=detail))
@@ -190,19 +192,19 @@ def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
     text = path.read_text(encoding="utf-8")
     for word in ('"random_state', "gradient_norm", "noise_rate", '"eta'):
         assert word not in text
-    model = ridge(weights=EPSILON / EPSILON.sum())
+    model = ridge(weighting=EPSILON / EPSILON.sum())
     text = cm.save_model(model, tmp_path / "r.json").read_text(encoding="utf-8")
     written = set(re.findall(r"[-+.\de]*\d", text))
-    for number in [*model.epsilon_[:-1], *model.weights]:
+    for number in [*model.epsilon_[:-1], *model.weighting]:
         assert repr(float(number)) not in written
-    assert json.loads(text)["parameters"]["weights"] == "withheld"
+    assert json.loads(text)["parameters"]["weighting"] == "withheld"
     loaded = cm.load_model(tmp_path / "r.json")
     with pytest.raises(ParameterError, match="withheld"):
         loaded.fit(ROWS, TARGETS, epsilon=EPSILON)
     asked = cm.save_model(model, tmp_path / "w.json", guarantee="rows")
     assert (
-        json.loads(asked.read_text(encoding="utf-8"))["parameters"]["weights"]
-        == model.weights.tolist()
+        json.loads(asked.read_text(encoding="utf-8"))["parameters"]["weighting"]
+        == model.weighting.tolist()
     )
 
 
@@ -218,9 +220,8 @@ def test_what_the_private_rows_gave_is_not_written(tmp_path):
 
 
 def test_what_carries_no_guarantee_is_refused(tmp_path):
-    plain = cm.learners.NonPrivateRidge().fit(ROWS, TARGETS)
     kernel = cm.KernelERM(data_norm=1.0).fit(ROWS, np.where(LABELS == "yes", 1, -1))
-    for model in (plain, kernel, "text", None):
+    for model in (kernel, "text", None):
         with pytest.raises(NotSupportedError, match="carries no guarantee"):
             cm.save_model(model, tmp_path / "m.json")
     with pytest.raises(DataError, match="call fit first"):
@@ -239,8 +240,8 @@ def test_arguments_are_checked(tmp_path):
     for wrong in (lambda: cm.save_model(ridge(), 3), lambda: cm.load_model(3)):
         with pytest.raises(ParameterError, match="path must be the path of a file, got 3"):
             wrong()
-    with pytest.raises(DataError, match=r"saved: parameters\.weights holds no value"):
-        cm.save_model(ridge().set_params(weights=object()), tmp_path / "m.json", guarantee="rows")
+    with pytest.raises(DataError, match=r"saved: parameters\.weighting holds no value"):
+        cm.save_model(ridge().set_params(weighting=object()), tmp_path / "m.json", guarantee="rows")
     with pytest.raises(DataError, match=r"parameters\.regularization holds no value"):
         cm.save_model(ridge().set_params(regularization=np.inf), tmp_path / "m.json")
 

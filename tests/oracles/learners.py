@@ -15,6 +15,7 @@ import numpy as np
 import convexmarket as cm
 from convexmarket import learners, release
 from convexmarket.privacy import Simulation
+from tests.learners.builders import noisy_descent
 from tests.oracles.averages import apart_by_chance
 from tests.oracles.store import differences
 
@@ -96,28 +97,26 @@ def _learner(given: dict[str, Any], epsilon: np.ndarray) -> Any:
         box = {"feature_range": (0.0, 1.0), "target_range": (-1.0, 1.0)}
         box |= {"regularization": given["regularization"], **ours}
         options = {name: given.get(name, usual) for name, usual in RIDGE.items()} | box
-        if given.get("perturbation") == "statistics":
-            return learners.StatisticsRidge(**box)
         named = given["weighting"] if isinstance(given["weighting"], str) else ""
-        if named == "least":
-            return learners.NonPersonalizedRidge(**options)
-        if named == "none":
-            del box["epsilon"]
-            return learners.NonPrivateRidge(**box)
         if named == "sampled":
             chosen = {name: given[name] for name in ("threshold", "normalization")}
             return learners.SampledRidge(**chosen, **options)
-        options["weights"] = given["weighting"]
+        plain = {"fit_intercept": False, "perturbation": given.get("perturbation", "output")}
+        if plain["perturbation"] == "statistics":
+            return cm.PersonalizedRidge(weighting="granted", **plain, **box)
+        if named == "none":
+            return cm.PersonalizedRidge(weighting="equal", rounding=None, **plain, **box)
+        options["weighting"] = {
+            "proportional": "granted", "optimal": "bound", "least": "equal"
+        }.get(named, given["weighting"])  # fmt: skip
         if named == "given":
-            options["weights"] = np.arange(1.0, len(epsilon) + 1.0)
-            options["weights"] /= options["weights"].sum()
+            options["weighting"] = np.arange(1.0, len(epsilon) + 1.0)
+            options["weighting"] /= options["weighting"].sum()
         noise = {"label_noise": given.get("label_noise"), "failure_probability": 0.05}
-        return cm.PersonalizedRidge(**noise, **options)
+        return cm.PersonalizedRidge(**noise, **plain, **options)
     if given["kind"] == "descent":
         options = {name: given[name] for name in ("hidden", "steps", "delta")}
-        return learners.NoisyDescent(
-            max_norm=5.0, clip=1.0, classes=(-1, 1), epsilon=None, **options
-        )
+        return noisy_descent()(max_norm=5.0, clip=1.0, classes=(-1, 1), **options)
     if given["kind"] == "search":
         inner = _learner({**OBJECTIVE, **given, "kind": "objective", **INNER}, epsilon)
         held = _rows({**given, "rows": 20})
@@ -152,6 +151,8 @@ def _unperturbed(given: dict[str, Any], epsilon: np.ndarray) -> np.ndarray:
 def _learned(given: dict[str, Any]) -> Numbers:
     rows, labels = _rows(given)
     epsilon = _granted(given)
+    if given.get("weighting") == "none":  # every row that is used asks for nothing
+        epsilon = np.where(epsilon > 0, np.inf, 0.0)
     learner = _learner(given, epsilon)
     numbers: Numbers = {}
     risk: dict[str, Any] = {"failure_probability": 0.05}

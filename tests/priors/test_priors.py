@@ -399,7 +399,7 @@ def test_samples_follow_the_prior_and_its_generator(name):
 
 @pytest.mark.parametrize("size", [-1, 2.5, "3", True])
 def test_sample_refuses_a_size_that_is_not_a_count(size):
-    with pytest.raises(ParameterError, match=r"size = .*integer >= 0"):
+    with pytest.raises(ParameterError, match=r"size must be .* >= 0, got"):
         Uniform(0, 1).sample(size, np.random.default_rng(0))
 
 
@@ -598,8 +598,11 @@ def test_a_mixture_in_words():
         (lambda: Mixture([1, 1], [Uniform(2, 3), Uniform(0, 1)]), "nothing lies between 1 and 2"),
         (lambda: Mixture([1, 1], [Beta(2, 2), Beta(2, 2, 1, 2)]), "density is 0.0 at c = 1"),
         (lambda: Mixture([1, 1], [Beta(2, 2), Beta(0.5, 2, 0.3, 1)]), "density is inf at c = 0.3"),
-        (lambda: parse_prior("mixture:uniform:0,1"), r"'uniform:0,1' is not WEIGHT\*PRIOR"),
-        (lambda: parse_prior("mixture:a*uniform:0,1"), r"is not WEIGHT\*PRIOR; write mixture:"),
+        (
+            lambda: parse_prior("mixture:uniform:0,1"),
+            r"'uniform:0,1' is not a number; write mixture:",
+        ),
+        (lambda: parse_prior("mixture:a*uniform:0,1"), r"'a' is not a number; write mixture:"),
         (lambda: Uniform(0.1, 0.1), "Uniform: low = 0.1, high = 0.1; give 0 <= low < high"),
         (lambda: Uniform(-1, 1), "low = -1, high = 1; give 0 <= low < high"),
         (lambda: Uniform(0, np.inf), "high = inf; give a finite number"),
@@ -608,14 +611,14 @@ def test_a_mixture_in_words():
         (lambda: Power(-1, 1), "Power: exponent = -1; give a number > 0"),
         (lambda: Power(1, 0), "Power: high = 0; give a number > 0"),
         (lambda: Beta(0, 1), "Beta: a = 0; give a number > 0"),
-        (lambda: Beta(1, None), "Beta: b = None; give a finite number"),
+        (lambda: Beta(1, None), "Beta: b = None; give a number > 0"),
         (lambda: TruncatedNormal(0, 0, 0, 1), "std = 0; give a number > 0"),
         (lambda: TruncatedNormal(0, 1, 1, 0), "low = 1, high = 0"),
         (lambda: LogNormal(np.inf, 1), "log_mean = inf; give a finite number"),
         (lambda: LogNormal(1, -1), "log_std = -1; give a number > 0"),
         (lambda: LogNormal(-1e4, 1), r"exp\(log_mean\) = .*0.0.*; give a number > 0"),
-        (lambda: LogNormal(1e4, 1), r"exp\(log_mean\) = .*inf.*; give a finite number"),
-        (lambda: Beta(1e308, 1e308), "give at most 1e.08, beyond which the density is lost"),
+        (lambda: LogNormal(1e4, 1), r"exp\(log_mean\) = .*inf.*; give a number > 0"),
+        (lambda: Beta(1e308, 1e308), "to 1e.08"),
         (lambda: Gamma(1, -1), "scale = -1; give a number > 0"),
         (lambda: EmpiricalPrior([]), "samples is empty; give at least one"),
         (lambda: EmpiricalPrior([1, np.nan]), r"samples\[1\] = nan .* remove the 1 of 2"),
@@ -625,7 +628,7 @@ def test_a_mixture_in_words():
         (lambda: Prior.from_scipy(stats.gamma), "has no parameters yet; call it"),
         (lambda: Prior.from_scipy("gamma"), "frozen = 'gamma' is not a frozen scipy.stats"),
         (lambda: Prior.from_scipy(stats.norm(1, 1)), r"\[-inf, inf\].*truncate or shift"),
-        (lambda: Prior.from_scipy(stats.uniform(-1, 2)), r"support \[-1, 1\]"),
+        (lambda: Prior.from_scipy(stats.uniform(-1, 2)), r"support \[-1.0, 1.0\]"),
         (lambda: Prior.from_scipy(stats.gamma(-1)), "one valid value of each parameter"),
         (lambda: Prior.from_scipy(stats.uniform([0, 1])), "one valid value of each parameter"),
         (lambda: histogram([1, 0, 1], [0, 1, 2, 3]), r"density is 0.0 at c = 1.*\[0, 3\]"),
@@ -682,7 +685,7 @@ def test_quantile_refuses_what_is_not_a_probability(u):
 
 @pytest.mark.parametrize("make", [lambda x: Beta(1, x), lambda x: Beta(x, 1)], ids=["b", "a"])
 def test_shapes_that_end_the_process_inside_scipy_are_refused(make):
-    with pytest.raises(PriorError, match="at least 2e-308"):
+    with pytest.raises(PriorError, match="from 2e-308"):
         make(5e-324)
     assert make(1e-300).support == (0.0, 1.0)
 

@@ -361,7 +361,7 @@ def test_the_learners_guarantees_can_be_charged() -> None:
     y = np.where(X[:, 0] > 0.25, 1, -1)
     account = PrivacyAccountant(np.full(30, 10.0), 1e-6)
     logistic = PrivateLogisticRegression(0.1).fit(X, y, epsilon=2.0)
-    ridge = PersonalizedRidge(1.0).fit(X, X[:, 0], epsilon=np.linspace(0.1, 1.0, 20))
+    ridge = PersonalizedRidge().fit(X, X[:, 0], epsilon=np.linspace(0.1, 1.0, 20))
     account.charge(logistic.guarantee_, rows=np.arange(20))
     account.charge(ridge.guarantee_, rows=np.arange(10, 30))
     expected = np.zeros(30)

@@ -23,7 +23,7 @@ def table(rows=4, seed=0):
 
 
 def ridge(**options):
-    return cm.PersonalizedRidge(1.0, feature_range=(0.0, 1.0), target_range=(0.0, 1.0), **options)
+    return cm.PersonalizedRidge(feature_range=(0.0, 1.0), target_range=(0.0, 1.0), **options)
 
 
 def charge(epsilon, names=None, delta=0.0, **options):

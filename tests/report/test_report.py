@@ -417,7 +417,7 @@ def test_names_in_results_do_not_lead_out_of_the_folder(tmp_path):
     report.write(tmp_path / "r")
     results = tmp_path / "r/results.json"
     results.write_text(results.read_text().replace('"line"', '"../../secret"'))
-    with pytest.raises(DataError, match="no valid name"):
+    with pytest.raises(DataError, match="not a valid name"):
         read_report(tmp_path / "r")
 
 

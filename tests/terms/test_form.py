@@ -169,7 +169,6 @@ def test_a_cost_of_ones_own_is_not_taken_for_its_parent():
     cost = Dearer(2)
     assert cost([0.0, 3.0]) == pytest.approx([0.0, 18.0])
     assert cost.derivatives(np.ones(1)) is None
-    assert cost.conjugate(np.ones(1)) is None
     assert not Dearer(1).is_linear
     assert said(cm.Payments(Dearer(1))).bills == ((2.0, Dearer(1)),)
 

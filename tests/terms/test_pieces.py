@@ -16,7 +16,7 @@ from scipy import sparse
 
 import convexmarket as cm
 from convexmarket import terms as pieces
-from convexmarket.arguments import shown
+from convexmarket.checks import shown
 from convexmarket.errors import (
     AllocationError,
     CurvatureError,
@@ -118,25 +118,7 @@ def test_declared_as_a_whole_it_is_the_real_problem():
 # ------------------------------------------------------------------ privacy costs
 
 
-@pytest.mark.parametrize(
-    ("cost", "slope"),
-    [
-        (cm.PowerCost(1.5), lambda x: 1.5 * x**0.5),
-        (cm.PowerCost(3), lambda x: 3 * x**2),
-        (cm.terms.ExponentialCost(), np.exp),
-    ],
-    ids=["power 1.5", "power 3", "exponential"],
-)
-def test_a_conjugate_is_the_largest_margin(cost, slope):
-    epsilon = np.linspace(0, 3, 30_001)
-    for price in (0.0, 0.3, 1.0, 2.0, slope(2.5)):
-        brute = np.max(price * epsilon - cost(epsilon))
-        assert cost.conjugate(np.array([price]))[0] == pytest.approx(brute, abs=1e-6)
-
-
 def test_linear_costs_are_one():
-    assert cm.terms.LinearCost().conjugate(np.ones(1)) is None
-    assert cm.PowerCost(1).conjugate(np.ones(1)) is None
     assert cm.Payments(cm.PowerCost(1)).is_linear
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(1)))
     assert cm.allocate(market).method == "exact"

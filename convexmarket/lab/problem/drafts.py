@@ -10,7 +10,6 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES, roles_of
-from convexmarket.data.csv_rows import csv_rows, numbers_in
+from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import blank
 from convexmarket.errors import DataError
@@ -101,11 +100,10 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
 
 
 def _csv_columns(path: Path) -> dict[str, Holds]:
-    rows = [row for _, row in islice(csv_rows(path), FIRST_ROWS + 1)]
-    if len(rows) < 2:
+    table = read_texts(path, most_rows=FIRST_ROWS)
+    if table.empty:
         raise DataError(f"{path}: there is no row under a header; give one row per seller")
-    table = pd.DataFrame(rows[1:], dtype=object)
-    return {name: _held(table[place]) for place, name in enumerate(rows[0])}
+    return {name: _held(table[name]) for name in table if name}
 
 
 def _held(cells: pd.Series[str]) -> Holds:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from convexmarket.arguments import is_number
+from convexmarket.checks import is_number
 from convexmarket.data.columns import refuse_reports
 from convexmarket.data.features import Missing, PublicFeatures
 from convexmarket.lab.problem.base import Positive, Share, TableModel

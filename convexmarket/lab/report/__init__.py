@@ -21,7 +21,7 @@ from convexmarket.lab.report.model import ATTACHMENT, Report
 from convexmarket.lab.report.render import Format, write_folder
 from convexmarket.lab.report.results import read_results
 from convexmarket.lab.report.workshop import put_back
-from convexmarket.lab.study.journal import read_journal
+from convexmarket.studies.journal import read_journal
 
 __all__ = ["build_report", "rewrite_report", "write_report"]
 

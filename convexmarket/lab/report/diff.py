@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from convexmarket.arguments import check_nonnegative
+from convexmarket.checks import check_nonnegative
 from convexmarket.errors import ParameterError
 from convexmarket.lab.report.diff_frames import COLUMNS, OUTCOMES, FrameDiff, compare_frames
 from convexmarket.lab.report.diff_records import Record, read_record
@@ -19,7 +19,7 @@ __all__ = ["Diff", "diff_results"]
 
 FORMAT = "convexmarket-diff/1"
 #: Frames of a kind of problem that summarise times; the runs that they rest on are compared.
-SUMMARIES = {"solver-study": {"means", "profiles"}}
+SUMMARIES: dict[str, set[str]] = {}
 #: Keys of a problem that decide nothing.
 WORDS = re.compile(r"(title|description|notes)\b")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import write_together
 from convexmarket.lab.report.render import (
     MARKDOWN,
     PAGE,
@@ -19,7 +20,6 @@ from convexmarket.lab.report.render import (
 )
 from convexmarket.lab.report.results import RESULTS, is_text, read_json
 from convexmarket.lab.result import LARGEST_FILE
-from convexmarket.writing import write_together
 
 __all__ = ["write_index"]
 
@@ -101,6 +101,16 @@ def _check(folder: Path) -> None:
 
 def _entry(results: Path) -> Entry:
     content = read_json(results)
+    if isinstance(content, dict) and str(content.get("format")).startswith("convexmarket-report/"):
+        versions = _mapping(content, "versions", results)
+        return Entry(
+            folder=results.parent.name,
+            title=str(content.get("title")),
+            kind="",
+            summary=str(content.get("question") or content.get("finding")),
+            versions=", ".join(f"{name} {versions.get(name)}" for name in SHOWN_VERSIONS),
+            picture=_picture(results.parent),
+        )
     problem = _mapping(content, "problem", results)
     provenance = _mapping(content, "provenance", results)
     versions = _mapping(provenance, "versions", results)

@@ -28,9 +28,10 @@ from markupsafe import Markup
 from rich.console import Console
 from rich.progress import track
 
-from convexmarket.arguments import check_choice
+from convexmarket.checks import check_choice
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import keep_access
 from convexmarket.lab.report.citations import PAPERS_HEADING
 from convexmarket.lab.report.latex import latex_table
 from convexmarket.lab.report.model import ATTACHMENT, Figure, Report
@@ -43,7 +44,6 @@ from convexmarket.lab.report.saving import (
 from convexmarket.lab.report.shown import shown_table
 from convexmarket.lab.report.words import escape_markdown, printable
 from convexmarket.lab.report.workshop import FRESH, replace, workshop
-from convexmarket.writing import keep_access
 
 __all__ = ["Format", "check_replaceable", "markdown_page", "plain", "write_folder"]
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL import Image
 
-from convexmarket.arguments import warn_user
+from convexmarket.checks import warn_user
 from convexmarket.lab.report.figures import INK, MUTED, RULE, SERIES, report_style
 from convexmarket.lab.report.marks import even_ticks, show_covered
 from convexmarket.lab.report.words import printable

@@ -28,7 +28,6 @@ RESULTS = {
     "IncentiveAudit",
     "LedgerAccount",
     "LossLimit",
-    "SeparableLimit",
     "Incentives",
     "JointAllocation",
     "NoisyLoss",

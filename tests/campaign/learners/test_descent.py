@@ -5,9 +5,10 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import datasets
-from convexmarket.learners import NoisyDescent
 from convexmarket.privacy import Simulation
+from tests.learners.builders import noisy_descent
 
+NoisyDescent = noisy_descent()
 DRAWS = 40
 LABELS = (-1.0, 1.0)
 LEARNERS = {

@@ -14,8 +14,8 @@ from hypothesis import settings
 from matplotlib import pyplot
 
 import convexmarket as cm
+from convexmarket.checks import checked_id
 from convexmarket.cli.report import report_names
-from convexmarket.ids import checked_id
 from convexmarket.lab import rewrite_report
 from convexmarket.lab.report import render
 from convexmarket.lab.report.diff import diff_results

@@ -1,6 +1,5 @@
 """Runs that the tests of experiments share with their campaigns."""
 
-import json
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -8,8 +7,6 @@ from unittest.mock import patch
 
 from convexmarket.data.datasets import wdbc
 from convexmarket.lab import privacy_audits
-from convexmarket.lab.problem.loading import load_problem
-from tests import ROOT
 
 #: What takes most of the time, or differs from what stays in a setting only.
 LONG_AUDITS = (
@@ -57,81 +54,3 @@ def check_audits(audits):
     sharp = table[table["settings"] == "accounting sharp"]
     assert sharp["ratio"].item() >= 0.95
     return set(table["mechanism"])
-
-
-# ---------------------------------------------------------------------------- solver studies
-
-#: Where solvers lie that misbehave.
-STUBS = str(ROOT / "tests" / "lab" / "study")
-
-STUDIED = """
-kind = "variants"
-title = "sellers"
-[sellers]
-count = 100
-[prior]
-family = "uniform"
-low = 1.0
-high = 5.0
-[objective]
-spread = {weight = 1.0}
-noise = {weight = 1.0}
-payments = {weight = 1.0}
-[[variants]]
-name = "one"
-"""
-
-STUDY = """
-kind = "solver-study"
-title = "who solves it"
-[study]
-problems = {problems}
-solvers = {solvers}
-formulations = ["primal", "projection"]
-classes = ["allocation"]
-sizes = {sizes}
-seeds = 1
-settings = {settings}
-[limits]
-seconds = {seconds}
-megabytes = 1000
-[run]
-jobs = {jobs}
-"""
-
-
-def solver_study_in(
-    folder,
-    solvers=("exact", "CLARABEL"),
-    problems=("market.toml",),
-    sizes=(20,),
-    settings=("default",),
-    seconds=30.0,
-    jobs=1,
-    more="",
-):
-    """Write a study and what it studies into a folder, and return it."""
-    for name in problems:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(STUDIED)
-    lists = {"solvers": solvers, "problems": problems, "sizes": sizes, "settings": settings}
-    text = STUDY.format(
-        seconds=seconds,
-        jobs=jobs,
-        **{name: json.dumps(list(given)) for name, given in lists.items()},
-    )
-    (folder / "study.toml").write_text(text + more)
-    return load_problem(folder / "study.toml")
-
-
-def stubs(*names):
-    """Return solvers that misbehave, as plugins; STUBS has to be importable."""
-    return {name.upper(): f"stub_solvers:{name}" for name in names}
-
-
-def outcomes(result, **wanted):
-    """Return how the runs ended that have these values."""
-    rows = result.tables["runs"]
-    for name, value in wanted.items():
-        rows = rows[rows[name] == value]
-    return sorted(set(rows.outcome))

@@ -23,7 +23,7 @@ from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.result import Result
 from convexmarket.online import OnlinePolicy, run_online
-from convexmarket.online.record import highest_sensitivity, planned
+from convexmarket.online.outcome import planned
 from convexmarket.online.release import model_guarantee, release_model
 from convexmarket.priors import Exponential, Uniform
 
@@ -147,7 +147,7 @@ def test_what_is_planned_is_what_many_markets_do_on_average():
 @pytest.mark.parametrize("gamma", [1e-6, 0.1, 10.0])
 def test_the_highest_sensitivity_is_the_last_that_sells(prior, gamma):
     policy = OnlinePolicy(prior, 100, 1.0, 1.0, gamma)
-    highest = highest_sensitivity(policy)
+    highest = policy.highest_sensitivity
     assert policy.quote(highest).epsilon > 0
     above = np.nextafter(highest, np.inf)
     if above <= prior.support[1]:

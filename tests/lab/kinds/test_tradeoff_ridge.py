@@ -8,11 +8,11 @@ from convexmarket.allocation import allocate
 from convexmarket.lab import run_problem
 from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
 from convexmarket.lab.problem.loading import parse_problem
-from convexmarket.learners import PersonalizedRidge
 from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
+from tests.learners.builders import output_ridge
 
 SMALL = """
 kind = "tradeoff"
@@ -83,7 +83,7 @@ def test_the_noise_is_what_the_sold_total_asks_for(result):
     for row in result.tables["curve"].itertuples():
         offers = result.tables["sellers"].merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
         sold = offers[offers.epsilon > 0]
-        model = PersonalizedRidge(row.regularization, weights=sold.weight, rounding=None)
+        model = output_ridge(row.regularization, weighting=sold.weight, rounding=None)
         rows = np.zeros((len(sold), 3))
         model.fit(rows, np.zeros(len(sold)), epsilon=sold.epsilon, random_state=Simulation(0))
         kappa = ridge_sensitivity(row.regularization, 3)

@@ -11,6 +11,7 @@ from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.privacy import Simulation
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
 from tests.lab.problem.builders import TWO_SELLERS
+from tests.learners.builders import output_ridge
 
 TABLE = patients(300)
 PUBLIC = {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]}
@@ -68,7 +69,7 @@ def test_public_rows_are_not_sold_and_measure_the_model(sale):
 def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
     problem = load_problem(written(tmp_path, REGRESSION, TABLE))
     deal, people = buy_from(problem, random_state=Simulation(0))
-    learner = cm.PersonalizedRidge(0.3)
+    learner = output_ridge(0.3)
     width = len(people.features.get_feature_names_out())
     mu, sigma = learner.risk(width, label_noise=0.2, failure_probability=0.05)
     standard = deal.market.standard_form

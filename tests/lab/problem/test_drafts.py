@@ -130,7 +130,7 @@ def test_a_file_elsewhere_is_named_from_where_the_problem_lies(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "there is no row under a header"),
+        ("", "the file is empty; give a header"),
         ("a,b\n", "there is no row under a header"),
         (",".join(f"x{k}" for k in range(1_001)) + "\n" + "1," * 1_000 + "1\n", "1001 columns"),
         (f"{'x' * 201},y\n1,2\n", "a name of 201 characters"),

@@ -318,14 +318,6 @@ def test_single_values_are_compared(tmp_path: Path) -> None:
     assert "in baseline_error: 0.05 in A, 0.1 in B" in " ".join(diff_words(found))
 
 
-def test_summaries_of_times_are_not_compared(tmp_path: Path) -> None:
-    problem = {"kind": "solver-study"}
-    runs = frame({"id": [1], "outcome": ["solved"]})
-    a = content(problem=problem, runs=runs, means=frame({"id": [1], "relative": [1.0]}))
-    b = content(problem=problem, runs=runs, means=frame({"id": [1], "relative": [2.0]}))
-    assert compare(tmp_path, a, b).same_results
-
-
 # ---------------------------------------------------------------------------- inputs, versions
 
 

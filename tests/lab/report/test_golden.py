@@ -27,14 +27,7 @@ from tests.lab.report.builders import (
 )
 
 #: What makes a fresh run quick, and leaves every frame and column that the report reads.
-QUICK = {
-    "solver-study": [
-        'study.solvers=["CLARABEL"]',
-        "study.sizes=[20]",
-        "study.seeds=1",
-        'study.classes=["allocation"]',
-    ],
-}
+QUICK = {}
 
 
 @pytest.mark.parametrize("kind", STORED)

@@ -8,11 +8,11 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.deal import price_offers
+from convexmarket.io import write_together
 from convexmarket.lab import write_report
 from convexmarket.lab.report.diff import diff_results
 from convexmarket.lab.report.model import Report, Section, Table
 from convexmarket.lab.report.results import read_results
-from convexmarket.writing import write_together
 from tests.cli.builders import invoke
 from tests.lab.report.builders import ALL, altered
 from tests.online.builders import TRAINED_MARKET

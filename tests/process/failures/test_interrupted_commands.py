@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from convexmarket import cli, lab, writing
+from convexmarket import cli, lab
+from convexmarket import io as writing
 from convexmarket.cli import report as report_cli
 from convexmarket.lab import run_problem, write_report
 from convexmarket.lab.kinds import KINDS
@@ -43,7 +44,6 @@ SMALL = [
 #: A shipped file of each kind of problem.
 FILES = {
     "online-market": "online-wdbc",
-    "solver-study": "solver-study",
     "tradeoff": "quickstart",
     "variants": "variants-norms",
 }
@@ -215,7 +215,7 @@ def telling_progress(tell):
     yield lambda *_: tell()
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"solver-study"}))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_ctrl_c_while_a_problem_runs_writes_nothing(kind, tmp_path):
     def before(tell):
         for module in (cli, report_cli):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket import writing
+from convexmarket import io as writing
 from convexmarket.cli import online as online_cli
 from convexmarket.lab.report import render
 from convexmarket.ledger import creating

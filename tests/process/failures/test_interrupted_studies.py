@@ -4,7 +4,7 @@ import json
 import signal
 
 from convexmarket.lab.report import render
-from convexmarket.lab.study.journal import Journal
+from convexmarket.studies.journal import Journal
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     INTERRUPTED,
@@ -17,7 +17,7 @@ from tests.process.failures.builders import (
 
 QUICKSTART = PROBLEMS / "quickstart.toml"
 STUDY = ["compare", QUICKSTART, "--classes", "allocation", "--formulations", "primal"]
-STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--seeds", "1", "--jobs", "1", "--no-pin"]
+STUDY += ["--solvers", "CLARABEL", "--sizes", "5,6", "--draws", "1", "--jobs", "1", "--no-pin"]
 STUDY += ["--out", "study"]
 
 
@@ -33,18 +33,15 @@ def after_the_first_run(tell):
 
 
 def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypatch):
-    """That it goes on, also after SIGKILL, is in test_compare_cli and test_solver_study_run."""
+    """That it goes on, also after SIGKILL, is in test_compare_cli and test_compare_solvers."""
     monkeypatch.setattr(render, "save_figure", save_nothing)
     code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
-    check_one_line(command.said, "the same command goes on from there")
-    journal = tmp_path / "study" / "runs.jsonl"
-    assert set(contents(tmp_path)) == {"study", "study/runs.jsonl"}
+    check_one_line(command.said, "the same command resumes there")
+    journal = tmp_path / "study.runs.jsonl"
+    assert set(contents(tmp_path)) == {"study.runs.jsonl"}
     before = journal.read_bytes()
     assert len([json.loads(line) for line in before.splitlines()]) == 1
-    code, command = run(["report", "study"], tmp_path)
-    assert code == 2
-    check_one_line(command.said, "results.json")
     stopped_on_full_disk(tmp_path, before)
 
 
@@ -62,6 +59,6 @@ def stopped_on_full_disk(folder, before):
     code, command = run(STUDY, folder, patch)
     assert code == 2
     check_one_line(command.said, "error:", "No space left on device")
-    with Journal(folder / "study" / "runs.jsonl"):
+    with Journal(folder / "study.runs.jsonl"):
         pass
-    assert (folder / "study" / "runs.jsonl").read_bytes() == before
+    assert (folder / "study.runs.jsonl").read_bytes() == before

@@ -22,6 +22,13 @@ from convexmarket.errors import (
     ProblemFileError,
 )
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
+from convexmarket.lab.kinds.online_market.record import (
+    audits_of,
+    comparison,
+    curves_of,
+    offer_rows,
+    plan_rows,
+)
 from convexmarket.lab.kinds.online_market.rows import check_public, owned_rows
 from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.provenance import provenance_of
@@ -29,14 +36,6 @@ from convexmarket.lab.result import Result
 from convexmarket.lab.stages import Progress, Stages
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
-from convexmarket.online.record import (
-    audits_of,
-    comparison,
-    curves_of,
-    offer_rows,
-    plan_rows,
-    start_of,
-)
 from convexmarket.online.release import (
     WITHOUT_MODEL,
     check_closing,
@@ -296,7 +295,7 @@ def close_and_describe(
             "audits": audits,
         },
         numbers={
-            "summary": comparison(offers, plans, start_of(market.policy), prior, turned_away),
+            "summary": comparison(offers, plans, market.policy.start, prior, turned_away),
             "model": model,
             "fraction": len(offers) / problem.buyer.expected_sellers,
             "simulated": simulated,

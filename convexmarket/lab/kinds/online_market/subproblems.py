@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem
-from convexmarket.lab.study.families import Family, allocation_families, papers_market
+from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
 
 
 def subproblems(problem: OnlineMarketProblem) -> list[Family]:

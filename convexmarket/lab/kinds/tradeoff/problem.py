@@ -42,9 +42,9 @@ from convexmarket.lab.problem.market import BuyerTable, SellersTable, check_repo
 from convexmarket.lab.problem.own import OwnRegression
 from convexmarket.lab.problem.purchase import Purchase, limits_of, the_one
 from convexmarket.lab.problem.risk import WithRisk
-from convexmarket.lab.study.plugins import load_plugin
 from convexmarket.learners import PersonalizedRidge
 from convexmarket.privacy import Accounting, Sensitivity
+from convexmarket.studies.plugins import load_plugin
 
 __all__ = [
     "ClassificationTradeoff",
@@ -258,6 +258,8 @@ class RegressionTradeoff(ProblemModel):
         told = self.learner
         return PersonalizedRidge(
             regularization,
+            perturbation="output",
+            fit_intercept=False,
             max_norm=told.max_norm,
             sensitivity=told.sensitivity,
             target_range=told.target_range,

@@ -35,7 +35,7 @@ from convexmarket.lab.kinds.tradeoff.purchases import (
 from convexmarket.lab.problem.own import OwnRegression
 from convexmarket.lab.problem.people import People, read_people
 from convexmarket.lab.stages import Stages
-from convexmarket.learners import NonPrivateRidge, PersonalizedRidge, expected_loss
+from convexmarket.learners import PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.privacy import Guarantee, Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
@@ -198,7 +198,7 @@ def _trial(problem: RegressionTradeoff, rows: RegressionData, purchase: Purchase
     epsilon = purchase.allocation.epsilon
     X, y = rows.X_train, rows.y_train
     regularization = purchase.plan.labels["regularization"]
-    ridge = plain_ridge(problem, regularization, weights=purchase.allocation.weights)
+    ridge = plain_ridge(problem, regularization, weighting=purchase.allocation.weights)
     exact = expected_loss(ridge, X, y, rows.X_test, rows.y_test, epsilon=epsilon)
     models = [
         clone(ridge).fit(X, y, epsilon=epsilon, random_state=Simulation(seed))
@@ -257,7 +257,7 @@ def _baselines(problem: RegressionTradeoff, rows: RegressionData) -> pd.DataFram
     """Return the error without noise, on all rows alike."""
     measured = []
     for value in problem.learner.regularization:
-        model = NonPrivateRidge(value, target_range=problem.learner.target_range)
+        model = problem.learner_of(value, weighting="equal", epsilon=np.inf)
         predicted = model.fit(rows.X_train, rows.y_train).predict(rows.X_test)
         measured.append({"regularization": value, "rmse": _rmse(predicted - rows.y_test)})
     return pd.DataFrame(measured)

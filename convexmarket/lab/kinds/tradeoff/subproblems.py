@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -15,22 +16,26 @@ from convexmarket.lab.kinds.tradeoff.problem import (
 from convexmarket.lab.kinds.tradeoff.regression import plain_ridge, rows_of
 from convexmarket.lab.problem.classification import ClassificationMarket
 from convexmarket.lab.scenarios import classification_rows
-from convexmarket.lab.study.families import (
+from convexmarket.priors import Prior
+from convexmarket.studies.subproblems.base import Instance
+from convexmarket.studies.subproblems.families import (
     Family,
     MarketOf,
     allocation_families,
-    middle,
     papers_market,
 )
-from convexmarket.lab.study.fits import SemiInteractiveInstance
-from convexmarket.lab.study.instances import Instance
-from convexmarket.lab.study.learning import RidgeInstance, WeightedLogisticInstance
-from convexmarket.priors import Prior
+from convexmarket.studies.subproblems.fits import SemiInteractiveInstance
+from convexmarket.studies.subproblems.learning import RidgeInstance, WeightedLogisticInstance
 
 #: Private rows that the model behind a fit is trained on, and points that it predicts, at most.
 _MOST_PRIVATE, _MOST_POINTS = 500, 1_000
 #: Scale of the noise in the predictions of that model, whose labels are -1 and 1.
 _PREDICTION_NOISE = 0.2
+
+
+def middle(values: Sequence[float]) -> float:
+    """Return the candidate that stands for all of a list."""
+    return values[len(values) // 2]
 
 
 def subproblems(problem: TradeoffProblem) -> list[Family]:

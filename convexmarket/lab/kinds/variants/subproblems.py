@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from convexmarket.errors import ConvexMarketError
+from convexmarket.errors import NotSupportedError
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
 from convexmarket.lab.problem.declared import MarketTable
-from convexmarket.lab.study.families import Family, at_best_eta
-from convexmarket.lab.study.instances import Instance
-from convexmarket.lab.study.markets import (
-    BudgetInstance,
-    FixedEtaInstance,
-    GuaranteesInstance,
-    PapersInstance,
-)
 from convexmarket.market import Market
+from convexmarket.studies.subproblems.families import Family, market_family
 
 
 def subproblems(problem: VariantsProblem) -> list[Family]:
@@ -45,31 +36,10 @@ def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> 
         resized = _resized(table, size)
         return (table if resized is None else resized).build(int(rng.integers(2**31)))
 
-    noisy = any(term.is_noise for term in example.terms)
-    if not (noisy and all(term.is_smooth for term in example.terms)):
-        return None
-    form = example.form
-    if form.granted is not None:
-
-        def under_guarantees(size: int, rng: np.random.Generator) -> Instance:
-            epsilon = market_of(size, rng).form.granted
-            assert epsilon is not None
-            return GuaranteesInstance(epsilon, form.mu, form.sigma)
-
-        return Family(GuaranteesInstance, under_guarantees, name, own_size)
-    make: Callable[[Market], Instance]
-    kind: type[Instance]
-    if form.standard is not None and form.mu > 0:
-        kind, make = PapersInstance, at_best_eta
-    elif form.budgets and not form.bills:
-        kind = make = BudgetInstance
-    else:
-        kind = make = FixedEtaInstance
     try:
-        make(example)
-    except ConvexMarketError:  # a market that cannot be, or leaves eta no choice
+        return market_family(example, market_of, name, own_size)
+    except NotSupportedError:
         return None
-    return Family(kind, lambda size, rng: make(market_of(size, rng)), name, own_size)
 
 
 def _resized(table: MarketTable, size: int) -> MarketTable | None:

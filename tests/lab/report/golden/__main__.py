@@ -20,18 +20,13 @@ from convexmarket.lab.report.render import markdown_page
 from convexmarket.lab.report.results import read_results, write_results
 from tests import ROOT
 from tests.lab.report.builders import GOLDEN, STORED
-from tests.lab.report.solver_study_runs import make_result
-
-MAKE_UP = {"solver-study": make_result}
 
 
 def renew_results(kind: str) -> None:
     """Run the problem of a kind, or make up its result, and store what comes out."""
     folder = GOLDEN / kind
-    if kind in MAKE_UP:
-        result = MAKE_UP[kind]()
-    else:  # by its relative path, which is stored with the results
-        result = run_problem(load_problem((folder / "problem.toml").relative_to(ROOT)))
+    # By its relative path, which is stored with the results.
+    result = run_problem(load_problem((folder / "problem.toml").relative_to(ROOT)))
     shutil.rmtree(folder / "tables", ignore_errors=True)
     (folder / "tables").mkdir()
     write_results(result, folder)

@@ -1,0 +1,377 @@
+"""Checks of arguments and ids; each message names the argument, the value and the remedy."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
+from typing import Any, TypeGuard, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
+
+#: Range of public parameters of learners and releases: squares and ratios of two stay finite.
+SMALLEST, LARGEST = 1e-100, 1e100
+LARGEST_COUNT = 2**53  # every whole number up to it is a float
+
+#: Entries of rows: the sum of their squares neither overflows nor loses digits.
+LEAST_ENTRY, LARGEST_ENTRY = 1e-150, 1e150
+
+#: Characters of an object that an error message shows, and of an id.
+_SHOWN, LONGEST = 120, 200
+
+
+def shown(value: object, write: Callable[[object], str] = repr) -> str:
+    """Write a value for an error message: one line, without the middle of a long text.
+
+    Control characters are replaced, as a terminal would execute them.
+    """
+    text = " ".join(write(value).split())
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+    if len(text) <= _SHOWN:
+        return text
+    end = _SHOWN // 3
+    return f"{text[: _SHOWN - end - 5]} ... {text[-end:]}"
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Test whether a value is one real number, and not a truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
+    """Test whether a value can be iterated; an array without dimensions cannot."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
+
+
+def as_float(value: object) -> float:
+    """Convert a real number to a float; NaN for other values, or beyond the range of floats."""
+    if not is_number(value):
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return np.nan
+
+
+def _check_number(name: str, value: object, inside: bool, what: str) -> None:
+    if not inside:
+        raise ParameterError(f"{name} must {what}, got {value!r}")
+
+
+def check_positive(name: str, value: object) -> float:
+    """Check for a finite number > 0."""
+    number = as_float(value)
+    _check_number(name, value, 0 < number < np.inf, "be a finite number > 0")
+    return number
+
+
+def check_positives(**numbers: object) -> None:
+    """Check that numbers, given by name, are finite and > 0."""
+    for name, value in numbers.items():
+        check_positive(name, value)
+
+
+def check_scales(**numbers: object) -> None:
+    """Check that squares and ratios of numbers, given by name, stay within floating point."""
+    for name, value in numbers.items():
+        inside = SMALLEST <= check_positive(name, value) <= LARGEST
+        _check_number(name, value, inside, f"lie between {SMALLEST:g} and {LARGEST:g}")
+
+
+def check_nonnegative(name: str, value: object) -> float:
+    """Check for a finite number >= 0."""
+    number = as_float(value)
+    _check_number(name, value, 0 <= number < np.inf, "be a finite number >= 0")
+    return number
+
+
+def check_share(name: str, value: object) -> float:
+    """Check for a number strictly between 0 and 1."""
+    number = as_float(value)
+    _check_number(name, value, 0 < number < 1, "lie strictly between 0 and 1")
+    return number
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Check for a whole number of at least ``least``."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ParameterError(f"{name} must be a whole number >= {least}, got {value!r}")
+    if value > LARGEST_COUNT:
+        raise ParameterError(f"{name} must be at most 2**53, got {shown(value)}")
+    return int(value)
+
+
+def check_jobs(jobs: Any) -> None:
+    """Check a number of processes for joblib."""
+    if isinstance(jobs, bool) or not isinstance(jobs, int | np.integer) or jobs == 0:
+        raise ParameterError(f"jobs must be a whole number >= 1, or -1 for all cores, got {jobs!r}")
+
+
+def check_choice(name: str, value: object, choices: Any) -> None:
+    """Check for one of the words of a ``Literal``."""
+    words = get_args(choices)
+    if not isinstance(value, str) or value not in words:
+        known = ", ".join(map(repr, words))
+        raise ParameterError(f"{name} must be one of {known}, got {value!r}")
+
+
+def check_instance(
+    name: str, value: object, kind: type[Any] | tuple[type[Any], ...], example: str = ""
+) -> None:
+    """Check the type of an object; ``example`` is the remedy in the message."""
+    if not isinstance(value, kind):
+        remedy = example or f"a {getattr(kind, '__name__', kind)}"
+        raise ParameterError(f"{name} must be {remedy}, got {shown(value)}")
+
+
+def check_callable(name: str, value: object, *, optional: bool = True) -> None:
+    """Check for a function; with ``optional``, None is accepted."""
+    if not callable(value) and not (optional and value is None):
+        raise ParameterError(
+            f"{name} must be a function{', or None' * optional}, got {shown(value)}"
+        )
+
+
+def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64] | None:
+    """Convert real numbers to floats; None if an entry is text, complex or not a number.
+
+    No error quotes an entry.
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "O":
+            real = all(_is_real(cell, truth_values) for cell in array.flat)
+        else:
+            real = array.dtype.kind in ("fiub" if truth_values else "fiu") or not array.size
+        return array.astype(np.float64, copy=False) if real else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _is_real(cell: object, truth_values: bool) -> bool:
+    return is_number(cell) or (
+        isinstance(cell, Decimal | bool | np.bool_ if truth_values else Decimal)
+    )
+
+
+def where_no_number(values: Any, *, truth_values: bool = False) -> str:
+    """Describe the position of the first cell that is not a real number.
+
+    The content of the cell may be private, so the text never quotes it, as NumPy would.
+    """
+    named = isinstance(values, pd.DataFrame)
+    try:
+        table = values if named else pd.DataFrame(np.array(values, dtype=object))
+    except (TypeError, ValueError):
+        return "the rows have different lengths"
+    for place, column in enumerate(table.columns):
+        for row, cell in enumerate(table.iloc[:, place]):
+            if numbers_of(cell, truth_values=truth_values) is None:
+                where = f" of column {column!r}" if named or table.shape[1] > 1 else ""
+                return f"row {row}{where} is not a number"
+    return "an entry is not a number"
+
+
+def checked_numbers(
+    name: str,
+    values: Any,
+    error: type[ConvexMarketError] = ParameterError,
+    *,
+    truth_values: bool = False,
+) -> NDArray[np.float64]:
+    """Convert real numbers to an array of floats of any shape."""
+    array = numbers_of(values, truth_values=truth_values)
+    if array is None:  # raised outside of any handler, so that no context quotes an entry either
+        where = where_no_number(values, truth_values=truth_values)
+        raise error(f"{name} must hold numbers: {where}")
+    return array
+
+
+def moderate(values: NDArray[Any]) -> NDArray[Any]:
+    """Return finite numbers, each 0 or between ``1e-150`` and ``1e150`` in size.
+
+    A larger number is clipped and a smaller one becomes 0, by itself. Private rows pass through
+    this function before anything is computed from them. A refusal would reveal the row.
+    """
+    if values.dtype != np.float64:
+        return values
+    sizes = np.abs(values)
+    if not np.any((sizes > LARGEST_ENTRY) | ((sizes < LEAST_ENTRY) & (sizes > 0))):
+        return values
+    kept = np.where(sizes < LEAST_ENTRY, 0.0, values)
+    return np.asarray(np.clip(kept, -LARGEST_ENTRY, LARGEST_ENTRY))
+
+
+def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Compute Euclidean norms of finite rows without overflow or underflow of the squares.
+
+    Rows are scaled by powers of two, which changes no digit of a norm.
+    """
+    exponents = np.frexp(np.abs(X).max(axis=1, initial=0.0))[1]
+    scaled = np.ldexp(X, -exponents[:, None])
+    return np.ldexp(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)), exponents)
+
+
+def labels_of(value: object) -> pd.Index[Any] | None:
+    """Return the index of a pandas Series or DataFrame; None for anything else."""
+    return value.index if isinstance(value, pd.Series | pd.DataFrame) else None
+
+
+def label_array(values: Any) -> NDArray[Any]:
+    """Convert labels to a read-only array; the result has two axes if their lengths differ."""
+    try:
+        labels = np.array(values)
+    except ValueError:  # lists of several lengths
+        labels = np.empty((0, 0))
+    labels.flags.writeable = False
+    return labels
+
+
+def is_default(labels: pd.Index[Any]) -> bool:
+    """Test whether labels are 0, 1, 2, ..., the default of pandas."""
+    return isinstance(labels, pd.RangeIndex) and (labels.start, labels.step) == (0, 1)
+
+
+def check_distinct(name: str, labels: pd.Index[Any]) -> None:
+    """Check that no label repeats."""
+    if not labels.is_unique:
+        raise DataError(
+            f"the label {labels[labels.duplicated()][0]!r} stands for more than one row of {name}; "
+            f"give each row a label of its own, or {name}.to_numpy(), which has none"
+        )
+
+
+def generator_of(random_state: object) -> np.random.Generator:
+    """Return a generator as it is, or create one from a seed."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return np.random.default_rng(int(random_state))
+    raise ParameterError(
+        "random_state must be a seed (a whole number >= 0) or a numpy.random.Generator, got "
+        f"{shown(random_state)}"
+    )
+
+
+def aligned(**arguments: Any) -> tuple[Any, ...]:
+    """Order the rows of all arguments as in the first pandas argument, by labels.
+
+    Arguments without labels are matched by position, which requires labels in one order.
+    """
+    found = {name: labels_of(value) for name, value in arguments.items()}
+    labels = {name: own for name, own in found.items() if own is not None}
+    if len(labels) < 2:
+        return tuple(arguments.values())
+    first, order = next(iter(labels.items()))
+    for name, own in labels.items():
+        check_distinct(name, own)
+    moved = [name for name, own in labels.items() if not own.equals(order)]
+    for name in moved:
+        own = labels[name]
+        remedy = f"{name}.to_numpy() if it has the order of {first}"
+        if is_default(own) or is_default(order):
+            raise DataError(
+                f"{first} and {name} have different labels, and those of "
+                f"{name if is_default(own) else first} are pandas' default 0, 1, 2, ..., which may "
+                f"be meant as positions; give {remedy}, or the same labels"
+            )
+        lost = order.difference(own, sort=False).append(own.difference(order, sort=False))
+        if lost.size:
+            raise DataError(
+                f"{first} and {name} are not about the same rows: only one of them has the label "
+                f"{lost[0]!r}; give the same labels, or {remedy}"
+            )
+    if moved:
+        for name, value in arguments.items():
+            if name not in labels and value is not None and np.ndim(value) > 0:
+                raise DataError(
+                    f"{first} and {moved[0]} have the same labels in different orders, and {name} "
+                    f"has none, so whose order it has is not known; give it labels, or put "
+                    f"{moved[0]} in order first: {moved[0]}.loc[{first}.index]"
+                )
+    return tuple(v.loc[order] if name in moved else v for name, v in arguments.items())
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's code, outside of the package."""
+    package = str(Path(__file__).parent) + os.sep
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def checked_id(id: Any, what: str = "id") -> str:
+    """Compute the normal form of an id: printable text in Unicode form NFC.
+
+    The form of a whole number is its decimal digits, so 1, 1.0 and "1" are the same id.
+    """
+    if isinstance(id, float) and id.is_integer() and abs(id) < 2**53:
+        id = int(id)
+    if isinstance(id, int | np.integer) and not isinstance(id, bool) and -(2**63) <= id < 2**64:
+        id = str(int(id))
+    if not isinstance(id, str):
+        raise ParameterError(f"{what} must be text or a whole number, such as 's17', got {_of(id)}")
+    form = unicodedata.normalize("NFC", "".join(id))
+    if not 1 <= len(form) <= LONGEST:
+        raise ParameterError(
+            f"{what} {form[:20]!r} has {len(form)} characters; give from 1 to {LONGEST}"
+        )
+    if form != form.strip():
+        raise ParameterError(f"{what} {form!a} begins or ends with a blank; remove it")
+    if not form.isprintable():
+        bad = next(c for c in form if not c.isprintable())
+        raise ParameterError(f"{what} {form!a} contains {bad!a}, which is not printable; remove it")
+    return form
+
+
+def forms_of(ids: Sequence[Any], place: Callable[[int], str] = "ids[{}]".format) -> list[str]:
+    """Compute the normal form of each id; ``place`` names the id at a position in a message."""
+    try:
+        lines = "\n".join(["", *ids, ""])
+    except TypeError:  # numbers
+        return [checked_id(id, place(k)) for k, id in enumerate(ids)]
+    normal = (  # the same checks for all ids at once, which takes a twentieth of the time
+        "".join(ids).isprintable()
+        and max(map(len, ids), default=0) <= LONGEST
+        and not any(bad in lines for bad in ("\n\n", "\n ", " \n"))
+        and unicodedata.is_normalized("NFC", lines)
+    )
+    return list(ids) if normal else [checked_id(id, place(k)) for k, id in enumerate(ids)]
+
+
+def distinct_ids(ids: Any, m: int) -> Any:
+    """Return the ids of m sellers, by default 0 to m - 1."""
+    if ids is None:
+        return range(m)
+    try:
+        names = list(ids)
+        forms = forms_of(names)
+        distinct = len(set(forms))
+    except TypeError:
+        raise SellersError(f"ids must be a list of text or whole numbers, got {ids!r}") from None
+    except ParameterError as error:
+        raise SellersError(str(error)) from None
+    if len(names) != m:
+        raise SellersError(f"{len(names)} ids for {m} sellers; give one for each")
+    if distinct != m:
+        twice = Counter(forms).most_common(1)[0][0]
+        raise SellersError(f"id {twice!r} stands for more than one seller; ids must be distinct")
+    return tuple(names)
+
+
+def _of(id: Any) -> str:
+    """Show what is not an id; Python refuses to print integers of thousands of digits."""
+    long = isinstance(id, int) and id.bit_length() > 64
+    return f"a number of {id.bit_length()} bits" if long else shown(id)

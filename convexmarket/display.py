@@ -1,0 +1,31 @@
+"""What a notebook shows of the objects that users hold."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+#: Rows of a table that a notebook shows.
+_ROWS = 8
+
+
+class Shown:
+    """An object that a notebook shows as formula or text, with the ends of its table."""
+
+    def _repr_html_(self) -> str:
+        write = getattr(self, "_repr_latex_", self.__str__)
+        said = f"<p>{escape(write()).replace(chr(10), '<br>')}</p>"
+        frame = getattr(self, "to_frame", None)
+        if frame is None:
+            return said
+        return said + str(frame().to_html(max_rows=_ROWS, float_format="{:.4g}".format))
+
+
+def axes(ax: Any = None, **labels: str) -> Any:
+    """Return matplotlib Axes to draw on, new ones where none are given, with labels."""
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    ax.set(**labels)
+    return ax

@@ -1,0 +1,147 @@
+"""Integrals of many functions of one variable at once, and the first roots of such functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize.elementwise import find_root
+
+__all__ = ["NODES", "adaptive", "cut", "first_root"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+#: Halvings of an interval, and its length relative to its place, at which a jump is accepted.
+_MAX_DEPTH, _SHORTEST = 60, 1e-12
+#: Searches take an infinite value for this, and a value right at the level for just above.
+_FAR, _ABOVE = 1e200, 1e-300
+
+
+def _clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
+    """Return the Clenshaw-Curtis rule on [-1, 1]: n + 1 nodes, the ends among them."""
+    j, k = np.arange(n + 1), np.arange(1, n // 2 + 1)
+    share = np.where(2 * k == n, 1.0, 2.0) / (4.0 * k * k - 1.0)
+    weights = (2.0 - 2.0 * np.cos(2.0 * np.pi * np.outer(j, k) / n) @ share) / n
+    weights[[0, -1]] *= 0.5
+    return -np.cos(np.pi * j / n), weights
+
+
+#: Rules of rising order, each with every second node of the next. As the ends are nodes, a jump
+#: next to an end changes each rule.
+_STRIDES = (8, 4, 2, 1)
+NODES = _clenshaw_curtis(24)[0]
+_WEIGHTS = {stride: _clenshaw_curtis(24 // stride)[1] for stride in _STRIDES}
+
+
+def adaptive(
+    f: Callable[[Ints, Floats], Floats],
+    low: Floats,
+    high: Floats,
+    tolerance: Floats,
+    most: int = 4096,
+) -> tuple[Floats, Floats]:
+    """Integrate ``f(k, z)`` over z in [low[k], high[k]], for all k at once.
+
+    Every interval is integrated by rules of rising order until three agree, and halved where none
+    do. An interval of negligible length, which contains a jump, is accepted.
+
+    Parameters
+    ----------
+    f : callable
+    low, high, tolerance : ndarray, shape (n,)
+    most : int
+        Intervals after which halving stops, for each of the n.
+
+    Returns
+    -------
+    tuple of ndarray, shape (n,)
+        The integrals, and the differences between the last two rules.
+    """
+    total, error = np.zeros((2, low.size))
+    owner, evaluated = np.arange(low.size), 0
+    for depth in range(_MAX_DEPTH):
+        evaluated += owner.size
+        fine, apart, good = _by_rising_orders(f, owner, low, high, tolerance[owner])
+        half, middle = 0.5 * (high - low), 0.5 * (high + low)
+        good |= half <= _SHORTEST * np.abs(middle)
+        good |= (evaluated > most * total.size) | (depth == _MAX_DEPTH - 1)
+        np.add.at(total, owner[good], fine[good])
+        np.add.at(error, owner[good], apart[good])
+        owner = np.tile(owner[~good], 2)
+        low = np.concatenate((low[~good], middle[~good]))
+        high = np.concatenate((middle[~good], high[~good]))
+        if not owner.size:
+            break
+    return total, error
+
+
+def _by_rising_orders(
+    f: Callable[[Ints, Floats], Floats], owner: Ints, low: Floats, high: Floats, tolerance: Floats
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Integrate f on each interval; return also the last difference, and where rules agree."""
+    z = 0.5 * ((high + low)[:, None] + (high - low)[:, None] * NODES)
+    z[:, 0], z[:, -1] = low, high  # rounding must not put an end outside the support
+    values, good = np.empty_like(z), np.zeros(owner.size, dtype=bool)
+    integral, apart = np.full((2, owner.size), np.inf)
+    evaluated: Ints = np.empty(0, dtype=np.intp)
+    for stride in _STRIDES:
+        some, nodes = np.flatnonzero(~good), np.arange(0, NODES.size, stride)
+        if not some.size:
+            break
+        new = np.ix_(some, np.setdiff1d(nodes, evaluated))
+        at = z[new]
+        values[new] = f(np.repeat(owner[some], at.shape[1]), at.ravel()).reshape(at.shape)
+        fine = 0.5 * (high - low)[some] * (values[np.ix_(some, nodes)] @ _WEIGHTS[stride])
+        before, apart[some] = apart[some], np.abs(fine - integral[some])
+        # Two rules may agree by chance, but hardly both with a third.
+        good[some] = np.maximum(apart[some], before) <= tolerance[some]
+        integral[some], evaluated = fine, nodes
+    return integral, apart, good
+
+
+def cut(start: Floats, end: Floats, breakpoints: Floats) -> tuple[Ints, Floats, Floats]:
+    """Cut every interval at the breakpoints inside it; return owner, low and high of each part."""
+    first = np.searchsorted(breakpoints, start, side="right")
+    inside = np.maximum(np.searchsorted(breakpoints, end) - first, 0)
+    owner = np.repeat(np.arange(start.size), inside + 1)
+    place = np.arange(owner.size) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
+    padded = np.append(breakpoints, 0.0)
+    low = np.where(place == 0, start[owner], padded[first[owner] + place - 1])
+    high = np.where(place == inside[owner], end[owner], padded[first[owner] + place])
+    return owner, low, np.maximum(low, high)
+
+
+def first_root(
+    f: Callable[[Floats, Any], Floats],
+    which: NDArray[Any],
+    start: Floats,
+    top: float,
+    step: float,
+) -> Floats:
+    """Return the smallest z from start to the top at which f(z, which) is not below 0, for all k.
+
+    ``f`` never falls in z. Where the top is infinite, the search begins with the given step.
+    """
+    root = start.copy()
+    below = np.flatnonzero(f(start, which) < 0)
+    low, which = start[below], which[below]
+    high = np.full(below.size, top) if np.isfinite(top) else low + step
+    while np.any(short := f(high, which) < 0) and np.isinf(top):
+        high = np.where(short, low + 2.0 * (high - low), high)
+    inside = ~short
+    between = cast(Any, find_root)(  # its stubs know no args
+        lambda z, which: _signed(f(z, which)),
+        (low[inside], high[inside]),
+        args=(which[inside],),
+    )
+    # Never on the lower side of the root.
+    high[inside] = np.where(between.f_x >= 0, between.x, between.bracket[1])
+    root[below] = high
+    return root
+
+
+def _signed(excess: Floats) -> Floats:
+    return np.where(excess < 0, np.maximum(excess, -_FAR), np.clip(excess, _ABOVE, _FAR))

@@ -1,0 +1,158 @@
+"""Writing several files at once: all of them appear, or none of them changes.
+
+Each file is written next to its place, under a hidden name, and synced; only then is it renamed. A
+file that was there before keeps its name until the new one takes it, so that at every instant, also
+when the process is killed, there is a complete file, the former or the new one. What a killed
+process leaves are hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads.
+
+A file that takes another's place takes its mode and owner, too.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from convexmarket.errors import DataError, ParameterError
+
+#: Of a file: bytes, or a function that is given the open text file.
+Content: TypeAlias = bytes | Callable[[Any], Any]
+
+
+#: The database of an online market, in the market's folder.
+MARKET_FILE = "market.sqlite"
+#: Of a file that only its owner may read.
+_PRIVATE = 0o600
+
+
+def write_together(
+    contents: Mapping[Path, Content], *, private: bool = False, force: bool = True
+) -> None:
+    """Write several files so that all of them appear, or none of them changes."""
+    mark = secrets.token_hex(4)
+    fresh = {path: path.with_name(f".{path.name}.{mark}.new") for path in contents}
+    former = {path: path.with_name(f".{path.name}.{mark}.old") for path in contents}
+    replaced: list[Path] = []
+    try:
+        for path, content in contents.items():
+            with _naming(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _write(fresh[path], content, private)
+                _check_free(path, str(path), force=force)
+                keep_access(path, fresh[path])
+        for path in contents:
+            with _naming(path):
+                if path.is_file():
+                    try:  # a second name, or a copy where the disk has no second names
+                        os.link(path, former[path])
+                    except OSError:
+                        shutil.copy2(path, former[path])
+                replaced.append(path)
+                os.replace(fresh[path], path)
+    except BaseException:
+        for path in replaced:
+            with suppress(OSError):
+                if former[path].exists():
+                    os.replace(former[path], path)
+                else:
+                    path.unlink(missing_ok=True)
+        raise
+    finally:
+        for path in [*fresh.values(), *former.values()]:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+    for folder in {path.parent for path in contents}:
+        sync_folder(folder)
+
+
+def check_place(
+    path: Path, option: str = "--out", *, folder: bool = False, force: bool = False
+) -> None:
+    """Refuse a place that cannot be written, before any work; leave nothing behind."""
+    if not folder:
+        if path.is_dir():
+            raise ParameterError(f"{option} {path} is a folder; name a file in it")
+        _check_free(path, f"{option} {path}", force=force)
+    place = path.resolve() if folder else path.absolute()
+    for where in (place, place.parent) if place.is_dir() else (place.parent,):
+        while not os.path.lexists(where):
+            where = where.parent
+        try:
+            tempfile.TemporaryFile(dir=where).close()
+        except OSError as error:
+            raise ParameterError(
+                f"{option} {path}: nothing can be written in {where} "
+                f"({error.strerror or error}); name a place in a folder where you may write"
+            ) from error
+
+
+def _check_free(path: Path, place: str, *, force: bool) -> None:
+    """Refuse to replace a device, a pipe, or a file without ``force``."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ParameterError(f"{place} is a device or a pipe; name a file")
+    if not force and os.path.lexists(path):
+        raise ParameterError(f"{place} exists; pass --force to replace it, or name another file")
+
+
+def keep_access(former: Path, fresh: Path) -> None:
+    """Give what takes the place of a file or folder its mode and owner, where it has one.
+
+    Where the owner or group cannot be given, it is not opened to those of ours instead.
+    """
+    try:
+        before = former.stat()
+    except FileNotFoundError:
+        return
+    mode, now = stat.S_IMODE(before.st_mode) & 0o777, fresh.stat()
+    if (before.st_uid, before.st_gid) != (now.st_uid, now.st_gid):
+        try:
+            os.chown(fresh, before.st_uid, before.st_gid)
+        except PermissionError:
+            mode &= 0o707
+    fresh.chmod(mode)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Say which of the files failed; those that are being written have names of no use."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename
+        hidden = place is None or Path(str(place)).parent == path.parent
+        raise DataError(
+            f"{path if hidden else place}: {error.strerror or error}; nothing was written"
+        ) from error
+
+
+def _write(path: Path, content: Content, private: bool) -> None:
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, _PRIVATE if private else 0o666)
+
+    if isinstance(content, bytes):
+        with open(path, "xb", opener=create) as raw:
+            raw.write(content)
+            raw.flush()
+            os.fsync(raw.fileno())
+        return
+    with open(path, "x", encoding="utf-8", newline="", opener=create) as file:
+        content(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Ask the disk to keep the names in a folder, where the system can be asked."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

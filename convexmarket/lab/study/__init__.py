@@ -1,1 +1,0 @@
-"""Solver comparison studies: instances, isolated runs, residuals of our own, metrics."""

@@ -1,0 +1,512 @@
+"""The contract of every learner, and what the package's learners share.
+
+A fit has the same steps everywhere: what each row granted, a plan from public numbers alone, its
+guarantee, the account, a check of the rows, the charge, the noise, the model. A learner adds its
+public domain and its plan: an objective with a sensitivity.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from convexmarket.checks import aligned, checked_numbers
+from convexmarket.data.features import PublicFeatures
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.learners.domain import Ball, Box, Classes, Interval
+from convexmarket.learners.granted import Granted, dense_rows
+from convexmarket.learners.parted import PartedRows, in_parts, labels_of
+from convexmarket.privacy.accountant import Account
+from convexmarket.privacy.active import names_of
+from convexmarket.privacy.admission import admit
+from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.noise import (
+    RandomSource,
+    noise_assumption,
+    resolve_generator,
+    warn_of_plain_noise,
+)
+from convexmarket.privacy.selection import warn_of_search
+
+__all__ = ["Domain", "Learner", "Perturbation", "PrivateClassifier", "PrivateLearner", "unfitted"]
+
+Floats = NDArray[np.float64]
+
+
+class Learner(Protocol):
+    """A model that is trained under what each row granted, and its guarantee.
+
+    Any class with these three is a learner; nothing has to be inherited. docs/howto/learners.md has
+    an example. :func:`~convexmarket.audit_privacy` attacks it.
+
+    Attributes
+    ----------
+    guarantee_ : Guarantee
+        After ``fit``: one epsilon for each row that was passed, at most what it granted, and zero
+        where it granted nothing.
+    """
+
+    guarantee_: Guarantee
+
+    def risk(self, n_features: int) -> tuple[float, float]:
+        """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
+
+        With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+
+        Parameters
+        ----------
+        n_features : int
+
+        Returns
+        -------
+        mu, sigma : float
+            Cost of the spread of the weights a and of the noise of a total eta, from public
+            quantities alone.
+        """
+        ...
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        epsilon: ArrayLike,
+        rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+    ) -> Self:
+        """Release a model of the rows, each under what it granted.
+
+        Parameters
+        ----------
+        X, y : array_like
+            Private rows and their labels.
+        epsilon : array_like of shape (n_rows,), or float
+            What each row granted, in nats. A row that granted 0 is dropped before it is read.
+        rows : array_like of int, optional
+            Positions of the rows in the account; all of its rows by default.
+        accountant : Account, optional
+            Asked before a row is looked at, and charged with the guarantee before noise is drawn.
+        """
+        ...
+
+
+def unfitted(learner: Any) -> Any:
+    """Return a learner of the same parameters that has seen no rows."""
+    return clone(learner) if isinstance(learner, BaseEstimator) else deepcopy(learner)
+
+
+class Perturbation(Protocol):
+    """A release that is planned from public numbers: weights of rows, and noise."""
+
+    @property
+    def epsilon(self) -> Floats:
+        """What each used row loses, shape (n_used,)."""
+
+    @property
+    def delta(self) -> float:
+        """Of the guarantee."""
+
+    @property
+    def name(self) -> str:
+        """How the noise is added, for the guarantee."""
+
+    @property
+    def accounting(self) -> str:
+        """The bound that gives epsilon."""
+
+    @property
+    def noisy(self) -> bool:
+        """Whether there is noise."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the noise is exact on a lattice."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the guarantee rests on besides the domain."""
+
+    def release(
+        self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
+    ) -> tuple[Floats, dict[str, Any]]:
+        """Return the noisy model on the unit scale, and further fitted attributes."""
+        ...
+
+    def noise_effect(self, second: Floats) -> float:
+        """Return the standard deviation that noise adds to a prediction, in units of the label.
+
+        Parameters
+        ----------
+        second : ndarray of shape (n_coefficients,)
+            Mean squares of uncorrelated features of a typical row.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The public domain of rows and of labels."""
+
+    rows: Ball | Box
+    labels: Classes | Interval
+
+
+class PrivateLearner(BaseEstimator):
+    """What the learners of this package share: the fit, the guarantee, the account, predictions."""
+
+    regularization: float | str
+    features: PublicFeatures | None
+    epsilon: ArrayLike | None
+    random_state: RandomSource
+
+    #: Name of the model in a guarantee.
+    _model: ClassVar[str]
+    #: Parameters that describe the public domain; None reads it from the private rows.
+    _public: ClassVar[tuple[str, ...]]
+    #: Whether rows of a table lie in the unit box and not in the ball.
+    _box: ClassVar[bool] = False
+    #: The parameter of which None adds noise in floating point.
+    _exactness: ClassVar[str]
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Refuse parameters that are out of their ranges."""
+
+    @abstractmethod
+    def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
+        """Return the public domain; a part that is None is computed from X and y."""
+
+    @abstractmethod
+    def _plan(
+        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
+    ) -> Perturbation:
+        """Plan the release of the used rows from public numbers alone."""
+
+    def _granted(self, granted: Granted) -> Granted:
+        """Return what is granted, without rows for which exact noise is too expensive."""
+        return granted
+
+    def _publish(self, domain: Domain) -> dict[str, Any]:
+        """Return fitted attributes that describe the domain."""
+        return {}
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        *,
+        epsilon: ArrayLike | None = None,
+        rows: ArrayLike | None = None,
+        accountant: Account | None = None,
+        random_state: RandomSource = None,
+    ) -> Self:
+        """Release a model of the rows, each under what it granted.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+            Rows in the public domain. Rows in partitions (:func:`convexmarket.partitions.rows`)
+            stay there; at most 100,000 are fetched.
+        y : array_like of shape (n_rows,)
+            Labels from the public set or range.
+        epsilon : array_like of shape (n_rows,), or float
+            What each row granted, or one number for all: nonnegative, in nats, chosen without
+            looking at the data. The constructor's by default. A row that granted 0 is dropped
+            before it is read. Infinity is a row that asks for nothing: by default only such rows
+            are used then, without noise.
+        rows : array_like of int, optional
+            Positions of the rows in the account; all of its rows by default.
+        accountant : Account, optional
+            Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
+            default the accounts that are open, :func:`convexmarket.privacy.account`. It is asked
+            before the data are looked at, except for their number of rows, and charged before the
+            model is computed. A fit that fails later stays charged: the failure depends on the
+            rows, and free retries could choose among noises.
+        random_state : None or Simulation, default None
+            Source of the noise; the constructor's by default. ``None`` takes a fresh seed from the
+            operating system. It is not kept. A :class:`~convexmarket.privacy.Simulation` draws the
+            same noise again, and protects no row. A seed by itself raises a
+            :class:`~convexmarket.errors.PrivacyLeakWarning`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ParameterError
+            If a parameter or epsilon is out of range, if no amount of noise keeps what was granted,
+            or if an accountant is given where the domain would be read from the private rows.
+        BudgetExceededError
+            If a row cannot pay. Nothing was charged then, and no row was read.
+        DataError
+            If the data are malformed or sparse, or lie outside of the public domain.
+        NotSupportedError
+            If the rows are in partitions and the release needs them in memory.
+        SolverError
+            If the solver does not reach its tolerance; nothing is released then.
+        """
+        default = self.epsilon if epsilon is None else epsilon
+        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
+        source = self.random_state if random_state is None else random_state
+        self._check_parameters()
+        granted = self._granted(Granted.of(X, epsilon, None))
+        n_features, names = self._n_features(X, y), names_of(X)
+        leaking = self._leaking()
+        if leaking and (accountant is not None or rows is not None):
+            self._refuse_leaks(leaking)
+        data = self._read(X, y, granted) if leaking else None
+        domain = self._domain(n_features, *(data or ()))
+        rng = resolve_generator(source)
+        plan = self._plan(granted, n_features, domain, rng)
+        guarantee = self._guarantee(granted, plan, domain, source)
+        charge = admit(guarantee, accountant, rows, names=names, random_state=source)
+        matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
+        if plan.noisy and not plan.exact:
+            warn_of_plain_noise(self._exactness, source)
+        charge()
+        model, attributes = plan.release(matrix, labels, rng)
+        # Only now, so that a failed fit leaves no part of a model behind.
+        half, middle = 1.0, 0.0
+        if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
+            half, middle = domain.labels.half, domain.labels.middle
+        coef, level = domain.rows.coefficients(model)
+        self.coef_, self.intercept_ = half * coef, float(half * level + middle)
+        self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
+        for name, value in (self._publish(domain) | attributes).items():
+            setattr(self, name, value)
+        return self
+
+    def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
+        """Return the guarantee that a fit would carry, from public quantities alone.
+
+        Parameters
+        ----------
+        epsilon : array_like of shape (n_rows,)
+            What each row would grant.
+        n_features : int, optional
+            1 by default.
+
+        Returns
+        -------
+        Guarantee
+
+        Raises
+        ------
+        ParameterError
+            As ``fit`` would, or if the domain would be read from private rows.
+        """
+        granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
+        return self._guarantee(granted, plan, domain, None)
+
+    def noise_effect(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
+        r"""Return the standard deviation that the noise adds to a prediction.
+
+        Parameters
+        ----------
+        epsilon : array_like of shape (n_rows,)
+            What each row would grant.
+        n_features : int, optional
+            Of a row; that of ``features`` by default.
+
+        Returns
+        -------
+        float
+            In the unit of the label; of a classifier, in units of the margin. For rows that are
+            spread uniformly and independently over the public domain, before the privacy noise of
+            a typical row is known: :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the
+            deviation of the noise of the gradient and :math:`h_j` the mean squares of the features.
+            It is a function of public quantities.
+
+        Raises
+        ------
+        ParameterError
+            As ``fit`` would, or if the domain would be read from private rows.
+        """
+        if n_features is None:
+            if self.features is None:
+                raise ParameterError("n_features is missing; pass the number of columns of X")
+            n_features = self.features.n_features_out_
+        _, plan, domain = self._planned(epsilon, n_features)
+        if not plan.noisy:
+            return 0.0
+        if isinstance(domain.rows, Ball):
+            norm = domain.rows.data_norm
+            return plan.noise_effect(np.full(n_features, norm**2 / n_features))
+        shape = domain.rows
+        second = np.full(n_features, 1.0 / 12.0 + (0.5 - shape.centre) ** 2)
+        if shape.constant:
+            second = np.append(second, shape.constant**2)
+        half = domain.labels.half if isinstance(domain.labels, Interval) else 1.0
+        return half * plan.noise_effect(second)
+
+    def noise_limit(self) -> float:
+        """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
+
+        Returns
+        -------
+        float
+            The standard deviation of labels that are uniform on their range. For a classifier 4:
+            such noise turns the label of a row with margin 1 with a chance of 40 per cent.
+        """
+        labels = self._domain(1).labels
+        return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0
+
+    def _planned(self, epsilon: ArrayLike, n_features: int) -> tuple[Granted, Perturbation, Domain]:
+        self._check_parameters()
+        if self._leaking():
+            self._refuse_leaks(self._leaking())
+        array = np.atleast_1d(checked_numbers("epsilon", epsilon))
+        granted = self._granted(Granted.of(array, array, None))
+        domain = self._domain(n_features)
+        return granted, self._plan(granted, n_features, domain, np.random.default_rng(0)), domain
+
+    def _predicted(self, X: ArrayLike) -> Floats:
+        """Return ``X @ coef_ + intercept_``."""
+        check_is_fitted(self)
+        warn_of_search(self.guarantee_, X)
+        rows = dense_rows(self, X, box=self._box, dtype=np.float64, reset=False)
+        return np.asarray(rows @ self.coef_ + self.intercept_)
+
+    def _leaking(self) -> list[str]:
+        """Return the parameters of the domain that would be computed from the private rows."""
+        return [name for name in self._public if getattr(self, name) is None]
+
+    def _refuse_leaks(self, leaking: list[str]) -> None:
+        raise ParameterError(
+            f"{' and '.join(f'{name}=None' for name in leaking)} would be computed from the "
+            "private rows, which no guarantee covers and no accountant can charge; pass a public "
+            "bound, range or label set"
+        )
+
+    def _n_features(self, X: Any, y: Any) -> int:
+        """Return the number of features, which is public, without a look at values."""
+        if self.features is not None:
+            return self.features.n_features_out_
+        shape = X.shape if hasattr(X, "shape") else checked_numbers("X", X, DataError).shape
+        if len(shape) != 2 or 0 in shape:
+            dense_rows(self, X, y, dtype=np.float64)  # raises the error of scikit-learn
+            raise DataError(f"X must have rows and columns, not the shape {shape}")
+        return int(shape[1])
+
+    def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
+        """Return the used rows as finite numbers, or where they are, and their labels."""
+        numeric = "target_range" in self._public
+        if in_parts(X):
+            if "data_norm" in self._leaking() or "feature_range" in self._leaking():
+                raise ParameterError(
+                    f"rows in partitions need a public {self._public[0]}; pass a bound"
+                )
+            if self.features is not None:
+                raise ParameterError("features are for tables; transform each partition before")
+            labels = labels_of(X, y)[granted.used]
+            corner = np.broadcast_to(np.zeros(X.shape[1]), (labels.size, X.shape[1]))
+            labels = dense_rows(self, corner, labels, y_numeric=numeric)[1]  # notes the columns
+            return X, labels
+        options: dict[str, Any] = {"box": self._box, "order": "C", "y_numeric": numeric}
+        kinds = np.float64 if self._box else (np.float64, np.float32)
+        rows, labels = dense_rows(self, *granted.rows(X, y), dtype=kinds, **options)
+        return rows, labels
+
+    def _checked(
+        self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
+    ) -> tuple[Any, Floats]:
+        """Return rows and labels in the units of the release, in the domain."""
+        labels = domain.labels.numbers(y)
+        if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
+            labels = np.clip((labels - domain.labels.middle) / domain.labels.half, -1.0, 1.0)
+        if not in_parts(X):
+            return domain.rows.rows(X), labels
+        extra = int(isinstance(domain.rows, Box) and domain.rows.constant != 0.0)
+        return PartedRows(X, granted.used, partial(_rows_of, domain.rows), extra).fetched(), labels
+
+    def _guarantee(
+        self, granted: Granted, plan: Perturbation, domain: Domain, source: RandomSource
+    ) -> Guarantee:
+        places = tuple(
+            part.assumption
+            if getattr(self, name) is not None
+            else f"VIOLATED: {name} was computed from the private rows"
+            for name, part in zip(self._public, (domain.rows, domain.labels), strict=True)
+        )
+        kept = granted.spread(plan.epsilon)
+        return Guarantee(
+            epsilon=kept,
+            delta=plan.delta,
+            mechanism=f"{self._model} {plan.name}",
+            accounting=plan.accounting,
+            assumptions=(
+                noise_assumption(source, any_noise=plan.noisy),
+                *_exceeding(kept, granted.epsilon),
+                *places,
+                "epsilon and all parameters were chosen without looking at the data",
+                *plan.assumptions,
+                "only the coefficients are published, once",
+            ),
+        )
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLearner):
+    """Of two labels, from a public set."""
+
+    classes: tuple[Any, Any] | None
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the margin ``X @ coef_`` of each row; positive means the second class.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._predicted(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        margins = self.decision_function(X)
+        return self.classes_[(margins > 0).astype(np.intp)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _publish(self, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.labels, Classes)
+        return super()._publish(domain) | {"classes_": domain.labels.values}
+
+
+def _rows_of(domain: Ball | Box, rows: Floats) -> Floats:
+    return domain.rows(rows)
+
+
+def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:
+    """Return by how much a total exceeds what was granted, as under ``calibration="noise"``."""
+    over = total > granted
+    if not over.any():
+        return ()
+    return (
+        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than they granted, up"
+        f" to {np.max(total[over] / granted[over]):.3g} times as much: calibration='noise' leaves"
+        " out the Jacobian's share",
+    )

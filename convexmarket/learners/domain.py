@@ -1,0 +1,329 @@
+"""Public domains of rows and labels: what a learner checks, and the units that it computes in.
+
+A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
+from two :class:`Classes` or from an :class:`Interval`. All of them are public. A domain that is
+computed from private rows raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.multiclass import check_classification_targets
+
+from convexmarket.checks import (
+    LARGEST,
+    SMALLEST,
+    check_scales,
+    checked_numbers,
+    is_iterable,
+    numbers_of,
+    row_norms,
+    warn_user,
+)
+from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+
+__all__ = ["Ball", "Box", "Classes", "Interval", "Range"]
+
+Floats = NDArray[np.float64]
+Range: TypeAlias = tuple[ArrayLike, ArrayLike]
+
+#: Relative; rows scaled to a bound in floating point may exceed it by rounding.
+SLACK = 1e-12
+SINGLE_PRECISION = 2.0**-23
+DOUBLE_PRECISION = 2.0**-52
+
+
+@dataclass(frozen=True)
+class Ball:
+    """All rows of at most a Euclidean norm.
+
+    Parameters
+    ----------
+    data_norm : float
+        Positive.
+    """
+
+    data_norm: float
+
+    @classmethod
+    def of(cls, data_norm: Any, X: NDArray[Any] | None = None) -> Ball:
+        """Check a public bound; None takes the largest norm of the private rows X."""
+        if data_norm is not None:
+            check_scales(data_norm=data_norm)
+            return cls(float(data_norm))
+        assert X is not None
+        _warn_of_leak("data_norm", "a public bound")
+        return cls(float(row_norms(np.asarray(X, dtype=np.float64)).max()) or 1.0)
+
+    def rows(self, X: NDArray[Any]) -> Floats:
+        """Return rows in double precision, none longer than the bound.
+
+        A row that exceeds it by the rounding of its precision is scaled back, by itself.
+
+        Raises
+        ------
+        DataError
+            If a row is longer.
+
+        Examples
+        --------
+        >>> rows = Ball(1.0).rows(np.array([[0.6, 0.8 + 1e-8]], dtype=np.float32))
+        >>> bool(0.999999 < np.linalg.norm(rows) <= 1.0)
+        True
+        """
+        single = X.dtype == np.float32
+        slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
+        X = np.asarray(X, dtype=np.float64)
+        norms = row_norms(X)
+        too_long = np.count_nonzero(~(norms <= self.data_norm * (1.0 + slack)))
+        if too_long:
+            raise DataError(
+                f"{too_long} of {X.shape[0]} rows are longer than data_norm = {self.data_norm:g}; "
+                "project each row on the ball with convexmarket.datasets.scale_rows, or pass a "
+                "larger public bound"
+            )
+        over = norms > self.data_norm
+        if over.any():
+            X = X.copy()
+            below = 1.0 - (X.shape[1] + 16) * DOUBLE_PRECISION
+            X[over] *= (self.data_norm * below / norms[over])[:, None]
+        return X
+
+    def coefficients(self, model: Floats) -> tuple[Floats, float]:
+        """Return coefficients and intercept in the units of the data."""
+        return model, 0.0
+
+    @property
+    def assumption(self) -> str:
+        """What a guarantee assumes of the rows."""
+        return f"every row's norm is at most {self.data_norm:g}, a bound that is public"
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """All rows with every feature in a range, as rows of the unit box.
+
+    Parameters
+    ----------
+    low, width : ndarray of shape (n_features,)
+    centre : float, default 0.0
+        Subtracted from the features on the unit scale.
+    constant : float, default 0.0
+        Value of a constant feature that is appended; 0 appends none.
+    """
+
+    low: Floats
+    width: Floats
+    centre: float = 0.0
+    constant: float = 0.0
+
+    @classmethod
+    def of(
+        cls, feature_range: Any, n_features: int, X: Floats | None = None, **options: float
+    ) -> Box:
+        """Check a public range; None takes that of the private rows X."""
+        if feature_range is None:
+            assert X is not None
+            _warn_of_leak("feature_range", "a public range")
+            low, high = X.min(axis=0), X.max(axis=0)
+            low = np.where(high > low, low, high - 1.0)  # a constant column becomes one
+            return cls(low, high - low, **options)
+        low, high = _pair("feature_range", feature_range)
+        for bound in (low, high):
+            if bound.shape not in ((), (n_features,)):
+                raise ParameterError(
+                    f"feature_range has a bound of shape {bound.shape} for {n_features} features; "
+                    "give a number, or one per feature"
+                )
+        low, high = (np.broadcast_to(bound, n_features) for bound in (low, high))
+        return cls(low, _width("feature_range", low, high), **options)
+
+    def rows(self, X: NDArray[Any]) -> Floats:
+        """Return rows on the unit scale.
+
+        Raises
+        ------
+        DataError
+            If a row lies outside of the range.
+        """
+        unit = (X - self.low) / self.width
+        outside = np.count_nonzero(np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1))
+        if outside:
+            raise DataError(
+                f"{outside} of {unit.shape[0]} rows lie outside feature_range; pass a wider public "
+                "range, or clip each row to it"
+            )
+        return self._centred(np.clip(unit, 0.0, 1.0, out=unit))
+
+    def unit(self, X: NDArray[Any]) -> Floats:
+        """Return rows on the unit scale, wherever they lie."""
+        return self._centred((X - self.low) / self.width)
+
+    def _centred(self, unit: Floats) -> Floats:
+        if self.centre:
+            unit -= self.centre
+        if not self.constant:
+            return unit
+        return np.column_stack([unit, np.full(len(unit), self.constant)])
+
+    def coefficients(self, model: Floats) -> tuple[Floats, float]:
+        """Return coefficients and intercept of a model on the unit scale, of unit labels."""
+        size = self.low.size
+        coef = model[:size] / self.width
+        level = float(model[size:].sum() * self.constant) - float(self.centre * model[:size].sum())
+        return coef, level - float(coef @ self.low)
+
+    @property
+    def assumption(self) -> str:
+        """What a guarantee assumes of the rows."""
+        return "every feature lies within feature_range, which is public"
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """Two labels, of which the second is the positive one."""
+
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
+        """Check a public label set; None takes the labels found in y.
+
+        Raises
+        ------
+        ParameterError
+            If it does not hold two different labels.
+        DataError
+            If y does not.
+        """
+        if classes is None:
+            assert y is not None
+            return cls(_inferred(y))
+        labels = list(classes) if isinstance(classes, (tuple, list, np.ndarray)) else []
+        single = not any(isinstance(label, (tuple, list, dict, np.ndarray)) for label in labels)
+        if len(labels) != 2 or not single or labels[0] == labels[1]:
+            raise ParameterError(f"classes must be two different labels, got {classes!r}")
+        return cls(np.asarray(classes))
+
+    def numbers(self, y: NDArray[Any]) -> Floats:
+        """Return the labels as -1 and 1.
+
+        Raises
+        ------
+        DataError
+            If a label is not in the set.
+        """
+        positive = np.asarray(y == self.values[1])
+        unknown = np.count_nonzero(~(positive | np.asarray(y == self.values[0])))
+        if unknown:
+            remedy = "pass classes=(negative, positive)"
+            if np.asarray(y).dtype.kind in "fiu" and np.unique(y).size > 2:
+                remedy += ", or train convexmarket.PersonalizedRidge on a numeric target"
+            raise DataError(
+                f"{unknown} labels are none of the public classes {tuple(self.values.tolist())}; "
+                f"{remedy}"
+            )
+        return np.where(positive, 1.0, -1.0)
+
+    @property
+    def assumption(self) -> str:
+        """What a guarantee assumes of the labels."""
+        return f"the label set {tuple(self.values.tolist())} is public"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Labels between two numbers."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, target_range: Any, y: Floats | None = None) -> Interval:
+        """Check a public range; None takes that of the private labels y."""
+        if target_range is None:
+            assert y is not None
+            _warn_of_leak("target_range", "a public range")
+            low, high = float(np.min(y)), float(np.max(y))
+            return cls(low, high) if high > low else cls(low - 1.0, high + 1.0)
+        low_, high_ = _pair("target_range", target_range)
+        if low_.ndim or high_.ndim:
+            raise ParameterError(f"target_range must be two numbers, got {target_range!r}")
+        _width("target_range", low_, high_)
+        return cls(float(low_), float(high_))
+
+    def numbers(self, y: Any) -> Floats:
+        """Return labels that are moved into the interval where rounding has put them outside.
+
+        Raises
+        ------
+        DataError
+            If a label lies outside.
+        """
+        labels = checked_numbers("y", y, DataError, truth_values=True)
+        slack = SLACK * (self.high - self.low)
+        outside = np.count_nonzero(~((labels >= self.low - slack) & (labels <= self.high + slack)))
+        if outside:
+            raise DataError(
+                f"{outside} of {labels.size} labels lie outside target_range = ({self.low:g}, "
+                f"{self.high:g}); pass a wider public range, or clip the labels to it one by one"
+            )
+        return np.clip(labels, self.low, self.high)
+
+    @property
+    def middle(self) -> float:
+        """Label that is 0 on the unit scale."""
+        return (self.low + self.high) / 2.0
+
+    @property
+    def half(self) -> float:
+        """Length of a unit of the unit scale."""
+        return (self.high - self.low) / 2.0
+
+    @property
+    def assumption(self) -> str:
+        """What a guarantee assumes of the labels."""
+        return f"labels lie in ({self.low:g}, {self.high:g}), a range that is public"
+
+
+def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
+    pair = list(bounds) if is_iterable(bounds) else []
+    low, high = map(numbers_of, pair) if len(pair) == 2 else (None, None)
+    if low is None or high is None:
+        raise ParameterError(
+            f"{name} must be a pair (low, high) of public bounds, or None, got {bounds!r}"
+        )
+    return low, high
+
+
+def _width(name: str, low: Floats, high: Floats) -> Floats:
+    """Return ``high - low``, or refuse an empty range and the ends of floating point."""
+    if not (np.all(np.abs([low, high]) <= LARGEST) and np.all(high - low >= SMALLEST)):
+        raise ParameterError(
+            f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "
+            f"{SMALLEST:g}, not ({low}, {high})"
+        )
+    return high - low
+
+
+def _inferred(y: NDArray[Any]) -> NDArray[Any]:
+    check_classification_targets(y)
+    classes = np.unique(y)
+    if classes.size != 2:
+        raise DataError(
+            f"Only binary classification is supported. y holds {classes.size} classes; pass the "
+            "public label set as classes=(negative, positive)"
+        )
+    _warn_of_leak("classes", "classes=(negative, positive)")
+    return classes
+
+
+def _warn_of_leak(name: str, remedy: str) -> None:
+    warn_user(
+        f"{name} was computed from the private rows, so no guarantee covers it: pass {remedy}.",
+        PrivacyLeakWarning,
+    )

@@ -1,0 +1,485 @@
+r"""Linear models by objective perturbation, under a guarantee chosen seller by seller.
+
+The released model is the minimiser of a perturbed objective (:mod:`.perturbed`). A loss that is
+convex, L-Lipschitz and of curvature at most c keeps
+:math:`a_i\eta + \log(1 + c\,a_iR^2/\Lambda)` for row i; its slope may be kinked, as those of the
+Huber loss and of the Huberised hinge are (docs/theory.md, section 6). The logistic loss has a
+sharper bound.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, log_expit
+from sklearn.base import RegressorMixin
+
+from convexmarket.checks import check_choice, check_scales
+from convexmarket.data.features import PublicFeatures
+from convexmarket.learners.base import Domain, PrivateClassifier, PrivateLearner
+from convexmarket.learners.domain import Ball, Classes, Interval
+from convexmarket.learners.granted import Granted
+from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss
+from convexmarket.learners.perturbed import Calibration, ObjectivePerturbation, SecondNoise
+from convexmarket.learners.risk import Constants, lipschitz_risk_constants, logistic_risk_constants
+from convexmarket.privacy.accounting import Accounting
+from convexmarket.privacy.noise import RandomSource
+
+__all__ = [
+    "ObjectiveLearner",
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+]
+
+Floats = NDArray[np.float64]
+
+
+class ObjectiveLearner(PrivateLearner):
+    """A loss, and the plan of objective perturbation for it."""
+
+    data_norm: float | None
+    calibration: Calibration
+    tol: float | Literal["auto"]
+    minimum_epsilon: Literal["auto"] | float | None
+
+    _exactness = "minimum_epsilon"
+    #: Scale of the norms of models in the rule for the regularization.
+    _norm: ClassVar[float]
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """Return the loss, after checking its parameters."""
+
+    @abstractmethod
+    def _labels(self, y: Any = None) -> Classes | Interval:
+        """Return the public labels; None reads them from y."""
+
+    def _accounting(self) -> tuple[Accounting, float | None]:
+        """Return the bound on the privacy loss that is reported, and the cap that it reads."""
+        return "general", None
+
+    def risk(
+        self,
+        n_features: int,
+        *,
+        failure_probability: float = 0.05,
+        noise_failure_probability: float = 0.05,
+        max_norm: float = 1.0,
+    ) -> tuple[float, float]:
+        """Return (mu, sigma) of :func:`lipschitz_risk_constants`.
+
+        Parameters
+        ----------
+        n_features : int
+        failure_probability, noise_failure_probability
+            As for :func:`lipschitz_risk_constants`.
+        max_norm : float, default 1.0
+            Bound on the norm of the model; times ``data_norm`` it is the reach.
+
+        Returns
+        -------
+        mu, sigma : float
+            In shares of wrong labels where the loss classifies, in units of the loss elsewhere.
+
+        Raises
+        ------
+        ParameterError
+            If an argument is out of its range.
+        """
+        labels = self._labels()
+        targets = (labels.low, labels.high) if isinstance(labels, Interval) else (-1.0, 1.0)
+        chances = failure_probability, noise_failure_probability
+        reach = self._reach(max_norm)
+        return lipschitz_risk_constants(self._loss(), *chances, reach, n_features, targets)
+
+    def _reach(self, max_norm: float) -> float:
+        check_scales(data_norm=self.data_norm, max_norm=max_norm)
+        return max_norm * float(self.data_norm or 1.0)
+
+    def _check_parameters(self) -> None:
+        check_choice("calibration", self.calibration, Calibration)
+        if self.regularization != "auto":
+            check_scales(regularization=self.regularization)
+        if self.data_norm is not None:
+            check_scales(data_norm=self.data_norm)
+        SecondNoise(self.tol, self.minimum_epsilon).check()
+        self._loss()
+        if not self._leaking():
+            self._labels()
+
+    def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
+        return Domain(Ball.of(self.data_norm, X), self._labels(y))
+
+    def _granted(self, granted: Granted) -> Granted:
+        return SecondNoise(self.tol, self.minimum_epsilon).granted(granted)
+
+    def _plan(
+        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
+    ) -> ObjectivePerturbation:
+        assert isinstance(domain.rows, Ball)
+        accounting, cap = self._accounting()
+        return ObjectivePerturbation.of(
+            granted.weights(),
+            granted.positive,
+            self.regularization,
+            n_features,
+            data_norm=domain.rows.data_norm,
+            loss=self._loss(),
+            second=SecondNoise(self.tol, self.minimum_epsilon),
+            accounting=accounting,
+            cap=cap,
+            calibration=self.calibration,
+            norm=self._norm,
+        )
+
+    def _publish(self, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.rows, Ball)
+        return super()._publish(domain) | {"data_norm_": domain.rows.data_norm}
+
+
+class _Classifier(PrivateClassifier, ObjectiveLearner):
+    _public = ("data_norm", "classes")
+
+    def _labels(self, y: Any = None) -> Classes:
+        return Classes.of(self.classes, y)
+
+
+class PrivateLogisticRegression(_Classifier):
+    r"""Binary logistic regression whose coefficients keep what was sold to each seller.
+
+    Parameters
+    ----------
+    regularization : "auto" or float, default "auto"
+        Lambda; the quadratic term is ``regularization / 2 * ||w||**2``. ``"auto"`` follows from
+        public numbers alone, by a rule that :mod:`convexmarket.learners.perturbed` derives.
+    data_norm : float or None, default 1.0
+        Public bound R on the Euclidean norm of every row. ``None`` takes the largest norm of the
+        private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+    classes : pair of labels or None, default (-1, 1)
+        The public label set; the second label is the positive one. ``None`` infers it from the
+        private labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+    accounting : {"sharp", "general", "paper"}, default "sharp"
+        The bound on the privacy loss, see
+        :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It decides the noise under
+        ``calibration="total"``. ``"paper"`` is Proposition II.2, for reproduction.
+    calibration : {"total", "noise"}, default "total"
+        ``"total"``: the noise is such that ``epsilon_`` is at most what each row granted; refused,
+        with a regularization that would do, where no amount of noise does it. ``"noise"`` is
+        Algorithm 1 as printed, for reproduction: what was granted sets the noise alone, and the
+        total exceeds it by the Jacobian's share, which the guarantee states.
+    cap : float or None, default None
+        The market's public k, where weights are at most k / n_sellers; used by
+        ``accounting="paper"`` only.
+    tol : "auto" or float, default "auto"
+        Largest Euclidean norm of the objective's gradient where the solver stops. A bound on the
+        rounding errors of the computed gradient counts. ``"auto"`` follows from the number of rows.
+    minimum_epsilon : "auto", float or None, default "auto"
+        What every used row pays for a second noise, which hides in what the solver and
+        floating point leave open: the coefficients are rounded to a lattice and get exact discrete
+        noise of scale ``2 * sqrt(n_features) * tol / (minimum_epsilon * regularization)``. Under
+        ``calibration="total"`` it is part of what was sold. ``"auto"`` takes the share at which
+        both noises cost the same, ``sqrt(tol / smallest weight)``; rows for which that would be
+        above 3 per cent are left out, if they granted less than 1 per cent of the mean. ``None``
+        adds no second noise: the guarantee then assumes that digits below
+        ``2 * tol / regularization`` are not read, with a
+        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+    features : PublicFeatures or None, default None
+        Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
+        take the table as it is. Its rows lie in a ball no larger than that of ``data_norm``.
+    epsilon : float, array_like of shape (n_sellers,) or None, default None
+        Used by ``fit`` where it gets no ``epsilon``, as in a pipeline.
+    random_state : None or Simulation, default None
+        Used by ``fit`` where it gets no ``random_state``, under the same rules.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+        The released model w.
+    intercept_ : float
+        Zero. For an intercept append a constant column to X, and let ``data_norm`` bound the rows
+        with it: it is then regularised and perturbed like the others.
+    classes_ : ndarray of shape (2,)
+        The label set.
+    epsilon_ : ndarray of shape (n_sellers,)
+        Total guarantee of each row, in nats; zero for a row that granted nothing.
+    guarantee_ : Guarantee
+        The same with its assumptions in words.
+    eta_ : float
+        The eta that set the noise.
+    regularization_ : float
+        The Lambda that was used.
+    data_norm_ : float
+        The bound R that set the noise.
+    rounding_ : float or None
+        The step of the lattice of ``coef_``; None without a second noise.
+    gradient_norm_ : float
+        Proven bound on the Euclidean norm of the objective's gradient where the solver stopped.
+        With a second noise it is ``tol``, as the norm that was reached depends on the rows.
+    tol_ : float
+        The tolerance that was used.
+    minimum_epsilon_ : float
+        What each used row pays for the second noise; zero without it.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the columns, where X has string names.
+
+    Notes
+    -----
+    The noise vector is not kept: with ``coef_`` it would reveal the data's gradient.
+
+    The point where the solver stops is within ``tol / regularization`` of the exact minimiser, and
+    where in that ball may depend on every row. Coefficients that are read with no finer resolution
+    than ``2 * tol / regularization`` keep ``epsilon_`` all the same, which is what
+    ``minimum_epsilon=None`` assumes. Otherwise a second noise covers the ball (docs/theory.md,
+    section 13).
+
+    References
+    ----------
+    Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
+    Data Acquisition for Logistic Regression, Algorithm 1, Eq. 12, Proposition II.2; Iyengar, Near,
+    Song, Thakkar, Thakurta and Wang, Towards Practical Differentially Private Convex Optimization.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> epsilon = rng.choice([0.0, 0.5, 1.0], 1000)
+    >>> model = PrivateLogisticRegression().fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= epsilon)), model.score(X, y) > 0.95
+    (True, True)
+    """
+
+    _model = "logistic regression"
+    _norm = 0.6
+
+    def __init__(
+        self,
+        regularization: float | Literal["auto"] = "auto",
+        *,
+        data_norm: float | None = 1.0,
+        classes: tuple[Any, Any] | None = (-1, 1),
+        accounting: Accounting = "sharp",
+        calibration: Calibration = "total",
+        cap: float | None = None,
+        tol: float | Literal["auto"] = "auto",
+        minimum_epsilon: Literal["auto"] | float | None = "auto",
+        features: PublicFeatures | None = None,
+        epsilon: ArrayLike | None = None,
+        random_state: RandomSource = None,
+    ) -> None:
+        self.regularization = regularization
+        self.data_norm = data_norm
+        self.classes = classes
+        self.accounting = accounting
+        self.calibration = calibration
+        self.cap = cap
+        self.tol = tol
+        self.minimum_epsilon = minimum_epsilon
+        self.features = features
+        self.epsilon = epsilon
+        self.random_state = random_state
+
+    def risk(
+        self,
+        n_features: int,
+        *,
+        failure_probability: float = 0.05,
+        noise_failure_probability: float = 0.05,
+        max_norm: float = 1.0,
+        constants: Constants = "proven",
+    ) -> tuple[float, float]:
+        """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
+
+        Parameters
+        ----------
+        n_features : int
+        failure_probability, noise_failure_probability, max_norm, constants
+            As for :func:`~convexmarket.learners.logistic_risk_constants`.
+
+        Returns
+        -------
+        mu, sigma : float
+            Of the bound ``mu * ||a|| + sigma / eta`` on the excess risk (A, Theorem II.4).
+
+        Raises
+        ------
+        ParameterError
+            If an argument is out of its range, or ``data_norm`` is None.
+        """
+        chances = failure_probability, noise_failure_probability
+        reach = self._reach(max_norm)
+        return logistic_risk_constants(*chances, reach, n_features, constants=constants)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Return the logistic probability of each class.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+            Columns in the order of ``classes_``.
+        """
+        margins = self.decision_function(X)
+        return np.column_stack([expit(-margins), expit(margins)])
+
+    def predict_log_proba(self, X: ArrayLike) -> Floats:
+        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+            Columns in the order of ``classes_``.
+        """
+        margins = self.decision_function(X)
+        return np.column_stack([log_expit(-margins), log_expit(margins)])
+
+    def _loss(self) -> LogisticLoss:
+        return LogisticLoss()
+
+    def _accounting(self) -> tuple[Accounting, float | None]:
+        return self.accounting, self.cap
+
+
+class PrivateLinearSVC(_Classifier):
+    r"""Linear support vector machine with a Huberised hinge, under what was sold to each seller.
+
+    Parameters
+    ----------
+    regularization, data_norm, classes, calibration, tol, minimum_epsilon, features, epsilon, \
+random_state
+        As for :class:`PrivateLogisticRegression`, as are the attributes.
+    width : float, default 1.0
+        Of the parabola that replaces the hinge's kink; the loss's curvature is one over it.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> model = PrivateLinearSVC().fit(X, y, epsilon=1.0, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= 1.0)), model.score(X, y) > 0.9
+    (True, True)
+    """
+
+    _model = "a support vector machine"
+    _norm = 0.6
+
+    def __init__(
+        self,
+        regularization: float | Literal["auto"] = "auto",
+        *,
+        width: float = 1.0,
+        data_norm: float | None = 1.0,
+        classes: tuple[Any, Any] | None = (-1, 1),
+        calibration: Calibration = "total",
+        tol: float | Literal["auto"] = "auto",
+        minimum_epsilon: Literal["auto"] | float | None = "auto",
+        features: PublicFeatures | None = None,
+        epsilon: ArrayLike | None = None,
+        random_state: RandomSource = None,
+    ) -> None:
+        self.regularization = regularization
+        self.width = width
+        self.data_norm = data_norm
+        self.classes = classes
+        self.calibration = calibration
+        self.tol = tol
+        self.minimum_epsilon = minimum_epsilon
+        self.features = features
+        self.epsilon = epsilon
+        self.random_state = random_state
+
+    def _loss(self) -> HingeLoss:
+        check_scales(width=self.width)
+        return HingeLoss(self.width)
+
+
+class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
+    r"""Linear regression with the Huber loss, under what was sold to each seller.
+
+    For labels in a public range, :class:`PersonalizedRidge` chooses scale, threshold and intercept.
+
+    Parameters
+    ----------
+    regularization, data_norm, calibration, tol, minimum_epsilon, features, epsilon, random_state
+        As for :class:`PrivateLogisticRegression`, as are the attributes.
+    threshold : float, default 1.0
+        Residual at which half of its square becomes linear: the most that a row can pull. A
+        smaller one takes less noise.
+    target_range : pair of floats, default (-1, 1)
+        Public lowest and highest label.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Simulation
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.7, 0.7, (1000, 2))
+    >>> y = X @ [0.5, -0.25]
+    >>> model = PrivateHuberRegressor().fit(X, y, epsilon=1.0, random_state=Simulation(0))
+    >>> bool(np.all(model.epsilon_ <= 1.0)), model.score(X, y) > 0.5
+    (True, True)
+    """
+
+    _model = "Huber regression"
+    _norm = 0.2
+    _public = ("data_norm", "target_range")
+
+    def __init__(
+        self,
+        regularization: float | Literal["auto"] = "auto",
+        *,
+        threshold: float = 1.0,
+        data_norm: float | None = 1.0,
+        target_range: tuple[float, float] | None = (-1.0, 1.0),
+        calibration: Calibration = "total",
+        tol: float | Literal["auto"] = "auto",
+        minimum_epsilon: Literal["auto"] | float | None = "auto",
+        features: PublicFeatures | None = None,
+        epsilon: ArrayLike | None = None,
+        random_state: RandomSource = None,
+    ) -> None:
+        self.regularization = regularization
+        self.threshold = threshold
+        self.data_norm = data_norm
+        self.target_range = target_range
+        self.calibration = calibration
+        self.tol = tol
+        self.minimum_epsilon = minimum_epsilon
+        self.features = features
+        self.epsilon = epsilon
+        self.random_state = random_state
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return ``X @ coef_``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._predicted(X)
+
+    def _loss(self) -> HuberLoss:
+        check_scales(threshold=self.threshold)
+        return HuberLoss(self.threshold)
+
+    def _labels(self, y: Any = None) -> Interval:
+        return Interval.of(self.target_range, y)

@@ -1,0 +1,27 @@
+"""The report of a problem file."""
+
+from __future__ import annotations
+
+from convexmarket.report import Report, escape_markdown
+from convexmarket.studies.files.base import ProblemFile
+from convexmarket.studies.runs import Runs
+
+__all__ = ["report_of"]
+
+
+def report_of(problem: ProblemFile, runs: Runs) -> Report:
+    """Return the report of runs with the words of the problem file.
+
+    The text of the file is stored in the report's settings.
+    """
+    report = runs.report(problem.title)
+    report.question = " ".join(problem.description.split())
+    for note in problem.notes:
+        report.add(escape_markdown(note))
+    if (source := problem.source) is not None:
+        report.settings["problem file"] = {
+            "path": source.path,
+            "text": source.text,
+            "overrides": list(source.overrides),
+        }
+    return report

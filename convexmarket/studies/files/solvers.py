@@ -1,0 +1,231 @@
+"""Files of kind "solvers": solvers and formulations on the subproblems of other files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from convexmarket.studies.files.base import (
+    ProblemFile,
+    RunTable,
+    Table,
+    listed_once,
+    suggestion,
+)
+from convexmarket.studies.measure import REFERENCE
+from convexmarket.studies.progress import Progress
+from convexmarket.studies.runs import Runs
+from convexmarket.studies.settings import SETTINGS
+from convexmarket.studies.solvers import DEFAULT_SOLVERS, Problem, compare_solvers
+from convexmarket.studies.subproblems.families import CLASSES
+
+__all__ = ["SolversFile", "entries_of"]
+
+
+def _without_files(options: dict[str, Any]) -> dict[str, Any]:
+    """Refuse options by which a solver reads or writes files: a stranger may have chosen them."""
+    for name in options:
+        if re.search("file|path|folder|write|save|dump", name, re.IGNORECASE):
+            raise ValueError(f"the option {name!r} concerns files; a problem file cannot name them")
+    return options
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")], ...],
+    Field(strict=False, max_length=100),
+    AfterValidator(listed_once),
+]
+Problems = Annotated[
+    tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
+    Field(strict=False, min_length=1, max_length=200),
+    AfterValidator(listed_once),
+]
+Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=2, le=1_000_000)], ...],
+    Field(strict=False, min_length=1, max_length=20),
+    AfterValidator(listed_once),
+]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
+Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+Options = Annotated[
+    dict[str, bool | Integer | float | Word],
+    Field(max_length=50),
+    AfterValidator(_without_files),
+]
+
+
+class SettingTable(Table):
+    """How exactly solvers are asked to solve, and how exact an answer must be to count.
+
+    Attributes
+    ----------
+    tolerance : float
+        Largest relative error of the objective, and largest relative residual, of a solved run.
+    options : table
+        Options of each solver, by its name in any case; those of CVXPY's solve.
+    """
+
+    tolerance: Annotated[float, Field(gt=0, lt=1)]
+    options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
+
+
+class ComparisonTable(Table):
+    """What is solved, how, at which sizes, and how often.
+
+    Attributes
+    ----------
+    problems : list of str
+        Problem files, relative to this one, or names of classes of subproblems.
+    solvers : list of str
+        CVXPY's names, and "exact": the package's methods without a conic solver.
+    formulations : list of str
+        Formulations to use; all by default. A class that has none of them uses its first.
+    classes : list of str
+        Classes of subproblems, such as "allocation" and "ridge"; all by default.
+    sizes : list of int
+        Sellers, rows or points.
+    draws : int
+        Instances drawn of each problem and size.
+    settings : list of str
+        "default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
+        1e-6, 1e-9), or the name of a table in [settings].
+    """
+
+    problems: Problems
+    solvers: Annotated[Names, Field(min_length=1)] = DEFAULT_SOLVERS
+    formulations: Names = ()
+    classes: Names = ()
+    sizes: Sizes = (100, 1_000)
+    draws: Annotated[int, Field(ge=1, le=1_000)] = 3
+    settings: Annotated[Names, Field(min_length=1)] = ("default",)
+
+
+class LimitsTable(Table):
+    """Limits of each run.
+
+    Attributes
+    ----------
+    seconds : float
+        Time of a run.
+    megabytes : float
+        Memory of a run.
+    """
+
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
+
+
+class SolversRunTable(RunTable):
+    """How a comparison is run.
+
+    Attributes
+    ----------
+    pin : bool
+        Whether each run is bound to one core.
+    """
+
+    pin: bool = True
+
+
+class SolversFile(ProblemFile):
+    """A comparison of solvers and formulations on the subproblems of other problem files.
+
+    Attributes
+    ----------
+    study : table
+        What is compared.
+    limits : table
+        Time and memory of each run.
+    settings : table
+        Settings with tolerances and options, by name.
+    run : table
+        How the comparison is run.
+    """
+
+    kind: Literal["solvers"]
+    study: ComparisonTable
+    limits: LimitsTable = LimitsTable()
+    settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
+    run: SolversRunTable = SolversRunTable()
+
+    @model_validator(mode="after")
+    def _settings_are_known(self) -> Self:
+        taken = [name for name in (*SETTINGS, REFERENCE) if name in self.settings]
+        if taken:
+            raise ValueError(f"settings.{taken[0]} has a reserved name; choose another name")
+        for name in self.study.settings:
+            if name not in (known := {**SETTINGS, **self.settings}):
+                raise ValueError(
+                    f"study.settings names {name!r}; {suggestion(name, known)}; or give "
+                    f"[settings.{name}] with a tolerance"
+                )
+        return self
+
+    def perform(
+        self,
+        load: Callable[[Path], Problem],
+        *,
+        journal: str | PathLike[str] | None = None,
+        progress: bool | Progress = True,
+    ) -> Runs:
+        """Run the comparison: :func:`compare_solvers` with the values of the file.
+
+        Parameters
+        ----------
+        load : callable
+            From the path of a problem file to its subproblems.
+        journal, progress
+            As of :func:`compare_solvers`.
+
+        Returns
+        -------
+        Runs
+        """
+        study = self.study
+        folder = self.place("")
+        return compare_solvers(
+            entries_of(study.problems, lambda name: load(folder / name)),
+            solvers=study.solvers,
+            formulations=study.formulations,
+            classes=study.classes,
+            sizes=study.sizes,
+            draws=study.draws,
+            settings={
+                name: None if name in SETTINGS else self.settings[name].model_dump()
+                for name in study.settings
+            },
+            time_limit=self.limits.seconds,
+            memory_limit=self.limits.megabytes,
+            jobs=self.run.workers,
+            pin=self.run.pin,
+            seed=self.run.seed,
+            journal=journal,
+            progress=progress,
+        )
+
+
+def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Mapping[str, Any]:
+    """Return what :func:`compare_solvers` takes, by short names: classes, and loaded files.
+
+    Parameters
+    ----------
+    problems : tuple of str
+        Names of classes, and paths of problem files.
+    load : callable
+        From the path to the subproblems.
+    """
+    classes = {kind.problem_class for kind in CLASSES}
+    stems = [Path(name).stem for name in problems]
+    entries: dict[str, Any] = {}
+    for name, stem in zip(problems, stems, strict=True):
+        if name in classes:
+            entries[name] = name
+        else:
+            short = stem if stems.count(stem) == 1 else Path(name).with_suffix("").as_posix()
+            entries[short] = load(name)
+    return entries

@@ -1,0 +1,85 @@
+"""Progress of long computations on standard error, with an estimate of the time left."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO, TypeAlias
+
+from convexmarket.errors import ParameterError
+
+__all__ = ["Progress", "ProgressLines", "reporter"]
+
+#: Called with the stage, the steps done and the steps in all.
+Progress: TypeAlias = Callable[[str, int, int], None]
+
+#: Seconds between two lines: on a terminal, where a line replaces the last, and elsewhere.
+_ON_TERMINAL, _ELSEWHERE = 0.2, 10.0
+#: Steps that an estimate of the time left needs.
+_FEWEST = 3
+#: Seconds that a stage has to take before anything is printed.
+_QUIET = 2.0
+
+
+class ProgressLines:
+    """Print the steps done and the time left; a short stage prints nothing.
+
+    Parameters
+    ----------
+    stream : text file, optional
+        Standard error by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = self._stream.isatty()
+        self._stage = ""
+        self._start = self._last = 0.0
+        self._first = 0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Report that so many steps of a stage are done."""
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._start, self._last, self._first = stage, now, 0.0, done
+        elapsed = now - self._start
+        ended = done >= total and self._last > 0.0
+        due = now - self._last >= (_ON_TERMINAL if self._terminal else _ELSEWHERE)
+        if not ended and (elapsed < _QUIET or not due):
+            return
+        new = done - self._first
+        left = elapsed / new * (total - done) if new >= _FEWEST else None
+        text = f"{stage}: {done:,} of {total:,}"
+        if ended:
+            text += f", {_duration(elapsed)}"
+        elif left is not None:
+            text += f", about {_duration(left)} left"
+        begin, end = ("\r\x1b[K", "\n" if ended else "") if self._terminal else ("", "\n")
+        self._stream.write(begin + text + end)
+        self._stream.flush()
+        self._last = 0.0 if ended else now
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def reporter(progress: bool | Progress) -> Progress:
+    """Return the callable of a ``progress`` argument: True prints lines, False nothing.
+
+    Raises
+    ------
+    ParameterError
+        If it is neither a truth value nor callable.
+    """
+    if callable(progress):
+        return progress
+    if not isinstance(progress, bool):
+        raise ParameterError(
+            f"progress must be True, False or a callable of (stage, done, total), got {progress!r}"
+        )
+    return ProgressLines() if progress else (lambda _stage, _done, _total: None)

@@ -1,0 +1,239 @@
+"""``Runs``: the tidy tables that a study returns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+
+from convexmarket.data.files import read_limited
+from convexmarket.deal import versions
+from convexmarket.display import Shown
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import Content, write_together
+from convexmarket.market import Market
+from convexmarket.report import Report
+from convexmarket.studies.pages import PAGES
+
+__all__ = ["Runs", "named_entries"]
+
+#: The main file of a folder that :meth:`Runs.write` wrote.
+RESULTS = "results.json"
+FORMAT = "convexmarket-runs/1"
+#: Bytes of the largest file that is read.
+_LARGEST_FILE = 500_000_000
+_KINDS = "biuf"
+
+
+@dataclass(frozen=True, eq=False)
+class Runs(Shown):
+    """The result of a study: tidy tables with declared keys.
+
+    Attributes
+    ----------
+    kind : {"study", "solvers"}
+    keys : mapping of str to tuple of str
+        For each table, the columns that identify a row.
+    tables : mapping of str to DataFrame
+        ``runs`` first; the others are described by :meth:`Study.run` and :func:`compare_solvers`.
+        Columns hold truth values, numbers or text.
+    facts : mapping
+        Everything that is not a table, as plain values: caveats, seeds, the machine, versions.
+    """
+
+    kind: str
+    keys: Mapping[str, tuple[str, ...]]
+    tables: Mapping[str, pd.DataFrame]
+    facts: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        tables = {name: _tidy(name, table) for name, table in self.tables.items()}
+        for name, table in tables.items():
+            if missing := set(self.keys[name]) - set(table.columns):
+                raise DataError(f"tables.{name} has no column {sorted(missing)}, which is a key")
+        object.__setattr__(self, "tables", tables)
+        facts = {"versions": versions(), **self.facts}
+        object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
+
+    def to_frame(self, table: str = "runs") -> pd.DataFrame:
+        """Return a copy of a table.
+
+        Parameters
+        ----------
+        table : str, default "runs"
+
+        Raises
+        ------
+        ParameterError
+            If there is no such table.
+        """
+        if table not in self.tables:
+            known = ", ".join(map(repr, self.tables))
+            raise ParameterError(f"table must be one of {known}, got {table!r}")
+        return self.tables[table].copy()
+
+    def statements(self) -> list[str]:
+        """Return the results in sentences: what was solved, what was not, and why."""
+        return PAGES[self.kind].statements(self.tables, self.facts)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the main figure: error against payments, or times by size and solver.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+
+        Returns
+        -------
+        matplotlib Axes
+        """
+        return PAGES[self.kind].plot(self.tables, ax)
+
+    def report(self, title: str) -> Report:
+        """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
+
+        Parameters
+        ----------
+        title : str
+
+        Returns
+        -------
+        Report
+        """
+        report = Report(title, settings=self.facts)
+        PAGES[self.kind].fill(report, self.tables, self.facts, self.keys)
+        return report
+
+    def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
+        """Write the tables as Parquet files, and everything else as ``results.json``.
+
+        Parameters
+        ----------
+        folder : path
+            Created if needed.
+        force : bool, default False
+            Whether existing files may be replaced.
+
+        Returns
+        -------
+        pathlib.Path
+            The path of ``results.json``.
+
+        Raises
+        ------
+        ParameterError
+            If a file exists and may not be replaced.
+        DataError
+            If the files cannot be written.
+        """
+        place = Path(folder)
+        contents: dict[Path, Content] = {}
+        tables = {}
+        for name, table in self.tables.items():
+            file = f"tables/{name}.parquet"
+            packed = BytesIO()
+            table.to_parquet(packed, index=False, compression="zstd")
+            contents[place / file] = packed.getvalue()
+            digest = hashlib.sha256(packed.getvalue()).hexdigest()
+            tables[name] = {"file": file, "sha256": digest, "keys": list(self.keys[name])}
+        written = {
+            "format": FORMAT,
+            "kind": self.kind,
+            "tables": tables,
+            "facts": dict(self.facts),
+        }
+        contents[place / RESULTS] = (json.dumps(written, indent=1) + "\n").encode()
+        write_together(contents, force=force)
+        return place / RESULTS
+
+    @classmethod
+    def read(cls, folder: str | PathLike[str]) -> Self:
+        """Read what :meth:`write` wrote, equal to the last bit.
+
+        Raises
+        ------
+        DataError
+            If a file is missing, damaged or was changed.
+        """
+        place = Path(folder)
+        try:
+            written = json.loads(read_limited(place / RESULTS, _LARGEST_FILE))
+            if written["format"] != FORMAT or written["kind"] not in PAGES:
+                raise DataError(f"{place / RESULTS} is not the result of a study")
+            tables, keys = {}, {}
+            for name, entry in written["tables"].items():
+                content = read_limited(place / "tables" / Path(entry["file"]).name, _LARGEST_FILE)
+                if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+                    raise DataError(f"{entry['file']} was changed after it was written")
+                tables[name] = pd.read_parquet(BytesIO(content))
+                keys[name] = tuple(entry["keys"])
+            return cls(written["kind"], keys, tables, written["facts"])
+        except OSError as error:
+            raise DataError(f"{folder}: {error.strerror}; give a folder of Runs.write") from None
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
+                "Runs.write"
+            ) from None
+
+    def __str__(self) -> str:
+        return "\n".join(self.statements())
+
+    def __repr__(self) -> str:
+        return f"<Runs of {len(self.tables['runs']):,} {self.kind}: {' '.join(self.tables)}>"
+
+
+def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose columns hold truth values, numbers or text."""
+    tidy = table.reset_index(drop=True).infer_objects()
+    for column, values in tidy.items():
+        if values.dtype.kind in _KINDS or str(values.dtype) == "str":
+            continue
+        cells = [None if cell is None or cell != cell else cell for cell in values.tolist()]
+        if not all(cell is None or isinstance(cell, str) for cell in cells):
+            raise DataError(
+                f"tables.{name}: the column {column!r} mixes types; give numbers, or text"
+            )
+        tidy[column] = pd.Series(cells, dtype="str", index=tidy.index)
+    return tidy
+
+
+def named_entries(argument: str, given: Any) -> Iterable[tuple[str, Any]]:
+    """Return names and entries of a mapping, a list or one entry.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, a name is not text, or two entries have the same name.
+    """
+    if isinstance(given, Mapping):
+        pairs = list(given.items())
+    else:
+        single = isinstance(given, Market | str | PathLike) or callable(given)
+        entries = [given] if single else list(given)
+        pairs = [(_name(entry, place), entry) for place, entry in enumerate(entries, 1)]
+    names = [name for name, _ in pairs]
+    if not pairs or not all(isinstance(name, str) and name for name in names):
+        raise ParameterError(f"{argument} must be a mapping from names to markets, or a list")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ParameterError(
+            f"{argument}: two entries are named {sorted(repeated)[0]!r}; give a mapping with "
+            "different names"
+        )
+    return pairs
+
+
+def _name(entry: Any, place: int) -> str:
+    if isinstance(entry, str):
+        return entry
+    name = getattr(entry, "__name__", "<lambda>")
+    return f"market {place}" if name == "<lambda>" else str(name)

@@ -1,0 +1,575 @@
+"""``compare_solvers``: solvers and formulations on the subproblems of markets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from inspect import signature
+from os import PathLike
+from typing import Any
+
+import cloudpickle
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+
+from convexmarket.allocation.solvers import solver_version
+from convexmarket.checks import check_count, check_positive
+from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.joint import JointMarket
+from convexmarket.market import Market
+from convexmarket.studies.cores import can_pin
+from convexmarket.studies.execution import Execution, Task
+from convexmarket.studies.fingerprint import market_digest
+from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
+from convexmarket.studies.metrics import CONTENDER, counted, means, rates
+from convexmarket.studies.profiles import profiles
+from convexmarket.studies.progress import Progress
+from convexmarket.studies.runs import Runs, named_entries
+from convexmarket.studies.settings import SETTINGS, options_of
+from convexmarket.studies.subproblems.families import (
+    CLASSES,
+    Family,
+    families_of_class,
+    families_of_market,
+)
+from convexmarket.studies.subproblems.joint import ZBlockInstance
+from convexmarket.studies.verdicts import INSTANCE, RUN, judge, references_of
+
+__all__ = ["DEFAULT_SOLVERS", "UNKNOWN", "Problem", "Setting", "compare_solvers", "summarise"]
+
+DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
+#: Options of a setting that does not define any for a solver: none are passed.
+UNKNOWN = "no setting known"
+#: The factor of the time limit that a reference has.
+_PATIENCE = 3.0
+
+_GROUP = ("problem_class", "setting")
+KEYS = {
+    "runs": RUN,
+    "references": INSTANCE,
+    "rates": (*_GROUP, "size", *CONTENDER),
+    "means": (*_GROUP, "size", *CONTENDER),
+    "profiles": (*_GROUP, "of", *CONTENDER, "tau"),
+}
+
+CAVEATS = (
+    "Times are of this machine, these versions and one thread, and include CVXPY's part; other "
+    "machines order solvers differently.",
+    "A run counts as solved by residuals that we compute from the returned point, with tolerances "
+    "that we chose.",
+    "The changed parameter is one change of moderate size; warm starts gain more from smaller "
+    "ones.",
+    "Instances come from the problems named above; other problems may differ.",
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How exactly solvers are asked to solve, and how exact an answer must be to count.
+
+    Attributes
+    ----------
+    tolerance : float
+        Largest relative error of the objective, and largest relative residual, of a solved run.
+    options : mapping of str to mapping
+        Options of CVXPY's ``solve`` by solver, in any case.
+    """
+
+    tolerance: float
+    options: Mapping[str, Mapping[str, Any]]
+
+    def options_of(self, solver: str) -> Mapping[str, Any] | None:
+        """Return the options of a solver; None if only others have options."""
+        given = {name.upper(): options for name, options in self.options.items()}
+        return given.get(solver.upper(), None if given else {})
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """One problem of a solver study: its subproblems, and a digest of its definition."""
+
+    families: Sequence[Family]
+    digest: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    labels: dict[str, Any]
+    task: Task
+
+    @property
+    def is_reference(self) -> bool:
+        return bool(self.labels["setting"] == REFERENCE)
+
+
+def compare_solvers(
+    problems: Any,
+    *,
+    solvers: Sequence[Any] | Mapping[str, Any] = DEFAULT_SOLVERS,
+    formulations: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    sizes: Sequence[int] | None = None,
+    draws: int = 1,
+    settings: Sequence[str] | Mapping[str, Any] = ("default",),
+    time_limit: float = 60.0,
+    memory_limit: float = 4_000.0,
+    jobs: int = 1,
+    pin: bool = True,
+    seed: int = 0,
+    journal: str | PathLike[str] | None = None,
+    progress: bool | Progress = True,
+) -> Runs:
+    """Compare solvers and formulations on the subproblems of markets.
+
+    Each run is made in a separate process with limits on time and memory. It declares, compiles
+    and solves the problem, changes a parameter and solves again with a warm start. Residuals are
+    computed from the returned points; the solver's status is not trusted.
+
+    Parameters
+    ----------
+    problems : sequence, or mapping of str
+        Each a :class:`Market`, at its size; a :class:`~convexmarket.joint.JointMarket`; a function
+        ``n -> Market``, or ``(n, draw) -> Market`` with a generator of random numbers; or the name
+        of a class of subproblems: "allocation", "certified search", "given guarantees", "budget",
+        "variants", "weighted logistic regression", "ridge", "semi-interactive fit", "z-block".
+        Functions and classes need ``sizes``.
+    solvers : sequence of str or CVXPY solvers, or mapping of str to either
+        CVXPY's names, and "exact", the methods of this package without a conic solver. Solvers that
+        are not installed are listed in ``facts["absent"]``.
+    formulations : sequence of str
+        Such as "primal", "dual", "projection"; all by default. A class that has none of them uses
+        its first.
+    classes : sequence of str
+        Classes of subproblems; all by default.
+    sizes : sequence of int, optional
+        Sellers, rows or points, for functions and names of classes.
+    draws : int
+        Instances of each problem and size, for functions and names of classes.
+    settings : sequence of str, or mapping of str to mapping
+        "default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high"
+        (tolerances 1e-3, 1e-6, 1e-9). In a mapping each has ``{"tolerance": float, "options":
+        {solver: {option: value}}}``, or None for one of these names.
+    time_limit, memory_limit : float
+        Seconds and megabytes of a run.
+    jobs : int
+        Runs at a time; -1 for one per core.
+    pin : bool
+        Whether each run is bound to one core.
+    seed : int
+        Of the instances and of the order of the runs.
+    journal : path, optional
+        File that records each run when it ends; the same call resumes from it.
+    progress : bool or callable
+        Whether to print progress on standard error, or a function of (stage, done, total).
+
+    Returns
+    -------
+    Runs
+        With the tables
+
+        - ``runs``: one row per run. Its keys are problem, problem_class, instance, size, seed,
+          setting, formulation and solver. outcome is "solved", "wrong", "inaccurate", "failed",
+          "time limit", "memory limit", "crashed" or "unsupported"; status and message are the
+          solver's. Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s.
+          primal_residual, violation, dual_residual, gap (:mod:`convexmarket.studies.kkt`), excess
+          (relative error of the objective) and accuracy (the largest of these). The same with the
+          prefix ``again_`` for the second solve;
+        - ``references``: the best known objective of each instance, and its certainty;
+        - ``rates``: outcomes of each solver and formulation, with Wilson intervals;
+        - ``means``: shifted geometric means of the times; a failure counts as the time limit;
+        - ``profiles``: performance profiles.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is not valid: a Market together with ``sizes``, an unknown class,
+        formulation, setting or solver option, or a journal that another study writes.
+    NotSupportedError
+        If no solver is installed, or a market has no subproblem to compare.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    >>> runs = cm.compare_solvers([market], solvers=["CLARABEL", "OSQP"])  # doctest: +SKIP
+    >>> runs.to_frame()[["solver", "formulation", "outcome", "total_s"]]  # doctest: +SKIP
+    """
+    check_count("draws", draws)
+    for size in sizes or ():
+        check_count("sizes", size, 2)
+    check_positive("time_limit", time_limit)
+    check_positive("memory_limit", memory_limit)
+    execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
+    _check_names(formulations, classes)
+    chosen, absent = _solvers(solvers)
+    levels = _settings(settings, chosen)
+    entries = {
+        name: _problem(name, entry, sizes) for name, entry in named_entries("problems", problems)
+    }
+    substituted = _keep_classes(entries, classes, formulations)
+    runs = [
+        run
+        for name, entry in entries.items()
+        for run in _runs_of(name, entry, chosen, formulations, levels, sizes or (), draws, seed)
+    ]
+    order = np.random.default_rng(seed).permutation(len(runs))
+    # References first, then from the smallest size up, in random order within a size: drift of the
+    # machine affects all contenders equally.
+    runs = sorted((runs[k] for k in order), key=lambda run: (not run.is_reference, _size(run)))
+    keyed = {
+        _key(run, entries[run.labels["problem"]], chosen, time_limit, memory_limit): run
+        for run in runs
+    }
+    smaller = _smaller(keyed)
+    replies = execution.run(
+        {key: run.task for key, run in keyed.items()},
+        "runs",
+        lambda key, known: _foregone(keyed, smaller.get(key, ()), key, known),
+    )
+    records = [
+        (run.labels | {"key": key, "time_limit_s": time_limit}, replies[key])
+        for key, run in keyed.items()
+    ]
+    references = references_of(records)
+    tolerances = {name: level.tolerance for name, level in levels.items()}
+    table = judge(records, references, tolerances)
+    caveats = list(CAVEATS)
+    if substituted:
+        names = ", ".join(substituted)
+        caveats.append(f"Classes with none of the chosen formulations use their first: {names}.")
+    return Runs(
+        kind="solvers",
+        keys=KEYS,
+        tables={"runs": table, "references": references, **summarise(table)},
+        facts={
+            "absent": absent,
+            "machine": _machine(table, {reply["processor"] for reply in replies.values()}),
+            "caveats": caveats,
+            "seed": seed,
+        },
+    )
+
+
+def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the tables that follow from the runs: rates, means and profiles.
+
+    There is none if no solver can take any of the problems.
+    """
+    parts = (rates, means, profiles) if len(counted(runs)) else ()
+    return {part.__name__: part(runs) for part in parts}
+
+
+# ------------------------------------------------------------------------------ arguments
+
+
+def _check_names(formulations: Sequence[str], classes: Sequence[str]) -> None:
+    for argument, names, known in (
+        ("classes", classes, {kind.problem_class for kind in CLASSES}),
+        ("formulations", formulations, {name for kind in CLASSES for name in kind.formulations}),
+    ):
+        if isinstance(names, str):
+            raise ParameterError(f"{argument} must be a list of names, got {names!r}")
+        if unknown := [name for name in names if name not in known]:
+            raise ParameterError(
+                f"{argument} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            )
+
+
+def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the solvers by name, as CVXPY takes them, and the names of those not installed."""
+    if isinstance(solvers, str):
+        raise ParameterError(f"solvers must be a list of names, got {solvers!r}")
+    given = (
+        list(solvers.items())
+        if isinstance(solvers, Mapping)
+        else [(each if isinstance(each, str) else each.name(), each) for each in solvers]
+    )
+    installed = cp.installed_solvers()
+    chosen: dict[str, Any] = {}
+    absent = []
+    for name, solver in given:
+        if not isinstance(solver, str):
+            if name.upper() in {other.upper() for other in (*installed, EXACT, REFERENCE)}:
+                raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
+            chosen[name] = solver
+        elif solver == EXACT:
+            chosen[name] = EXACT
+        elif solver.upper() in installed:
+            chosen[name if isinstance(solvers, Mapping) else solver.upper()] = solver.upper()
+        else:
+            absent.append(name)
+    if not chosen:
+        raise NotSupportedError(
+            f"none of the solvers {', '.join(absent) or '(none given)'} is installed; CVXPY finds "
+            f"{', '.join(sorted(installed))}"
+        )
+    return chosen, absent
+
+
+def _settings(
+    settings: Sequence[str] | Mapping[str, Any], solvers: Mapping[str, Any]
+) -> dict[str, Setting]:
+    """Return the settings by name; the options of known names depend on the solver."""
+    given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
+    levels: dict[str, Setting] = {}
+    for name, own in given.items():
+        if own is None and name in SETTINGS:
+            levels[name] = _Known(SETTINGS[name], {}, name)
+        elif own is None:
+            raise ParameterError(
+                f"settings names {name!r}; known are {', '.join(map(repr, SETTINGS))}, or give "
+                f'{{{name!r}: {{"tolerance": 1e-4, "options": {{"CLARABEL": {{...}}}}}}}}'
+            )
+        elif name in (*SETTINGS, REFERENCE):
+            raise ParameterError(f"settings: {name!r} is a name of ours; choose another name")
+        else:
+            levels[name] = _own_setting(name, own, solvers)
+    return levels
+
+
+@dataclass(frozen=True)
+class _Known(Setting):
+    name: str = ""
+
+    def options_of(self, solver: str) -> Mapping[str, Any] | None:
+        return options_of(self.name, solver)
+
+
+def _own_setting(name: str, own: Any, solvers: Mapping[str, Any]) -> Setting:
+    if not (isinstance(own, Mapping) and {"tolerance"} <= set(own) <= {"tolerance", "options"}):
+        raise ParameterError(
+            f'settings.{name} must be {{"tolerance": float, "options": {{solver: {{...}}}}}}, got '
+            f"{own!r}"
+        )
+    setting = Setting(check_positive(f"settings.{name}.tolerance", own["tolerance"]),
+                      own.get("options", {}))  # fmt: skip
+    for solver, interface in solvers.items():
+        if solver != EXACT and (options := setting.options_of(solver)):
+            _check_options(f"settings.{name}.options.{solver}", interface, options)
+    return setting
+
+
+def _check_options(place: str, solver: Any, options: Mapping[str, Any]) -> None:
+    """Refuse options that a solver does not take, by solving a problem of two variables."""
+    x = cp.Variable(2)
+    problem = cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            problem.solve(solver=solver, **options)
+    except cp.error.SolverError:
+        pass  # options such as few iterations may prevent a solution
+    except Exception as error:
+        raise ParameterError(
+            f"{place}: the solver refuses {dict(options)!r} ({type(error).__name__}: {error}); "
+            "give options of this solver"
+        ) from None
+
+
+def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
+    """Return the subproblems of one entry of ``problems``."""
+    if isinstance(entry, Problem):
+        return entry
+    if isinstance(entry, Market | JointMarket):
+        if sizes is not None:
+            raise ParameterError(
+                f"problems: {name!r} is a {type(entry).__name__} of a fixed size; with sizes, give "
+                "a function n -> Market or the name of a class, or leave out sizes"
+            )
+        if isinstance(entry, Market):
+            return Problem(families_of_market(entry), market_digest(entry))
+        joint, data = entry, hashlib.sha256(entry.X.tobytes() + entry.y.tobytes()).hexdigest()
+        family = Family(
+            ZBlockInstance, lambda _size, _rng: ZBlockInstance(joint), own_size=len(joint.X)
+        )
+        return Problem([family], market_digest(joint.market) + data)
+    if sizes is None or isinstance(sizes, str) or not len(sizes):
+        raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
+    if isinstance(entry, str):
+        return Problem(families_of_class(entry), f"class {entry}")
+    if not callable(entry):
+        raise ParameterError(
+            f"problems: {name!r} is a {type(entry).__name__}; give a Market, a function n -> "
+            "Market or the name of a class"
+        )
+    draws = len(signature(entry).parameters) > 1
+
+    def market_of(size: int, rng: np.random.Generator) -> Market:
+        market = entry(size, rng) if draws else entry(size)
+        if not isinstance(market, Market):
+            raise ParameterError(
+                f"problems: {name!r} returned a {type(market).__name__} for n = {size}; return a "
+                "Market"
+            )
+        return market
+
+    example = market_of(min(sizes), np.random.default_rng(0))
+    return Problem(families_of_market(example, market_of), market_digest(example))
+
+
+def _keep_classes(
+    entries: dict[str, Problem], classes: Sequence[str], formulations: Sequence[str]
+) -> list[str]:
+    """Drop subproblems of other classes; return the classes that use a formulation not chosen."""
+    for name, entry in list(entries.items()):
+        families = [f for f in entry.families if not classes or f.problem_class in classes]
+        entries[name] = Problem(families, entry.digest)
+    if not any(entry.families for entry in entries.values()):
+        raise ParameterError(
+            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
+            "other problems or classes"
+        )
+    kinds = {family.kind for entry in entries.values() for family in entry.families}
+    return sorted(
+        f"{kind.problem_class}: {kind.formulations[0]}"
+        for kind in kinds
+        if formulations and not set(formulations) & set(kind.formulations)
+    )
+
+
+# ------------------------------------------------------------------------------ planning
+
+
+def _runs_of(
+    name: str,
+    entry: Problem,
+    solvers: Mapping[str, Any],
+    formulations: Sequence[str],
+    settings: Mapping[str, Setting],
+    sizes: Sequence[int],
+    draws: int,
+    seed: int,
+) -> Iterator[_Run]:
+    for family in entry.families:
+        known = family.kind.formulations
+        kept = [each for each in known if not formulations or each in formulations] or [known[0]]
+        for size in family.sizes(sizes):
+            for draw in range(1 if family.own_size is not None and not sizes else draws):
+                place = {
+                    "problem": name,
+                    "problem_class": family.problem_class,
+                    "instance": family.name,
+                    "size": size,
+                    "seed": draw,
+                }
+
+                def run(
+                    formulation: str,
+                    solver: str,
+                    setting: str,
+                    options: Mapping[str, Any] | None,
+                    family: Family = family,
+                    place: dict[str, Any] = place,
+                ) -> _Run:
+                    text = UNKNOWN if options is None else json.dumps(options) if options else ""
+                    labels = {"formulation": formulation, "solver": solver, "setting": setting}
+                    task = Task(
+                        measure_run,
+                        (
+                            family.make,
+                            place["size"],
+                            (seed, place["seed"]),
+                            formulation,
+                            REFERENCE if setting == REFERENCE else solvers[solver],
+                            dict(options or {}),
+                        ),
+                        _PATIENCE if setting == REFERENCE else 1.0,
+                    )
+                    return _Run({**place, **labels, "options": text}, task)
+
+                yield run(REFERENCE, REFERENCE, REFERENCE, {})
+                for setting, level in settings.items():
+                    for solver in solvers:
+                        if solver == EXACT:
+                            yield run(EXACT, EXACT, setting, {})
+                            continue
+                        for formulation in kept:
+                            yield run(formulation, solver, setting, level.options_of(solver))
+
+
+def _size(run: _Run) -> int:
+    return int(run.labels["size"])
+
+
+def _key(
+    run: _Run,
+    entry: Problem,
+    solvers: Mapping[str, Any],
+    time_limit: float,
+    memory_limit: float,
+) -> str:
+    """Return a name for what is run, the same in every session."""
+    solver = run.labels["solver"]
+    interface = solvers.get(solver, solver)
+    versions = [version("convexmarket")]
+    if not isinstance(interface, str):
+        versions.append(hashlib.sha256(cloudpickle.dumps(type(interface))).hexdigest())
+    elif interface not in (EXACT, REFERENCE):
+        versions += [version("cvxpy"), solver_version(interface)]
+    definition = [run.labels, run.task.arguments[2], entry.digest, versions, time_limit]
+    text = json.dumps([*definition, memory_limit], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _smaller(runs: Mapping[str, _Run]) -> dict[str, tuple[str, ...]]:
+    """Return for each run the runs that differ in the draw alone, one size below."""
+    alike: dict[Any, dict[int, list[str]]] = {}
+    for key, run in runs.items():
+        place = tuple(value for name, value in run.labels.items() if name not in ("size", "seed"))
+        alike.setdefault(place, {}).setdefault(_size(run), []).append(key)
+    return {
+        key: tuple(sizes[max(below)])
+        for sizes in alike.values()
+        for size, keys in sizes.items()
+        if (below := [other for other in sizes if other < size])
+        for key in keys
+    }
+
+
+def _foregone(
+    runs: Mapping[str, _Run],
+    smaller: Sequence[str],
+    key: str,
+    replies: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any] | None:
+    """Return the reply of a run that smaller ones decide: beyond a limit, or unsupported."""
+    entries = [replies[other] for other in smaller if other in replies]
+    endings = {_limit(entry) for entry in entries}
+    if runs[key].is_reference or len(entries) < len(smaller) or len(endings) != 1:
+        return None
+    if endings == {None}:
+        return None
+    kept = {name: value for name, value in entries[0].items() if name not in ("key", "session")}
+    below = _size(runs[smaller[0]])
+    return kept | {
+        "peak_memory_mb": float("nan"),
+        "log": f"not run: every instance of size {below} ended so",
+    }
+
+
+def _limit(reply: Mapping[str, Any]) -> str | None:
+    """Return an ending that larger runs share: a limit, or a problem the solver cannot take."""
+    if reply["ended"] in ("time limit", "memory limit"):
+        return str(reply["ended"])
+    unable = reply.get("result", {}).get("status") == "unsupported"
+    return "unsupported" if unable else None
+
+
+def _machine(runs: pd.DataFrame, processors: set[str]) -> dict[str, Any]:
+    """Return what times depend on."""
+    return {
+        "cpus": sorted(processors),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "pinned": bool((runs.core >= 0).all()),
+        "can_pin": can_pin(),
+        "sessions": int(runs.session.nunique()),
+    }

@@ -1,0 +1,629 @@
+"""``Study``: markets side by side, over axes and paired draws, with or without a learner."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import product
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import is_regressor
+
+from convexmarket.allocation import Allocation, allocate
+from convexmarket.checks import (
+    check_choice,
+    check_count,
+    check_instance,
+    check_share,
+    shown,
+)
+from convexmarket.data.datasets import MarketData, RegressionData
+from convexmarket.errors import (
+    ConvexMarketError,
+    InfeasibleMarketError,
+    NotSupportedError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
+from convexmarket.incentives.audit import audit_incentives
+from convexmarket.incentives.rules import estimate_payments, payments
+from convexmarket.learners.base import unfitted
+from convexmarket.market import Market
+from convexmarket.privacy import Simulation
+from convexmarket.studies.execution import Execution, Task
+from convexmarket.studies.fingerprint import market_digest
+from convexmarket.studies.progress import Progress
+from convexmarket.studies.runs import Runs, named_entries
+from convexmarket.terms import Objective
+
+__all__ = ["Extent", "Study", "failure_status"]
+
+Floats = NDArray[np.float64]
+
+#: How much is computed: where there is a closed form, everywhere, or nowhere.
+Extent = Literal["exact", "all", "none"]
+
+#: Weights below this share of the average weight are a solver's rounding.
+DUST = 1e-6
+#: The branches of the seed: for the markets, and for the noise of the learner.
+_DRAW, _NOISE = 0, 1
+#: The parameter of a function that receives random numbers.
+_DRAWN = "draw"
+#: A key that a market does not depend on.
+_ANY = ""
+
+_FAILED: dict[type[ConvexMarketError], str] = {
+    InfeasibleMarketError: "infeasible",
+    UnattainedOptimumError: "not attained",
+    SolverError: "solver failed",
+    NotSupportedError: "not supported",
+}
+
+CAVEATS = (
+    "The sellers are those given, or draws from a prior; other sellers give other numbers.",
+    "Objectives with different terms are in different units and cannot be compared. Guarantees, "
+    "weights and payments can.",
+    "Expected payments are the average of truthful payments over reports that follow the prior. A "
+    "particular list of sellers is paid more or less.",
+)
+CAVEATS_OF_LEARNERS = (
+    "A choice among these runs by their validation errors is not covered by the guarantees; "
+    "outside an experiment, choose on public data.",
+)
+
+
+def failure_status(error: Exception) -> str:
+    """Return the status of a market that ended in an error, in a word or two."""
+    return next((words for kind, words in _FAILED.items() if isinstance(error, kind)), "failed")
+
+
+class Study:
+    """Markets that are allocated, paid and audited side by side.
+
+    Parameters
+    ----------
+    markets : mapping of str, or sequence
+        Each a :class:`Market`, or a function that returns one. A function receives those ``axes``
+        that its parameters name, and ``draw``, a :class:`numpy.random.Generator`, if it has a
+        parameter of that name: ``lambda gamma, draw: cm.Market(...)``.
+    axes : mapping of str to sequence, optional
+        The values of each axis: numbers or text. Every combination is a run.
+    draws : int, default 1
+        How often functions with a parameter ``draw`` are called at each point. The k-th draw has
+        the same random numbers at every point, so that points are compared on paired draws.
+    seed : int, default 0
+        Of the draws and of the learner's noise.
+    learner : learner, or function that returns one, optional
+        Trained under the guarantees of each allocation; a function receives the axes that its
+        parameters name, as in ``lambda regularization: cm.PrivateLogisticRegression(...)``.
+    data : MarketData or RegressionData, optional
+        The rows of the learner; one training row per seller.
+    noise_draws : int, default 1
+        Models that are trained at each point, under noise that is paired in the same way.
+
+    Raises
+    ------
+    ParameterError
+        If an argument is not valid.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3, 0.6], prior=cm.Uniform(0, 1))
+    >>> base = cm.Spread() + cm.Noise() + 0.5 * cm.Payments()
+    >>> study = cm.Study({
+    ...     "free": cm.Market(sellers, base),
+    ...     "capped": cm.Market(sellers, base, [cm.Cap(1.5)]),
+    ... })
+    >>> runs = study.run(progress=False)
+    >>> runs.to_frame()[["market", "n_bought", "payments"]].round(3)
+       market  n_bought  payments
+    0    free         2     1.117
+    1  capped         2     1.417
+    """
+
+    def __init__(
+        self,
+        markets: Any,
+        *,
+        axes: Mapping[str, Sequence[Any]] | None = None,
+        draws: int = 1,
+        seed: int = 0,
+        learner: Any = None,
+        data: MarketData | RegressionData | None = None,
+        noise_draws: int = 1,
+    ) -> None:
+        self.markets = dict(named_entries("markets", markets))
+        self.axes = {name: list(values) for name, values in (axes or {}).items()}
+        self.draws, self.seed = check_count("draws", draws), check_count("seed", seed, 0)
+        self.learner, self.data = learner, data
+        self.noise_draws = check_count("noise_draws", noise_draws)
+        for name, market in self.markets.items():
+            if not (isinstance(market, Market) or callable(market)):
+                raise ParameterError(
+                    f"markets: {name!r} must be a Market or a function that returns one, got "
+                    f"{shown(market)}"
+                )
+        if (learner is None) != (data is None):
+            raise ParameterError("learner and data belong together; give both, or neither")
+        if data is not None:
+            check_instance("data", data, (MarketData, RegressionData))
+        self._check_axes()
+
+    def _check_axes(self) -> None:
+        for name, values in self.axes.items():
+            if name in ("market", _DRAWN) or not name.isidentifier():
+                raise ParameterError(f"axes: {name!r} cannot name an axis; choose another name")
+            if not values or not all(isinstance(value, str | int | float) for value in values):
+                raise ParameterError(f"axes.{name} must be a list of numbers or text")
+        used: set[str] = set()
+        for name, function in [*self.markets.items(), ("learner", self.learner)]:
+            wanted = _parameters(function)
+            if unknown := wanted - set(self.axes) - {_DRAWN}:
+                raise ParameterError(
+                    f"{name!r} has the parameter {sorted(unknown)[0]!r}, which is not an axis; add "
+                    "it to axes"
+                )
+            used |= wanted
+        if idle := set(self.axes) - used:
+            raise ParameterError(
+                f"axes names {sorted(idle)[0]!r}, and no function has such a parameter; leave it "
+                "out"
+            )
+
+    def run(
+        self,
+        *,
+        payments: Extent = "exact",
+        audits: Extent = "exact",
+        tol: float = 1e-2,
+        audit_sellers: int = 5,
+        misreports: int = 17,
+        solver: str | Sequence[str] | None = None,
+        gap: float = 1e-6,
+        jobs: int = 1,
+        time_limit: float | None = None,
+        memory_limit: float | None = None,
+        journal: str | PathLike[str] | None = None,
+        progress: bool | Progress = True,
+    ) -> Runs:
+        """Allocate every market, pay and audit its sellers, and train and test the learner.
+
+        A market that fails is a row with its error, and the others continue.
+
+        Parameters
+        ----------
+        payments, audits : {"exact", "all", "none"}
+            Whether truthful payments and audits are computed for markets with a closed form, for
+            all markets (each seller then takes several solves), or not at all.
+        tol : float
+            Relative error of payments without a closed form.
+        audit_sellers, misreports : int
+            Sellers that an audit takes from each market, and misreports of each.
+        solver : str or sequence of str, optional
+        gap : float
+            As of :func:`allocate`.
+        jobs : int
+            Runs at a time; -1 for one per core. Results do not depend on it.
+        time_limit, memory_limit : float, optional
+            Seconds and megabytes of a run. With either, each run has a process to itself.
+        journal : path, optional
+            File that records each run when it ends; the same call resumes from it.
+        progress : bool or callable
+            Whether to print progress on standard error, or a function of (stage, done, total).
+
+        Returns
+        -------
+        Runs
+            With the keys market, the axes, and draw if a function takes draws; and the tables
+
+            - ``runs``: status ("solved", or how it failed) and message; objective, lower_bound,
+              gap; error (the objective without payments), spread (Euclidean norm of the weights),
+              noise (1/eta), n_effective, eta, n_sellers, n_bought, epsilon_max; expected_payments
+              (psi'u(eps)); payments, payments_error, payments_method; incentives and reason;
+              method, solver, solves, seconds. With a learner also test_error, test_error_std,
+              validation_error (means over the noise draws) and guarantee_max;
+            - ``sellers``: one row per seller: id, group, sensitivity, virtual_cost, weight,
+              epsilon, expected_payment, payment;
+            - ``audits``: sellers_audited, max_gain, min_surplus, max_rise, incentive_compatible,
+              individually_rational; message of a failed audit;
+            - ``fits``: with a learner, noise_draw, test_error and validation_error.
+
+        Raises
+        ------
+        ParameterError
+            If an argument is not valid, or another study is writing the journal.
+        SolverError
+            If the system ends a worker process.
+        """
+        check_choice("payments", payments, Extent)
+        check_choice("audits", audits, Extent)
+        check_share("tol", tol)
+        check_share("gap", gap)
+        plan = _Plan(
+            payments,
+            audits,
+            tol,
+            check_count("audit_sellers", audit_sellers),
+            check_count("misreports", misreports, 2),
+            solver,
+            gap,
+        )
+        execution = Execution(jobs, time_limit, memory_limit, journal, progress)
+        cells = list(self._cells())
+        drawn = any(cell.draw is not None for cell in cells)
+        keys = ("market", *self.axes, *([_DRAWN] if drawn else []))
+        digests = self._digests(cells) if journal is not None else {}
+        tasks = {
+            _key(cell, plan, digests.get(cell.market, str(place))): Task(
+                _solve_cell,
+                (self.markets[cell.market], cell, self.seed, plan, self._training()),
+            )
+            for place, cell in enumerate(cells)
+        }
+        replies = execution.run(tasks, "markets")
+        tables: dict[str, list[pd.DataFrame]] = {"runs": [], "sellers": [], "audits": []}
+        if self.learner is not None:
+            tables["fits"] = []
+        for cell, reply in zip(cells, replies.values(), strict=True):
+            result = reply.get("result") or {"runs": [_ended(reply)]}
+            for name, rows in result.items():
+                table = pd.DataFrame(rows)
+                labels = cell.labels(self.axes, drawn)
+                tables[name].append(pd.DataFrame(labels, index=table.index).join(table))
+        ids = {"runs": (), "sellers": ("id",), "audits": (), "fits": ("noise_draw",)}
+        return Runs(
+            kind="study",
+            keys={name: (*keys, *ids[name]) for name in tables},
+            tables={
+                name: pd.concat(parts, ignore_index=True)
+                if parts
+                else pd.DataFrame(columns=[*keys, *ids[name]], dtype="str")
+                for name, parts in tables.items()
+            },
+            facts={
+                "axes": self.axes,
+                "draws": self.draws,
+                "seed": self.seed,
+                "caveats": [*CAVEATS, *(CAVEATS_OF_LEARNERS if self.learner is not None else ())],
+                "formulas": self._formulas(),
+            },
+        )
+
+    # -------------------------------------------------------------------------- the cells
+
+    def _cells(self) -> Iterator[_Cell]:
+        of_learner = _parameters(self.learner)
+        for name, market in self.markets.items():
+            wanted = _parameters(market)
+            axes = [axis for axis in self.axes if axis in wanted | of_learner]
+            draws = range(self.draws) if _DRAWN in wanted else (None,)
+            for values in product(*(self.axes[axis] for axis in axes)):
+                for draw in draws:
+                    yield _Cell(name, dict(zip(axes, values, strict=True)), draw)
+
+    def _training(self) -> _Training | None:
+        if self.learner is None:
+            return None
+        return _Training(self.learner, self.data, self.noise_draws, self.seed)
+
+    def _digests(self, cells: Sequence[_Cell]) -> dict[str, str]:
+        """Return a digest of each market's definition, by its first cell, and of the learner's."""
+        digests: dict[str, str] = {}
+        training, learner = self._training(), ""
+        if training is not None:
+            learner = f"{training.learner_of(cells[0])!r} {training.noise_draws}"
+            learner += hashlib.sha256(np.asarray(training.data.X_train).tobytes()).hexdigest()
+        for cell in cells:
+            if cell.market not in digests:
+                try:
+                    market = _market_of(self.markets[cell.market], cell, self.seed)
+                    digests[cell.market] = market_digest(market) + learner
+                except Exception as error:  # the same error is the row of the cell
+                    digests[cell.market] = f"{error}" + learner
+        return digests
+
+    def _formulas(self) -> dict[str, str]:
+        return {
+            name: market.formula for name, market in self.markets.items()
+            if isinstance(market, Market)
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
+        return f"Study({', '.join(self.markets)}{axes})"
+
+
+def _is_function(given: Any) -> bool:
+    return callable(given) and not hasattr(given, "fit")
+
+
+def _parameters(function: Any) -> set[str]:
+    """Return the parameters of a function; those of other objects are no axes."""
+    if isinstance(function, Market) or not _is_function(function):
+        return set()
+    return set(inspect.signature(function).parameters)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One run: a market, the values of the axes it depends on, and the draw."""
+
+    market: str
+    values: dict[str, Any]
+    draw: int | None
+
+    def labels(self, axes: Mapping[str, Sequence[Any]], drawn: bool) -> dict[str, Any]:
+        """Return the key columns; an axis that the market does not depend on is empty."""
+        empty = {
+            name: _ANY if any(isinstance(value, str) for value in values) else np.nan
+            for name, values in axes.items()
+        }
+        labels = {"market": self.market, **empty, **self.values}
+        return labels | ({_DRAWN: self.draw or 0} if drawn else {})
+
+
+@dataclass(frozen=True)
+class _Plan:
+    payments: Extent
+    audits: Extent
+    tol: float
+    audit_sellers: int
+    misreports: int
+    solver: Any
+    gap: float
+
+
+def _key(cell: _Cell, plan: _Plan, digest: str) -> str:
+    text = json.dumps(
+        [cell.market, cell.values, cell.draw, vars(plan), digest, version("convexmarket")],
+        sort_keys=True,
+        default=str,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _ended(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run that was ended from outside."""
+    lines = str(reply.get("log", "")).strip().splitlines()
+    status = "failed" if reply["ended"] == "error" else reply["ended"]
+    return {"status": status, "message": lines[-1] if lines else reply.get("status", "")}
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """The learner of a study, and its rows."""
+
+    learner: Any
+    data: Any
+    noise_draws: int
+    seed: int
+
+    def learner_of(self, cell: _Cell) -> Any:
+        """Return an unfitted learner."""
+        if _is_function(self.learner):
+            return self.learner(**_arguments(self.learner, cell, self.seed))
+        return unfitted(self.learner)
+
+
+def _stream(seed: int, *purpose: int) -> np.random.SeedSequence:
+    """Return the branch of the seed for a purpose."""
+    return np.random.SeedSequence(seed, spawn_key=purpose)
+
+
+def _arguments(function: Callable[..., Any], cell: _Cell, seed: int) -> dict[str, Any]:
+    wanted = _parameters(function)
+    arguments = {name: value for name, value in cell.values.items() if name in wanted}
+    if _DRAWN in wanted:
+        arguments[_DRAWN] = np.random.default_rng(_stream(seed, _DRAW, cell.draw or 0))
+    return arguments
+
+
+def _market_of(entry: Any, cell: _Cell, seed: int) -> Market:
+    if isinstance(entry, Market):
+        return entry
+    market = entry(**_arguments(entry, cell, seed))
+    if not isinstance(market, Market):
+        raise ParameterError(
+            f"markets: {cell.market!r} returned a {type(market).__name__}; return a Market"
+        )
+    return market
+
+
+# ------------------------------------------------------------------------------ one cell
+
+
+def _solve_cell(
+    entry: Any,
+    cell: _Cell,
+    seed: int,
+    plan: _Plan,
+    training: _Training | None,
+    *,
+    ready: Callable[[], None],
+) -> dict[str, Any]:
+    """Return the columns of one run in each table."""
+    ready()
+    try:
+        market = _market_of(entry, cell, seed)
+    except Exception as error:  # a user's function may raise anything; the row shows it
+        return {"runs": [{"status": _status(error), "message": _message(error)}]}
+    row: dict[str, Any] = {
+        "status": "solved",
+        "message": "",
+        "n_sellers": len(market.sellers),
+        "incentives": str(market.incentives),
+        "reason": market.incentives.reason,
+    }
+    try:
+        allocation = allocate(market, solver=plan.solver, gap=plan.gap)
+    except Exception as error:  # of a user's term, for example
+        return {"runs": [row | {"status": _status(error), "message": _message(error)}]}
+    amounts, paid = _pay(market, allocation, plan)
+    row |= _purchase(market, allocation) | paid
+    rows: dict[str, Any] = {
+        "runs": [row],
+        "sellers": _sellers(market, allocation, amounts).to_dict("list"),
+    }
+    if (audit := _audit(market, plan)) is not None:
+        rows["audits"] = [audit]
+    if training is not None:
+        fits, errors = _train(training, cell, allocation.epsilon)
+        rows["fits"] = fits
+        row |= errors
+    return rows
+
+
+def _status(error: Exception) -> str:
+    return failure_status(error) if isinstance(error, ConvexMarketError) else "error"
+
+
+def _message(error: Exception) -> str:
+    name = "" if isinstance(error, ConvexMarketError) else f"{type(error).__name__}: "
+    return f"{name}{error}"
+
+
+def _wanted(extent: Extent, market: Market) -> bool:
+    return extent == "all" or (extent == "exact" and market.form.exact is not None)
+
+
+def _pay(market: Market, allocation: Allocation, plan: _Plan) -> tuple[Floats, dict[str, Any]]:
+    """Return what each seller is paid by A's Eq. (8), NaN if payments are not computed."""
+    nothing = np.full(len(market.sellers), np.nan)
+    empty = {"payments": np.nan, "payments_error": np.nan, "payments_method": ""}
+    if market.incentives != "by construction" or not _wanted(plan.payments, market):
+        return nothing, empty
+    try:
+        if market.form.exact is not None:
+            amounts, error, method = payments(market, allocation), 0.0, "exact"
+        else:
+            estimate = estimate_payments(market, allocation, tol=plan.tol)
+            amounts, method = estimate.amounts, estimate.method
+            error = float(estimate.errors.sum())
+    except ConvexMarketError as failure:
+        return nothing, empty | {"payments_method": f"none: {failure}"}
+    total = float(amounts.sum())
+    return amounts, {"payments": total, "payments_error": error, "payments_method": method}
+
+
+def _audit(market: Market, plan: _Plan) -> dict[str, Any] | None:
+    if not _wanted(plan.audits, market):
+        return None
+    try:
+        audit = audit_incentives(market, misreports=plan.misreports, max_sellers=plan.audit_sellers)
+    except ConvexMarketError as error:
+        return {"message": str(error)}
+    return {
+        "sellers_audited": len(audit.to_frame()),
+        "max_gain": audit.max_gain,
+        "min_surplus": audit.min_surplus,
+        "max_rise": audit.max_rise,
+        "incentive_compatible": audit.is_incentive_compatible,
+        "individually_rational": audit.is_individually_rational,
+        "message": "",
+    }
+
+
+def _purchase(market: Market, allocation: Allocation) -> dict[str, Any]:
+    spread = float(np.linalg.norm(allocation.weights))
+    m = allocation.weights.size
+    return {
+        "objective": allocation.objective,
+        "lower_bound": allocation.lower_bound,
+        "gap": allocation.gap,
+        "error": _without_payments(market, allocation),
+        "spread": spread,
+        "noise": 1.0 / allocation.eta,
+        "n_effective": spread**-2,
+        "eta": allocation.eta,
+        "n_bought": int(np.count_nonzero(allocation.weights * m > DUST)),
+        "epsilon_max": float(allocation.epsilon.max()),
+        "expected_payments": float(_expected_payments(market, allocation).sum()),
+        "method": allocation.method,
+        "solver": allocation.solver or "",
+        "solves": len(allocation.solves),
+        "seconds": allocation.seconds,
+    }
+
+
+def _without_payments(market: Market, allocation: Allocation) -> float:
+    """Return the part of the objective that concerns the model: spread and noise."""
+    parts = tuple(part for part in market.objective.parts if not part.term.pays)
+    if not parts:
+        return 0.0
+    costs = market.sellers.virtual_costs
+    return float(Objective(parts).value(allocation.weights, allocation.eta, costs))
+
+
+def _expected_payments(market: Market, allocation: Allocation) -> Floats:
+    """Return psi_i u(eps_i); NaN if the payment terms have different privacy costs."""
+    try:
+        return np.asarray(market.sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
+    except ConvexMarketError:
+        return np.full(allocation.weights.size, np.nan)
+
+
+def _sellers(market: Market, allocation: Allocation, amounts: Floats) -> pd.DataFrame:
+    sellers = market.sellers
+    return pd.DataFrame(
+        {
+            "id": [str(name) for name in sellers.ids],
+            "group": "" if sellers.groups is None else [str(name) for name in sellers.groups],
+            "sensitivity": sellers.sensitivities,
+            "virtual_cost": sellers.virtual_costs,
+            "weight": allocation.weights,
+            "epsilon": allocation.epsilon,
+            "expected_payment": _expected_payments(market, allocation),
+            "payment": amounts,
+        }
+    )
+
+
+# ------------------------------------------------------------------------------ the learner
+
+
+def _train(
+    training: _Training, cell: _Cell, epsilon: Floats
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Train and test a model under each draw of the noise; NaN if the learner refuses."""
+    data, fits, largest, message = training.data, [], np.nan, ""
+    for draw in range(training.noise_draws):
+        row: dict[str, Any] = {"noise_draw": draw}
+        try:
+            model = training.learner_of(cell).fit(
+                data.X_train,
+                data.y_train,
+                epsilon=epsilon,
+                random_state=Simulation(_stream(training.seed, _NOISE, draw)),
+            )
+            largest = float(np.max(model.guarantee_.epsilon))
+            for part in ("validation", "test"):
+                if hasattr(data, f"X_{part}"):
+                    row[f"{part}_error"] = _error(
+                        model, getattr(data, f"X_{part}"), getattr(data, f"y_{part}")
+                    )
+        except Exception as error:  # a learner of the user's may raise anything
+            message = _message(error)
+            row["test_error"] = np.nan
+        fits.append(row)
+    table = pd.DataFrame(fits).drop(columns="noise_draw")
+    errors: dict[str, Any] = {str(name): float(table[name].mean(skipna=False)) for name in table}
+    errors["test_error_std"] = float(table.test_error.std(skipna=False))
+    return fits, errors | {"guarantee_max": largest, "learner_message": message}
+
+
+def _error(model: Any, X: Floats, y: Floats) -> float:
+    """Return the share of wrong classes, or the mean squared error of a regression."""
+    predictions = np.asarray(model.predict(X))
+    if is_regressor(model):
+        return float(np.mean((predictions - y) ** 2))
+    return float(np.mean(predictions != y))

@@ -1,0 +1,205 @@
+"""The outcome of every run of a solver study: the solver's status against our own residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+
+from convexmarket.studies.matrices import ABSOLUTE
+from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE
+from convexmarket.studies.settings import ACCURACIES
+
+__all__ = ["INSTANCE", "OUTCOMES", "RUN", "judge", "outcome_of", "references_of"]
+
+OUTCOMES = (
+    "solved",
+    "wrong",
+    "inaccurate",
+    "failed",
+    "time limit",
+    "memory limit",
+    "crashed",
+    "unsupported",
+)
+#: The columns that identify an instance, and those that identify a run.
+INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
+RUN = (*INSTANCE, "setting", "formulation", "solver")
+
+#: Largest residual of a solve whose value counts as proven, and the relative distance by which a
+#: proven value must be better than a reference to refute it.
+_VERIFIED, _REFUTES = 1e-6, 1e-5
+
+_RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
+_CLAIMS_SOLVED = (cp.OPTIMAL, EXACT)
+_CLAIMS_IMPOSSIBLE = (cp.INFEASIBLE, cp.UNBOUNDED)
+_HEDGES = (cp.OPTIMAL_INACCURATE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED_INACCURATE)
+_NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
+
+Labels = Mapping[str, Any]
+Reply = Mapping[str, Any]
+
+
+def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
+    """Return the outcome of a solve that ended by itself.
+
+    Parameters
+    ----------
+    status : str
+        The solver's status, in CVXPY's spelling.
+    accuracy : float
+        Largest of the relative errors and residuals that we computed; NaN if there is no point.
+    tolerance : float
+        The largest accuracy of a solved run.
+
+    Returns
+    -------
+    str
+        "solved" if the status is optimal, accurate or not, and our residuals agree; "wrong" if
+        the status is optimal without reservation and they do not, or if it is infeasible or
+        unbounded for a problem that is neither; "inaccurate" if the status itself is;
+        "unsupported"; else "failed".
+    """
+    accurate = accuracy <= tolerance
+    if status in _CLAIMS_SOLVED:
+        return "solved" if accurate else "wrong"
+    if status in _CLAIMS_IMPOSSIBLE:
+        return "wrong"
+    if status in _HEDGES:
+        return "solved" if accurate else "inaccurate"
+    return "unsupported" if status == "unsupported" else "failed"
+
+
+def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
+    """Return the values that runs are measured against, one row per instance.
+
+    A run whose residuals are tiny, and whose value is still better than the reference, refutes it
+    and takes its place, even if the reference is an exact method of ours.
+
+    Parameters
+    ----------
+    records : iterable of (labels, reply)
+        All runs of a study, references among them.
+
+    Returns
+    -------
+    DataFrame
+        The columns of :data:`INSTANCE`; certainty ("exact", "refuted", "none" or what the residuals
+        leave open), doubt (the same as a number), reference, again_reference and message.
+    """
+    records = list(records)
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for labels, reply in records:
+        if labels["setting"] == REFERENCE:
+            result = reply.get("result", {})
+            place = {name: labels[name] for name in INSTANCE}
+            rows[tuple(place.values())] = place | {
+                "certainty": result.get("certainty", "none"),
+                "doubt": result.get("doubt", np.nan),
+                "reference": result.get("objective", np.nan),
+                "again_reference": result.get("again_objective", np.nan),
+                "message": result.get("message", "") or _ending(reply),
+            }
+    for labels, reply in records:
+        row = rows[tuple(labels[name] for name in INSTANCE)]
+        for prefix in ("", AGAIN) if labels["setting"] != REFERENCE else ():
+            value, size = _verified(reply.get("result", {}), prefix)
+            reference = row[prefix + "reference"]
+            if value < reference - _REFUTES * max(abs(reference), size):
+                row |= {prefix + "reference": value, "certainty": "refuted", "doubt": _VERIFIED}
+                row["message"] = f"{labels['solver']}, {labels['formulation']} has a better value"
+    columns = [*INSTANCE, "certainty", "doubt", "reference", "again_reference", "message"]
+    table = pd.DataFrame(list(rows.values()), columns=columns)
+    return table.sort_values(list(INSTANCE), ignore_index=True)
+
+
+def _verified(result: Mapping[str, Any], prefix: str) -> tuple[float, float]:
+    """Return the value of a solve that its residuals prove, and its scale; inf of any other."""
+    if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        return np.inf, 0.0
+    proven = max(result[prefix + name] for name in _RESIDUALS) <= _VERIFIED
+    value = result[prefix + "objective"]
+    return (value, result[prefix + "scale"]) if proven and np.isfinite(value) else (np.inf, 0.0)
+
+
+def judge(
+    records: Iterable[tuple[Labels, Reply]],
+    references: pd.DataFrame,
+    tolerances: Mapping[str, float],
+) -> pd.DataFrame:
+    """Return one row per run: its labels, its measurements and its outcome.
+
+    Parameters
+    ----------
+    records : iterable of (labels, reply)
+        References are left out.
+    references : DataFrame
+        From :func:`references_of`.
+    tolerances : mapping of str to float
+        By setting. For "low", "mid" and "high" they bound the residuals of the matrices that the
+        solver received, in their units, because that is the tolerance that the solver was given;
+        for others they bound the accuracy.
+    """
+    targets: dict[Any, dict[str, Any]] = references.set_index(list(INSTANCE)).T.to_dict()
+    rows = []
+    for labels, reply in records:
+        if (setting := labels["setting"]) != REFERENCE:
+            target = targets[tuple(labels[name] for name in INSTANCE)]
+            absolute = setting in ACCURACIES and labels["solver"] != EXACT
+            rows.append(dict(labels) | _judged(reply, target, tolerances[setting], absolute))
+    return pd.DataFrame(rows).sort_values(list(RUN), ignore_index=True)
+
+
+def _judged(
+    reply: Reply, target: Mapping[str, Any], tolerance: float, absolute: bool
+) -> dict[str, Any]:
+    result = dict(reply.get("result", {}))
+    row: dict[str, Any] = {
+        "solver_version": result.get("solver_version", ""),
+        "tolerance": tolerance,
+        "status": result.get("status", reply.get("status", "")),
+        "message": result.get("message", "") or _ending(reply),
+        "declaration_s": result.get("declaration_s", np.nan),
+        "certainty": target["certainty"],
+        "peak_memory_mb": reply.get("peak_memory_mb", np.nan),
+        "added_memory_mb": result.get("added_memory_mb", np.nan),
+        "core": reply.get("core", -1),
+        "session": reply.get("session", 1),
+    }
+    outcomes = []
+    for prefix in ("", AGAIN):
+        row |= {prefix + name: result.get(prefix + name, np.nan) for name in _NUMBERS}
+        # A reference with more doubt than the tolerance is not used.
+        trusted = target["doubt"] <= tolerance
+        reference = target[prefix + "reference"] if trusted else np.nan
+        value, size = row[prefix + "objective"], row.pop(prefix + "scale")
+        excess = (value - reference) / np.nanmax([abs(reference), size, np.finfo(float).tiny])
+        residuals = [row[prefix + name] for name in _RESIDUALS]
+        # Without a reference the residuals decide; without an objective nothing does.
+        errors = [*residuals, 0.0 if np.isnan(reference) else abs(excess)]
+        accuracy = float(np.max(errors)) if np.isfinite(value) else np.inf
+        row |= {
+            prefix + "reference": reference,
+            prefix + "excess": excess,
+            prefix + "accuracy": accuracy,
+        }
+        if prefix + "status" in result:
+            asked = [row[prefix + name] for name in ABSOLUTE]
+            reached = float(np.max(asked)) if absolute and not np.isnan(asked).any() else accuracy
+            outcomes.append(outcome_of(result[prefix + "status"], reached, tolerance))
+    if reply["ended"] != "finished":
+        outcomes = ["failed" if reply["ended"] == "error" else reply["ended"]]
+    row["again_cold_s"] = result.get(AGAIN + "cold_s", np.nan)
+    row["again_status"] = result.get(AGAIN + "status", "")
+    row["again_message"] = result.get(AGAIN + "message", "")
+    row["outcome"] = next((name for name in outcomes if name != "solved"), "solved")
+    return row
+
+
+def _ending(reply: Reply) -> str:
+    """Return the last printed line of a run that did not finish."""
+    lines = str(reply.get("log", "")).strip().splitlines()
+    return lines[-1] if lines and reply["ended"] != "finished" else ""

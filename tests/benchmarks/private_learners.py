@@ -1,0 +1,150 @@
+"""Errors of the private learners by default and tuned: the table in docs/benchmarks.md.
+
+``python -m tests.benchmarks.private_learners [--draws N] [NAME ...]`` prints it. Ranges, norms and
+label sets are computed once from the whole data set and count as public here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn import datasets
+from sklearn.base import clone
+
+import convexmarket as cm
+from convexmarket.privacy import Simulation
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
+FACTORS = 4.0 ** np.arange(-4, 5)
+#: Fits of at most so many rows in all for each cell and candidate.
+MOST_ROWS = 200_000
+
+
+def regressions() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return features and numeric labels by name."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(125_000, 5))
+    return {
+        "friedman 10^4": datasets.make_friedman1(12_500, 10, noise=1.0, random_state=0),
+        "friedman 10^3": datasets.make_friedman1(1_250, 10, noise=1.0, random_state=1),
+        "linear 10^5": (X, X @ [1, -1, 0.5, 2, 0] + rng.normal(0, 0.3, len(X))),
+        "diabetes": datasets.load_diabetes(return_X_y=True),
+    }
+
+
+def classifications() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return features and labels -1 and 1 by name."""
+    made = datasets.make_classification(6_000, 12, n_informative=6, random_state=4)
+    digits, wine = datasets.load_digits(), datasets.load_wine()
+    return {
+        "made 6000": (made[0], 2 * made[1] - 1),
+        "digits": (digits.data, np.where(digits.target % 2, 1, -1)),
+        "wdbc": (datasets.load_breast_cancer().data, 2 * datasets.load_breast_cancer().target - 1),
+        "wine": (wine.data, np.where(wine.target == 0, 1, -1)),
+    }
+
+
+def split(X: Any, y: Any, seed: int = 0) -> list[np.ndarray]:
+    """Return four fifths of the rows and the others, with features in [0, 1]."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    unit = np.clip((X - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+    order = np.random.default_rng(seed).permutation(len(y))
+    cut = len(y) * 4 // 5
+    return [unit[order[:cut]], y[order[:cut]], unit[order[cut:]], y[order[cut:]]]
+
+
+def granted(kind: str, mean: float, n_rows: int) -> np.ndarray:
+    """Return equal guarantees, or from a third to five thirds of the mean."""
+    spread = np.random.default_rng(1).choice([1 / 3, 5 / 3], n_rows)
+    return np.full(n_rows, mean) if kind == "equal" else mean * spread
+
+
+def candidates(default: Any, epsilon: np.ndarray, data: list[np.ndarray]) -> Iterator[Any]:
+    """Return the default and the learners that tuning would choose among."""
+    yield default
+    variants = [clone(default)]
+    if isinstance(default, cm.PersonalizedRidge):
+        variants.append(clone(default).set_params(perturbation="statistics"))
+    for variant in variants:
+        model = clone(variant).fit(*data[:2], epsilon=epsilon, random_state=Simulation(0))
+        for factor in FACTORS:
+            yield clone(variant).set_params(regularization=model.regularization_ * factor)
+
+
+def error(learner: Any, epsilon: np.ndarray, data: list[np.ndarray], seed: int) -> float:
+    """Return the squared error over the variance, or the share of wrong labels."""
+    X, y, X_test, y_test = data
+    try:
+        model = clone(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(seed))
+    except cm.ConvexMarketError:  # no noise keeps the guarantees at this regularization
+        return np.inf
+    predicted = model.predict(X_test)
+    if isinstance(learner, cm.PersonalizedRidge):
+        return float(np.mean((predicted - y_test) ** 2) / y_test.var())
+    return float(np.mean(predicted != y_test))
+
+
+def cells(names: list[str], draws: int) -> Iterator[dict[str, Any]]:
+    """Return the errors of each data set, kind of guarantees and epsilon."""
+    tasks = [(name, *rows, True) for name, rows in regressions().items()]
+    tasks += [(name, *rows, False) for name, rows in classifications().items()]
+    for name, features, labels, numeric in tasks:
+        if names and name not in names:
+            continue
+        data = split(features, labels)
+        if numeric:
+            default: Any = cm.PersonalizedRidge(
+                target_range=(float(labels.min()), float(labels.max()))
+            )
+        else:
+            for place in (0, 2):
+                rows = 2.0 * data[place] - 1.0
+                data[place] = np.column_stack([rows, np.ones(len(rows))])
+            norm = max(np.linalg.norm(part, axis=1).max() for part in (data[0], data[2]))
+            default = cm.PrivateLogisticRegression(data_norm=float(norm))
+        free = error(clone(default).set_params(regularization=1e-6), np.inf, data, 0)
+        count = max(2, min(draws, MOST_ROWS // len(data[1])))
+        for kind in ("equal", "mixed"):
+            for mean in EPSILONS:
+                epsilon = granted(kind, mean, len(data[1]))
+                found = [
+                    [error(learner, epsilon, data, seed) for seed in range(count)]
+                    for learner in candidates(default, epsilon, data)
+                ]
+                means = np.mean(found, axis=1)
+                best = float(means.min())
+                apart = np.array(found[0]) - np.array(found[int(means.argmin())])
+                yield {
+                    "data": name,
+                    "guarantees": kind,
+                    "epsilon": mean,
+                    "no noise": free,
+                    "default": means[0],
+                    "best tuned": best,
+                    "ratio": means[0] / max(best, 1.0 / len(data[3])),
+                    "error of ratio": apart.std() / np.sqrt(count) / max(best, 1e-9),
+                }
+
+
+def main() -> None:
+    """Print the table as Markdown, and the geometric mean of the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--draws", type=int, default=20)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    table = pd.DataFrame(cells(given.names, given.draws))
+    text = table.round(3).astype(str)
+    print("| " + " | ".join(text.columns) + " |\n|" + "---|" * text.shape[1])
+    for row in text.itertuples(index=False):
+        print("| " + " | ".join(row) + " |")
+    print(f"\ngeometric mean of the ratio: {np.exp(np.log(table['ratio']).mean()):.3f}")
+
+
+if __name__ == "__main__":
+    main()

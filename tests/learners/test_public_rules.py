@@ -1,0 +1,97 @@
+"""Regularization and threshold from public numbers, and the effect of noise before training."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.errors import ParameterError
+from convexmarket.learners import HuberLoss, LogisticLoss
+from convexmarket.learners.perturbed import public_regularization
+from convexmarket.privacy import Simulation
+from tests.learners.builders import output_ridge
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(1, 40), st.integers(1, 60), st.floats(-3, 3),
+    st.sampled_from([LogisticLoss(), HuberLoss(0.125)]), st.floats(0.01, 100.0),
+)  # fmt: skip
+def test_the_rule_is_the_one_root_of_its_equation(seed, rows, features, log_eps, loss, norm):
+    """Lambda * eta(Lambda) * W(eta) is the goal, and grows with Lambda."""
+    rng = np.random.default_rng(seed)
+    sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
+    weights = sold / sold.sum()
+    found = public_regularization(weights, sold, features, norm, loss, 0.6)
+    lost = np.log1p(loss.curvature * norm**2 * weights / found)
+    eta = float(np.min((sold - lost) / weights))
+    assert 0 < eta <= sold.sum()
+    size = 0.6 / norm * np.sqrt(eta / features)
+    goal = 2.0 * loss.lipschitz * norm * np.sqrt(features * (features + 1.0)) / (eta * size)
+    assert found == pytest.approx(goal, rel=1e-4)
+
+
+def test_the_rule_reads_no_row():
+    X, y = np.random.default_rng(0).random((2, 80, 3)), np.linspace(-1, 1, 80)
+    for make in (cm.PersonalizedRidge, lambda: cm.PersonalizedRidge(perturbation="statistics")):
+        fitted = [
+            make().fit(rows, labels, epsilon=1.0, random_state=Simulation(0)).regularization_
+            for rows, labels in ((X[0], y), (X[1], -np.ones(80)))
+        ]
+        assert fitted[0] == fitted[1]
+
+
+@pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
+def test_the_noise_effect_is_that_of_a_simulation(perturbation):
+    """On rows that are spread over the public box: within a factor of two."""
+    rng = np.random.default_rng(0)
+    X = rng.random((3000, 4))
+    y = np.clip(X @ [0.6, -0.4, 0.2, 0.1] + 0.1 * rng.normal(size=3000), -1, 1)
+    learner = cm.PersonalizedRidge(
+        perturbation=perturbation, fit_intercept=perturbation != "output"
+    )
+    learner.set_params(target_range=(-4.0, 4.0))
+    predicted = []
+    for seed in range(30):
+        model = learner.fit(X, 4.0 * y, epsilon=1.0, random_state=Simulation(seed))
+        predicted.append(X[:300] @ model.coef_ + model.intercept_)
+    measured = np.sqrt(np.mean(np.var(predicted, axis=0)))
+    assert 0.5 < learner.noise_effect(np.ones(3000), 4) / measured < 2.0
+
+
+def test_the_noise_effect_needs_public_facts_and_vanishes_without_noise():
+    assert output_ridge().noise_effect(np.full(9, np.inf), 2) == 0.0
+    with pytest.raises(ParameterError, match="n_features is missing"):
+        cm.PersonalizedRidge().noise_effect(np.ones(9))
+    with pytest.raises(ParameterError, match="feature_range=None"):
+        cm.PersonalizedRidge(feature_range=None).noise_effect(np.ones(9), 2)
+    assert cm.PrivateLogisticRegression().noise_limit() == 4.0
+
+
+def test_the_defaults_are_useful():
+    """A linear label at epsilon 1 with a thousand rows, and two classes."""
+    rng = np.random.default_rng(0)
+    X = rng.random((1000, 5))
+    y = np.clip(X @ [0.5, -0.5, 0.25, 0.3, 0.0] - 0.2, -1, 1)
+    terms = {"epsilon": 1.0, "random_state": Simulation(0)}
+    assert cm.PersonalizedRidge().fit(X, y, **terms).score(X, y) > 0.85
+    rows = np.column_stack([2 * X - 1, np.ones(1000)]) / np.sqrt(6)
+    signs = np.where(y > np.median(y), 1, -1)
+    assert cm.PrivateLogisticRegression().fit(rows, signs, **terms).score(rows, signs) > 0.85
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_norm": 1.0}, {"sensitivity": "paper"}, {"rounding": None}, {"delta": 1e-6},
+     {"perturbation": "input"}, {"perturbation": "statistics", "delta": 1e-6,
+                                 "fit_intercept": False}],
+)  # fmt: skip
+def test_options_of_another_perturbation_are_refused(options):
+    name = next(iter(options))
+    with pytest.raises(ParameterError, match="delta" if "delta" in options else name):
+        cm.PersonalizedRidge(**options).fit([[0.5], [0.1]], [0.0, 0.1], epsilon=1.0)
+
+
+def test_a_numeric_target_of_a_classifier_points_to_the_ridge_learner():
+    with pytest.raises(cm.errors.DataError, match="PersonalizedRidge"):
+        cm.PrivateLogisticRegression().fit([[0.5]] * 4, [0.1, 0.2, 0.3, 0.4], epsilon=9.0)

@@ -1,0 +1,58 @@
+"""``convexmarket compare`` that is stopped, or begins anew."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from convexmarket.cli.compare import journal_of
+from tests import PROBLEMS
+from tests.cli.builders import invoke
+
+FEW = ["--sizes", "20,30", "--draws", "1", "--classes", "allocation", "--jobs", "2"]
+
+
+@pytest.fixture
+def market(tmp_path):
+    return shutil.copy(PROBLEMS / "quickstart.toml", tmp_path / "market.toml")
+
+
+def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
+    journal = tmp_path / "report.runs.jsonl"
+    written = []
+    for more in (["CLARABEL,OSQP"], ["exact,OSQP", "--fresh"]):
+        found = invoke("compare", market, *FEW, "--out", tmp_path / "report", "--solvers", *more)
+        assert found.exit_code == 0, found.output
+        written.append(journal.read_text().splitlines())
+    # 2 sizes, each with the reference, then 2 solvers with 4 formulations, or exact and one
+    assert [len(lines) for lines in written] == [2 * (1 + 2 * 4), 2 * (1 + 1 + 4)]
+    assert not set(written[0]) & set(written[1])
+
+
+def test_control_c_keeps_what_was_run(market, tmp_path):
+    out = tmp_path / "report"
+    command = ["compare", str(market), "--sizes", "20,30,40,50", "--classes", "allocation"]
+    command += ["--draws", "5", "--out", str(out), "--no-pin", "--jobs", "2"]
+    code = "from convexmarket.cli import app; app()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *command],
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background jobs ignore SIGINT, and so would what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as running:
+        journal = journal_of(out)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and running.poll() is None:
+            if journal.exists() and journal.read_bytes().count(b"\n") >= 3:
+                break
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        said = running.communicate(timeout=60)[1]
+    assert running.returncode == 130, said
+    assert "the same command resumes there" in " ".join(said.split())
+    assert not (out / "index.html").exists()
+    assert len(journal.read_text().splitlines()) >= 3

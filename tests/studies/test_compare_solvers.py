@@ -1,0 +1,206 @@
+"""Solvers compared: outcomes, misbehaving solvers, journals and refusals."""
+
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.studies import solvers as module
+from convexmarket.studies.subproblems.families import CLASSES, families_of_class
+from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter
+
+PRIOR = cm.Uniform(1, 5)
+BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
+MARKET = cm.Market(cm.Sellers(PRIOR.sample(20, 0), PRIOR), BASE)
+FEW = {"formulations": ["primal", "projection"], "classes": ["allocation"], "progress": False}
+
+
+def drawn(n, draw):
+    return cm.Market(cm.Sellers(PRIOR.sample(n, draw), PRIOR), BASE)
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory):
+    return tmp_path_factory.mktemp("study") / "runs.jsonl"
+
+
+ALL = {
+    "solvers": ["exact", "clarabel", "OSQP", "NONESUCH", Liar(), FalseAlarm(), Quitter()],
+    "settings": {
+        "default": None,
+        "hasty": {"tolerance": 1e-9, "options": {"clarabel": {"max_iter": 2}}},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def runs(journal):
+    return cm.compare_solvers({"market": MARKET}, **ALL, **FEW, journal=journal)
+
+
+def outcomes(runs, **values):
+    frame = runs.to_frame()
+    for name, value in ({"setting": "default"} | values).items():
+        frame = frame[frame[name] == value]
+    return set(frame.outcome)
+
+
+def test_honest_solvers_solve_and_others_are_absent_or_unable(runs):
+    assert runs.facts["absent"] == ["NONESUCH"]
+    assert outcomes(runs, solver="exact") == {"solved"}
+    assert outcomes(runs, solver="CLARABEL") == {"solved"}
+    assert outcomes(runs, solver="OSQP", formulation="primal") == {"unsupported"}
+    assert outcomes(runs, solver="OSQP", formulation="projection") == {"solved"}
+    frame = runs.to_frame()
+    solved = frame[frame.outcome == "solved"]
+    assert (solved.accuracy <= solved.tolerance).all()
+    assert (solved.objective != solved.again_objective).all()
+    assert set(frame.certainty) == {"exact"}
+
+
+def test_a_solver_that_cannot_take_a_problem_is_named(runs):
+    assert "OSQP cannot take allocation (primal)." in runs.statements()
+    assert "Not installed: NONESUCH." in runs.statements()
+
+
+def test_false_answers_are_wrong_and_errors_are_failures(runs):
+    assert outcomes(runs, solver="LIAR") == {"wrong"}
+    assert outcomes(runs, solver="ALARM") == {"wrong"}
+    assert outcomes(runs, solver="QUITTER") == {"failed"}
+    assert any("LIAR" in text and "refute" in text for text in runs.statements())
+
+
+def test_a_setting_with_options_reaches_the_solver(runs):
+    hasty = runs.to_frame().query("solver == 'CLARABEL' and setting == 'hasty'")
+    assert (hasty.iterations.dropna() <= 2).all()
+    assert "solved" not in set(hasty.outcome)
+
+
+def test_recorded_runs_are_not_repeated(runs, journal):
+    before = journal.read_bytes()
+    again = cm.compare_solvers({"market": MARKET}, **ALL, **FEW, journal=journal)
+    assert journal.read_bytes() == before
+    pd.testing.assert_frame_equal(again.to_frame(), runs.to_frame())
+    other = cm.Market(MARKET.sellers, cm.Spread() + 2.5 * cm.Noise() + 0.02 * cm.Payments())
+    cm.compare_solvers({"market": other}, solvers=["CLARABEL"], **FEW, journal=journal)
+    assert journal.read_bytes().startswith(before)
+    assert len(journal.read_bytes()) > len(before)
+
+
+def test_results_come_back_from_disk_to_the_last_bit(runs, tmp_path):
+    runs.write(tmp_path)
+    again = cm.Runs.read(tmp_path)
+    for name, table in runs.tables.items():
+        pd.testing.assert_frame_equal(again.tables[name], table, check_exact=True)
+
+
+def test_the_figure_has_a_row_for_each_solver_and_formulation(runs):
+    ax = runs.plot()
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert labels[0] == "exact"
+    assert "OSQP, projection" in labels
+    assert "OSQP, primal" not in labels
+
+
+def test_a_function_is_called_at_every_size_with_draws_that_repeat():
+    options = {"solvers": ["exact"], "sizes": [10, 20], "draws": 2, **FEW}
+    first = cm.compare_solvers(drawn, **options).to_frame()
+    assert list(zip(first["size"], first.seed, strict=True)) == [(10, 0), (10, 1), (20, 0), (20, 1)]
+    assert first.objective.nunique() == 4
+    again = cm.compare_solvers({"drawn": lambda n, draw: drawn(n, draw)}, **options).to_frame()
+    assert (first.objective == again.objective).all()
+
+
+def test_an_unsupported_problem_is_not_tried_at_larger_sizes():
+    runs = cm.compare_solvers(
+        drawn, solvers=["OSQP"], sizes=[10, 20], classes=["allocation"], formulations=["primal"],
+        progress=False,
+    )  # fmt: skip
+    frame = runs.to_frame().set_index("size")
+    assert set(frame.outcome) == {"unsupported"}
+    assert "rates" not in runs.tables
+    assert runs.statements() == ["OSQP cannot take allocation (primal)."]
+
+
+@pytest.mark.parametrize("ended", ["time limit", "memory limit", "crashed", "finished"])
+def test_a_limit_that_every_smaller_instance_met_decides_a_run(ended):
+    runs = {
+        f"{size}-{seed}": module._Run(
+            {"size": size, "seed": seed, "setting": "default", "solver": "SCS"}, None
+        )
+        for size in (10, 20)
+        for seed in (0, 1)
+    }
+    below = module._smaller(runs)["20-0"]
+    assert below == ("10-0", "10-1")
+    replies = {key: {"key": key, "session": 1, "ended": ended, "log": ""} for key in below}
+    reply = module._foregone(runs, below, "20-0", replies)
+    if ended in ("crashed", "finished"):
+        assert reply is None
+    else:
+        assert reply["ended"] == ended
+        assert reply["log"] == "not run: every instance of size 10 ended so"
+    assert module._foregone(runs, below, "20-0", {"10-0": replies["10-0"]}) is None
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.problem_class)
+def test_every_class_has_an_instance_by_its_name(kind):
+    (family,) = families_of_class(kind.problem_class)
+    runs = cm.compare_solvers(
+        [kind.problem_class], solvers=["exact", "CLARABEL"], sizes=[30],
+        formulations=[kind.formulations[0]], progress=False,
+    ).to_frame()  # fmt: skip
+    assert family.kind is kind
+    assert set(runs.outcome) <= {"solved", "unsupported"}
+    assert "solved" in set(runs.outcome[runs.solver == "CLARABEL"])
+
+
+@pytest.mark.parametrize(
+    ("problems", "options", "words"),
+    [
+        ([MARKET], {"sizes": [10]}, "'market 1' is a Market of a fixed size"),
+        ([drawn], {}, "'drawn' needs sizes"),
+        (["rigde"], {"sizes": [10]}, "names the class 'rigde'; known are allocation"),
+        ([lambda n: 3], {"sizes": [10]}, "returned a int for n = 10"),
+        ([3], {"sizes": [10]}, "give a Market, a function n -> Market or the name of a class"),
+        ([MARKET], {"classes": ["ridge"]}, "none has a subproblem of the classes ridge"),
+        ([MARKET], {"classes": ["rigde"]}, "classes names 'rigde'; known are allocation"),
+        ([MARKET], {"formulations": ["primul"]}, "'primul'; known are diagonal, dual"),
+        ([MARKET], {"formulations": "primal"}, "formulations must be a list of names"),
+        ([MARKET], {"solvers": "OSQP"}, "solvers must be a list of names"),
+        ([MARKET], {"solvers": {"exact": Liar()}}, "your solver is named 'exact', which is taken"),
+        ([MARKET], {"settings": ["sloppy"]}, "settings names 'sloppy'"),
+        ([MARKET], {"settings": {"high": {"tolerance": 1.0}}}, "'high' is a name of ours"),
+        ([MARKET], {"settings": {"mine": {"tol": 1.0}}}, "settings.mine must be"),
+        ([MARKET], {"time_limit": 0}, "time_limit must"),
+        (
+            [MARKET],
+            {
+                "solvers": ["CLARABEL"],
+                "settings": {"mine": {"tolerance": 0.1, "options": {"CLARABEL": {"foo": 1}}}},
+            },
+            "settings.mine.options.CLARABEL: the solver refuses {'foo': 1}",
+        ),
+    ],
+)
+def test_a_bad_argument_is_named_with_a_remedy(problems, options, words):
+    with pytest.raises(ParameterError, match=words):
+        cm.compare_solvers(problems, progress=False, **options)
+
+
+def test_no_installed_solver_is_refused():
+    with pytest.raises(NotSupportedError, match="none of the solvers NONE, SUCH is installed"):
+        cm.compare_solvers([MARKET], solvers=["NONE", "SUCH"])
+
+
+def test_a_market_without_a_subproblem_is_refused():
+    market = cm.Market(MARKET.sellers, cm.Spread() + cm.Payments())
+    with pytest.raises(NotSupportedError, match="no Noise term"):
+        cm.compare_solvers([market])
+
+
+def test_a_report_leads_with_the_matrices(runs, tmp_path):
+    report = runs.report("Which solver?")
+    assert [figure.name for figure in report.figures] == ["allocation-default", "allocation-hasty"]
+    page = report.write(tmp_path / "report", formats=("md",)).read_text()
+    assert "OSQP cannot take allocation" in page

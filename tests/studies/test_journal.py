@@ -1,0 +1,87 @@
+"""The journal: nothing that was added is lost, nothing half-written is read."""
+
+import json
+
+import numpy as np
+import pytest
+
+from convexmarket.errors import ParameterError
+from convexmarket.studies.journal import Journal
+
+
+def test_what_was_added_is_there_again(tmp_path):
+    path = tmp_path / "new" / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.append({"key": "a", "session": 1, "value": float("inf")})
+        journal.append({"key": "b", "session": 1, "text": "zwei\nZeilen"})
+    with Journal(path) as journal:
+        assert journal.records == [
+            {"key": "a", "session": 1, "value": float("inf")},
+            {"key": "b", "session": 1, "text": "zwei\nZeilen"},
+        ]
+
+
+@pytest.mark.parametrize("cut", range(1, 33))
+def test_a_line_that_was_cut_is_no_run_and_the_next_stands_on_its_own(tmp_path, cut):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.append({"key": "first", "session": 1})
+        journal.append({"key": "second", "session": 1})
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    with Journal(path) as journal:
+        assert journal.records == [{"key": "first", "session": 1}]
+        journal.append({"key": "third", "session": 2})
+    with Journal(path) as journal:
+        assert [record["key"] for record in journal.records] == ["first", "third"]
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_only_one_at_a_time(tmp_path):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path), pytest.raises(ParameterError, match="another study"):
+        Journal(path)
+    Journal(path).close()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "no JSON\n",
+        "[1, 2]\n",
+        '{"key": 1}\n',
+        '{"key": 1, "session": 1}\nno JSON\n',
+        "my only notes, without an end of the line",
+        '{"key": 1, "session": 1}\nand notes',
+    ],
+)
+def test_another_file_is_left_as_it_is(tmp_path, content):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(content)
+    with pytest.raises(ParameterError, match="not the journal"):
+        Journal(path)
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_symbolic_link_is_refused(tmp_path, there):
+    path, victim = tmp_path / "runs.jsonl", tmp_path / "diary"
+    if there:
+        victim.write_bytes(b"")
+    path.symlink_to(victim)
+    with pytest.raises(ParameterError, match=r"runs\.jsonl is a symbolic link.*remove"):
+        Journal(path)
+    assert victim.exists() == there
+
+
+def test_numpy_values_are_written_as_plain_numbers(tmp_path):
+    with Journal(tmp_path / "runs.jsonl") as journal:
+        journal.append({"key": "a", "session": 1, "value": np.float64(0.1), "many": np.arange(2)})
+    with Journal(tmp_path / "runs.jsonl") as journal:
+        assert journal.records == [{"key": "a", "session": 1, "value": 0.1, "many": [0, 1]}]
+
+
+def test_without_a_path_records_are_kept_in_memory():
+    with Journal() as journal:
+        journal.append({"key": "a", "session": 1})
+        assert journal.records == [{"key": "a", "session": 1}]

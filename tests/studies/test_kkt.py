@@ -1,0 +1,160 @@
+"""Residuals against conditions worked out by hand, and against units."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket.errors import NotSupportedError
+from convexmarket.studies.kkt import kkt_residuals
+
+
+def two_dimensional():
+    """``min x^2 + y^2`` subject to ``x + y = 2``, ``x <= 3``: (1, 1) with nu = -2, lambda = 0."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    equation, bound = x + y == 2, x <= 3
+    return x, y, equation, bound, cp.Problem(cp.Minimize(x**2 + y**2), [equation, bound])
+
+
+def place(problem, values, multipliers):
+    for variable, value in zip(problem.variables(), values, strict=True):
+        variable.save_value(np.asarray(value))
+    for item, value in zip(problem.constraints, multipliers, strict=True):
+        item.dual_variables[0].save_value(np.asarray(value))
+
+
+class TestByHand:
+    def test_the_optimum_has_none(self):
+        *_, problem = two_dimensional()
+        place(problem, [1.0, 1.0], [-2.0, 0.0])
+        assert kkt_residuals(problem).largest == 0.0
+
+    def test_a_broken_equation(self):
+        *_, problem = two_dimensional()
+        place(problem, [1.0, 1.5], [-2.0, 0.0])
+        found = kkt_residuals(problem)
+        assert found.primal == pytest.approx(0.5 / 2.5)
+        assert found.violation == 0.0
+        assert found.gap == pytest.approx(2.0 * 0.5 / (1.0 + 2.25))
+
+    def test_a_wrong_multiplier(self):
+        *_, problem = two_dimensional()
+        place(problem, [1.0, 1.0], [-1.0, 0.0])
+        # each component of the gradient is 2 - 1, relative to the 2 of the terms' gradients
+        assert kkt_residuals(problem).dual == pytest.approx(0.5)
+
+    def test_a_multiplier_of_an_inequality_that_does_not_bind(self):
+        *_, problem = two_dimensional()
+        place(problem, [1.0, 1.0], [-2.0, 0.5])
+        found = kkt_residuals(problem)
+        assert found.gap == pytest.approx(0.5 * 2.0 / 2.0)
+        assert found.dual == pytest.approx(0.25)
+
+    def test_a_multiplier_of_the_wrong_sign_helps_nobody(self):
+        *_, problem = two_dimensional()
+        place(problem, [1.0, 1.0], [-2.0, -0.5])
+        assert kkt_residuals(problem).largest == 0.0
+
+    def test_a_broken_inequality(self):
+        *_, problem = two_dimensional()
+        place(problem, [3.3, -1.3], [-2.0, 0.0])
+        assert kkt_residuals(problem).violation == pytest.approx(0.3 / 3.3)
+
+    def test_a_sign(self):
+        x = cp.Variable(2, nonneg=True)
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(x - np.array([1.0, -1.0]))))
+        x.value = np.array([1.0, 0.0])  # its multiplier is 2, at 0: complementary
+        assert kkt_residuals(problem).largest == 0.0
+        x.save_value(np.array([1.0, -0.5]))
+        assert kkt_residuals(problem).violation == pytest.approx(0.5)
+
+    def test_a_sign_whose_multiplier_has_no_business(self):
+        x = cp.Variable(nonneg=True)
+        problem = cp.Problem(cp.Minimize((x + 1) ** 2))
+        place(problem, [0.5], [])  # the slope, 3, is the multiplier of x >= 0, which is not at 0
+        found = kkt_residuals(problem)
+        assert found.gap == pytest.approx(3.0 * 0.5 / 2.25)
+        assert found.dual == 0.0
+
+    def test_a_sign_that_does_not_hold_the_point_back(self):
+        x = cp.Variable(nonneg=True)
+        problem = cp.Problem(cp.Minimize((x - 1) ** 2))
+        place(problem, [0.5], [])  # the slope is -1, and so is the only term's
+        found = kkt_residuals(problem)
+        assert found.dual == pytest.approx(1.0)
+        assert found.gap == 0.0
+
+    def test_a_bound_from_below_as_a_cone(self):
+        x = cp.Variable()
+        problem = cp.Problem(cp.Minimize(x**2), [cp.constraints.NonNeg(x - 1)])
+        place(problem, [1.0], [2.0])
+        assert kkt_residuals(problem).largest == 0.0
+        place(problem, [0.5], [1.0])
+        found = kkt_residuals(problem)
+        assert found.violation == pytest.approx(0.5 / 0.5)  # relative to the side, x - 1
+        assert found.dual == 0.0
+
+    def test_a_maximisation(self):
+        x = cp.Variable()
+        bound = x <= 2
+        problem = cp.Problem(cp.Maximize(x), [bound])
+        place(problem, [2.0], [1.0])
+        assert kkt_residuals(problem).largest == 0.0
+        place(problem, [1.0], [1.0])
+        assert kkt_residuals(problem).gap == pytest.approx(1.0)
+
+    @pytest.mark.parametrize("missing", ["value", "multiplier", "gradient"])
+    def test_what_is_missing_is_infinite(self, missing):
+        x = cp.Variable()
+        problem = cp.Problem(cp.Minimize(-cp.log(x)), [x <= 1])
+        place(problem, [1.0], [1.0])
+        assert kkt_residuals(problem).largest == 0.0
+        if missing == "value":
+            x.save_value(np.asarray(np.nan))
+        elif missing == "multiplier":
+            problem.constraints[0].dual_variables[0].save_value(None)
+        else:
+            x.value = 0.0
+        assert kkt_residuals(problem).largest == np.inf
+
+
+def test_what_is_not_known_is_refused():
+    cone = cp.Problem(cp.Minimize(0), [cp.SOC(cp.Variable(), cp.Variable(2))])
+    integers = cp.Problem(cp.Minimize(cp.sum(cp.Variable(3, boolean=True))))
+    for problem in (cone, integers):
+        with pytest.raises(NotSupportedError):
+            kkt_residuals(problem)
+
+
+def random_program(rng, unit=1.0, price=1.0):
+    """A quadratic program in other units of x and of the objective."""
+    n = 5
+    root, cost = rng.standard_normal((n, n)), rng.standard_normal(n)
+    x = cp.Variable(n, name="x")
+    own = x / unit
+    objective = price * (cp.sum_squares(root @ own) + cost @ own + 20.0)
+    return x, cp.Problem(cp.Minimize(objective), [cp.sum(own) == 1, own >= -1.0, own <= 1.0])
+
+
+class TestOnPrograms:
+    @given(seed=st.integers(0, 2**32 - 1))
+    def test_small_where_a_solver_is_right_and_not_where_it_is_wrong(self, seed):
+        x, problem = random_program(np.random.default_rng(seed))
+        problem.solve(solver="CLARABEL", tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
+        assert kkt_residuals(problem).largest < 1e-6
+        x.value = x.value + 0.05 * np.array([1.0, -1.0, 0.0, 0.0, 0.0])
+        assert kkt_residuals(problem).largest > 1e-3
+
+    @given(seed=st.integers(0, 2**32 - 1), unit=st.floats(1e-4, 1e4), price=st.floats(1e-4, 1e4))
+    def test_units_do_not_matter(self, seed, unit, price):
+        x, plain = random_program(np.random.default_rng(seed))
+        _, other = random_program(np.random.default_rng(seed), unit, price)
+        plain.solve(solver="CLARABEL")
+        point = np.asarray(x.value) + 0.01
+        multipliers = [item.dual_value for item in plain.constraints]
+        place(plain, [point], multipliers)
+        place(other, [unit * point], [price * value for value in multipliers])
+        first, second = kkt_residuals(plain), kkt_residuals(other)
+        for name in ("primal", "violation", "dual", "gap"):
+            assert getattr(first, name) == pytest.approx(getattr(second, name), rel=1e-6, abs=1e-12)

@@ -1,0 +1,168 @@
+"""Rates and means of contenders, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket.studies.metrics import COUNTED, means, rates, shifted_geometric_mean
+from convexmarket.studies.solvers import summarise
+from tests.studies.small_runs import LIMIT, frame, only, run
+
+
+def test_rates_count_outcomes_and_have_wilson_s_intervals() -> None:
+    runs = frame(
+        *(run("ECOS", seed=seed) for seed in range(8)),
+        run("ECOS", seed=8, outcome="wrong"),
+        run("ECOS", seed=9, outcome="time limit"),
+        run("ECOS", seed=10, outcome="unsupported"),
+    )
+    row = only(rates(runs), solver="ECOS")
+    assert (row["runs"], row["solved"], row["wrong"], row["time_limit"]) == (10, 8, 1, 1)
+    assert (row["success"], row["wrong_rate"]) == (0.8, 0.1)
+    # Wilson: (p + z^2/2n -+ z*sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n), p = 0.8, n = 10, z = 1.96.
+    assert row["success_low"] == pytest.approx(0.490162, abs=1e-6)
+    assert row["success_high"] == pytest.approx(0.943318, abs=1e-6)
+    assert 0 < row["wrong_rate_low"] < 0.1 < row["wrong_rate_high"] < 1
+
+
+def test_rates_are_of_all_sizes_and_of_each() -> None:
+    runs = frame(run("ECOS", 100), run("ECOS", 200, outcome="failed"), run("SCS", 100))
+    table = rates(runs)
+    assert only(table, solver="ECOS")["success"] == 0.5
+    assert only(table, solver="ECOS", size=100)["success"] == 1.0
+    assert only(table, solver="ECOS", size=200)["success"] == 0.0
+    assert len(table) == 2 + 2 + 1
+
+
+def test_a_run_that_does_not_solve_counts_as_its_time_limit() -> None:
+    runs = frame(
+        run("ECOS", seed=0, total_s=2.0),
+        run("ECOS", seed=1, total_s=8.0),
+        run("SCS", seed=0, total_s=1.0),
+        run("SCS", seed=1, total_s=1.0, outcome="wrong"),
+    )
+    table = means(runs, shift=0.0)
+    ecos, scs = only(table, solver="ECOS"), only(table, solver="SCS")
+    assert ecos["total_s"] == pytest.approx(4.0)
+    assert scs["total_s"] == pytest.approx(np.sqrt(1.0 * LIMIT))
+    assert (ecos["relative"], ecos["instances"]) == (1.0, 2)
+    assert scs["relative"] == pytest.approx(np.sqrt(LIMIT) / 4.0)
+    assert ecos["again_ratio"] == pytest.approx(np.sqrt(0.5 / 2.0 * 0.5 / 8.0))
+    assert scs["again_ratio"] == pytest.approx(0.5)
+    assert scs["warm_ratio"] == pytest.approx(0.25)
+    assert ecos["declaration_share"] == pytest.approx(0.1)
+    assert ecos["solver_share"] == pytest.approx(0.6)
+
+
+def test_the_shift_is_ten_milliseconds() -> None:
+    runs = frame(run("ECOS", seed=0, total_s=0.03), run("ECOS", seed=1, total_s=0.15))
+    expected = np.sqrt(0.04 * 0.16) - 0.01
+    assert only(means(runs), solver="ECOS")["total_s"] == pytest.approx(expected)
+
+
+def test_means_are_over_what_full_contenders_share() -> None:
+    runs = frame(
+        run("ECOS", seed=0, total_s=1.0),
+        run("ECOS", seed=1, total_s=9.0),
+        run("OSQP", seed=0, total_s=0.1),
+        run("OSQP", seed=1, outcome="unsupported"),
+    )
+    table = means(runs, shift=0.0)
+    assert only(table, solver="ECOS")["total_s"] == pytest.approx(3.0)
+    osqp = only(table, solver="OSQP")
+    assert np.isnan(osqp["total_s"])
+    assert osqp["instances"] == 0
+
+
+def test_where_nobody_takes_all_the_instances_that_all_take_are_compared() -> None:
+    runs = frame(
+        run("ECOS", seed=0, total_s=1.0),
+        run("ECOS", seed=1, total_s=9.0),
+        run("OSQP", seed=1, total_s=3.0),
+        run("OSQP", seed=2, total_s=7.0),
+    )
+    table = means(runs, shift=0.0)
+    assert only(table, solver="ECOS")["total_s"] == pytest.approx(9.0)
+    assert only(table, solver="OSQP")["total_s"] == pytest.approx(3.0)
+    assert only(table, solver="OSQP")["instances"] == 1
+
+
+def test_contenders_without_a_common_instance_have_no_mean() -> None:
+    row = only(means(frame(run("ECOS", seed=0), run("OSQP", seed=1))), solver="ECOS")
+    assert np.isnan(row["total_s"])
+    assert row["instances"] == 0
+
+
+def test_a_contender_that_is_never_asked_again_has_no_second_time() -> None:
+    runs = frame(
+        run("exact", again_total_s=np.nan),
+        run("ECOS", seed=0),
+        run("ECOS", seed=1, outcome="failed"),
+    )
+    table = means(runs[runs.seed == 0])
+    assert np.isnan(only(table, solver="exact")["again_total_s"])
+    assert only(table, solver="ECOS")["again_relative"] == 1.0
+    alone = means(runs[runs.solver == "ECOS"], shift=0.0)
+    assert only(alone, solver="ECOS")["again_total_s"] == pytest.approx(np.sqrt(0.5 * LIMIT))
+
+
+def test_settings_and_classes_are_apart() -> None:
+    runs = frame(
+        run("ECOS", total_s=1.0),
+        run("SCS", total_s=2.0),
+        run("ECOS", setting="high-accuracy", total_s=7.0),
+        run("SCS", problem_class="allocation", total_s=9.0),
+    )
+    table = means(runs)
+    assert only(table, solver="ECOS", setting="high-accuracy")["relative"] == 1.0
+    assert only(table, solver="SCS", problem_class="allocation")["relative"] == 1.0
+    slow = only(table, solver="SCS", problem_class="ridge")
+    assert slow["relative"] == pytest.approx(2.0)
+
+
+def test_a_study_in_which_nothing_counts_has_no_summaries():
+    assert summarise(frame(run("OSQP", outcome="unsupported"))) == {}
+
+
+seconds = st.floats(1e-3, 50.0)
+
+
+@given(st.lists(seconds, min_size=1, max_size=12), st.floats(0.0, 1.0))
+def test_a_shifted_mean_lies_between_the_extremes(values: list[float], shift: float) -> None:
+    mean = shifted_geometric_mean(pd.DataFrame({"x": values}), shift)["x"]
+    assert min(values) * (1 - 1e-9) - 1e-12 <= mean <= max(values) * (1 + 1e-9) + 1e-12
+    if shift == 0.0:
+        assert mean == pytest.approx(np.exp(np.mean(np.log(values))))
+
+
+outcomes = st.sampled_from([*COUNTED, "unsupported"])
+cells = st.lists(st.tuples(outcomes, seconds), min_size=8, max_size=8)
+
+
+@given(cells)
+def test_whatever_happens_frames_are_sane(drawn: list[tuple[str, float]]) -> None:
+    places = [(solver, seed) for solver in ("ECOS", "SCS") for seed in range(4)]
+    runs = frame(
+        *(
+            run(solver, seed=seed, outcome=outcome, total_s=time)
+            for (solver, seed), (outcome, time) in zip(places, drawn, strict=True)
+        )
+    )
+    if (runs.outcome == "unsupported").all():
+        return
+    found = summarise(runs)
+    rates, profiles = found["rates"], found["profiles"]
+    counts = rates[[name.replace(" ", "_") for name in COUNTED]].sum(axis=1)
+    assert (counts == rates.runs).all()
+    assert (rates.success_low <= rates.success).all()
+    assert (rates.success <= rates.success_high).all()
+    relative = found["means"].relative.dropna()
+    assert (relative >= 1.0).all()
+    assert (profiles.share.between(0.0, 1.0)).all()
+    rates_of_all = rates[rates["size"].isna()].set_index("solver").success
+    times = profiles[profiles.of == "time"]
+    assert dict(times.groupby("solver").share.max()) == pytest.approx(dict(rates_of_all))

@@ -1,0 +1,307 @@
+"""Studies of markets: rows, paired draws, learners, failures, limits and journals."""
+
+import json
+from io import StringIO
+from unittest.mock import patch
+
+import cvxpy as cp
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.data.datasets import synthetic
+from convexmarket.errors import ParameterError
+from convexmarket.studies import progress
+
+PRIOR = cm.Uniform(1, 5)
+SELLERS = cm.Sellers(PRIOR.sample(12, 0), PRIOR)
+BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
+
+
+class Imbalance(cm.Term):
+    """A term of a user's own: the distance of the weighted age from the mean."""
+
+    def __init__(self, ages):
+        self.ages = np.asarray(ages, dtype=float)
+
+    def expression(self, quantities):
+        return cp.abs(quantities.weights @ (self.ages - self.ages.mean()))
+
+
+class Broken(cm.Term):
+    def expression(self, quantities):
+        if quantities.weights.size == 13:
+            raise RuntimeError("thirteen")
+        return cp.sum_squares(quantities.weights)
+
+
+def by_gamma(gamma):
+    return cm.Market.standard(SELLERS, mu=1, sigma=2, gamma=gamma)
+
+
+def drawn(gamma, draw):
+    sellers = cm.Sellers(PRIOR.sample(8, draw), PRIOR)
+    return cm.Market.standard(sellers, mu=1, sigma=2, gamma=gamma)
+
+
+def run(markets, study=(), **options):
+    return cm.Study(markets, **dict(study)).run(progress=False, **options)
+
+
+def without_times(frame):
+    return frame.drop(columns="seconds")
+
+
+def test_rows_are_the_allocations_and_payments_of_the_markets():
+    markets = {"free": cm.Market(SELLERS, BASE), "capped": cm.Market(SELLERS, BASE, [cm.Cap(1.5)])}
+    runs = run(markets)
+    frame = runs.to_frame().set_index("market")
+    assert runs.keys["runs"] == ("market",)
+    for name, market in markets.items():
+        allocation = cm.allocate(market)
+        paid = cm.payments(market, allocation)
+        assert frame.objective[name] == allocation.objective
+        assert frame.payments[name] == paid.sum()
+        rows = runs.to_frame("sellers").query("market == @name")
+        assert (rows.epsilon.to_numpy() == allocation.epsilon).all()
+        assert (rows.payment.to_numpy() == paid).all()
+    audits = runs.to_frame("audits")
+    assert audits.market.tolist() == ["free", "capped"]
+    assert audits.incentive_compatible.all()
+
+
+def test_a_failed_market_is_a_row_with_its_error():
+    impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
+    runs = run({"good": cm.Market(SELLERS, BASE), "bad": impossible, "no market": lambda: 3})
+    frame = runs.to_frame().set_index("market")
+    assert frame.status.to_dict() == {"good": "solved", "bad": "infeasible", "no market": "failed"}
+    assert "EtaRange starts at 10" in frame.message["bad"]
+    assert "returned a int; return a Market" in frame.message["no market"]
+    assert any("bad: infeasible" in text for text in runs.statements())
+
+
+def test_an_exception_of_a_users_term_is_a_row():
+    def market(n):
+        prior = cm.Uniform(1, 5)
+        return cm.Market(cm.Sellers(prior.sample(n, 0), prior), BASE + Broken())
+
+    frame = run({"broken": market}, {"axes": {"n": [12, 13]}}).to_frame()
+    assert frame.status.tolist() == ["solved", "error"]
+    assert "RuntimeError: thirteen" in frame.message[1]
+
+
+def test_axes_reach_the_functions_that_name_them():
+    runs = run(
+        {"swept": by_gamma, "fixed": cm.Market(SELLERS, BASE)}, {"axes": {"gamma": [0.01, 0.1]}}
+    )
+    frame = runs.to_frame()
+    assert frame.market.tolist() == ["swept", "swept", "fixed"]
+    assert frame.gamma.tolist()[:2] == [0.01, 0.1]
+    assert np.isnan(frame.gamma[2])
+    assert frame.eta[0] > frame.eta[1]
+
+
+def test_draws_are_paired_and_repeatable():
+    runs = run({"drawn": drawn}, {"axes": {"gamma": [0.01, 0.1]}, "draws": 3, "seed": 4})
+    assert runs.keys["runs"] == ("market", "gamma", "draw")
+    sellers = runs.to_frame("sellers")
+    reports = sellers.pivot_table(index=["draw", "id"], columns="gamma", values="sensitivity")
+    assert (reports[0.01] == reports[0.1]).all()
+    assert reports[0.01].groupby("draw").sum().nunique() == 3
+    again = run({"drawn": drawn}, {"axes": {"gamma": [0.01, 0.1]}, "draws": 3, "seed": 4})
+    assert without_times(again.to_frame()).equals(without_times(runs.to_frame()))
+
+
+@pytest.mark.parametrize("options", [{"jobs": 2}, {"time_limit": 60.0}])
+def test_workers_give_the_same_rows_for_a_users_term_that_no_module_holds(options):
+    ages = np.linspace(20, 80, 12)
+
+    class Local(Imbalance):
+        pass
+
+    markets = {"own": cm.Market(SELLERS, BASE + 0.5 * Local(ages)), "by": lambda: by_gamma(0.1)}
+    there = run(markets, **options).to_frame()
+    assert there.status.tolist() == ["solved", "solved"]
+    assert without_times(there).equals(without_times(run(markets).to_frame()))
+
+
+def test_a_run_beyond_the_limit_is_a_row():
+    def endless():
+        while True:
+            pass
+
+    runs = run({"endless": endless, "good": lambda: by_gamma(0.1)}, time_limit=5.0)
+    assert runs.to_frame().status.tolist() == ["time limit", "solved"]
+
+
+def test_a_journal_is_resumed_and_notices_changes(tmp_path):
+    journal, calls = tmp_path / "runs.jsonl", []
+
+    def counted(gamma):
+        calls.append(gamma)
+        return by_gamma(gamma)
+
+    axes = {"gamma": [0.01, 0.1]}
+    first = run({"m": counted}, {"axes": axes}, journal=journal)
+    assert len(calls) == 2 + 1  # the first market is also built for its digest
+    again = run({"m": counted}, {"axes": {"gamma": [0.01, 0.1, 1.0]}}, journal=journal)
+    assert len(calls) == 3 + 1 + 1
+    assert again.to_frame().iloc[:2].equals(first.to_frame())
+    assert len(journal.read_text().splitlines()) == 3
+    run({"m": lambda gamma: by_gamma(2 * gamma)}, {"axes": axes}, journal=journal)
+    assert len(journal.read_text().splitlines()) == 5
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ParameterError, match="not the journal"):
+        run({"m": counted}, {"axes": axes}, journal=tmp_path / "notes")
+
+
+def test_payments_and_audits_without_a_closed_form_are_computed_on_request():
+    market = cm.Market(SELLERS, BASE + 0.1 * Imbalance(np.arange(12)))
+    exact = run([market]).to_frame()
+    assert exact.payments.isna().all()
+    full = run([market], payments="all", tol=0.1, audits="all", audit_sellers=1, misreports=2)
+    assert full.to_frame().payments.notna().all()
+    assert full.to_frame("audits").sellers_audited.tolist() == [1]
+    none = run([by_gamma(0.1)], payments="none", audits="none")
+    assert none.to_frame().payments.isna().all()
+    assert none.to_frame("audits").empty
+
+
+def test_a_learner_is_trained_on_what_was_sold_and_tested():
+    data = synthetic(30, 3, random_state=0)
+    prior = cm.Uniform(0.01, 0.02)
+    sellers = cm.Sellers(prior.sample(len(data.X_train), 0), prior)
+    study = cm.Study(
+        {"market": lambda gamma: cm.Market.standard(sellers, mu=1, sigma=3, gamma=gamma)},
+        axes={"gamma": [0.001, 0.01], "regularization": [0.1, 1.0]},
+        learner=lambda regularization: cm.PrivateLogisticRegression(
+            regularization, data_norm=data.data_norm
+        ),
+        data=data,
+        noise_draws=3,
+    )
+    runs = study.run(progress=False)
+    frame, fits = runs.to_frame(), runs.to_frame("fits")
+    assert len(frame) == 4
+    assert runs.keys["fits"] == ("market", "gamma", "regularization", "noise_draw")
+    means = fits.groupby(["gamma", "regularization"]).test_error.mean()
+    assert np.allclose(frame.set_index(["gamma", "regularization"]).test_error, means)
+    assert frame.validation_error.between(0, 1).all()
+    assert (frame.guarantee_max <= frame.epsilon_max * (1 + 1e-9)).all()
+
+
+def test_a_learner_that_refuses_leaves_the_market_solved():
+    class Refusing:
+        def fit(self, X, y, *, epsilon, random_state=None):
+            raise ValueError("too little privacy")
+
+    data = synthetic(30, 3, random_state=0)
+    sellers = cm.Sellers(PRIOR.sample(len(data.X_train), 0), PRIOR)
+    market = cm.Market(sellers, BASE)
+    frame = cm.Study([market], learner=Refusing(), data=data).run(progress=False).to_frame()
+    assert frame.status.tolist() == ["solved"]
+    assert frame.test_error.isna().all()
+    assert "too little privacy" in frame.learner_message[0]
+
+
+@pytest.mark.parametrize(
+    ("markets", "options", "words"),
+    [
+        ({}, {}, "markets must be a mapping"),
+        ({"a": 3}, {}, "'a' must be a Market or a function"),
+        ([by_gamma], {}, "'by_gamma' has the parameter 'gamma', which is not an axis"),
+        ([by_gamma], {"axes": {"gamma": [1], "k": [2]}}, "axes names 'k'"),
+        ([by_gamma], {"axes": {"gamma": []}}, "axes.gamma must be a list of numbers or text"),
+        ([by_gamma], {"axes": {"draw": [1], "gamma": [1]}}, "'draw' cannot name an axis"),
+        ([by_gamma, by_gamma], {"axes": {"gamma": [1]}}, "two entries are named 'by_gamma'"),
+        ([by_gamma], {"axes": {"gamma": [1]}, "draws": 0}, "draws must be a whole number >= 1"),
+        ([by_gamma], {"axes": {"gamma": [1]}, "learner": 3}, "learner and data belong together"),
+    ],
+)
+def test_a_bad_argument_is_named_with_a_remedy(markets, options, words):
+    with pytest.raises(ParameterError, match=words):
+        cm.Study(markets, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"payments": "some"}, "payments must be one of 'exact', 'all', 'none'"),
+        ({"gap": 0}, "gap must"),
+        ({"jobs": 0}, "jobs must"),
+        ({"time_limit": -1}, "time_limit must"),
+        ({"progress": 3}, "progress must be True, False or a callable"),
+    ],
+)
+def test_a_bad_option_of_a_run_is_refused(options, words):
+    with pytest.raises(ParameterError, match=words):
+        cm.Study([by_gamma(1.0)]).run(**{"progress": False, **options})
+
+
+def test_runs_come_back_from_disk_to_the_last_bit(tmp_path):
+    impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
+    runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
+    runs.write(tmp_path / "runs")
+    again = cm.Runs.read(tmp_path / "runs")
+    assert (again.kind, again.keys, again.facts) == (runs.kind, runs.keys, runs.facts)
+    for name, table in runs.tables.items():
+        pd.testing.assert_frame_equal(again.tables[name], table, check_exact=True)
+    assert again.statements() == runs.statements()
+
+
+def test_written_runs_are_replaced_on_request_only(tmp_path):
+    runs = run([by_gamma(0.1)])
+    runs.write(tmp_path)
+    with pytest.raises(ParameterError, match="exists"):
+        runs.write(tmp_path)
+    runs.write(tmp_path, force=True)
+
+
+def test_damaged_runs_are_refused(tmp_path):
+    results = run([by_gamma(0.1)]).write(tmp_path)
+    (tmp_path / "tables" / "sellers.parquet").write_bytes(b"other")
+    with pytest.raises(cm.errors.DataError, match="changed after it was written"):
+        cm.Runs.read(tmp_path)
+    results.write_text(json.dumps({"format": "other"}))
+    with pytest.raises(cm.errors.DataError, match="is not the result of a study"):
+        cm.Runs.read(tmp_path)
+    with pytest.raises(cm.errors.DataError, match=r"give a folder of Runs\.write"):
+        cm.Runs.read(tmp_path / "none")
+
+
+def test_a_notebook_shows_statements_and_a_table():
+    page = run([by_gamma(0.1)])._repr_html_()
+    assert "1 of 1 runs were solved" in page
+    assert "<table" in page
+
+
+def test_a_figure_has_one_line_per_market():
+    runs = run({"a": by_gamma, "b": lambda gamma: by_gamma(2 * gamma)}, {"axes": {"gamma": [1, 2]}})
+    ax = runs.plot()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+
+
+def test_a_report_leads_with_the_result_and_holds_every_table(tmp_path):
+    impossible = cm.Market(SELLERS, BASE, [cm.MaxEpsilon(0.05), cm.EtaRange(10, 100)])
+    runs = run({"good": by_gamma, "bad": impossible}, {"axes": {"gamma": [0.1, 0.3]}})
+    report = runs.report("Two markets")
+    assert report.finding.startswith("2 of 3 runs were solved")
+    assert {"runs", "sellers", "audits", "markets"} <= {table.name for table in report.tables}
+    report.write(tmp_path / "report")
+    assert "bad" in (tmp_path / "report" / "report.md").read_text()
+
+
+def test_progress_is_reported_with_the_time_left():
+    steps = []
+    run([by_gamma(0.1)])
+    cm.Study([by_gamma(0.1)]).run(progress=lambda *step: steps.append(step))
+    assert steps == [("markets", 0, 1), ("markets", 1, 1)]
+    clock, stream = [0.0], StringIO()
+    with patch.object(progress.time, "monotonic", lambda: clock[0]):
+        lines = progress.ProgressLines(stream)
+        for done in range(0, 41, 4):
+            lines("runs", done, 40)
+            clock[0] += 4.0
+    assert "runs: 12 of 40, about 28 s left\n" in stream.getvalue()
+    assert stream.getvalue().endswith("runs: 40 of 40, 40 s\n")

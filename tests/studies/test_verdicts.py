@@ -1,0 +1,193 @@
+"""A solver's word against what was computed."""
+
+import numpy as np
+import pytest
+
+from convexmarket.report import read_tables
+from convexmarket.studies.measure import MEASURED
+from convexmarket.studies.settings import SETTINGS
+from convexmarket.studies.verdicts import RUN as COLUMNS
+from convexmarket.studies.verdicts import judge, outcome_of, references_of
+from tests import ROOT
+
+
+@pytest.mark.parametrize(
+    ("status", "accuracy", "outcome"),
+    [
+        ("optimal", 1e-4, "solved"),
+        ("optimal", 1e-3, "solved"),
+        ("optimal", 1.1e-3, "wrong"),
+        ("optimal", np.inf, "wrong"),
+        ("optimal", np.nan, "wrong"),
+        ("exact", 1e-12, "solved"),
+        ("exact", 1e-2, "wrong"),
+        ("optimal_inaccurate", 1e-4, "solved"),
+        ("optimal_inaccurate", 1e-2, "inaccurate"),
+        ("infeasible", np.inf, "wrong"),
+        ("unbounded", np.inf, "wrong"),
+        ("infeasible_inaccurate", np.inf, "inaccurate"),
+        ("user_limit", 1e-9, "failed"),
+        ("error", np.inf, "failed"),
+        ("unsupported", np.inf, "unsupported"),
+    ],
+)
+def test_outcomes(status, accuracy, outcome):
+    assert outcome_of(status, accuracy, 1e-3) == outcome
+
+
+PLACE = {"problem": "wdbc", "problem_class": "allocation", "instance": "", "size": 100, "seed": 0}
+RUN = PLACE | {"formulation": "primal", "solver": "SCS", "setting": "default"}
+REFERENCE = PLACE | dict.fromkeys(("formulation", "solver", "setting"), "reference")
+REFERENCES = references_of(
+    [
+        (
+            REFERENCE,
+            {
+                "ended": "finished",
+                "result": {
+                    "objective": 2.0,
+                    "again_objective": 4.0,
+                    "certainty": "exact",
+                    "doubt": 0.0,
+                },
+            },
+        )
+    ]
+)
+
+
+def measured(objective=2.0, again=4.0, **changes):
+    found = {"status": "optimal", "objective": objective, "message": "", "scale": 0.0}
+    found |= dict.fromkeys(("primal_residual", "violation", "dual_residual", "gap"), 1e-9)
+    found |= {f"again_{key}": value for key, value in found.items()}
+    return {"ended": "finished", "result": found | {"again_objective": again} | changes}
+
+
+def verdict(reply):
+    return judge([(RUN, reply)], REFERENCES, {"default": 1e-3}).iloc[0]
+
+
+def test_errors_are_relative_to_the_reference():
+    row = verdict(measured(2.0002, 4.002))
+    assert row.excess == pytest.approx(1e-4)
+    assert row.accuracy == pytest.approx(1e-4)
+    assert row.again_excess == pytest.approx(5e-4)
+    assert (row.outcome, row.certainty) == ("solved", "exact")
+
+
+def test_an_objective_below_the_optimum_is_as_wrong_as_one_above():
+    assert verdict(measured(1.9)).outcome == "wrong"
+    assert verdict(measured(2.1)).outcome == "wrong"
+
+
+def test_a_residual_alone_makes_it_wrong():
+    row = verdict(measured(dual_residual=2e-3))
+    assert (row.outcome, row.accuracy) == ("wrong", 2e-3)
+
+
+def test_the_second_solve_counts_too():
+    row = verdict(measured(again=5.0))
+    assert row.outcome == "wrong"
+    assert row.accuracy < 1e-8
+    assert row.again_accuracy == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("ended", ["time limit", "memory limit", "crashed"])
+def test_what_did_not_come_to_its_end(ended):
+    row = verdict({"ended": ended, "status": "SIGSEGV", "log": "first\nlast words"})
+    assert (row.outcome, row.status, row.message) == (ended, "SIGSEGV", "last words")
+    assert np.isnan(row.objective)
+
+
+def test_without_a_reference_the_residuals_decide():
+    references = references_of([(REFERENCE, {"ended": "time limit", "log": ""})])
+    assert references.certainty.tolist() == ["none"]
+    row = judge([(RUN, measured())], references, {"default": 1e-3}).iloc[0]
+    assert (row.outcome, row.certainty) == ("solved", "none")
+    assert np.isnan(row.excess)
+
+
+def test_no_objective_is_never_solved():
+    assert verdict(measured(np.nan)).outcome == "wrong"
+
+
+def test_no_objective_is_never_solved_even_without_a_reference():
+    references = references_of([(REFERENCE, {"ended": "crashed", "log": ""})])
+    row = judge([(RUN, measured(np.nan))], references, {"default": 1e-3}).iloc[0]
+    assert row.outcome == "wrong"
+
+
+def reference_with(**changes):
+    found = {"objective": 2.0, "again_objective": 4.0, "certainty": "gap 1e-03", "doubt": 1e-3}
+    return {"ended": "finished", "result": found | changes}
+
+
+def test_a_reference_that_is_less_certain_than_a_run_has_to_be_is_none():
+    references = references_of([(REFERENCE, reference_with(doubt=1.1e-3))])
+    row = judge([(RUN, measured(2.1))], references, {"default": 1e-3}).iloc[0]
+    assert np.isnan(row.reference)
+    assert row.outcome == "solved"
+    references = references_of([(REFERENCE, reference_with(doubt=0.9e-3))])
+    row = judge([(RUN, measured(2.1))], references, {"default": 1e-3}).iloc[0]
+    assert row.outcome == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("better", "refuted"),
+    [
+        (measured(1.99, 4.0), True),
+        (measured(2.0, 3.9), True),
+        (measured(2.0 - 1e-6, 4.0), False),
+        (measured(1.99, 4.0, gap=1e-5), False),
+        (measured(1.99, 4.0, status="infeasible"), False),
+        (measured(2.1, 4.1), False),
+    ],
+)
+def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better, refuted):
+    exact = reference_with(certainty="exact", doubt=0.0, status="exact")
+    references = references_of([(REFERENCE, exact), (RUN, better)])
+    assert (references.certainty == "refuted").all() == refuted
+    if refuted:
+        assert references.message[0] == "SCS, primal has a better value"
+        ours = measured(2.0, 4.0, status="exact", again_status="exact")
+        records = [(RUN | {"key": "a"}, better), (RUN | {"key": "b"}, ours)]
+        rows = judge(records, references, {"default": 1e-3})
+        assert rows.set_index("key").outcome.to_dict() == {"a": "solved", "b": "wrong"}
+
+
+def test_where_the_optimum_is_nothing_errors_are_relative_to_the_scale():
+    references = references_of([(REFERENCE, reference_with(objective=1e-31, doubt=0.0))])
+    reply = measured(1e-5, scale=1.0)
+    row = judge([(RUN, reply)], references, {"default": 1e-3}).iloc[0]
+    assert row.excess == pytest.approx(1e-5)
+    assert row.outcome == "solved"
+
+
+def test_an_exception_of_ours_is_a_failure():
+    assert verdict({"ended": "error", "log": "ValueError: ours"}).outcome == "failed"
+
+
+def test_the_shipped_runs_are_judged_as_they_were():
+    """The measurements of the shipped study have the outcomes that its report states."""
+    tables = read_tables(ROOT / "reports" / "solver-study")
+    runs, references = tables["all-runs"], tables["all-references"]
+    replies = [replayed(row) for row in runs.to_dict("records")]
+    labels = runs[["key", *COLUMNS]].to_dict("records")
+    judged = judge(zip(labels, replies, strict=True), references, SETTINGS)
+    both = runs.merge(judged, on="key", suffixes=("", "_again"))
+    assert len(both) == len(runs) > 5_000
+    assert (both.outcome == both.outcome_again).all()
+
+
+def replayed(row):
+    """Return the reply of a run from its row."""
+    outside = row["outcome"] in ("time limit", "memory limit", "crashed")
+    reply = {"ended": row["outcome"] if outside else "finished", "log": ""}
+    if outside:
+        return reply
+    names = [name for name in MEASURED if name not in ("status", "message", "scale")]
+    result = {prefix + name: row[prefix + name] for prefix in ("", "again_") for name in names}
+    result |= {"status": row["status"], "scale": 0.0, "again_scale": 0.0}
+    if row["again_status"]:
+        result["again_status"] = row["again_status"]
+    return reply | {"result": result}
