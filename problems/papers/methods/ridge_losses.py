@@ -16,7 +16,7 @@ import pandas as pd
 import convexmarket as cm
 from convexmarket.allocation import weights_for_guarantees
 from convexmarket.data.datasets import medical, synthetic_regression
-from convexmarket.learners import PrivateHuberRegressor, StatisticsRidge
+from convexmarket.learners import PersonalizedRidge, PrivateHuberRegressor
 from convexmarket.privacy import Simulation, gamma_sphere_noise, ridge_norm_bound, ridge_sensitivity
 
 PAPERS = Path(__file__).parent.parent
@@ -234,7 +234,7 @@ def simulated(scene, alphas, name, seeds):
     d, values = scene.X.shape[1], np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
     for k, alpha in enumerate(alphas.tolist()):
         most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
-        learner = StatisticsRidge(alpha)
+        learner = PersonalizedRidge(alpha, perturbation="statistics", fit_intercept=False)
         if name != "statistics":
             learner = PrivateHuberRegressor(
                 alpha, threshold=float(most), data_norm=float(np.sqrt(d))
