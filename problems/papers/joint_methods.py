@@ -20,7 +20,7 @@ import pandas as pd
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic, wdbc
 from convexmarket.report.figures import bars
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.joint_gradient import Terms, descend, projected_gradient
 from problems.papers.methods.joint_nonlinear import solve_nonlinear
 
@@ -51,7 +51,6 @@ OPTIONS = {
     "exponential, 3 starts": {"method": "exponential", "starts": 3},
 }
 OPTIONS["alternating, CLARABEL"]["tol"] = 1e-9
-QUESTION = question(__doc__)
 
 
 def random(purpose, group, number, *more):
@@ -225,14 +224,12 @@ def report(frames):
     """Write the comparison down."""
     runs = frames["runs"]
     finds = (runs.assign(best=runs.excess <= BEST).groupby("name", sort=False).best).mean()
-    page = cm.Report("Four ways to solve the joint problem", question=QUESTION)
-    page.headline(
+    finding = (
         f"Within {BEST:g} of the best point of all: "
         + ", ".join(f"{name} on {share:.0%}" for name, share in finds.items())
         + " of its instances. The best is the best that any method found."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Four ways to solve the joint problem", __doc__, finding, claims(frames))
     summary = runs.groupby(["group", "name"], sort=False).agg(
         instances=("instance", "count"),
         best=("excess", lambda values: (values <= BEST).sum()),

@@ -12,13 +12,12 @@ Varied: eta. Each draw has one noise vector, the same at every eta.
 """
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls
 
 ETA = [2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 2000.0]
 PRIOR = cm.Uniform(0.02, 0.10)
-QUESTION = question(__doc__)
 
 
 def declare(eta, ranks, _granted):
@@ -49,14 +48,12 @@ def claims(frames):
 def report(frames):
     """Write the sweep down."""
     points = frames["points"]
-    page = cm.Report("What the noise costs", question=QUESTION)
-    page.headline(
+    finding = (
         f"The test error falls from {points.test_error.iloc[0]:.1%} at eta = {points.x.iloc[0]:g} "
         f"to {points.test_error.iloc[-1]:.1%} at eta = {points.x.iloc[-1]:g}; without noise it is "
         f"{points.noiseless_test_error.iloc[-1]:.1%}."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("What the noise costs", __doc__, finding, claims(frames))
     page.add(
         "Weights and eta are given here and not chosen by looking at the data, so that a model of "
         "this experiment, by itself, keeps the guarantee of objective perturbation for its eta."

@@ -13,13 +13,12 @@ computed; the best point of a grid cannot have a smaller objective.
 """
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import stays
 
 LOW, HIGH = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0], 1000.0
 PRIOR = cm.Uniform(0.02, 0.10)
-QUESTION = question(__doc__)
 
 
 def declare(low, ranks, _granted):
@@ -56,14 +55,12 @@ def claims(frames):
 def report(frames):
     """Write the sweep down."""
     points = frames["points"]
-    page = cm.Report("The joint problem as published", question=QUESTION)
-    page.headline(
+    finding = (
         f"The end of the range decided {points.eta_decided.sum()} of {points.solved.sum()} "
         f"answers: the mean eta goes from {points.eta.iloc[0]:.3g} to {points.eta.iloc[-1]:.3g} "
         "with the lower end."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("The joint problem as published", __doc__, finding, claims(frames))
     page.add(
         "The objective as published has no minimum over eta: a model that points against the noise "
         "vector gains more from a smaller eta than sigma/eta takes away. The smallest eta of the "

@@ -12,14 +12,13 @@ Varied: mu, over seven orders of magnitude.
 """
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls_then_rises, rises
 
 MU = [0.0001, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0]
 PRIOR, GUARANTEES = cm.Uniform(0.02, 0.10), cm.Uniform(0.1, 10.0)
 SOURCE = "A, section X, Figure 4, and B, appendix B, Figure 3"
-QUESTION = question(__doc__)
 
 
 def declare(mu, ranks, granted):
@@ -52,14 +51,12 @@ def report(frames):
     """Write the sweep down."""
     points = frames["points"]
     least = points.loc[points.test_error.idxmin()]
-    page = cm.Report("Given guarantees: how much evenness to ask for", question=QUESTION)
-    page.headline(
+    finding = (
         f"The test error is smallest at mu = {least.x:g} ({least.test_error:.1%}); it is "
         f"{points.test_error.iloc[0]:.1%} at the smallest mu and {points.test_error.iloc[-1]:.1%} "
         "at the largest."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Given guarantees: how much evenness to ask for", __doc__, finding, claims(frames))
     page.add(
         "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights "
         "over more rows, which helps. Equal weights are possible only with a small eta, since no "

@@ -13,7 +13,7 @@ Varied: the prior, whose width goes from 0.12 to 0.0002. A seller has the same q
 import numpy as np
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls, vanishes
 
@@ -22,7 +22,6 @@ RANGES = [(0.0, 0.12), (0.03, 0.09), (0.05, 0.07), (0.057, 0.063), (0.059, 0.061
 VARIANCE = [
     float(np.var(cm.Uniform(*ends).quantile((np.arange(20_000) + 0.5) / 20_000))) for ends in RANGES
 ]
-QUESTION = question(__doc__)
 
 
 def declare(ends, ranks, _granted):
@@ -60,15 +59,13 @@ def claims(frames):
 def report(frames):
     """Write the sweep down."""
     last, first = frames["points"].iloc[-1], frames["points"].iloc[0]
-    page = cm.Report("Do equal sellers get equal weights?", question=QUESTION)
-    page.headline(
+    finding = (
         f"Among all but equal sellers the joint problem keeps "
         f"{last.weight_variance / first.weight_variance:.1%} of the variance of its weights; the "
         f"mechanism that ignores the rows keeps "
         f"{last.two_step_weight_variance / first.two_step_weight_variance:.1e} of it."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Do equal sellers get equal weights?", __doc__, finding, claims(frames))
     page.add(
         "In the joint problem the weight of a row falls with its loss as well as with its price "
         "(B, Theorem 3.3). The rows differ in their losses whatever sellers charge, so that equal "

@@ -24,7 +24,7 @@ from convexmarket.data.datasets import correlate, wdbc
 from convexmarket.privacy import Simulation, objective_perturbation_guarantee
 from convexmarket.report import compare
 from convexmarket.report.figures import lines
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import WARNING
 from problems.papers.methods.verdicts import rises
 
@@ -32,7 +32,6 @@ GAMMA, LAMBDA = [0.0003, 0.001, 0.003, 0.01, 0.03], [0.01, 0.03, 0.1]
 MU, SIGMA, ETA = [1.0, 3.0], [3.0, 10.0, 30.0], np.geomspace(10.0, 1000.0, 9)
 MODELS, SCENARIOS, DRAWS = ["joint", "two-step", "naive"], ["independent", "correlated"], 15
 KEY = ["scenario", "model", "gamma"]
-QUESTION = question(__doc__)
 
 
 def stream(*key):
@@ -186,14 +185,14 @@ def report(frames):
     curve = frames["curve"]
     overall = curve.pivot_table(index=["scenario", "gamma"], columns="model", values="overall_mean")
     best = overall.idxmin(axis=1).value_counts()
-    page = cm.Report("Breast-cancer records, bought with a look at them", question=QUESTION)
-    page.headline(
+    finding = (
         "The smallest overall error is that of the "
         + ", ".join(f"{name} model at {count}" for name, count in best.items())
         + f" of {len(overall)} gammas and scenarios. Only the two-step mechanism is private."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin(
+        "Breast-cancer records, bought with a look at them", __doc__, finding, claims(frames)
+    )
     for scenario in SCENARIOS:
         rows = curve[curve.scenario == scenario]
         half = 2.145 * rows.error_std / np.sqrt(DRAWS)

@@ -12,13 +12,12 @@ Varied: the fraction, and m.
 """
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import claim, pages, run
 from problems.papers.methods.verdicts import falls, falls_as_power
 
 PRIOR, SIZES = cm.Uniform(0.0, 4.0), [1000, 10_000, 100_000, 1_000_000]
 FRACTIONS = [0.1, 0.2, 0.35, 0.5, 0.7, 1.0]
-QUESTION = question(__doc__)
 
 
 def limit_of_ratio(fraction):
@@ -53,14 +52,12 @@ def report(frames):
     """Write the study down."""
     points = frames["points"]
     last = points[points["size"] == points["size"].max()].set_index("fraction")
-    page = cm.Report("Fewer sellers than expected", question=QUESTION)
-    page.headline(
+    finding = (
         f"If a tenth of the expected sellers comes, the loss is {last.ratio[0.1]:.3f} times that "
         f"of the optimum of those who came (in the limit {last.ratio_limit[0.1]:.3f}); with half "
         f"of them {last.ratio[0.5]:.3f} ({last.ratio_limit[0.5]:.3f})."
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin("Fewer sellers than expected", __doc__, finding, claims(frames))
     page.add(
         "With few sellers a rule may buy nothing at all: the loss is infinite then. Such draws are "
         "counted, and averages are over the others. The limit of the ratio is not in the paper; it "

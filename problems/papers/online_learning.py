@@ -13,13 +13,12 @@ Varied: the number of sellers m, and the policy.
 
 import convexmarket as cm
 from convexmarket.report import compare
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import pages, run
 from problems.papers.methods.verdicts import curves, falls
 
 PRIOR, GUESS = cm.Uniform(0.0, 4.0), cm.Uniform(0.0, 10.0)
 SIZES, POLICIES = [100, 1000, 10_000, 100_000, 1_000_000], ["replanned", "expectation"]
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -53,13 +52,11 @@ def claims(frames):
 def report(frames):
     """Write the study down."""
     regret = frames["points"].groupby("policy", sort=False).regret.last()
-    page = cm.Report("A prior that is learnt on the way", question=QUESTION)
-    page.headline(
+    finding = (
         f"With {SIZES[-1]:,} sellers the regret of learning is {regret['learnt']:.2%}, that of "
         f"keeping the guess {regret['guess']:.2%}."
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin("A prior that is learnt on the way", __doc__, finding, claims(frames))
     page.add(
         "The learning policy takes the reports so far, and 20 quantiles of the guess, for the "
         "prior, and plans anew whenever the number of sellers has grown by half, or the number to "

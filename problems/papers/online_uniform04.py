@@ -11,12 +11,11 @@ Varied: the number of sellers m, and the policy.
 """
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import SIZES, claim, pages, run
 from problems.papers.methods.verdicts import approaches_one, falls, falls_as_power
 
 PRIOR, POLICIES = cm.Uniform(0.0, 4.0), ["algorithm-3", "expectation", "replanned"]
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -40,13 +39,12 @@ def claims(frames):
 def report(frames):
     """Write the study down."""
     last = frames["points"].groupby("policy", sort=False).ratio.last()
-    page = cm.Report("Sellers who come one by one: both rules on U[0, 4]", question=QUESTION)
-    page.headline(
-        "Ratio to the optimum in hindsight at the largest m: "
-        + ", ".join(f"{name} {ratio:.4f}" for name, ratio in last.items())
+    finding = "Ratio to the optimum in hindsight at the largest m: " + ", ".join(
+        f"{name} {ratio:.4f}" for name, ratio in last.items()
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin(
+        "Sellers who come one by one: both rules on U[0, 4]", __doc__, finding, claims(frames)
+    )
     page.add(
         "In the limit the loss falls like m^(-1/4) exactly, so that the interval of a fitted "
         "exponent may end on either side of -1/4. "

@@ -12,12 +12,11 @@ Varied: the number of sellers m.
 """
 
 import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import approaches_one, falls, falls_as_power
 
 PRIOR, POLICIES = cm.Uniform(1.0, 5.0), ["expectation", "replanned"]
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -38,14 +37,14 @@ def claims(frames):
 def report(frames):
     """Write the study down."""
     rows = frames["points"].query("policy == 'expectation'")
-    page = cm.Report("Sellers who come one by one: Figure 3 on U[1, 5]", question=QUESTION)
-    page.headline(
+    finding = (
         f"The ratio to the optimum in hindsight falls from {rows.ratio.iloc[0]:.4f} to "
         f"{rows.ratio.iloc[-1]:.4f}. The loss falls to {rows.loss.iloc[-1]:.4g}; it cannot fall "
         f"below {floor(PRIOR):g}."
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin(
+        "Sellers who come one by one: Figure 3 on U[1, 5]", __doc__, finding, claims(frames)
+    )
     page.add(
         "Privacy is never nearly free here, so the loss tends to 2 sqrt(sigma gamma psi) = 2 with "
         "psi the lowest virtual cost. What lies above falls like m^(-1/3): buying up to psi + "

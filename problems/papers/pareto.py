@@ -17,7 +17,7 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.report.figures import lines
-from problems.papers.methods import question
+from problems.papers.methods import begin
 
 GAMMA = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]
 PROMISE = [0.1, 0.2, 0.5, 1, 2, 5]
@@ -83,14 +83,12 @@ def report(frames):
     """Write the frontier down."""
     points = frames["points"]
     best = points.loc[points.error.idxmin()]
-    page = cm.Report("What a promise of privacy costs", question=question(__doc__))
-    page.headline(
+    finding = (
         f"Of {len(points)} markets {points.efficient.sum()} are efficient. The smallest error, "
         f"{best.error:.3g}, takes payments of {best.expected_payments:.3g} and a largest epsilon "
         f"of {best.epsilon_max:.3g}."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("What a promise of privacy costs", __doc__, finding, claims(frames))
     shown = points.assign(promise=points[KEYS[1]])
     figure = lines(shown, "expected_payments", "error", hue="promise", log="xy")
     page.add(figure, caption="Error over payments, a curve for each promised epsilon.")

@@ -15,10 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-import convexmarket as cm
 from convexmarket.data.datasets import circles
-from problems.papers.methods import question, release_draws
-from problems.papers.methods.release_draws import MOST_POINTS, Study, pages, run, stream
+from problems.papers.methods import begin, release_draws
+from problems.papers.methods.release_draws import MOST_POINTS, Study, finding, pages, run, stream
 
 NOISE, FACTOR = 0.15, 0.4
 RELEASES = {
@@ -47,7 +46,6 @@ STUDY = Study(
     draws=2,
     releases=RELEASES,
 )
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -62,6 +60,11 @@ def claims(frames):
 
 def report(frames):
     """Write the comparison down."""
-    page = cm.Report("Predictions instead of a model: two circles", question=QUESTION)
+    page = begin(
+        "Predictions instead of a model: two circles",
+        __doc__,
+        finding(STUDY, frames),
+        claims(frames),
+    )
     pages(page, STUDY, frames)
     return page

@@ -13,10 +13,9 @@ Varied: the number of rows, epsilon, and the release.
 
 from dataclasses import replace
 
-import convexmarket as cm
 from convexmarket.data.datasets import wdbc
-from problems.papers.methods import question, release_draws
-from problems.papers.methods.release_draws import Study, pages, run
+from problems.papers.methods import begin, release_draws
+from problems.papers.methods.release_draws import Study, finding, pages, run
 
 ROWS = wdbc(0, (0.6, 0.2, 0.2))
 RELEASES = {
@@ -50,7 +49,6 @@ STUDY = Study(
     draws=3,
     releases=RELEASES,
 )
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -65,7 +63,12 @@ def claims(frames):
 
 def report(frames):
     """Write the comparison down."""
-    page = cm.Report("Predictions instead of a model: breast-cancer records", question=QUESTION)
+    page = begin(
+        "Predictions instead of a model: breast-cancer records",
+        __doc__,
+        finding(STUDY, frames),
+        claims(frames),
+    )
     pages(page, STUDY, frames)
     page.add(
         "An interactive release whose noise hides every prediction never corrects its public "

@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.ridge_losses import Study, Sweep, run
 from problems.papers.methods.ridge_report import gain_claims, pages
 
@@ -36,7 +35,6 @@ STUDY = Study(
     samples=5,
     perturbations=PERTURBATIONS,
 )
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -75,14 +73,9 @@ def report(frames):
     """Write the comparison down."""
     cells = frames["cells"].query("sweep == 0 and loss == 'unreg'")
     least = cells.loc[cells.groupby("method")["mean"].idxmin()].set_index("method")
-    page = cm.Report("Which lambda, and where to put the noise?", question=QUESTION)
-    page.headline(
-        "Least test loss over lambda: "
-        + ", ".join(
-            f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows()
-        )
+    finding = "Least test loss over lambda: " + ", ".join(
+        f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows()
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Which lambda, and where to put the noise?", __doc__, finding, claims(frames))
     pages(page, frames, ("pdp_op", "nonpersonalized", "nonprivate", *PERTURBATIONS))
     return page

@@ -12,8 +12,7 @@ Varied: lambda, the levels of privacy and their shares, and the number of rows.
 
 from dataclasses import replace
 
-import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.ridge_losses import (
     CONSERVATIVE,
     MEDIUM,
@@ -42,7 +41,6 @@ STUDY = Study(
     coef_norm=1.0,
     smallest_eigenvalue=0.0,  # the columns of a category add up to the constant one
 )
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -61,13 +59,13 @@ def report(frames):
     """Write the comparison down."""
     cells = frames["cells"].query("sweep == 0 and loss == 'unreg' and value == 1")
     loss = cells.set_index("method")["mean"]
-    page = cm.Report("Personalised privacy for ridge regression: medical costs", question=QUESTION)
-    page.headline(
+    finding = (
         f"At lambda = 1 the median test loss of PDP-OP is {loss['pdp_op']:.3g}; with everybody at "
         f"the least guarantee it is {loss['nonpersonalized']:.3g}, and {loss['pdp_op_tight']:.3g} "
         "for PDP-OP with the tight sensitivity."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin(
+        "Personalised privacy for ridge regression: medical costs", __doc__, finding, claims(frames)
+    )
     pages(page, frames)
     return page

@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.ridge_losses import (
     CONSERVATIVE,
     MEDIUM,
@@ -46,7 +45,6 @@ STUDY = Study(
     coef_norm=1 / np.sqrt(30),  # the norm of the true model
     smallest_eigenvalue=1 / 12,  # the variance of a uniform feature
 )
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -74,13 +72,16 @@ def report(frames):
     """Write the comparison down."""
     cells = frames["cells"].query("sweep == 0 and loss == 'unreg' and value == 100")
     loss = cells.set_index("method")["mean"]
-    page = cm.Report("Personalised privacy for ridge regression: synthetic data", question=QUESTION)
-    page.headline(
+    finding = (
         f"At lambda = 100 the median test loss of PDP-OP is {loss['pdp_op']:.3g}; with everybody "
         f"at the least guarantee it is {loss['nonpersonalized']:.3g}, and "
         f"{loss['pdp_op_tight']:.3g} for PDP-OP with the tight sensitivity."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin(
+        "Personalised privacy for ridge regression: synthetic data",
+        __doc__,
+        finding,
+        claims(frames),
+    )
     pages(page, frames)
     return page

@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-import convexmarket as cm
-from problems.papers.methods import question
+from problems.papers.methods import begin
 from problems.papers.methods.ridge_losses import Levels, Study, Sweep, run
 from problems.papers.methods.ridge_report import gain_claims, pages
 
@@ -34,7 +33,6 @@ STUDY = Study(
     failure_probability=0.5,
     levels=Levels(eps_liberal=100.0, f_conservative=0.998, f_medium=0.0),
 )
-QUESTION = question(__doc__)
 
 
 def compute(quick=False):
@@ -65,14 +63,12 @@ def report(frames):
     """Write the comparison down."""
     gains = frames["gains"].query("method == 'pdp_op_optimal' and loss == 'unreg'")
     best = gains.loc[gains.ratio.idxmin()]
-    page = cm.Report("Which weights for the same guarantees?", question=QUESTION)
-    page.headline(
+    finding = (
         f"The optimal weights change the test loss by a factor of {best.ratio:.3g} at "
         f"{best.parameter} = {best.value:g}, where they gain most, and {gains.ratio.max():.3g} "
         "where they gain least."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Which weights for the same guarantees?", __doc__, finding, claims(frames))
     page.add(
         "The bound overstates the noise of the labels, by dividing by lambda where the data's own "
         "curvature counts too, so that a smaller bound need not be a smaller loss."

@@ -1,7 +1,13 @@
 """What several experiments share, and the papers' own methods, which the package does not need."""
 
+import convexmarket as cm
 
-def question(text):
-    """Return the paragraph of a docstring that begins with "Question:", as a sentence."""
+
+def begin(title, text, finding, claims):
+    """Begin a report whose question is the paragraph "Question:" of a docstring."""
     words = text.split("Question: ")[1].split("\n\n")[0].split()
-    return " ".join([words[0].capitalize(), *words[1:]])
+    page = cm.Report(title, question=" ".join([words[0].capitalize(), *words[1:]]))
+    page.headline(finding)
+    for claim in claims:
+        page.claim(**claim)
+    return page

@@ -416,18 +416,22 @@ def middle(study):
     return study.epsilons[(len(study.epsilons) - 1) // 2]
 
 
-def pages(page, study, frames):
-    """Add the headline, the figures and the tables."""
-    points, epsilon = frames["points"], middle(study)
-    last = points[(points["size"] == study.sizes[-1]) & (points.epsilon == epsilon)]
+def finding(study, frames):
+    """Name the most accurate release at the largest size."""
+    points = frames["points"]
+    last = points[(points["size"] == study.sizes[-1]) & (points.epsilon == middle(study))]
     best = last.loc[last.accuracy.idxmax()]
-    without = frames["models"].groupby("size").accuracy.mean().iloc[-1]
-    page.headline(
-        f"With {study.sizes[-1]:,} rows and epsilon = {epsilon:g} the most accurate release is "
-        f'"{best.release}" with {best.accuracy:.1%}; the model without noise has {without:.1%}.'
+    return (
+        f"With {study.sizes[-1]:,} rows and epsilon = {middle(study):g} the most accurate release "
+        f'is "{best.release}" with {best.accuracy:.1%}; the model without noise has '
+        f"{frames['models'].groupby('size').accuracy.mean().iloc[-1]:.1%}."
     )
-    for claim in claims(study, frames):
-        page.claim(**claim)
+
+
+def pages(page, study, frames):
+    """Add the figures and the tables."""
+    points, epsilon = frames["points"], middle(study)
+    without = frames["models"].groupby("size").accuracy.mean().iloc[-1]
     own = points[(points.epsilon == epsilon) & (points.refused == "")]
     own = own[~own.release.str.endswith("paper")]
     figure = lines(own, "size", "accuracy", hue="release", log="x", levels={"no noise": without})
