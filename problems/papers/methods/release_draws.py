@@ -435,7 +435,7 @@ def pages(page, study, frames):
     own = points[(points.epsilon == epsilon) & (points.refused == "")]
     own = own[~own.release.str.endswith("paper")]
     figure = lines(own, "size", "accuracy", hue="release", log="x", levels={"no noise": without})
-    page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}.")
+    page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}.", name="accuracy-size")
     figure = lines(own[np.isfinite(own.error)], "size", "error", hue="release", log="xy")
     page.add(figure, caption=f"Mean distance from the predictions without noise, {epsilon:g}.")
     page.add(frames["useful"], caption="From how many rows on a release is useful.", name="useful")
