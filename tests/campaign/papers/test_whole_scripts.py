@@ -8,7 +8,6 @@ from convexmarket.report import read_report
 from problems.papers.__main__ import NAMES
 from tests.oracles.reports import compare_tables
 
-
 CONIC = pytest.mark.xfail(
     strict=True, reason="stored from conic solves, 1.2e-5 off the exact optimum of today"
 )
