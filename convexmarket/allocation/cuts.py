@@ -123,26 +123,34 @@ class KeptSpreadCut:
         width = high - low
         dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
         start, end = self._concave(low), other._concave(high)
-        more = (other.noise - self.noise) / width
-        noise = self.noise - more * low
-        return _least_of_chord(start - dip + more, (end - start) / width, noise, low, high)
+        return _least_of_chord(
+            start - dip, (end - start) / width, self.noise, low, high, other.noise
+        )
 
 
 def _least_of_chord(
-    start: float, slope: float, noise: float, low: float, high: float
+    start: float, slope: float, noise: float, low: float, high: float, last: float | None = None
 ) -> tuple[float, float]:
-    """Return (t, value) of the least ``start + slope*(t - low) + noise/t`` for low <= t <= high."""
+    """Return (t, value) of the least ``start + slope*(t - low) + noise/t`` for low <= t <= high.
+
+    The noise changes linearly to ``last`` at ``high``. Rounding is subtracted from the value.
+    """
+    more = 0.0 if last is None else (last - noise) / (high - low)
 
     def value(t: float) -> float:
-        rise = slope * (t - low) if slope else 0.0
         if t == 0:
             return start if noise == 0 else float(np.copysign(np.inf, noise))
-        return start + rise + noise / t
+        rise = slope * (t - low) if slope else 0.0
+        rest = more * (t - low) if more else 0.0
+        size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t
+        return start + rise + (noise + rest) / t - _ROUNDING * size
 
-    points = [low, high]
-    if slope > 0 and noise > 0:
-        points.append(min(max(float(np.sqrt(noise / slope)), low), high))
-    return min(((t, value(t)) for t in points), key=lambda point: point[1])
+    points = [(t, value(t)) for t in (low, high)]
+    curved = noise - more * low
+    if slope > 0 and curved > 0:
+        t = min(max(float(np.sqrt(curved / slope)), low), high)
+        points.append((t, value(t) - _ROUNDING * abs(more)))
+    return min(points, key=lambda point: point[1])
 
 
 class Linearizer:

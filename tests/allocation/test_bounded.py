@@ -115,7 +115,7 @@ def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
 
 def test_the_conic_declaration_agrees():
     problem = declared(np.array([0.1, 0.11, 0.4, 0.9]), (1.0, 2.0, 0.5), cm.MaxEpsilon(0.7))
-    found, conic = cm.allocate(problem), cm.allocate(problem, "branch_and_bound")
+    found, conic = cm.allocate(problem), cm.allocate(problem, "branch_and_bound", gap=1e-8)
     assert conic.lower_bound <= found.objective * (1 + 1e-9)
     assert found.objective <= conic.objective * (1 + 1e-9)
     assert found.epsilon == pytest.approx(conic.epsilon, abs=1e-3)
