@@ -124,38 +124,20 @@ def curve(frames, measure):
 def pages(page, frames, axis, log="x"):
     """Add the figures and tables that all reports on a sweep have."""
     long = [
-        {axis: x, "of": name.replace("_", " "), "value": row[name]}
-        | {f"value_{end}": row[f"{name}_{end}"] for end in ("low", "high")}
+        {axis: x, "measure": name} | mean_interval(rows[name], "mean")
         for name in MEASURES
         for x, rows in frames["draws"].groupby("x", sort=False)
-        for row in [mean_interval(rows[name], name)]
     ]
-    long = pd.DataFrame(long)
-    for names, caption in (
-        (
-            ["train error", "test error", "noiseless test error"],
-            "Share of rows that the released model misclassifies, and without its noise.",
-        ),
-        (
-            ["empirical loss", "mean loss"],
-            "Logistic loss, weighted by what was bought and equally.",
-        ),
-        (["eta", "two step eta"], "Total privacy, with a look at the data and without."),
-        (
-            ["weight variance", "two step weight variance"],
-            "Variance of the weights, with a look at the data and without.",
-        ),
-    ):
-        figure = lines(
-            long[long.of.isin(names)],
-            axis,
-            "value",
-            hue="of",
-            log=log,
-            low="value_low",
-            high="value_high",
-        )
-        page.add(figure, caption=f"{caption} Bands: 95% interval of the mean over draws.")
+    long, ends = pd.DataFrame(long), {"low": "mean_low", "high": "mean_high"}
+    for caption, names in {
+        "Misclassified rows, and test rows without noise": [*MEASURES[7:9], MEASURES[10]],
+        "Logistic loss, weighted by what was bought and equally": MEASURES[11:13],
+        "Total privacy, with a look at the data and without": MEASURES[1:3],
+        "Variance of the weights, with a look at the data and without": MEASURES[4:6],
+    }.items():
+        shown = long[long.measure.isin(names)]
+        figure = lines(shown, axis, "mean", hue="measure", log=log, **ends)
+        page.add(figure, caption=f"{caption}; bands: 95% intervals over draws.")
     page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
     page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)
     page.add(WARNING)

@@ -14,7 +14,7 @@ import pandas as pd
 import convexmarket as cm
 from convexmarket.online import AdaptivePolicy
 from convexmarket.report.figures import lines
-from problems.papers.methods.verdicts import curves, falls_as_power, mean_interval, power_fit
+from problems.papers.methods.verdicts import curves, falls_as_power, mean_interval
 
 BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 SIZES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
@@ -44,8 +44,8 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
     Returns
     -------
     dict of DataFrame
-        "draws", "points" (means, 95% intervals, and the number of draws in which nothing was
-        bought), and "fits" (powers of m).
+        "draws", and "points" (means, 95% intervals, and the number of draws in which nothing was
+        bought).
     """
     rows = []
     for fraction, size, draw in product(fractions, sizes, range(draws)):
@@ -65,7 +65,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
             row |= {"largest_weight": outcome.weights.max(), "payments": outcome.payments.sum()}
             rows.append(row)
     frame = pd.DataFrame(rows)
-    return {"draws": frame, "points": average(frame), "fits": fits(average(frame), floor(prior))}
+    return {"draws": frame, "points": average(frame)}
 
 
 def floor(prior):
@@ -85,24 +85,6 @@ def average(draws):
         for name in MEASURES:
             row |= mean_interval(bought[name], name)
         table.append(row)
-    return pd.DataFrame(table)
-
-
-def fits(points, lowest):
-    """Fit powers of m to the means, where something was bought in every draw."""
-    table = []
-    for (name, fraction), rows in points.groupby(["policy", "fraction"], sort=False):
-        full = rows[rows["empty"] == 0]
-        quantities = {"loss": full.loss, "ratio - 1": full.ratio - 1.0}
-        if lowest > 0:
-            quantities["loss above the floor"] = full.loss - lowest
-        if name in KNOWING:
-            quantities["regret"] = full.regret
-        for quantity, means in quantities.items():
-            positive = np.isfinite(means) & (means > 0)
-            if positive.sum() > 1:
-                fit = power_fit(full["size"][positive], means[positive]).to_dict()
-                table.append({"policy": name, "fraction": fraction, "of": quantity} | fit)
     return pd.DataFrame(table)
 
 
@@ -133,7 +115,6 @@ def pages(page, frames, x="size", by="policy"):
     page.add(figure, caption="Loss; bands: 95% intervals.")
     page.add(lines(points, x, "payments", hue=by, log="x"), caption="Payments.")
     page.add(points, caption="Means and 95% intervals.", name="points")
-    page.add(frames["fits"], caption="Fitted exponents of m, with 95% intervals.", name="fits")
     page.add(
         "No model is trained here, and sellers accept every offer. With few sellers a draw can buy "
         "next to nothing and lose much, so that means rest on such draws; the median tells more. "
