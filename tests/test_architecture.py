@@ -25,10 +25,6 @@ ROWS = sizes.rows(sizes.PAGE.read_text())
 ROOMS = [name for row in ROWS if not row.is_folder for name in row.names]
 #: What users, not other rooms, talk to; nothing in the library knows the lab.
 DOORS = {"lab": {"cli"}, "cli": set()}
-#: Kinds of experiments that use another one.
-KIN = {
-    ("joint_tradeoff", "tradeoff"),
-}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 INSIDE = [path for path in MODULES if path.parts not in (("__init__.py",), ("__main__.py",))]
@@ -112,7 +108,7 @@ def test_a_kind_of_experiment_is_a_folder_by_itself():
             r"(?:from|import) convexmarket\.lab\.kinds\.(\w+)", (PACKAGE / path).read_text()
         )
     }
-    assert {(one, other) for one, other in named if one != other} == KIN
+    assert {(one, other) for one, other in named if one != other} == set()
 
 
 def test_cvxpy_is_known_only_where_problems_are_declared():

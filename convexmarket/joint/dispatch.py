@@ -1,4 +1,4 @@
-"""``allocate_jointly``: one entry, every method."""
+"""``allocate_jointly``: alternating minimisation, or the exponential change of variables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.result import SolveRecord
-from convexmarket.checks import check_choice, check_instance, generator_of
-from convexmarket.errors import ParameterError
+from convexmarket.checks import (
+    check_callable,
+    check_choice,
+    check_count,
+    check_instance,
+    check_positive,
+    generator_of,
+)
 from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
-from convexmarket.joint.arguments import check_arguments
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.exponential import solve_exponential
-from convexmarket.joint.gradient import descend_jointly
-from convexmarket.joint.nonlinear import solve_nonlinear
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
 from convexmarket.joint.result import JointAllocation, JointStatus, TracePoint
@@ -25,14 +28,8 @@ from convexmarket.joint.single import buy_from_one
 
 __all__ = ["allocate_jointly"]
 
-JointMethod = Literal["alternating", "exponential", "nlp", "projected_gradient"]
+JointMethod = Literal["alternating", "exponential"]
 
-_OPTIONS: dict[JointMethod, set[str]] = {
-    "alternating": {"solver", "max_iterations", "tol"},
-    "exponential": {"solver", "max_iterations", "tol"},
-    "nlp": {"solver_options"},
-    "projected_gradient": {"grid", "eps_max", "step", "max_iterations", "tol", "variables"},
-}
 #: Relative gap that rounding may leave open.
 _ROUNDING = 1e-12
 #: Gain that the blocks may leave at a point that counts as satisfying first-order conditions.
@@ -45,38 +42,40 @@ def allocate_jointly(
     *,
     starts: int = 5,
     gap: float = 1e-8,
+    solver: str | None = None,
+    tol: float | None = None,
+    max_iterations: int | None = None,
     random_state: np.random.Generator | int = 0,
     progress: Callable[[TracePoint], None] | None = None,
-    **options: Any,
 ) -> JointAllocation:
     """Choose model, weights and total privacy at once.
 
     Parameters
     ----------
     joint : JointMarket
-    method : str
+    method : {"alternating", "exponential"}
         - "alternating": the best model for the purchases and the best purchases for the model, in
           turn, with a global certificate where the problem is convex for a fixed eta; without a
           spread, the papers' naive model, it compares every seller alone, which is exact;
         - "exponential": weights as a = exp(z), by the convex-concave procedure with exponential
-          cones (B, section 4);
-        - "nlp": the whole problem by CVXPY's nonlinear interface (needs the package unopy);
-        - "projected_gradient": the papers' own methods, on a grid of eta: in the weights (A,
-          Algorithm 4), or with ``variables="logarithms"`` in z = log(a) (B, section 4.2).
+          cones (B, section 4).
     starts : int
-        Descents to run where the problem is not known to be convex; from no model, from the
-        direction of the class means, and from random ones; against realised noise one more, where
-        noise pays most. The papers' method has a start per eta.
+        Descents to run where the problem is not known to be convex: from no model, from the
+        direction of the class means, and from random ones; with realised noise one more, where
+        noise pays most.
     gap : float
         Relative gap at which the search over eta ends, where a lower bound is known.
+    solver : str, optional
+        A conic solver of CVXPY: for the purchases of "alternating", which are exact by default, and
+        for the weights of "exponential", by default CLARABEL.
+    tol : float, optional
+        Relative gain of an iteration at which a descent ends; 1e-12 and 1e-9 by default.
+    max_iterations : int, optional
+        Of each descent; 1000 and 200 by default.
     random_state : numpy.random.Generator or int, default 0
-        Draws random starts; a fixed one where left out.
+        Draws random starts.
     progress : callable, optional
         Called with every :class:`TracePoint`.
-    **options
-        Of the method: ``solver`` (a conic one; for "alternating" in the place of exact purchases),
-        ``max_iterations``, ``tol``; ``grid``, ``eps_max``, ``step``, ``variables`` for the papers'
-        methods; ``solver_options`` for "nlp".
 
     Returns
     -------
@@ -85,7 +84,7 @@ def allocate_jointly(
     Raises
     ------
     UnattainedOptimumError
-        If the problem has no minimum; the message says why and what to choose.
+        If the problem has no minimum; the message names the reason and the remedies.
     ParameterError
         If an argument is out of its range.
     NotSupportedError, CurvatureError
@@ -106,25 +105,28 @@ def allocate_jointly(
     began = time.perf_counter()
     check_instance("joint", joint, JointMarket)
     check_choice("method", method, JointMethod)
-    unknown = sorted(set(options) - _OPTIONS[method])
-    if unknown:
-        allowed = ", ".join(sorted(_OPTIONS[method]))
-        raise ParameterError(f"the method {method!r} takes {allowed}; got {', '.join(unknown)}")
+    check_count("starts", starts)
+    check_positive("gap", gap)
+    options: dict[str, Any] = {"solver": solver, "tol": tol, "max_iterations": max_iterations}
+    options = {name: value for name, value in options.items() if value is not None}
+    if tol is not None:
+        check_positive("tol", tol)
+    if max_iterations is not None:
+        check_count("max_iterations", max_iterations)
+    check_callable("progress", progress)
     rng = generator_of(random_state)
-    check_arguments(starts=starts, gap=gap, progress=progress, **options)
     joint.check_bounded()
-    alone = buy_from_one(joint) if method == "alternating" and "solver" not in options else None
+    alone = buy_from_one(joint) if method == "alternating" and solver is None else None
     if alone is not None:
         return alone
     convex = convexity_ratio(joint) < 1
     bound = -np.inf
     solves: tuple[SolveRecord, ...] = ()
     if method == "alternating":
-        found, bound, solves = _alternating(
-            joint, 1 if convex else starts, gap, rng, progress, **options
-        )
+        models = _starts(joint, 1 if convex else starts, rng)
+        found, bound, solves = _alternating(joint, models, gap, progress, **options)
     else:
-        found = _descents(joint, method, starts, rng, progress, options)
+        found = _exponential(joint, _starts(joint, starts, rng), progress, **options)
     best = min(found, key=lambda descent: descent.objective)
     status: JointStatus = "best of several starts"
     if bound >= best.objective - max(gap, _ROUNDING) * abs(best.objective):
@@ -156,9 +158,8 @@ def allocate_jointly(
 
 def _alternating(
     joint: JointMarket,
-    starts: int,
+    models: list[NDArray[np.float64]],
     gap: float,
-    rng: np.random.Generator,
     progress: Callable[[TracePoint], None] | None,
     solver: str | None = None,
     tol: float = 1e-12,
@@ -166,7 +167,6 @@ def _alternating(
 ) -> tuple[list[Descent], float, tuple[SolveRecord, ...]]:
     """Return all descents; where one is known, a lower bound, and the search that proves it."""
     step = PurchaseStep(joint, solver)
-    models = _starts(joint, starts, rng)
     found = alternate(joint, step, models, tol, max_iterations, progress)
     search = GlobalSearch.of(joint, step, tol)
     if search is None:
@@ -181,37 +181,25 @@ def _alternating(
     return found, bound, tuple(search.records)
 
 
-def _descents(
+def _exponential(
     joint: JointMarket,
-    method: JointMethod,
-    starts: int,
-    rng: np.random.Generator,
+    models: list[NDArray[np.float64]],
     progress: Callable[[TracePoint], None] | None,
-    options: dict[str, Any],
+    **options: Any,
 ) -> list[Descent]:
-    if method == "projected_gradient":
-        return [descend_jointly(joint, rng=rng, progress=progress, **options)[0]]
-    step = PurchaseStep(joint)
-    found = []
-    for number, model in enumerate(_starts(joint, starts, rng)):
+    """Return a descent in z from the best purchases for each model."""
+    step, found = PurchaseStep(joint), []
+    for number, model in enumerate(models):
         bought = step(model)
-        if method == "nlp":
-            start = Descent(joint, step, number)
-            start.take("start", model, bought.weights, bought.eta)
-            own = options.get("solver_options") or {}
-            found.append(solve_nonlinear(joint, start, number=number, progress=progress, **own))
-        else:  # which only multiplies weights: nobody may start from zero
-            weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
-            found.append(
-                solve_exponential(
-                    joint, bought.eta, weights, start=number, progress=progress, **options
-                )
-            )
+        # A descent in z only multiplies weights: no weight may start from zero.
+        weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
+        options |= {"start": number, "progress": progress}
+        found.append(solve_exponential(joint, bought.eta, weights, **options))
     return found
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[NDArray[np.float64]]:
-    """Return models to start from: none, the class means, and random ones of such a length.
+    """Return models to start from: none, the class means, and random ones of that length.
 
     Against realised noise one more comes first: along the ray on which noise pays most.
     """

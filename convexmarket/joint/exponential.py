@@ -29,7 +29,6 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.joint.alternating import Descent
-from convexmarket.joint.arguments import check_arguments
 from convexmarket.joint.blocks import ExponentialBlock, remaining_gain
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
@@ -89,13 +88,9 @@ def solve_exponential(
         If a piece of the market is not convex in z.
     NotSupportedError
         If a constraint of the user's own may bound eta, or the solver is not installed.
-    UnattainedOptimumError, InfeasibleMarketError, SolverError
+    InfeasibleMarketError, SolverError
         If there is no answer.
-    ParameterError
-        If an argument is out of its range.
     """
-    check_arguments(max_iterations=max_iterations, tol=tol, progress=progress)
-    joint.check_bounded()
     solver = check_solver(solver)
     sellers = joint.market.form.active
     descent = Descent(joint, PurchaseStep(joint), start, progress)

@@ -60,6 +60,15 @@ def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
     ------
     SolverError
         If the minimiser fails.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
+    >>> best_model(joint, np.array([0.5, 0.5]), 1.0).round(3)
+    array([0.509])
     """
     smooth, kappa = _smooth(joint, weights, eta), _norm_price(joint, eta)
     slope = float(np.linalg.norm(smooth.gradient(np.zeros(joint.X.shape[1]))))

@@ -5,21 +5,22 @@ of size 2/eta is left. How do the errors fall as more privacy is bought?
 
 Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 forces, and eta = m
 eps for an average guarantee eps. The papers do not give the sizes, Lambda and eta. Here: 200 rows
-of 5 features, Lambda = 0.01, average guarantees from 0.01 to 10. Payments and spread decide nothing.
+of 5 features, Lambda = 0.01, average guarantees from 0.01 to 10. Payments and spread decide
+nothing.
 
 Varied: eta. Each draw has one noise vector, the same at every eta.
 """
 
 import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls
 
 ETA = [2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 2000.0]
 PRIOR = cm.Uniform(0.02, 0.10)
-QUESTION = __doc__.split("\n\n")[1]
 
 
-def declare(eta, ranks, granted):
+def declare(eta, ranks, _granted):
     """Declare the market of one draw: equal weights at a given eta."""
     sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
     objective = 1.0 * cm.Spread() + 1.0 * cm.Noise() + 1.0 * cm.Payments()
@@ -47,21 +48,15 @@ def claims(frames):
 def report(frames):
     """Write the sweep down."""
     points = frames["points"]
-    page = cm.Report("What the noise costs", question=QUESTION)
-    page.headline(
-        f"The test error falls from {points.test_error.iloc[0]:.1%} at eta = {points.x.iloc[0]:g} to "
-        f"{points.test_error.iloc[-1]:.1%} at eta = {points.x.iloc[-1]:g}; without noise it is "
+    finding = (
+        f"The test error falls from {points.test_error.iloc[0]:.1%} at eta = {points.x.iloc[0]:g} "
+        f"to {points.test_error.iloc[-1]:.1%} at eta = {points.x.iloc[-1]:g}; without noise it is "
         f"{points.noiseless_test_error.iloc[-1]:.1%}."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("What the noise costs", __doc__, finding, claims(frames))
     page.add(
         "Weights and eta are given here and not chosen by looking at the data, so that a model of "
         "this experiment, by itself, keeps the guarantee of objective perturbation for its eta."
     )
     pages(page, frames, "eta")
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/joint-noise", force=True)

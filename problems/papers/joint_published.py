@@ -3,25 +3,25 @@
 Question: the papers draw the noise vector b first, and then choose model, weights and eta with
 2b'w/eta in the objective, by a line search over a range of eta. Does the range decide the answer?
 
-Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in [0, L]. The
-papers do not give m, n, mu, sigma, Lambda and gamma. Here: 100 rows of 5 features, c uniform on
-[0.02, 0.10], mu = 3, sigma = 100, gamma = 1, Lambda = 0.01; with them the mechanism that does not look
-at the data has an eta inside every range that is tried.
+Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in [0, L].
+The papers do not give m, n, mu, sigma, Lambda and gamma. Here: 100 rows of 5 features, c uniform on
+[0.02, 0.10], mu = 3, sigma = 100, gamma = 1, Lambda = 0.01; with them the mechanism that does not
+look at the data has an eta inside every range that is tried.
 
 Varied: the lower end of the range; its upper end stays at 1000. The best point of the range is
 computed; the best point of a grid cannot have a smaller objective.
 """
 
 import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import stays
 
 LOW, HIGH = [0.1, 0.3, 1.0, 3.0, 10.0, 30.0], 1000.0
 PRIOR = cm.Uniform(0.02, 0.10)
-QUESTION = __doc__.split("\n\n")[1]
 
 
-def declare(low, ranks, granted):
+def declare(low, ranks, _granted):
     """Declare the market of one draw."""
     sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
     objective = 3.0 * cm.Spread() + 100.0 * cm.Noise() + 1.0 * cm.Payments()
@@ -55,23 +55,18 @@ def claims(frames):
 def report(frames):
     """Write the sweep down."""
     points = frames["points"]
-    page = cm.Report("The joint problem as published", question=QUESTION)
-    page.headline(
+    finding = (
         f"The end of the range decided {points.eta_decided.sum()} of {points.solved.sum()} "
-        f"answers: the mean eta goes from {points.eta.iloc[0]:.3g} to {points.eta.iloc[-1]:.3g} with "
-        "the lower end."
+        f"answers: the mean eta goes from {points.eta.iloc[0]:.3g} to {points.eta.iloc[-1]:.3g} "
+        "with the lower end."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("The joint problem as published", __doc__, finding, claims(frames))
     page.add(
         "The objective as published has no minimum over eta: a model that points against the noise "
         "vector gains more from a smaller eta than sigma/eta takes away. The smallest eta of the "
-        "range is then the answer, and the model is the noise vector scaled up. Without a range the "
+        "range is then the answer, and the model is the noise vector scaled up. Without a range "
+        "the "
         'package refuses the problem; with noise="expected" or noise="worst-case" it has an answer.'
     )
     pages(page, frames, "lower_end")
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/joint-published", force=True)

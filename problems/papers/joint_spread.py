@@ -12,6 +12,7 @@ Varied: mu, over seven orders of magnitude.
 """
 
 import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls_then_rises, rises
 
@@ -50,25 +51,17 @@ def report(frames):
     """Write the sweep down."""
     points = frames["points"]
     least = points.loc[points.test_error.idxmin()]
-    page = cm.Report("Given guarantees: how much evenness to ask for", question=QUESTION)
-    page.headline(
+    finding = (
         f"The test error is smallest at mu = {least.x:g} ({least.test_error:.1%}); it is "
         f"{points.test_error.iloc[0]:.1%} at the smallest mu and {points.test_error.iloc[-1]:.1%} "
         "at the largest."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Given guarantees: how much evenness to ask for", __doc__, finding, claims(frames))
     page.add(
-        "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights over "
-        "more rows, which helps. Equal weights are possible only with a small eta, since no seller "
-        "may carry more than it granted, and a small eta means much noise. The papers say that the "
-        "errors rise slightly; how much depends on how far mu goes."
+        "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights "
+        "over more rows, which helps. Equal weights are possible only with a small eta, since no "
+        "seller may carry more than it granted, and a small eta means much noise. The papers say "
+        "that the errors rise slightly; how much depends on how far mu goes."
     )
     pages(page, frames, "mu")
     return page
-
-
-QUESTION = __doc__.split("\n\n")[1]
-
-if __name__ == "__main__":
-    report(compute()).write("reports/joint-spread", force=True)

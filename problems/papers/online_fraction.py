@@ -5,19 +5,19 @@ as it is, so that less privacy is bought and more noise is needed. What is lost 
 knows all reports, and that no more sellers come?
 
 Source: A, Theorem V.1, a bound whose constants the paper does not give, on an objective with a
-trained model. Measured is the loss that the bound is made of (A, Eq. 11) after xi*m sellers. For U[0,
-4] the general rule is Algorithm 3, and no policy is told that fewer come.
+trained model. Measured is the loss that the bound is made of (A, Eq. 11) after xi*m sellers. For
+U[0, 4] the general rule is Algorithm 3, and no policy is told that fewer come.
 
 Varied: the fraction, and m.
 """
 
 import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import claim, pages, run
 from problems.papers.methods.verdicts import falls, falls_as_power
 
 PRIOR, SIZES = cm.Uniform(0.0, 4.0), [1000, 10_000, 100_000, 1_000_000]
 FRACTIONS = [0.1, 0.2, 0.35, 0.5, 0.7, 1.0]
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def limit_of_ratio(fraction):
@@ -52,14 +52,12 @@ def report(frames):
     """Write the study down."""
     points = frames["points"]
     last = points[points["size"] == points["size"].max()].set_index("fraction")
-    page = cm.Report("Fewer sellers than expected", question=QUESTION)
-    page.headline(
-        f"If a tenth of the expected sellers comes, the loss is {last.ratio[0.1]:.3f} times that of "
-        f"the optimum of those who came (in the limit {last.ratio_limit[0.1]:.3f}); with half of "
-        f"them {last.ratio[0.5]:.3f} ({last.ratio_limit[0.5]:.3f})."
+    finding = (
+        f"If a tenth of the expected sellers comes, the loss is {last.ratio[0.1]:.3f} times that "
+        f"of the optimum of those who came (in the limit {last.ratio_limit[0.1]:.3f}); with half "
+        f"of them {last.ratio[0.5]:.3f} ({last.ratio_limit[0.5]:.3f})."
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin("Fewer sellers than expected", __doc__, finding, claims(frames))
     page.add(
         "With few sellers a rule may buy nothing at all: the loss is infinite then. Such draws are "
         "counted, and averages are over the others. The limit of the ratio is not in the paper; it "
@@ -67,7 +65,3 @@ def report(frames):
     )
     pages(page, frames, x="fraction", by="size")
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/online-fraction", force=True)

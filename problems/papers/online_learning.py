@@ -4,20 +4,21 @@ Question: the buyer does not know the prior, starts from a guess, and takes the 
 sellers into account when it plans for the rest. How much larger is its loss than that of the same
 policy when it knows the prior?
 
-Source: beyond the papers, which take the prior for known (A, section V). The prior is U[0, 4] and the
-guess U[0, 10]: sellers are cheaper than the buyer expects. "learnt" is measured against "replanned",
-and "guess", which keeps its guess to the end, against "expectation".
+Source: beyond the papers, which take the prior for known (A, section V). The prior is U[0, 4] and
+the guess U[0, 10]: sellers are cheaper than the buyer expects. "learnt" is measured against
+"replanned", and "guess", which keeps its guess to the end, against "expectation".
 
 Varied: the number of sellers m, and the policy.
 """
 
 import convexmarket as cm
+from convexmarket.report import compare
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import pages, run
-from problems.papers.methods.verdicts import change, curves, interval
+from problems.papers.methods.verdicts import curves, falls
 
 PRIOR, GUESS = cm.Uniform(0.0, 4.0), cm.Uniform(0.0, 10.0)
 SIZES, POLICIES = [100, 1000, 10_000, 100_000, 1_000_000], ["replanned", "expectation"]
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -29,46 +30,40 @@ def compute(quick=False):
 def claims(frames):
     """Check that learning pays, and that its regret falls."""
     draws = frames["draws"]
-    learnt, guess = (
-        curves(draws[draws.policy == name], "loss", "size") for name in ("learnt", "guess")
-    )
-    gain = change(guess[:, -1], learnt[:, -1])
+    last = draws[draws["size"] == draws["size"].max()]
+    loss = last.pivot_table(index="draw", columns="policy", values="loss").dropna()
+    gain = compare(loss["learnt"], loss["guess"])
     yield {
         "text": "With many sellers learning the prior loses less than keeping the guess",
-        "holds": bool(gain[2] < 0),
+        "holds": gain.verdict == "lower",
         "source": "our design",
-        "detail": f"difference of the losses {interval(gain)}",
+        "detail": gain.sentence("The loss of learning", "that of keeping the guess"),
     }
     regret = curves(draws[draws.policy == "learnt"], "regret", "size")
-    moved = change(regret[:, 0], regret[:, -1])
+    holds, detail = falls(regret)
     yield {
         "text": "The regret of learning falls as m grows",
-        "holds": bool(moved[2] < 0),
+        "holds": holds,
         "source": "our design",
-        "detail": f"from {regret[:, 0].mean():.3g} to {regret[:, -1].mean():.3g}: {interval(moved)}",
+        "detail": detail,
     }
 
 
 def report(frames):
     """Write the study down."""
     regret = frames["points"].groupby("policy", sort=False).regret.last()
-    page = cm.Report("A prior that is learnt on the way", question=QUESTION)
-    page.headline(
+    finding = (
         f"With {SIZES[-1]:,} sellers the regret of learning is {regret['learnt']:.2%}, that of "
         f"keeping the guess {regret['guess']:.2%}."
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin("A prior that is learnt on the way", __doc__, finding, claims(frames))
     page.add(
-        "The learning policy takes the reports so far, and 20 quantiles of the guess, for the prior, "
-        "and plans anew whenever the number of sellers has grown by half, or the number to come has "
-        "shrunk as much. For the first 10 sellers it only listens and buys nothing. A quote uses "
-        "earlier reports only, so that the truth stays each seller's best reply. A guess that is too "
-        "cheap is worse than one that is too expensive: it waits for sellers who do not exist."
+        "The learning policy takes the reports so far, and 20 quantiles of the guess, for the "
+        "prior, and plans anew whenever the number of sellers has grown by half, or the number to "
+        "come has shrunk as much. For the first 10 sellers it only listens and buys nothing. A "
+        "quote uses earlier reports only, so that the truth stays each seller's best reply. A "
+        "guess that is too cheap is worse than one that is too expensive: it waits for sellers who "
+        "do not exist."
     )
     pages(page, frames)
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/online-learning", force=True)

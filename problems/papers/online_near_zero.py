@@ -11,11 +11,11 @@ Varied: the number of sellers m.
 """
 
 import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import falls, falls_as_power
 
 PRIOR = cm.Uniform(0.01, 4.01)
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -36,20 +36,14 @@ def claims(frames):
 def report(frames):
     """Write the study down."""
     last = frames["points"].iloc[-1]
-    page = cm.Report("Many sellers, none of them free", question=QUESTION)
-    page.headline(
+    finding = (
         f"With {last['size']:,} sellers the loss is {last.loss:.3g} and payments are "
         f"{last.payments:.3g}; their limits are {floor(PRIOR):g} and {floor(PRIOR) / 2:g}."
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin("Many sellers, none of them free", __doc__, finding, claims(frames))
     page.add(
         "The limit is 10 times nearer to zero than with p = 1, and takes far more sellers to be "
         "seen: until then the loss falls as if p were 0. The rate does not hold for ever."
     )
     pages(page, frames)
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/online-near-zero", force=True)

@@ -3,19 +3,19 @@
 Question: for a prior with density at zero, as A's Algorithm 3 needs, how do the closed form of the
 paper and the general rule compare with hindsight, and does the loss fall as fast as A says?
 
-Source: A, section VI.B, Figure 3, and Lemma IX.2. The paper's figure uses U[1, 5], for which Algorithm
-3 is not defined; this prior has the same width and satisfies Assumption IV.3. For U[0, q] Algorithm
-3 and the general rule are the same.
+Source: A, section VI.B, Figure 3, and Lemma IX.2. The paper's figure uses U[1, 5], for which
+Algorithm 3 is not defined; this prior has the same width and satisfies Assumption IV.3. For U[0, q]
+Algorithm 3 and the general rule are the same.
 
 Varied: the number of sellers m, and the policy.
 """
 
 import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.online_draws import SIZES, claim, pages, run
 from problems.papers.methods.verdicts import approaches_one, falls, falls_as_power
 
 PRIOR, POLICIES = cm.Uniform(0.0, 4.0), ["algorithm-3", "expectation", "replanned"]
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -39,21 +39,16 @@ def claims(frames):
 def report(frames):
     """Write the study down."""
     last = frames["points"].groupby("policy", sort=False).ratio.last()
-    page = cm.Report("Sellers who come one by one: both rules on U[0, 4]", question=QUESTION)
-    page.headline(
-        "Ratio to the optimum in hindsight at the largest m: "
-        + ", ".join(f"{name} {ratio:.4f}" for name, ratio in last.items())
+    finding = "Ratio to the optimum in hindsight at the largest m: " + ", ".join(
+        f"{name} {ratio:.4f}" for name, ratio in last.items()
     )
-    for each in claims(frames):
-        page.claim(**each)
+    page = begin(
+        "Sellers who come one by one: both rules on U[0, 4]", __doc__, finding, claims(frames)
+    )
     page.add(
-        "In the limit the loss falls like m^(-1/4) exactly, so that the interval of a fitted exponent "
-        'may end on either side of -1/4: "in part" says that it holds the claimed exponent. '
+        "In the limit the loss falls like m^(-1/4) exactly, so that the interval of a fitted "
+        "exponent may end on either side of -1/4. "
         '"replanned" is not in the paper: it plans for the rest of the sellers anew.'
     )
     pages(page, frames)
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/online-uniform04", force=True)

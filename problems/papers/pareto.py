@@ -1,9 +1,10 @@
 """What a promise of privacy costs: error, payments and the largest epsilon.
 
-Question: a buyer weighs payments by gamma, and promises that no seller loses more than some epsilon.
-How much error does a promise cost, and how much money?
+Question: a buyer weighs payments by gamma, and promises that no seller loses more than some
+epsilon. How much error does a promise cost, and how much money?
 
-Source: the mechanism of A, section III, with a bound on every epsilon; the paper has no such figure.
+Source: the mechanism of A, section III, with a bound on every epsilon; the paper has no such
+figure.
 
 Varied: gamma, and the promised epsilon, over the same 200 sellers. The error of a point is its
 objective without payments: what spread and noise stand for. There is no learner here.
@@ -15,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 import convexmarket as cm
-from problems.papers.methods.figures import lines
+from convexmarket.report.figures import lines
+from problems.papers.methods import begin
 
 GAMMA = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1]
 PROMISE = [0.1, 0.2, 0.5, 1, 2, 5]
@@ -81,18 +83,16 @@ def report(frames):
     """Write the frontier down."""
     points = frames["points"]
     best = points.loc[points.error.idxmin()]
-    page = cm.Report("What a promise of privacy costs", question=__doc__.split("\n\n")[1])
-    page.headline(
+    finding = (
         f"Of {len(points)} markets {points.efficient.sum()} are efficient. The smallest error, "
-        f"{best.error:.3g}, takes payments of {best.expected_payments:.3g} and a largest epsilon of "
-        f"{best.epsilon_max:.3g}."
+        f"{best.error:.3g}, takes payments of {best.expected_payments:.3g} and a largest epsilon "
+        f"of {best.epsilon_max:.3g}."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("What a promise of privacy costs", __doc__, finding, claims(frames))
     shown = points.assign(promise=points[KEYS[1]])
-    figure = lines(shown, "expected_payments", "error", "promise", log="xy")
+    figure = lines(shown, "expected_payments", "error", hue="promise", log="xy")
     page.add(figure, caption="Error over payments, a curve for each promised epsilon.")
-    figure = lines(shown, "epsilon_max", "error", KEYS[0], log="xy")
+    figure = lines(shown, "epsilon_max", "error", hue=KEYS[0], log="xy")
     page.add(figure, caption="Error over the largest epsilon, a curve for each gamma.")
     frontier = points[points.efficient][[*KEYS, *CRITERIA, "n_bought", "eta"]]
     page.add(frontier, caption="The efficient points.", name="frontier")
@@ -102,7 +102,3 @@ def report(frames):
         "computed; between them there may be better ones."
     )
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/pareto", force=True)

@@ -1,12 +1,12 @@
 """Predictions instead of a model: two circles.
 
-Question: no line separates two circles, so that a linear model is of no use, and a kernel model is a
-combination of everyone's rows, which cannot be released as it is. How good are its predictions,
+Question: no line separates two circles, so that a linear model is of no use, and a kernel model is
+a combination of everyone's rows, which cannot be released as it is. How good are its predictions,
 released in the three ways of K, by a Gaussian process, and those of a linear model?
 
 Source: K, Algorithms 1 to 3; Hall, Rinaldo and Wasserman for the function. K has no experiments.
-lambda = 0.01 is the best of 0.01, 0.03 and 0.1 without noise at gamma = 4, on draws that are not used
-here. Each way has the paper's accounting and a tight one.
+lambda = 0.01 is the best of 0.01, 0.03 and 0.1 without noise at gamma = 4, on draws that are not
+used here. Each way has the paper's accounting and a tight one.
 
 Varied: the number of rows, epsilon, and the release.
 """
@@ -15,10 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-import convexmarket as cm
 from convexmarket.data.datasets import circles
-from problems.papers.methods import release_draws
-from problems.papers.methods.release_draws import MOST_POINTS, Study, pages, run, stream
+from problems.papers.methods import begin, release_draws
+from problems.papers.methods.release_draws import MOST_POINTS, Study, finding, pages, run, stream
 
 NOISE, FACTOR = 0.15, 0.4
 RELEASES = {
@@ -47,7 +46,6 @@ STUDY = Study(
     draws=2,
     releases=RELEASES,
 )
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -62,10 +60,11 @@ def claims(frames):
 
 def report(frames):
     """Write the comparison down."""
-    page = cm.Report("Predictions instead of a model: two circles", question=QUESTION)
+    page = begin(
+        "Predictions instead of a model: two circles",
+        __doc__,
+        finding(STUDY, frames),
+        claims(frames),
+    )
     pages(page, STUDY, frames)
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/release-circles", force=True)

@@ -5,18 +5,17 @@ good are predictions of a kernel model, released in the ways of K, next to a lin
 objective perturbation?
 
 Source: K, Algorithms 1 to 3. K has no experiments. gamma = 2 and lambda = 0.01 are the best without
-noise in ten folds of the public validation rows (95.6%). In 31 dimensions a net of the ball has more
-points than a computer holds, so that the non-interactive release is refused.
+noise in ten folds of the public validation rows (95.6%). In 31 dimensions a net of the ball has
+more points than a computer holds, so that the non-interactive release is refused.
 
 Varied: the number of rows, epsilon, and the release.
 """
 
 from dataclasses import replace
 
-import convexmarket as cm
 from convexmarket.data.datasets import wdbc
-from problems.papers.methods import release_draws
-from problems.papers.methods.release_draws import Study, pages, run
+from problems.papers.methods import begin, release_draws
+from problems.papers.methods.release_draws import Study, finding, pages, run
 
 ROWS = wdbc(0, (0.6, 0.2, 0.2))
 RELEASES = {
@@ -41,7 +40,7 @@ def training(size, rng):
 STUDY = Study(
     training=training,
     test=(ROWS.X_test, ROWS.y_test),
-    points=lambda rng: ROWS.X_validation,  # all validation rows; their labels are not used
+    points=lambda _: ROWS.X_validation,  # all validation rows; their labels are not used
     most_points=len(ROWS.y_validation),
     gamma=2.0,
     sizes=[100, 200, 341],
@@ -50,7 +49,6 @@ STUDY = Study(
     draws=3,
     releases=RELEASES,
 )
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -65,15 +63,16 @@ def claims(frames):
 
 def report(frames):
     """Write the comparison down."""
-    page = cm.Report("Predictions instead of a model: breast-cancer records", question=QUESTION)
+    page = begin(
+        "Predictions instead of a model: breast-cancer records",
+        __doc__,
+        finding(STUDY, frames),
+        claims(frames),
+    )
     pages(page, STUDY, frames)
     page.add(
-        "An interactive release whose noise hides every prediction never corrects its public model, "
-        "which answers zero everywhere, that is benign: its accuracy is the share of benign rows. "
-        "The linear model is no release of the kernel model's predictions, and has delta 0."
+        "An interactive release whose noise hides every prediction never corrects its public "
+        "model, which answers zero everywhere, that is benign: its accuracy is the share of benign "
+        "rows. The linear model is no release of the kernel model's predictions, and has delta 0."
     )
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/release-wdbc", force=True)

@@ -1,12 +1,12 @@
-"""Which lambda, and where to put the noise?
+"""Which lambda, and where to put the noise.
 
 Question: with 80,000 people, is the lambda that minimises the bound of Theorem 3.6 a good one? And
-what does noise in the objective, or in the sums that ridge regression solves, gain over noise in the
-model, under the same guarantees?
+what does noise in the objective, or in the sums that ridge regression solves, gain over noise in
+the model, under the same guarantees?
 
-Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. 5 features, labels
-with a standard deviation of 0.05; the levels of privacy are the paper's. The noise of sums and of
-the objective is that of the learners, exact on a lattice; that of PDP-OP is the paper's.
+Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. 5 features,
+labels with a standard deviation of 0.05; the levels of privacy are the paper's. The noise of sums
+and of the objective is that of the learners, exact on a lattice; that of PDP-OP is the paper's.
 
 Varied: lambda, and the number of rows.
 """
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-import convexmarket as cm
+from problems.papers.methods import begin
 from problems.papers.methods.ridge_losses import Study, Sweep, run
 from problems.papers.methods.ridge_report import gain_claims, pages
 
@@ -35,7 +35,6 @@ STUDY = Study(
     samples=5,
     perturbations=PERTURBATIONS,
 )
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -51,7 +50,7 @@ def claims(frames):
     bound, cells = frames["bound"], frames["cells"].query("sweep == 0 and loss == 'unreg'")
     loss = cells.pivot_table(index="value", columns="method", values="mean")
     named = bound.regularization[bound.total.idxmin()]
-    near = loss.pdp_op[np.abs(np.log(loss.index / named)).argmin()]
+    near = loss.pdp_op.iloc[np.abs(np.log(loss.index / named)).argmin()]
     factor = near / loss.pdp_op.min()
     yield {
         "text": "At the lambda that minimises the bound PDP-OP loses at most twice its least",
@@ -59,7 +58,7 @@ def claims(frames):
         "source": "R, Theorem 3.6",
         "detail": f"lambda = {named:.3g}, {factor:.3g} times the least",
     }
-    for name in set(PERTURBATIONS) & set(loss):
+    for name in [each for each in PERTURBATIONS if each in loss]:
         ratio = loss[name].min() / loss.pdp_op.min()
         yield {
             "text": f"At its best lambda, noise by {name} loses less than PDP-OP at its own",
@@ -74,18 +73,9 @@ def report(frames):
     """Write the comparison down."""
     cells = frames["cells"].query("sweep == 0 and loss == 'unreg'")
     least = cells.loc[cells.groupby("method")["mean"].idxmin()].set_index("method")
-    page = cm.Report("Which lambda, and where to put the noise?", question=QUESTION)
-    page.headline(
-        "Least test loss over lambda: "
-        + ", ".join(
-            f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows()
-        )
+    finding = "Least test loss over lambda: " + ", ".join(
+        f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows()
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin("Which lambda, and where to put the noise?", __doc__, finding, claims(frames))
     pages(page, frames, ("pdp_op", "nonpersonalized", "nonprivate", *PERTURBATIONS))
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/ridge-bound", force=True)

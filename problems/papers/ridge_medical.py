@@ -12,48 +12,35 @@ Varied: lambda, the levels of privacy and their shares, and the number of rows.
 
 from dataclasses import replace
 
-import numpy as np
-
-import convexmarket as cm
-from problems.papers.methods.ridge_losses import Levels, Study, Sweep, run
+from problems.papers.methods import begin
+from problems.papers.methods.ridge_losses import (
+    CONSERVATIVE,
+    MEDIUM,
+    OTHER,
+    ROWS,
+    SHARES,
+    Levels,
+    Study,
+    Sweep,
+    run,
+)
 from problems.papers.methods.ridge_report import gain_claims, order_claims, pages, table_claims
 
 LAMBDA = (0.01, 0.05, 0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 3, 5)
-OTHER = Levels(f_conservative=0.54, f_medium=0.37)
 STUDY = Study(
     data="medical",
     sweeps=(
-        Sweep(
-            "regularization",
-            LAMBDA,
-            tables=(("table02", "mean"), ("table04", "mean"), ("table14", "std")),
-        ),
-        Sweep(
-            "eps_conservative",
-            (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5),
-            levels=replace(OTHER, eps_medium=0.5),
-            tables=(("table06", "mean"),),
-        ),
-        Sweep(
-            "eps_medium",
-            tuple(np.arange(1, 11) / 20),
-            levels=OTHER,
-            tables=(("table08", "mean"),),
-        ),
-        Sweep(
-            "f_conservative",
-            (0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
-            levels=Levels(f_medium=0.37),
-            tables=(("table10", "mean"),),
-        ),
-        Sweep("row_fraction", tuple(np.arange(1, 11) / 10), tables=(("table12", "mean"),)),
+        Sweep("regularization", LAMBDA, (2, 4, 14)),
+        Sweep("eps_conservative", CONSERVATIVE, (6,), replace(OTHER, eps_medium=0.5)),
+        Sweep("eps_medium", MEDIUM, (8,), OTHER),
+        Sweep("f_conservative", SHARES, (10,), Levels(f_medium=0.37)),
+        Sweep("row_fraction", ROWS, (12,)),
     ),
     regularization=1.0,
     label_noise=0.1,  # assumptions that a buyer could make in public
     coef_norm=1.0,
     smallest_eigenvalue=0.0,  # the columns of a category add up to the constant one
 )
-QUESTION = __doc__.split("\n\n")[1]
 
 
 def compute(quick=False):
@@ -72,17 +59,13 @@ def report(frames):
     """Write the comparison down."""
     cells = frames["cells"].query("sweep == 0 and loss == 'unreg' and value == 1")
     loss = cells.set_index("method")["mean"]
-    page = cm.Report("Personalised privacy for ridge regression: medical costs", question=QUESTION)
-    page.headline(
-        f"At lambda = 1 the median test loss of PDP-OP is {loss['pdp_op']:.3g}; with everybody at the "
-        f"least guarantee it is {loss['nonpersonalized']:.3g}, and {loss['pdp_op_tight']:.3g} for "
-        "PDP-OP with the tight sensitivity."
+    finding = (
+        f"At lambda = 1 the median test loss of PDP-OP is {loss['pdp_op']:.3g}; with everybody at "
+        f"the least guarantee it is {loss['nonpersonalized']:.3g}, and {loss['pdp_op_tight']:.3g} "
+        "for PDP-OP with the tight sensitivity."
     )
-    for claim in claims(frames):
-        page.claim(**claim)
+    page = begin(
+        "Personalised privacy for ridge regression: medical costs", __doc__, finding, claims(frames)
+    )
     pages(page, frames)
     return page
-
-
-if __name__ == "__main__":
-    report(compute()).write("reports/ridge-medical", force=True)

@@ -55,35 +55,6 @@ def test_run_of_a_regression_market_tells_what_an_error_is(here):
     assert (here / "out" / "medical-market" / "index.html").is_file()
 
 
-TRADEOFF = ["data={source='synthetic', n_sellers=9, n_features=2, n_validation=9, n_test=9}"]
-TRADEOFF += ["objective.gamma=[0.01]", "objective.mu=[1]", "objective.sigma=[10]", "naive.grid=1"]
-TRADEOFF += ["learner.regularization=[0.1]", "learner.draws=2", "joint.starts=1"]
-TRADEOFF += ["sellers.correlated_with=0"]
-METHODS = ["run.restarts=2", 'methods=[{name="fast", method="alternating", starts=1}]']
-METHODS += [
-    "groups=[{name='few', data={source='synthetic', n_sellers=9, n_features=2}, instances=1, "
-    "mu=1.0, sigma=10.0, gamma=0.1, regularization=0.1, methods=['fast']}]"
-]
-
-
-@pytest.mark.parametrize(
-    ("problem", "settings"),
-    [
-        ("joint-wdbc", TRADEOFF),
-        ("joint-noise", ["sweep.draws=2", "data.n_sellers=20"]),
-        ("joint-methods", METHODS),
-    ],
-)
-@pytest.mark.usefixtures("_no_figures")
-def test_a_joint_problem_says_what_it_does_not_promise(here, problem, settings):
-    changes = [part for setting in settings for part in ("--set", setting)]
-    done = invoke("run", PROBLEMS / f"{problem}.toml", *changes, "--jobs", "1")
-    assert done.exit_code == 0, done.output
-    page = (here / "out" / problem / "report.md").read_text()
-    first = next(line for line in page.splitlines()[1:] if line)
-    assert first.startswith("> Neither the model nor the payments carry a privacy guarantee")
-
-
 @pytest.mark.usefixtures("_no_figures")
 def test_run_takes_a_folder_and_opens_it(here, monkeypatch):
     opened = []

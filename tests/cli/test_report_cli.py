@@ -218,10 +218,8 @@ def test_two_files_for_one_report_are_refused(here):
     assert "would have the same report, clinic" in plain(done.stderr)
 
 
-def test_every_shipped_report_has_its_problem_file():
+def test_a_report_is_named_after_its_problem_file():
     names = report_cli.report_names(ROOT / "problems")
-    shipped = {path.parent.name for path in (ROOT / "reports").glob("*/results.json")}
-    assert shipped <= set(names)
     assert names["online-clinic"].parts[-2:] == ("online-clinic", "market.toml")
     assert names["wdbc"].name == "wdbc.toml"
 

@@ -14,7 +14,6 @@ from scipy.integrate import quad
 import convexmarket as cm
 from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
-from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.privacy import Simulation
@@ -36,7 +35,6 @@ from tests.campaign.fuzz.files import check_bytes
 from tests.campaign.fuzz.lists import BUYER, PRIOR
 from tests.campaign.fuzz.mathematics import check_prior, variant_market
 from tests.campaign.fuzz.running import time_limit
-from tests.campaign.fuzz.runs import check_run
 
 CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
@@ -359,29 +357,6 @@ def test_settings_beyond_what_toml_reads(value):
         parse_problem('kind = "tradeoff"', [f"title={value}"])
 
 
-def test_one_draw_says_that_it_tells_nothing(tmp_path):
-    problem = """
-    kind = "joint-tradeoff"
-    title = "Tiny"
-    prior = {family = "truncnorm", mean = 0.5, std = 0.2, low = 0.0, high = 1.0}
-    objective = {gamma = [0.03], mu = [1.0], sigma = [3.0], spread = "norm"}
-    joint = {noise = "expected", starts = 1}
-    learner = {regularization = [0.1], draws = 1}
-    naive = {eta_range = [10.0, 1000.0], grid = 2}
-    run = {seed = 0, jobs = 1}
-    [data]
-    source = "inline"
-    features = [[1.0, 0.0], [-0.5, 0.5], [0.2, -0.9]]
-    labels = [1, -1, 1]
-    """
-    assert check_run(problem) == "accepted"
-    result = run_problem(parse_problem(problem))
-    comparisons = result.tables["comparisons"]
-    assert list(comparisons.low) == [-np.inf] * 2
-    assert list(comparisons.high) == [np.inf] * 2
-    assert set(comparisons.verdict) == {"not told apart"}
-    assert result.tables["curve"][["error_std", "overall_std"]].isna().all(axis=None)
-    report_of(result).write(tmp_path / "report")
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e160, 1e250])

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from convexmarket.cli import app, ending
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.kinds.ridge_comparison import run as ridge
 from convexmarket.lab.problem.base import RunTable
 from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
 from tests.lab.problem.builders import TWO_SELLERS
@@ -50,7 +49,7 @@ def refusal(text, *settings):
     [
         ("a = " + "[" * 10_000 + "]" * 10_000, "lie too deep"),
         ("a = " + "{a = " * 5_000 + "1" + "}" * 5_000, "lie too deep"),
-        (".".join("a" * 1_500) + " = 1\nkind = 'pareto'", "lie too deep"),
+        (".".join("a" * 1_500) + " = 1\nkind = 'variants'", "lie too deep"),
         ("a = " + "9" * 5_000, "not valid TOML"),
         ("a = -0x" + "f" * 20, "not valid TOML"),
     ],
@@ -128,15 +127,6 @@ def test_pipes_and_devices_are_no_problem_files(tmp_path):
             load_problem(path)
     with pytest.raises(ProblemFileError, match=r"[Dd]irectory"):
         load_problem(tmp_path)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_published_tables_are_files_of_a_bounded_size(tmp_path):
-    os.mkfifo(tmp_path / "pipe.csv")
-    (tmp_path / "large.csv").write_bytes(b"," * 1_000_001)
-    for name, said in (("pipe.csv", "is a pipe"), ("large.csv", "holds more than 1000000 bytes")):
-        with pytest.raises(ProblemFileError, match=said):
-            ridge._read_table(tmp_path / name, "sweeps.0.published.0.file")
 
 
 def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):

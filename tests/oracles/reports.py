@@ -1,6 +1,6 @@
-"""Tables of the reports of the problem files, computed anew by their problems.
+"""Tables of reports, computed anew by the scripts of the papers or by problem files.
 
-A spec names a problem and says what of each table is kept, its layout:
+A spec names an experiment and says what of each table is kept, its layout:
 
 - ``keys``: columns that name a row;
 - ``columns``: for each value a tolerance (relative; 0 for texts, yes and no), ``"noisy"`` for a
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,10 @@ SMALL = 1e-3
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run a problem file, and return what is kept of its tables."""
+    """Run a script of ``problems/papers`` or a problem file; return what is kept of its tables."""
+    script = spec["problem"].replace("-", "_")
+    if (PROBLEMS / f"papers/{script}.py").exists():
+        return kept(spec["tables"], import_module(f"problems.papers.{script}").compute())
     problem = load_problem(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
     return kept(spec["tables"], run_problem(problem).tables)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import convexmarket as cm
-from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
+from convexmarket.errors import InfeasibleMarketError, ParameterError
 from tests import one_in
 from tests.terms.builders import (
     ALIKE,
@@ -175,8 +175,6 @@ def test_a_joint_problem_does_not_take_a_referenced_spread_for_the_papers():
     market = cm.Market(SELLERS, objective_with("distance 2"))
     joint = cm.JointMarket(market, rng.random((M, 2)), [1, -1, 1, -1, 1], regularization=1.0)
     assert cm.joint.convexity_ratio(joint) == np.inf
-    with pytest.raises(NotSupportedError, match=r"not Spread\(reference=<5 values"):
-        cm.allocate_jointly(joint, method="projected_gradient")
 
 
 def test_a_large_quadratic_spread_is_factored_by_blocks():

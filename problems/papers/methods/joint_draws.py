@@ -12,7 +12,7 @@ from joblib import Parallel, delayed
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic
 from convexmarket.privacy import gamma_sphere_noise
-from problems.papers.methods.figures import lines
+from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import curves, mean_interval
 
 LAMBDA = 0.01
@@ -21,9 +21,9 @@ MEASURES += ["two_step_weight_variance", "expected_payments", "train_error", "te
 MEASURES += ["noiseless_train_error", "noiseless_test_error", "empirical_loss", "mean_loss"]
 MEASURES += ["residual"]
 WARNING = (
-    "The joint problem chooses weights, eta and model by looking at the data: neither its model nor "
-    "its payments carry a privacy guarantee. Averages are over sensitivities, given guarantees and "
-    "noise; the rows are the same in every draw, and other rows would give other numbers."
+    "The joint problem chooses weights, eta and model by looking at the data: neither its model "
+    "nor its payments carry a privacy guarantee. Averages are over sensitivities, given guarantees "
+    "and noise; the rows are the same in every draw, and other rows would give other numbers."
 )
 
 
@@ -124,30 +124,20 @@ def curve(frames, measure):
 def pages(page, frames, axis, log="x"):
     """Add the figures and tables that all reports on a sweep have."""
     long = [
-        {axis: x, "of": name.replace("_", " "), "value": row[name]}
-        | {f"value_{end}": row[f"{name}_{end}"] for end in ("low", "high")}
+        {axis: x, "measure": name} | mean_interval(rows[name], "mean")
         for name in MEASURES
         for x, rows in frames["draws"].groupby("x", sort=False)
-        for row in [mean_interval(rows[name], name)]
     ]
-    long = pd.DataFrame(long)
-    for names, caption in (
-        (
-            ["train error", "test error", "noiseless test error"],
-            "Share of rows that the released model misclassifies, and without its noise.",
-        ),
-        (
-            ["empirical loss", "mean loss"],
-            "Logistic loss, weighted by what was bought and equally.",
-        ),
-        (["eta", "two step eta"], "Total privacy, with a look at the data and without."),
-        (
-            ["weight variance", "two step weight variance"],
-            "Variance of the weights, with a look at the data and without.",
-        ),
-    ):
-        figure = lines(long[long.of.isin(names)], axis, "value", "of", log=log)
-        page.add(figure, caption=f"{caption} Bars: 95% interval of the mean over draws.")
+    long, ends = pd.DataFrame(long), {"low": "mean_low", "high": "mean_high"}
+    for caption, names in {
+        "Misclassified rows, and test rows without noise": [*MEASURES[7:9], MEASURES[10]],
+        "Logistic loss, weighted by what was bought and equally": MEASURES[11:13],
+        "Total privacy, with a look at the data and without": MEASURES[1:3],
+        "Variance of the weights, with a look at the data and without": MEASURES[4:6],
+    }.items():
+        shown = long[long.measure.isin(names)]
+        figure = lines(shown, axis, "mean", hue="measure", log=log, **ends)
+        page.add(figure, caption=f"{caption}; bands: 95% intervals over draws.")
     page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
     page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)
     page.add(WARNING)

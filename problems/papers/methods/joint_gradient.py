@@ -15,6 +15,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, lambertw
 
+from convexmarket.allocation.simplex import project_capped_simplex
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -37,16 +39,6 @@ def slopes(joint, terms, model, weights, eta):
     by_model = joint.regularization * model - (weights * expit(-margins) * joint.y) @ joint.X
     by_weights = prices + terms.mu * weights * (2.0 if terms.squared else 1.0 / length)
     return value, by_model, by_weights
-
-
-def project_weights(v, limit):
-    """Project on {sum a = 1, 0 <= a <= limit}."""
-    low, high = v.min() - 1.0, v.max()
-    tau = brentq(lambda t: np.clip(v - t, 0.0, limit).sum() - 1.0, low, high, xtol=1e-15)
-    free = (v - tau > 0) & (v - tau < limit)
-    if free.any():  # exactly, now that the sellers between the bounds are known
-        tau = (v[free].sum() + limit * (v - tau >= limit).sum() - 1.0) / free.sum()
-    return np.clip(v - tau, 0.0, limit)
 
 
 def project_logarithms(v):
@@ -95,7 +87,9 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
         while True:
             to_model, to_place = model - step * by_model, place - step * by_place
             to_place = (
-                project_logarithms(to_place) if logarithms else project_weights(to_place, limit)
+                project_logarithms(to_place)
+                if logarithms
+                else project_capped_simplex(to_place, limit)
             )
             moved, bought = to_model - model, to_place - place
             change = moved @ moved + bought @ bought
@@ -115,7 +109,7 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
 
 
 def largest_eta(joint, terms):
-    """Return an eta that no stationary point exceeds: the cheapest purchase costs the noise there."""
+    """Return an eta that no stationary point exceeds: there the cheapest purchase is too much."""
     costs, m = np.sort(joint.market.sellers.virtual_costs), len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)
     full = int(1.0 / limit + 1e-9)

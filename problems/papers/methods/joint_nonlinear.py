@@ -35,9 +35,9 @@ def solve_nonlinear(joint, terms, model, weights, eta):
         problem = cp.Problem(cp.Minimize(objective), [cp.sum(scaled) == m, *limits])
         inside = np.maximum(weights, 1e-3 / m)
         w.value, scaled.value, ratio.value = model, inside * (m / inside.sum()), 1.0
-        with contextlib.suppress(cp.error.SolverError, ValueError, ArithmeticError, LookupError):
-            with _silence():
-                problem.solve(nlp=True, preset=preset)
+        failures = (cp.error.SolverError, ValueError, ArithmeticError, LookupError)
+        with contextlib.suppress(*failures), _silence():
+            problem.solve(nlp=True, preset=preset)
         if problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
             bought = np.where(scaled.value < 1e-6, 0.0, scaled.value)
             return w.value, bought / bought.sum(), eta * float(ratio.value)

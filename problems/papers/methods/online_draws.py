@@ -13,8 +13,8 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.online import AdaptivePolicy
-from problems.papers.methods.figures import lines
-from problems.papers.methods.verdicts import curves, falls_as_power, mean_interval, power_fit
+from convexmarket.report.figures import lines
+from problems.papers.methods.verdicts import curves, falls_as_power, mean_interval
 
 BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
 SIZES = [100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
@@ -27,8 +27,8 @@ KNOWING = {"learnt": "replanned", "guess": "expectation"}
 def policy(name, size, prior, guess=None):
     """Return a policy for so many expected sellers.
 
-    "expectation" and "algorithm-3" are the rules of A. "replanned" plans for the rest anew from time
-    to time, "learnt" does so and learns the prior from the guess and the reports, and "guess" takes
+    "expectation" and "algorithm-3" are the rules of A. "replanned" plans anew for the rest at
+    times, "learnt" does so and learns the prior from the guess and the reports, and "guess" takes
     the guess for the prior throughout.
     """
     rule = {"rule": "algorithm-3"} if name == "algorithm-3" else {}
@@ -44,8 +44,8 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
     Returns
     -------
     dict of DataFrame
-        "draws", "points" (means, 95% intervals, and the number of draws in which nothing was
-        bought), and "fits" (powers of m).
+        "draws", and "points" (means, 95% intervals, and the number of draws in which nothing was
+        bought).
     """
     rows = []
     for fraction, size, draw in product(fractions, sizes, range(draws)):
@@ -65,7 +65,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
             row |= {"largest_weight": outcome.weights.max(), "payments": outcome.payments.sum()}
             rows.append(row)
     frame = pd.DataFrame(rows)
-    return {"draws": frame, "points": average(frame), "fits": fits(average(frame), floor(prior))}
+    return {"draws": frame, "points": average(frame)}
 
 
 def floor(prior):
@@ -88,27 +88,9 @@ def average(draws):
     return pd.DataFrame(table)
 
 
-def fits(points, lowest):
-    """Fit powers of m to the means, where something was bought in every draw."""
-    table = []
-    for (name, fraction), rows in points.groupby(["policy", "fraction"], sort=False):
-        full = rows[rows["empty"] == 0]
-        quantities = {"loss": full.loss, "ratio - 1": full.ratio - 1.0}
-        if lowest > 0:
-            quantities["loss above the floor"] = full.loss - lowest
-        if name in KNOWING:
-            quantities["regret"] = full.regret
-        for quantity, means in quantities.items():
-            positive = np.isfinite(means) & (means > 0)
-            if positive.sum() > 1:
-                fit = power_fit(full["size"][positive], means[positive]).to_dict()
-                table.append({"policy": name, "fraction": fraction, "of": quantity} | fit)
-    return pd.DataFrame(table)
-
-
 def claim(frames, text, source, check, measure, policy, along="size"):
     """Check a claim about a policy at each fraction, or size, by itself."""
-    own = frames["draws"].query("policy == @policy")
+    own = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
     found = {}
     for place, rows in own.groupby(at):
@@ -118,25 +100,21 @@ def claim(frames, text, source, check, measure, policy, along="size"):
         bought = rows.groupby("size").loss.transform(lambda losses: np.isfinite(losses).all())
         values = curves(rows[bought], measure, "size")
         found[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
-    some = any(holds or text.startswith("in part") for holds, text in found.values())
-    every = all(holds for holds, _ in found.values())
-    detail = "; ".join(f"{at} {place:g}: {text}" for place, (_, text) in found.items())
-    if len(found) == 1:
-        detail = next(iter(found.values()))[1]
-    elif some and not every:
-        detail = f"in part: {detail}"
-    return {"text": text, "holds": every, "source": source, "detail": detail}
+    named = {place: f"{at} {place:g}: " if len(found) > 1 else "" for place in found}
+    detail = "; ".join(named[place] + words for place, (_, words) in found.items())
+    holds = [part for parts, _ in found.values() for part in parts]
+    return {"text": text, "holds": holds, "source": source, "detail": detail}
 
 
 def pages(page, frames, x="size", by="policy"):
     """Add the figures and tables that all online reports have."""
     points = frames["points"]
-    figure = lines(points, x, "ratio", by, log="x", reference=1.0)
-    page.add(figure, caption="Loss relative to the optimum in hindsight; bars: 95% intervals.")
-    page.add(lines(points, x, "loss", by, log="xy"), caption="Loss; bars: 95% intervals.")
-    page.add(lines(points, x, "payments", by, log="x"), caption="Payments.")
+    figure = lines(points, x, "ratio", hue=by, log="x", low="ratio_low", high="ratio_high")
+    page.add(figure, caption="Loss relative to the optimum in hindsight; bands: 95% intervals.")
+    figure = lines(points, x, "loss", hue=by, log="xy", low="loss_low", high="loss_high")
+    page.add(figure, caption="Loss; bands: 95% intervals.")
+    page.add(lines(points, x, "payments", hue=by, log="x"), caption="Payments.")
     page.add(points, caption="Means and 95% intervals.", name="points")
-    page.add(frames["fits"], caption="Fitted exponents of m, with 95% intervals.", name="fits")
     page.add(
         "No model is trained here, and sellers accept every offer. With few sellers a draw can buy "
         "next to nothing and lose much, so that means rest on such draws; the median tells more. "

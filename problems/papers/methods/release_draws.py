@@ -1,7 +1,7 @@
 """Releases of a kernel model's predictions, side by side (K).
 
-For every size some data sets are drawn and a model is fitted to each. Every release is made from the
-same models and answers the test rows in order; what it loses against the model without noise is
+For every size some data sets are drawn and a model is fitted to each. Every release is made from
+the same models and answers the test rows in order; what it loses against the model without noise is
 measured, and set next to what theory promises. A release's noise does not depend on which others
 are made. Every row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
 """
@@ -10,7 +10,7 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -30,7 +30,7 @@ from convexmarket.release import (
     non_interactive_error_bound,
     semi_interactive_error_bound,
 )
-from problems.papers.methods.figures import lines
+from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit
 
 DELTA, FAILURE = 1e-6, 0.05
@@ -103,7 +103,7 @@ def run(study):
                 draws.append(key | {"fit": fit, "draw": draw} | measured(study, truth, found))
             stated.append(key | said)
     models, draws, stated = pd.DataFrame(models), pd.DataFrame(draws), pd.DataFrame(stated)
-    points = average(study, models, draws, stated)
+    points = average(models, draws, stated)
     return {
         "models": models,
         "draws": draws,
@@ -187,7 +187,7 @@ def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounti
     return found | {"updates": made.spent.updates, "answered": len(answers)}
 
 
-def average(study, models, draws, stated):
+def average(models, draws, stated):
     """Average over fits and draws; numbers of what was refused, in any fit, are missing."""
     without, table = models.groupby("size").accuracy.mean(), []
     groups = dict(list(draws.groupby(KEY)))
@@ -205,10 +205,10 @@ def average(study, models, draws, stated):
 
 
 def useful(study, erm, points):
-    """From how many rows on is a release useful: by theory, and as measured?
+    """Compute from how many rows on a release is useful, by theory and as measured.
 
-    ``n_bound``: theory's bound is at most USEFUL_ERROR, with the best numbers of updates, points and
-    rounds; ``least``: the bound at 10^12 rows; ``n_measured``: the size from which on at most
+    ``n_bound``: theory's bound is at most USEFUL_ERROR, with the best numbers of updates, points
+    and rounds; ``least``: the bound at 10^12 rows; ``n_measured``: the size from which on at most
     USEFUL_LOSS of the accuracy is lost.
     """
     table = []
@@ -222,12 +222,16 @@ def useful(study, erm, points):
             promised = best_bound(study, Theory(erm), kind, epsilon, **options)
             row["least"] = promised(LARGEST_N)
             if row["least"] <= USEFUL_ERROR:
-                enough = smallest(lambda n: promised(n) <= USEFUL_ERROR, LARGEST_N)
+                enough = smallest(partial(_suffices, promised), LARGEST_N)
                 row["n_bound"] = float(enough)
         except ParameterError:  # no noise gives this epsilon
             pass
         table.append(row)
     return pd.DataFrame(table)
+
+
+def _suffices(promised, n):
+    return promised(n) <= USEFUL_ERROR
 
 
 class Theory:
@@ -281,7 +285,7 @@ def best_bound(study, theory, kind, epsilon, **options):
 
 
 def _semi_interactive(study, theory, terms, options):
-    """At a norm C the fit's error is the smaller of ``steep*change`` and ``slow*sqrt(C*change)``."""
+    """Bound the fit at a norm C by the smaller of steep*change and slow*sqrt(C*change)."""
     laplace = options.get("noise") == "laplace"
     counts = tried(study.most_points) if laplace else [study.most_points]
 
@@ -412,22 +416,27 @@ def middle(study):
     return study.epsilons[(len(study.epsilons) - 1) // 2]
 
 
-def pages(page, study, frames):
-    """Add the headline, the figures and the tables."""
-    points, epsilon = frames["points"], middle(study)
-    last = points[(points["size"] == study.sizes[-1]) & (points.epsilon == epsilon)]
+def finding(study, frames):
+    """Name the most accurate release at the largest size."""
+    points = frames["points"]
+    last = points[(points["size"] == study.sizes[-1]) & (points.epsilon == middle(study))]
     best = last.loc[last.accuracy.idxmax()]
-    without = frames["models"].groupby("size").accuracy.mean().iloc[-1]
-    page.headline(
-        f"With {study.sizes[-1]:,} rows and epsilon = {epsilon:g} the most accurate release is "
-        f'"{best.release}" with {best.accuracy:.1%}; the model without noise has {without:.1%}.'
+    return (
+        f"With {study.sizes[-1]:,} rows and epsilon = {middle(study):g} the most accurate release "
+        f'is "{best.release}" with {best.accuracy:.1%}; the model without noise has '
+        f"{frames['models'].groupby('size').accuracy.mean().iloc[-1]:.1%}."
     )
-    for claim in claims(study, frames):
-        page.claim(**claim)
-    own = points[points.epsilon == epsilon]
-    figure = lines(own, "size", "accuracy", "release", log="x", reference=without)
-    page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}; dashed: without noise.")
-    figure = lines(own[np.isfinite(own.error)], "size", "error", "release", log="xy")
+
+
+def pages(page, study, frames):
+    """Add the figures and the tables."""
+    points, epsilon = frames["points"], middle(study)
+    without = frames["models"].groupby("size").accuracy.mean().iloc[-1]
+    own = points[(points.epsilon == epsilon) & (points.refused == "")]
+    own = own[~own.release.str.endswith("paper")]
+    figure = lines(own, "size", "accuracy", hue="release", log="x", levels={"no noise": without})
+    page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}.", name="accuracy-size")
+    figure = lines(own[np.isfinite(own.error)], "size", "error", hue="release", log="xy")
     page.add(figure, caption=f"Mean distance from the predictions without noise, {epsilon:g}.")
     page.add(frames["useful"], caption="From how many rows on a release is useful.", name="useful")
     refused = points[points.refused != ""][[*KEY, "refused"]]

@@ -3,7 +3,8 @@
 Losses are exact over the noise: with Z of density proportional to exp(-eta_z ||z||) the test loss
 is a quadratic in Z whose moments are known. What is drawn is the data with its split and the
 privacy levels, and for the baseline of Jorgensen et al. the sample of rows. All methods and all
-values share a draw. "objective", "huber" and "statistics" are simulated with the package's learners.
+values share a draw. "objective", "huber" and "statistics" are simulated with the package's
+learners.
 """
 
 from dataclasses import dataclass, field, replace
@@ -15,15 +16,10 @@ import pandas as pd
 import convexmarket as cm
 from convexmarket.allocation import weights_for_guarantees
 from convexmarket.data.datasets import medical, synthetic_regression
-from convexmarket.learners import PrivateHuberRegressor, StatisticsRidge
-from convexmarket.privacy import (
-    Simulation,
-    gamma_sphere_noise,
-    ridge_norm_bound,
-    ridge_sensitivity,
-)
+from convexmarket.learners import PersonalizedRidge, PrivateHuberRegressor
+from convexmarket.privacy import Simulation, gamma_sphere_noise, ridge_norm_bound, ridge_sensitivity
 
-TABLES = Path(__file__).parent.parent / "tables"
+PAPERS = Path(__file__).parent.parent
 #: The order that the paper claims for their losses.
 ORDER = ["pdp_op", "jorgensen_max", "jorgensen_mean", "nonpersonalized"]
 LOSSES = ("unreg", "reg")
@@ -55,15 +51,21 @@ class Levels:
         return (low + uniform * (high - low))[order]
 
 
+#: The shares of R's later tables, and the values that both of its data sets are varied over.
+OTHER = Levels(f_conservative=0.54, f_medium=0.37)
+CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
+
+
 @dataclass(frozen=True)
 class Sweep:
-    """One parameter varied; ``tables`` are published tables with their statistic."""
+    """One parameter varied; ``tables`` are the numbers of R's tables that hold it."""
 
     parameter: str
     values: tuple
-    regularization: float | None = None
-    levels: Levels | None = None
     tables: tuple = ()
+    levels: Levels | None = None
+    regularization: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,9 @@ def method_losses(study, scene, alphas, rng):
             found[name] = simulated(scene, alphas, name, seeds)
     losses = {(name, loss): pair[loss] for name, pair in found.items() for loss in LOSSES}
     # The paper's non-private loss without regularisation is that of least squares.
-    plain = np.linalg.lstsq(scene.X / np.sqrt(n_rows), scene.y / np.sqrt(n_rows), rcond=None)[0]
+    root = np.sqrt(1.0 / n_rows)
+    rows = np.vstack([scene.X * root, np.zeros((d, d))])  # as for lambda > 0, to the last digit
+    plain = np.linalg.lstsq(rows, np.append(scene.y * root, np.zeros(d)), rcond=None)[0]
     error = np.mean((scene.y_test - scene.X_test @ plain) ** 2)
     losses["nonprivate", "unreg"] = np.outer([error, 0.0, 0.0], np.ones(alphas.size))
     return losses
@@ -230,7 +234,7 @@ def simulated(scene, alphas, name, seeds):
     d, values = scene.X.shape[1], np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
     for k, alpha in enumerate(alphas.tolist()):
         most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
-        learner = StatisticsRidge(alpha)
+        learner = PersonalizedRidge(alpha, perturbation="statistics", fit_intercept=False)
         if name != "statistics":
             learner = PrivateHuberRegressor(
                 alpha, threshold=float(most), data_norm=float(np.sqrt(d))
@@ -250,7 +254,7 @@ def simulated(scene, alphas, name, seeds):
 
 
 def run(study):
-    """Compute the tables of a study: draws, cells, published, orderings, gains, confirmation, bound."""
+    """Compute the tables of a study."""
     rows = []
     for draw in range(study.draws):
         data = study.load(draw)
@@ -265,12 +269,11 @@ def run(study):
     groups = draws.groupby(CELL, sort=False)[["mean", "std"]]
     low, high = groups.quantile(0.05).add_suffix("_low"), groups.quantile(0.95).add_suffix("_high")
     cells = pd.concat([groups.median(), low, high], axis=1).reset_index()
-    published = compare(study, cells)
     return {
         "cells": cells,
         "draws": draws,
-        "published": published,
-        "orderings": orderings(published, cells, draws),
+        "published": compare(study, cells),
+        "orderings": orderings(cells, draws),
         "gains": gains(draws),
         "confirmation": confirm(study),
         "bound": bound(study),
@@ -281,8 +284,10 @@ def compare(study, cells):
     """Put our medians next to the figures of the published tables, one row for each cell."""
     tables = []
     for number, sweep in enumerate(study.sweeps):
-        for file, statistic in sweep.tables:
-            long = pd.read_csv(TABLES / f"{file}.csv").melt(sweep.parameter, value_name="published")
+        for table in sweep.tables:
+            file = f"published/table{table:02}.csv"
+            statistic = "std" if table > 12 else "mean"
+            long = pd.read_csv(PAPERS / file).melt(sweep.parameter, value_name="published")
             long[["loss", "method"]] = long.variable.str.split("_", n=1, expand=True)
             long = long.rename(columns={sweep.parameter: "value"}).drop(columns="variable")
             named = {"file": file, "sweep": number, "parameter": sweep.parameter}
@@ -297,7 +302,7 @@ def compare(study, cells):
     return merged[["file", *CELL, "statistic", "published", "ours", "ratio", "close"]]
 
 
-def orderings(published, cells, draws):
+def orderings(cells, draws):
     """Check PDP-OP < Jorgensen max < Jorgensen mean << non-personalised at every value."""
     medians = cells.pivot_table(index=KEYS, columns="method", values="mean", sort=False)
     every = draws.pivot_table(index=[*KEYS, "draw"], columns="method", values="mean", sort=False)

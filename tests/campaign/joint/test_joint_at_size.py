@@ -15,13 +15,11 @@ from tests.joint.test_joint import (
     check_certificate,
     check_given_guarantees,
     check_objective_never_rises,
-    check_one_door,
     check_remedies,
     check_theorem_3_3,
 )
 from tests.joint.test_methods import (
     check_convex_privacy_costs,
-    check_projected_gradient_comes_near,
     check_who_is_left_out,
 )
 
@@ -73,15 +71,6 @@ def test_given_guarantees_by_a_conic_solver(convex, m):
     assert conic.objective >= found.objective * (1 - 1e-9)
     if convex:
         assert conic.objective == pytest.approx(found.objective, rel=1e-7)
-
-
-def test_projected_gradient_through_the_door_with_its_own_grid():
-    check_one_door("projected_gradient")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_projected_gradient_comes_near_the_optimum_of_forty_sellers(seed):
-    check_projected_gradient_comes_near(40, seed)
 
 
 @pytest.mark.parametrize("name", ["power", "exponential"])

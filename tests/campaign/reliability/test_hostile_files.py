@@ -13,12 +13,13 @@ from hypothesis import settings
 
 import convexmarket as cm
 from convexmarket.checks import checked_id
+from convexmarket.cli.report import report_names
 from convexmarket.report import compare_reports, read_report
 from tests import ROOT
 from tests.campaign.reliability.mutations import mutations
 from tests.learners.test_saving import MODELS, ROWS, TARGETS, signed
 
-REPORTS = sorted(path.parent for path in (ROOT / "reports").glob("*/results.json"))
+REPORTS = [ROOT / "reports" / name for name in report_names(ROOT / "problems")]
 
 
 def numbers():

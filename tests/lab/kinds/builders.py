@@ -5,12 +5,8 @@ from dataclasses import replace
 from functools import partial
 from unittest.mock import patch
 
-import numpy as np
-
 from convexmarket.data.datasets import wdbc
 from convexmarket.lab import privacy_audits
-from convexmarket.lab.kinds.online_study.run import run_online_study
-from convexmarket.lab.problem.loading import parse_problem
 
 #: What takes most of the time, or differs from what stays in a setting only.
 LONG_AUDITS = (
@@ -58,52 +54,3 @@ def check_audits(audits):
     sharp = table[table["settings"] == "accounting sharp"]
     assert sharp["ratio"].item() >= 0.95
     return set(table["mechanism"])
-
-
-# ------------------------------------------------------------------------- the online study
-
-ONLINE_STUDY = """
-kind = "online-study"
-title = "Sellers who come one by one"
-[prior]
-family = "uniform"
-low = 0.0
-high = 4.0
-[guess]
-family = "uniform"
-low = 0.0
-high = 9.0
-[buyer]
-mu = 1.0
-sigma = 2.0
-gamma = 0.5
-[study]
-sizes = [200, 1000]
-policies = ["expectation", "algorithm-3", "replanned", "learnt", "guess"]
-draws = 3
-[run]
-seed = 5
-jobs = 1
-"""
-ONE = 'study.policies=["expectation"]'
-#: Numbers of sellers, and by how much more than hindsight the market lost: two priors, 20 draws.
-MEASURED_RATIOS = [(1_000, 0.017, 0.029), (10_000, 0.005, 0.015), (100_000, 0.001, 0.003)]
-
-
-def run_online(*overrides):
-    """Run the small study with some changes."""
-    return run_online_study(parse_problem(ONLINE_STUDY, overrides))
-
-
-def check_measured_ratios(measured, draws):
-    """Check means for mu = sigma = gamma = 1: within what 20 other draws could give."""
-    sizes, *known = zip(*measured, strict=True)
-    settings = ["buyer.mu=1.0", "buyer.sigma=1.0", "buyer.gamma=1.0", ONE]
-    settings += [f"study.sizes={list(sizes)}", f"study.draws={draws}"]
-    ratios = []
-    for (low, high), expected in zip([(1.0, 5.0), (0.0, 4.0)], known, strict=True):
-        found = run_online(*settings, f"prior.low={low}", f"prior.high={high}").tables["points"]
-        excess = found.ratio.to_numpy() - 1
-        assert (np.abs(np.log(excess / np.array(expected))) < np.log(2.5)).all(), (low, excess)
-        ratios.append(found)
-    return ratios

@@ -59,18 +59,6 @@ def test_simulated_reports_are_called_so_first(kind, tmp_path):
     assert "The reports are simulated." in report_of(result).to_markdown()
 
 
-def test_the_joint_problem_takes_the_same_table(tmp_path):
-    text = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
-    text = text.replace("0.2, test = 0.3", "0.4, test = 0.4")
-    result = run_problem(
-        load_problem(written(tmp_path, text), ["joint.starts=1", "learner.draws=1"])
-    )
-    assert set(result.tables["sellers"].scenario) == {"reported"}
-    report = report_of(result)
-    assert "The reports are the column" in report.to_markdown()
-    assert any(table.private for table in report.tables)
-
-
 @pytest.mark.parametrize("kind", TEXTS)
 def test_the_page_tells_nothing_else_of_the_file_and_is_its_owners(kind, tmp_path):
     problem = load_problem(written(tmp_path, TEXTS[kind], table_with_a_rare_cell()))

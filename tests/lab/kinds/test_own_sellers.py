@@ -22,14 +22,6 @@ title = "own"
 [[variants]]
 name = "one"
 """
-PARETO = """kind = "pareto"
-title = "own"
-[market]
-{market}
-[[sweep]]
-key = "objective.payments.weight"
-values = [0.01, 0.1]
-"""
 ROWS = ["p1;1,25;north", "p2;3,75;north", "p3;2,5;south", "p4;4,5;south"]
 
 
@@ -41,7 +33,7 @@ def load(folder, form, sellers, rows=ROWS):
     return load_problem(path)
 
 
-@pytest.mark.parametrize("form", [VARIANTS, PARETO], ids=["variants", "pareto"])
+@pytest.mark.parametrize("form", [VARIANTS], ids=["variants"])
 def test_a_file_is_a_list(form, tmp_path) -> None:
     own, listed = (run_problem(load(tmp_path, form, sellers)) for sellers in (OWN, LISTED))
     columns = ["objective", "eta", "epsilon_max", "expected_payments", "n_bought"]

@@ -147,6 +147,3 @@ def test_what_cannot_be_bought(place):
         buy_from(load_problem(written(place, simulated, TABLE)))
     with pytest.raises(NotSupportedError, match="data are not your own"):
         buy_from(parse_problem(TWO_SELLERS))
-    joint = TRADEOFF.replace('kind = "tradeoff"', 'kind = "joint-tradeoff"')
-    with pytest.raises(NotSupportedError, match="nothing is bought from a file of kind 'joint-tra"):
-        buy_from(load_problem(written(place, joint, TABLE)))

@@ -11,8 +11,8 @@ from convexmarket.lab.kinds.tradeoff.problem import ClassificationTradeoff, Regr
 from convexmarket.lab.problem.classification import InlineData
 from convexmarket.lab.problem.loading import _tables_in, json_schema, load_problem, parse_problem
 from convexmarket.lab.problem.meanings import MEANINGS
-from convexmarket.studies.files.loading import kind_of
 from convexmarket.priors import Uniform
+from convexmarket.studies.files.loading import kind_of
 from tests import PROBLEMS
 from tests.lab.problem.builders import TWO_SELLERS, for_each
 
@@ -104,7 +104,7 @@ def test_every_mistake_has_its_line():
 @for_each(
     [
         ("kind = ", "my.toml: not valid TOML: Invalid value"),
-        ('title = "no kind"', "my.toml: kind is missing; give one of 'joint-methods'"),
+        ('title = "no kind"', "my.toml: kind is missing; give one of 'online-market'"),
         (TWO_SELLERS.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
         (TWO_SELLERS.replace("mu = [1]\n", ""), "my.toml: objective.mu is missing"),
     ],

@@ -43,14 +43,7 @@ SMALL = [
 ]
 #: A shipped file of each kind of problem.
 FILES = {
-    "joint-methods": "joint-methods",
-    "joint-sweep": "joint-noise",
-    "joint-tradeoff": "joint-wdbc",
     "online-market": "online-wdbc",
-    "online-study": "online-uniform04",
-    "pareto": "pareto",
-    "release-comparison": "release-circles",
-    "ridge-comparison": "ridge-synthetic",
     "tradeoff": "quickstart",
     "variants": "variants-norms",
 }

@@ -1,0 +1,42 @@
+"""Payments for the joint problem (A, Theorem III.3), and why a local optimum has none.
+
+With the model minimised out the optimal objective V is concave in the virtual cost of a seller,
+with slope gamma*eps_i. For a uniform prior psi'(c) = 2, so that the rent of Eq. (8) is
+(V(psi(c_hi)) - V(psi(c_i)))/(2*gamma). That takes global optima. If a local one sells more at a
+higher report, z < z' with eps < eps', the two lies from one report to the other and back gain
+(z' - z)(eps' - eps) together, whatever is paid, so that no payment is truthful.
+"""
+
+import numpy as np
+
+import convexmarket as cm
+
+
+def changed(joint, seller, report):
+    """Return the same problem with another report of one seller."""
+    sellers = joint.market.sellers.with_report(seller, float(report))
+    market = cm.Market(sellers, joint.market.objective, joint.market.constraints)
+    return cm.JointMarket(market, joint.X, joint.y, regularization=joint.regularization)
+
+
+def joint_payment(joint, seller, gamma):
+    """Return the payment of Eq. (8) to one seller, whose prior is uniform, at a global optimum."""
+    top = joint.market.sellers.prior.support[1]
+    found, highest = (
+        cm.allocate_jointly(problem) for problem in (joint, changed(joint, seller, top))
+    )
+    for each in (found, highest):
+        if each.status != "global":
+            raise cm.errors.NotSupportedError(
+                f"an optimum is {each.status!r}, and payments at a local one may not exist; raise "
+                "mu or the regularization until cm.joint.convexity_ratio is below 1"
+            )
+    cost = joint.market.sellers.sensitivities[seller] * found.epsilon[seller]
+    return cost + (highest.objective - found.objective) / (2.0 * gamma)
+
+
+def unavoidable_gain(joint, seller, reports, solve=cm.allocate_jointly):
+    """Return what one of two lies gains at least, whatever is paid, over pairs of reports."""
+    z = np.asarray(reports, dtype=float)
+    sold = np.array([solve(changed(joint, seller, each)).epsilon[seller] for each in z])
+    return float(np.max((z[None] - z[:, None]) * (sold[None] - sold[:, None])) / 2.0)

@@ -1,0 +1,107 @@
+"""The papers' own methods for the joint problem: descents, projections and payments."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import simpson
+from scipy.optimize import minimize
+
+import convexmarket as cm
+from convexmarket.errors import NotSupportedError
+from problems.papers.methods.joint_gradient import (
+    Terms,
+    descend,
+    largest_eta,
+    project_logarithms,
+    slopes,
+)
+from problems.papers.methods.joint_payments import changed, joint_payment, unavoidable_gain
+
+#: With so much spread everybody is bought from, where descents in z converge.
+TERMS = Terms(20.0, 10.0, 0.1, squared=True)
+
+
+def joint_market(report=0.3, terms=TERMS, m=6, regularization=0.5):
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(m, 2)) / 4, np.resize([1, -1, 1], m)
+    sellers = cm.Sellers([report, *np.linspace(0.2, 0.9, m - 1)], prior=cm.Uniform(0.1, 1))
+    objective = terms.mu * cm.terms.SquaredSpread() + terms.sigma * cm.Noise()
+    market = cm.Market(sellers, objective + terms.gamma * cm.Payments())
+    return cm.JointMarket(market, X, y, regularization=regularization)
+
+
+@given(seed=st.integers(0, 2**32), m=st.integers(2, 8))
+def test_logarithms_are_projected_on_the_surface(seed, m):
+    v = np.log(np.random.default_rng(seed).dirichlet(np.ones(m))) + 0.3
+    z = project_logarithms(v)
+    assert np.exp(z).sum() == pytest.approx(1, abs=1e-12)
+    multiplier = (v - z) / np.exp(z)
+    np.testing.assert_allclose(multiplier, multiplier[0], rtol=1e-6, atol=1e-9)
+
+
+def test_gradients_are_those_of_the_objective():
+    joint, rng = joint_market(), np.random.default_rng(0)
+    model, weights, eta = rng.normal(size=2), rng.dirichlet(np.ones(6)), 5.0
+    value, by_model, by_weights = slopes(joint, TERMS, model, weights, eta)
+    assert value + TERMS.sigma / eta == pytest.approx(joint.objective(model, weights, eta))
+    for k, step in enumerate(np.eye(8) * 1e-6):
+        ahead = slopes(joint, TERMS, model + step[:2], weights + step[2:], eta)[0]
+        assert (ahead - value) / 1e-6 == pytest.approx([*by_model, *by_weights][k], rel=1e-3)
+
+
+@pytest.mark.parametrize("logarithms", [False, True])
+def test_descents_end_at_the_certified_optimum_of_its_eta(logarithms):
+    joint = joint_market()
+    best = cm.allocate_jointly(joint)
+    assert best.status == "global"
+    start = np.array([1.0, -2.0])
+    *_, objective = descend(joint, TERMS, best.eta, start, logarithms=logarithms)
+    assert objective == pytest.approx(best.objective, rel=1e-8)
+    assert best.eta <= largest_eta(joint, TERMS)
+
+
+def test_payments_are_the_cost_and_the_area_under_what_higher_reports_sell():
+    terms = Terms(3.0, 2.0, 1.0, squared=True)
+    make = partial(joint_market, terms=terms, m=3)
+    reports = np.linspace(0.3, 1.0, 9)
+    sold = [cm.allocate_jointly(make(report=z)).epsilon[0] for z in reports]
+    area = 0.3 * sold[0] + simpson(sold, x=reports)
+    assert joint_payment(make(), 0, terms.gamma) == pytest.approx(area, rel=3e-3)
+    assert unavoidable_gain(make(), 0, reports[::4]) < 1e-9
+    with pytest.raises(NotSupportedError, match="payments at a local one may not exist"):
+        joint_payment(make(regularization=1e-3), 0, terms.gamma)
+
+
+def test_no_payment_is_truthful_at_a_local_optimum():
+    X = np.array([[1.0]] * 5 + [[-5.5], [0.5]])
+    sellers = cm.Sellers([0.3] * 6 + [0.35], prior=cm.Uniform(0, 1))
+    objective = cm.terms.SquaredSpread() + 0.1 * cm.Noise() + 0.1 * cm.Payments()
+    joint = cm.JointMarket(cm.Market(sellers, objective), X, np.ones(7), regularization=0.05)
+    reports = np.unique([0.35, *np.linspace(1 / 16, 1, 8)])
+    gain = unavoidable_gain(joint, 6, reports, partial(cm.allocate_jointly, starts=1))
+    assert gain > 1e-3
+    assert changed(joint, 6, 0.5).market.sellers.sensitivities[6] == 0.5
+
+
+def test_where_a_descent_ends_outside_the_convex_region_depends_on_its_start():
+    rng = np.random.default_rng(1)
+    terms, X = Terms(0.05, 10.0, 0.1), rng.normal(size=(8, 2))
+    sellers = cm.Sellers(np.full(8, 0.5), prior=cm.Uniform(0.1, 1))
+    market = cm.Market.standard(sellers, mu=0.05, sigma=10.0, gamma=0.1)
+    joint = cm.JointMarket(market, X, rng.choice([-1, 1], 8), regularization=0.02)
+    assert cm.joint.convexity_ratio(joint) > 1
+    ends = [descend(joint, terms, 5.0, 10 * rng.normal(size=2))[2] for _ in range(6)]
+    assert max(ends) > 1.001 * min(ends)
+
+
+def test_the_objective_of_the_descent_is_that_of_a_general_minimiser():
+    joint = joint_market()
+
+    def objective(model):
+        return joint.objective(model, np.full(6, 1 / 6), 5.0)
+
+    model = cm.joint.best_model(joint, np.full(6, 1 / 6), 5.0)
+    assert objective(model) == pytest.approx(minimize(objective, np.zeros(2)).fun, rel=1e-7)

@@ -1,0 +1,131 @@
+"""The scripts of the papers' experiments: stored rows, claims that can fail, whole reports."""
+
+from importlib import import_module
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.report import read_tables
+from problems.papers.__main__ import NAMES
+from tests import ROOT, one_in
+from tests.oracles.store import read
+
+SPECS = {each["name"]: each["spec"] for each in read("reports")}
+REPORTS = [name.replace("_", "-") for name in NAMES]
+#: A table of each experiment whose rows do not depend on how much is run, and its keys.
+ROWS = {
+    "pareto": ("points", ["objective.payments.weight", "constraints.max_epsilon"]),
+    "joint-methods": ("runs", ["group", "instance", "name"]),
+    "joint-wdbc": ("candidates", ["scenario", "model", "gamma", "mu", "sigma", "regularization"]),
+    "joint": ("draws", ["point", "draw"]),
+    "online": ("draws", ["policy", "fraction", "size", "draw"]),
+    "ridge": ("draws", ["sweep", "value", "method", "loss", "draw"]),
+    "release": ("models", ["size", "fit"]),
+}
+#: Experiments whose quick run takes more than ten seconds.
+SLOW = ["joint-wdbc", "joint-methods", "joint-spread", "ridge-bound", "ridge-weights"]
+SLOW += ["online-learning", "release-circles", "release-wdbc"]
+CHANGES = [
+    lambda values, _: values * 100.0,
+    lambda values, _: values + 1.0,
+    lambda values, _: values / 100.0,
+    lambda values, _: values[::-1],
+    lambda values, rng: values * np.exp(3.0 * rng.standard_normal(values.size)),
+    lambda values, _: values.max() + values.min() - values,
+    lambda values, _: np.full(values.size, np.median(values)),
+]
+
+
+def experiment(name):
+    return import_module(f"problems.papers.{name.replace('-', '_')}")
+
+
+def stored(name):
+    return read_tables(ROOT / "reports" / name)
+
+
+def rows_of(name):
+    return ROWS.get(name) or ROWS[name.partition("-")[0]]
+
+
+@pytest.mark.parametrize("name", [*(n for n in REPORTS if n not in SLOW), *one_in(4, SLOW)])
+def test_a_quick_run_reproduces_the_stored_rows(name):
+    table, keys = rows_of(name)
+    quick = experiment(name).compute(quick=True)[table]
+    layouts = [each for each in SPECS[name]["tables"].values() if each["table"] == table]
+    if "model" in keys:  # the naive model has several rows for the same keys
+        quick = quick[quick.model != "naive"]
+    both = quick.merge(stored(name)[table], on=keys, suffixes=("", "_stored"))
+    assert len(both) == len(quick) > 0
+    columns = {
+        column: rule
+        for column, rule in layouts[0]["columns"].items()
+        if isinstance(rule, float) and column not in keys
+    }
+    assert columns
+    for column, rule in columns.items():
+        expected = both[f"{column}_stored"].to_numpy(dtype=float)
+        scale = rule * max(np.abs(expected[np.isfinite(expected)]).max(initial=0.0), 1e-30)
+        np.testing.assert_allclose(
+            both[column].astype(float), expected, rule, scale, err_msg=column
+        )
+
+
+def verdicts(name, frames):
+    """Return the verdict of each claim as text."""
+    return {
+        claim["text"]: np.asarray(claim["holds"]).tolist()
+        for claim in experiment(name).claims(frames)
+    }
+
+
+def changed(frames, rng):
+    """Yield tables with one column changed in one way."""
+    for name, frame in frames.items():
+        for column in frame:
+            kind = frame[column].dtype.kind
+            if kind == "b":
+                for values in (~frame[column], True, False):
+                    yield frames | {name: frame.assign(**{column: values})}
+            elif kind == "f" and len(frame):
+                values = frame[column].to_numpy(dtype=float)
+                known = np.isfinite(values)
+                for change in CHANGES:
+                    other = values.copy()
+                    other[known] = change(values[known], rng)
+                    yield frames | {name: frame.assign(**{column: other})}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_no_verdict_is_constant(name):
+    frames = stored(name)
+    before, moved = verdicts(name, frames), set()
+    assert before
+    for other in changed(frames, np.random.default_rng(0)):
+        try:
+            after = verdicts(name, other)
+        except (ValueError, LookupError, ArithmeticError, AttributeError):
+            continue  # tables that no run gives
+        moved |= {text for text in before if after.get(text, before[text]) != before[text]}
+        if moved == set(before):
+            return
+    assert set(before) - moved == set()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_stored_report_is_what_the_script_writes_of_its_tables(name):
+    frames = stored(name)
+    page = experiment(name).report(frames)
+    again = {table.name: table.frame for table in page.tables}
+    pd.testing.assert_frame_equal(again["claims"], frames["claims"])
+    assert page.finding
+    assert page.question
+    assert any(block.caption for block in page.figures)
+
+
+def test_the_scripts_have_at_most_280_lines_and_together_3_000():
+    folder = ROOT / "problems/papers"
+    lines = {path: len(path.read_text().splitlines()) for path in folder.rglob("*.py")}
+    assert {path.name for path in folder.glob("*.py") if lines[path] > 280} == set()
+    assert sum(lines.values()) <= 3_000
