@@ -23,12 +23,10 @@ from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.labels import binary_signs, check_classes
 from convexmarket.learners.logistic_risk import logistic_risk_constants
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import names_of
-from convexmarket.privacy.admission import admit
-from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.composition import gaussian_shift
 from convexmarket.privacy.discrete import discrete_gaussian
-from convexmarket.privacy.guarantee import WEAK, Guarantee
+from convexmarket.privacy.guarantee import WEAK, Guarantee, check_delta
 from convexmarket.privacy.lattice import LENGTH_ROUNDING, MOST_STEPS, clipped_steps
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 from convexmarket.privacy.selection import warn_of_search

@@ -51,8 +51,7 @@ from convexmarket.privacy.accounting import (
     calibrate_eta,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.active import names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.approximate import default_minimum_epsilon
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import lattice_blur

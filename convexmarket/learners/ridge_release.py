@@ -40,8 +40,7 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import (
     RandomSource,

@@ -22,7 +22,7 @@ from convexmarket.ledger.names import checked_ids, checked_release
 from convexmarket.ledger.store import Kind, Store, now
 from convexmarket.ledger.tables import lay_ledger
 from convexmarket.privacy import AccountComposition
-from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.guarantee import check_delta
 from convexmarket.writing import MARKET_FILE
 
 __all__ = ["Ledger"]

@@ -7,8 +7,7 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.active import RowAccount, account, names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import RowAccount, account, admit, names_of
 from convexmarket.privacy.approximate import default_minimum_epsilon
 from convexmarket.privacy.discrete import (
     discrete_gaussian,
@@ -17,7 +16,7 @@ from convexmarket.privacy.discrete import (
     discrete_laplace_log_density,
 )
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.lattice import (
     lattice_blur,
     lattice_epsilon,
@@ -46,6 +45,7 @@ __all__ = [
     "Accounting",
     "Guarantee",
     "PrivacyAccountant",
+    "Profile",
     "RandomSource",
     "RowAccount",
     "Sensitivity",

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from convexmarket.arguments import check_positives, checked_numbers, is_iterable, warn_user
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import has_charged, names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import admit, has_charged, names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 

@@ -32,8 +32,8 @@ from convexmarket.privacy import (
 from convexmarket.privacy import (
     admit as admit_release,
 )
-from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
+from convexmarket.privacy.guarantee import check_delta
 from convexmarket.release.noise import ARITHMETIC
 
 __all__ = [

@@ -16,8 +16,8 @@ import numpy as np
 
 from convexmarket.arguments import check_choice, check_count, check_positives, check_share
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import Composition
+from convexmarket.privacy.guarantee import check_delta
 from convexmarket.release.noise import PROCESS_SLACK, noise_scale
 from convexmarket.release.scales import (
     MOST_UPDATES,

@@ -9,23 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, signal, stats
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import (
     ORDERS,
     advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
     gaussian_moments,
-    laplace_moments,
+    moment,
     pure_moments,
-    selection_moments,
     update_moments,
 )
+from convexmarket.privacy.guarantee import check_delta
 from tests import one_in
-from tests.privacy.builders import responses_delta
+
+
+def laplace_moments(shift):
+    return moment("laplace", ORDERS, np.asarray(shift)[..., None])
+
+
+def selection_moments(spread):
+    return gaussian_moments(np.asarray(spread) / 2)
+
+
+def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
+    """Compute the exact delta of so many randomised responses: a binomial sum."""
+    true = np.arange(count + 1)
+    log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
+    log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
+    losses = (2 * true - count) * epsilon_each
+    gain = losses > epsilon
+    return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
+
 
 ROUNDING = 1e-12  # of sums of a few hundred logarithms, relative to the larger of 1 and the sum
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
