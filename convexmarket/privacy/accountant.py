@@ -380,8 +380,8 @@ class PrivacyAccountant(Shown):
                 f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of "
                 f"{risky.size} rows: {self._name(row)} has spent {self._sums.failure[row]:.6g} of "
                 f"{self._failures:.6g} (the account's delta is {self._delta:g}), and "
-                f"this release needs {float(np.max(prices.failure)):.6g}. Nothing was charged and nothing "
-                f"released; use a smaller delta, or an account of a larger one"
+                f"this release needs {float(np.max(prices.failure)):.6g}. Nothing was charged and "
+                f"nothing released; use a smaller delta, or an account of a larger one"
                 f"{share if self._by_profile else ''}"
             )
         return sums
