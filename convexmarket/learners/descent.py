@@ -25,9 +25,13 @@ from convexmarket.learners.logistic_risk import logistic_risk_constants
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.composition import gaussian_shift
-from convexmarket.privacy.discrete import discrete_gaussian
 from convexmarket.privacy.guarantee import WEAK, Guarantee, check_delta
-from convexmarket.privacy.lattice import LENGTH_ROUNDING, MOST_STEPS, clipped_steps
+from convexmarket.privacy.lattice import (
+    LENGTH_ROUNDING,
+    MOST_STEPS,
+    clipped_steps,
+    discrete_gaussian,
+)
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 from convexmarket.privacy.selection import warn_of_search
 

@@ -1,4 +1,4 @@
-"""Noise and the guarantees it buys: sampling, and the accounting of privacy loss."""
+"""Samplers of noise, guarantees, and the accounting of privacy loss."""
 
 from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.accounting import (
@@ -9,12 +9,6 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.active import RowAccount, account, admit, names_of
 from convexmarket.privacy.approximate import default_minimum_epsilon
-from convexmarket.privacy.discrete import (
-    discrete_gaussian,
-    discrete_gaussian_log_density,
-    discrete_laplace,
-    discrete_laplace_log_density,
-)
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.lattice import (
@@ -55,10 +49,6 @@ __all__ = [
     "calibrate_eta",
     "check_weights",
     "default_minimum_epsilon",
-    "discrete_gaussian",
-    "discrete_gaussian_log_density",
-    "discrete_laplace",
-    "discrete_laplace_log_density",
     "gamma_sphere_draw",
     "gamma_sphere_error",
     "gamma_sphere_log_density",

@@ -106,7 +106,7 @@ class FunctionRelease(SingleCopy):
         erm, names = fitted_copy(erm)
         self._erm = erm
         sold = check_terms(erm, epsilon, delta, "tight", " for a Gaussian process")
-        noise = process_noise(erm, sold, delta, "auto")
+        noise = process_noise(erm, sold, delta)
         self.scale = noise.scale
         guarantee = Guarantee(
             noise.epsilon,
@@ -120,8 +120,9 @@ class FunctionRelease(SingleCopy):
                 "questions may depend on earlier answers, and not on the rows in any other way",
                 "this object remembers the draw, so that it is as private as the rows",
             ),
+            noise.profile,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state, noise.step)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         self._names = names
         self._process = Process(erm, noise, generator)

@@ -19,8 +19,7 @@ from convexmarket.errors import (
     ParameterError,
     ReleaseChargedError,
 )
-from convexmarket.ledger import store
-from convexmarket.ledger import LedgerAccount
+from convexmarket.ledger import LedgerAccount, store
 from convexmarket.privacy import Account, Guarantee, PrivacyAccountant, Simulation
 from tests.ledger.builders import check_many_sellers
 

@@ -14,11 +14,22 @@ from convexmarket.errors import BudgetExceededError
 from convexmarket.privacy import (
     Guarantee,
     PrivacyAccountant,
-    discrete_laplace,
-    discrete_laplace_log_density,
     gamma_sphere_noise,
     ridge_sensitivity,
 )
+from convexmarket.privacy.lattice import discrete_laplace
+
+
+def discrete_laplace_log_density(value, scale):
+    """Compute the log probability of discrete Laplace integers."""
+    rate = 1.0 / float(scale)
+    return np.log(np.tanh(rate / 2.0)) - rate * np.abs(np.asarray(value))
+
+
+def discrete_gaussian_log_density(value, scale):
+    """Compute the log probability of discrete Gaussian integers, normalised by Poisson's sum."""
+    total = scale * np.sqrt(2.0 * np.pi) * (1.0 + 2.0 * np.exp(-2.0 * (np.pi * scale) ** 2))
+    return -((np.asarray(value) / scale) ** 2) / 2.0 - np.log(total)
 
 
 def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:

@@ -32,6 +32,7 @@ from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.lab.result import Result
 from convexmarket.privacy import Simulation
 from tests import one_in
+from tests.release.builders import bound_of
 
 BASE = """
 kind = "release-comparison"
@@ -335,15 +336,15 @@ def test_scales_and_bounds_are_the_library_s(result):
         change = models[0].row_sensitivities_.max()
         sold = (row.epsilon, 1e-6)
         semi = partial(
-            cm.release.semi_interactive_error_bound, change, *sold, max_norm=models[0].norm_bound_
+            partial(bound_of, "semi_interactive"), change, *sold, max_norm=models[0].norm_bound_
         )
         if row.release == "interactive":  # the bound counts the coarsest lattice there may be
-            most = cm.release.interactive_error_bound(change, *sold, max_queries=40, max_updates=5)
+            most = bound_of("interactive", change, *sold, max_queries=40, max_updates=5)
             assert most * (1 - 2**-18) <= row.bound <= most
         expected = {
             "at points": semi(n_points=30, noise="laplace").total,
             "process": semi(n_points=25).total,
-            "function": cm.release.function_error_bound(change, *sold, n_queries=40),
+            "function": bound_of("function", change, *sold, n_queries=40),
             "net": cm.release.PublicRelease(models[0], *sold, rounds=4, net_radius=0.1).error_bound,
         }
         if row.release in expected:
@@ -526,7 +527,8 @@ def test_from_the_useful_number_on_bounds_are_useful(result):
         fewer = 0.002
         if row.release == "interactive":  # one update more at some n is a step up in the bound
             n_rows = int(row.n_bound)
-            fewer += 1 / cm.release.suggest_updates(
+            fewer += 1 / bound_of(
+                "suggest_updates",
                 public.sensitivity(n_rows),
                 row.epsilon,
                 study.delta,
@@ -554,10 +556,10 @@ def test_theory_s_points_are_the_best(accounting, n_rows, most):
     promised = best_bound(problem.releases[0], public, problem.study, 1.0, 40, most)(n_rows)
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
     kinds = {"noise": "laplace", "max_norm": public.norm_bound(n_rows), "accounting": accounting}
-    best = cm.release.suggest_test_size(*given, **kinds, largest=most)
-    least = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=best).total
+    best = bound_of("suggest_test_size", *given, **kinds, largest=most)
+    least = bound_of("semi_interactive", *given, **kinds, n_points=best).total
     assert least * (1 - 1e-7) <= promised <= least * 1.001
-    few = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=max(1, best // 2)).total
+    few = bound_of("semi_interactive", *given, **kinds, n_points=max(1, best // 2)).total
     assert few > promised * 1.001
 
 
@@ -586,8 +588,8 @@ def test_theory_s_rounds_are_the_best_that_memory_holds(accounting, n_rows, most
             "accounting": accounting,
         }
         memory = min(10**6, int(8e9 / (8 * size)))
-        rounds = cm.release.suggest_rounds(*given, **kinds, largest=memory)
-        found.append(cm.release.non_interactive_error_bound(*given, **kinds, rounds=rounds))
+        rounds = bound_of("suggest_rounds", *given, **kinds, largest=memory)
+        found.append(bound_of("non_interactive", *given, **kinds, rounds=rounds))
     assert min(found) * (1 - 1e-7) <= promised <= min(found) * 1.001
 
 
@@ -597,8 +599,8 @@ def test_theory_s_updates_are_the_suggested(result, n_rows):
     release, study = result.problem.releases[0], result.problem.study
     given = (public.sensitivity(n_rows), 1.0, 1e-6)
     asked = {"max_queries": 40}
-    updates = cm.release.suggest_updates(*given, **asked, max_norm=public.norm_bound(n_rows))
-    expected = cm.release.interactive_error_bound(*given, **asked, max_updates=updates)
+    updates = bound_of("suggest_updates", *given, **asked, max_norm=public.norm_bound(n_rows))
+    expected = bound_of("interactive", *given, **asked, max_updates=updates)
     found = best_bound(release, public, study, 1.0, 40, 5_000)(n_rows)
     # updates are found within a thousandth, and the bound goes with their root
     assert expected * (1 - 1e-7) <= found <= expected * (1 + 6e-4)
@@ -612,7 +614,7 @@ def test_theory_asks_for_no_more_than_a_release_takes(result, records):
     for points in (100, 5_000):
         kinds = {"max_norm": public.norm_bound(10**5), "noise": "process"}
         given = (public.sensitivity(10**5), 1.0, 1e-6)
-        bound = cm.release.semi_interactive_error_bound(*given, **kinds, n_points=points).total
+        bound = bound_of("semi_interactive", *given, **kinds, n_points=points).total
         found = best_bound(process, public, study, 1.0, 40, points)(10**5)
         assert found == pytest.approx(bound, rel=1e-7)
 
@@ -638,9 +640,7 @@ def test_theory_names_no_n_where_no_noise_gives_the_epsilon(monkeypatch):
     def refusing(*_: object, **__: object) -> float:
         raise ParameterError("epsilon is too large")
 
-    monkeypatch.setattr(
-        "convexmarket.lab.kinds.release_comparison.useful.function_error_bound", refusing
-    )
+    monkeypatch.setattr(cm.release.ErrorBounds, "function", refusing)
     useful = run(FUNCTION, "study.sizes=[100]").tables["useful"]
     assert useful[["n_bound", "least"]].isna().all(axis=None)
 

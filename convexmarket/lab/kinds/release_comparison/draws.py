@@ -32,12 +32,11 @@ from convexmarket.lab.problem.rows import load_rows
 from convexmarket.learners import KernelERM, PrivateLogisticRegression
 from convexmarket.privacy import Simulation
 from convexmarket.release import (
+    ErrorBounds,
     FunctionRelease,
     InteractiveRelease,
     PublicRelease,
     TestSetRelease,
-    function_error_bound,
-    semi_interactive_error_bound,
 )
 from convexmarket.release.noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
@@ -252,15 +251,14 @@ def _answers(
             kinds: dict[str, Any] = {"noise": noise, "accounting": accounting}
             source = Simulation(seed)
             at_points = TestSetRelease(erm, points, *sold[1:], **kinds, random_state=source)
-            bound = semi_interactive_error_bound(
+            bound = ErrorBounds(
                 change,
                 *sold[1:],
-                n_points=len(points),
-                max_norm=erm.norm_bound_,
-                feature_bound=erm.feature_bound_,
-                failure_probability=study.failure_probability,
-                **kinds,
-            )
+                erm.norm_bound_,
+                erm.feature_bound_,
+                study.failure_probability,
+                accounting,
+            ).semi_interactive(len(points), noise)
             return _Answers(at_points.predict(X_test), at_points.scale, bound.total)
         case NonInteractiveReleaseTable():
             public = PublicRelease(
@@ -275,12 +273,9 @@ def _answers(
             return _Answers(public.predict(X_test), public.scale, public.error_bound)
         case FunctionReleaseTable():
             whole = FunctionRelease(*sold, random_state=Simulation(seed))
-            worst = function_error_bound(
-                change,
-                *sold[1:],
-                n_queries=len(X_test),
-                failure_probability=study.failure_probability,
-            )
+            beta = study.failure_probability
+            bounds = ErrorBounds(change, *sold[1:], failure_probability=beta)
+            worst = bounds.function(len(X_test))
             return _Answers(whole.predict(X_test), whole.scale, worst)
         case ObjectivePerturbationTable():
             model = _linear_model(fitted, release)
@@ -310,7 +305,7 @@ def _interactive(
     if threshold is not None:  # in scales of the noise, which is known before it is drawn
         sold = np.full(len(fitted.erm.row_sensitivities_), epsilon)
         needed = interactive_epsilon(table.max_updates, study.delta, table.accounting)
-        threshold *= laplace_noise(fitted.erm, sold, needed, "auto").scale
+        threshold *= laplace_noise(fitted.erm, sold, needed, study.delta).scale
     release = InteractiveRelease(
         fitted.erm,
         epsilon,

@@ -33,12 +33,9 @@ from convexmarket.learners import Kernel, KernelERM
 from convexmarket.learners.kernel_erm import norm_bound
 from convexmarket.learners.losses import loss_of
 from convexmarket.release import (
-    function_error_bound,
-    interactive_error_bound,
+    ErrorBounds,
     net_size,
-    semi_interactive_error_bound,
 )
-from convexmarket.release.bounds import non_interactive_error
 from convexmarket.release.noise import noise_scale
 from convexmarket.release.non_interactive import MOST_BYTES
 from convexmarket.release.scales import MOST_UPDATES, non_interactive_epsilon
@@ -167,9 +164,8 @@ def best_bound(
     terms = epsilon, study.delta
     match release:
         case FunctionReleaseTable():
-            one = function_error_bound(
-                1.0, *terms, n_queries=n_queries, failure_probability=study.failure_probability
-            )
+            beta = study.failure_probability
+            one = ErrorBounds(1.0, *terms, failure_probability=beta).function(n_queries)
             return lambda n_rows: one * public.sensitivity(n_rows)
         case InteractiveReleaseTable(threshold=None):
             return _interactive(release, public, study, epsilon, n_queries)
@@ -195,8 +191,8 @@ def _interactive(
 
     @cache
     def one(updates: int) -> float:
-        given = 1.0, epsilon, study.delta
-        return interactive_error_bound(*given, max_queries=n_queries, max_updates=updates, **kinds)
+        bounds = ErrorBounds(1.0, epsilon, study.delta, **kinds)
+        return bounds.interactive(n_queries, updates)
 
     def bound(n_rows: int) -> float:
         change, reach = public.sensitivity(n_rows), public.reach(n_rows)
@@ -227,17 +223,14 @@ def _semi_interactive(
     counts = np.array([n_points]) if release.noise == "process" else _counts(n_points)
 
     def of(change: float, count: int) -> tuple[float, float]:
-        found = semi_interactive_error_bound(
+        found = ErrorBounds(
             change,
             epsilon,
             study.delta,
-            n_points=count,
-            max_norm=1.0,
             feature_bound=public.kernel.feature_bound,
             failure_probability=study.failure_probability,
             accounting=release.accounting,
-            noise=release.noise,
-        )
+        ).semi_interactive(count, release.noise)
         return found.fit, found.generalization
 
     small = np.array([of(SMALL, int(count)) for count in counts])
@@ -274,11 +267,10 @@ def _non_interactive(
 
     def bound(n_rows: int) -> float:
         change, norm = public.sensitivity(n_rows), public.norm_bound(n_rows)
-        ends = public.reach(n_rows), study.failure_probability, release.accounting
+        ends = public.reach(n_rows), 1.0, study.failure_probability, release.accounting
+        bounds = ErrorBounds(change, epsilon, study.delta, *ends)
         errors = (
-            non_interactive_error(
-                change * calibrations[rounds], rounds, size, norm * between, *ends
-            )
+            bounds.on_net(change * calibrations[rounds], rounds, size, norm * between)
             for between, size, counts in nets
             for rounds in counts
         )
