@@ -21,7 +21,8 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, SampledRidge, StatisticsRidge
 from convexmarket.learners.objective import ObjectiveRelease
 from convexmarket.learners.ridge import RidgeRelease
-from convexmarket.privacy import RandomSource, open_generator
+from convexmarket.privacy import RandomSource
+from convexmarket.privacy.noise import open_generator
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy", "false_rows"]
 

@@ -10,7 +10,7 @@ and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R 
 all such estimators do; each brings a loss and says which labels are public. What the release
 guarantees is the business of :mod:`convexmarket.privacy.accounting`, the noise and the minimiser
 that of :mod:`convexmarket.learners.perturbed`, and what to do about its being found only nearly
-that of :mod:`convexmarket.privacy.approximate`.
+that of :func:`~convexmarket.privacy.accounting.default_minimum_epsilon`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
+    default_minimum_epsilon,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.active import admit, names_of
-from convexmarket.privacy.approximate import default_minimum_epsilon
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import lattice_blur
 from convexmarket.privacy.noise import (

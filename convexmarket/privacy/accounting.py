@@ -30,7 +30,7 @@ changes by a term of rank one on either side. Two bounds on the privacy loss fol
     scale :math:`2LR/\eta`: docs/theory.md, section 6.
 
 All are of the exact minimiser. Where the released point only comes near it and is perturbed
-once more, every row that is used pays for that on top: :mod:`.approximate`.
+once more, every row that is used pays for that, too: :func:`default_minimum_epsilon`.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from scipy.optimize import brentq
 from convexmarket.arguments import (
     check_choice,
     check_nonnegative,
+    check_positives,
     check_scales,
     checked_numbers,
     is_number,
@@ -56,6 +57,7 @@ __all__ = [
     "Accounting",
     "calibrate_eta",
     "check_weights",
+    "default_minimum_epsilon",
     "joint_guarantee",
     "objective_perturbation_guarantee",
 ]
@@ -63,6 +65,7 @@ __all__ = [
 Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
+LARGEST_SHARE = 0.5  # of what the smallest seller sold, that the second noise costs by default
 #: eta^2 and eta^2 Lambda / R^2 beyond which the bound leaves double precision.
 LARGEST_RATIO = 1e300
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
@@ -140,7 +143,7 @@ def objective_perturbation_guarantee(
         the largest weight takes the place of k / n_sellers.
     minimum_epsilon : float, default 0.0
         What every row with a positive weight pays, besides, for a second noise that hides how far
-        the released point is from the minimiser: :func:`approximate_minimum_rate`.
+        the released point is from the minimiser: :func:`default_minimum_epsilon`.
     loss_curvature : float, default 0.25
         c, a bound on the loss's second derivative, that of the logistic loss by default; only the
         general bound uses it.
@@ -329,22 +332,32 @@ def _papers_largest(weights: NDArray[np.float64], cap: float | None) -> float:
     return cap / weights.size
 
 
+def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
+    r"""Compute the default cost of the second noise, for every row that is used.
+
+    A share s of what the smallest seller sold leaves the first noise :math:`1/(1-s)` times as large
+    as it was. The second is then :math:`g/(s\,a_{\min})` of the first, g bounding the norm of the
+    gradient where the solver stops, and :math:`a_{\min}` the smallest weight. Both cost the same
+    at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md, section 13). The share is at most one half.
+
+    >>> round(default_minimum_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
+    6.3e-05
+    """
+    check_positives(gradient_norm=gradient_norm)
+    sold = checked_numbers("epsilon", epsilon)
+    if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
+        raise ParameterError(
+            "epsilon must hold finite numbers >= 0, one for each row, some of them positive: what "
+            "each row sold"
+        )
+    smallest = float(sold[sold > 0].min())
+    return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
+
+
 def joint_guarantee(
     weights: NDArray[np.float64], eta: float, curvature: float
 ) -> NDArray[np.float64]:
-    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p.
-
-    Parameters
-    ----------
-    weights, eta
-        As for :func:`objective_perturbation_guarantee`.
-    curvature : float
-        R^2 / Lambda.
-
-    Returns
-    -------
-    ndarray of shape (n_sellers,)
-    """
+    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p."""
     sold = _sold(weights, eta)
     if np.isinf(eta):
         return sold

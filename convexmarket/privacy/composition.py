@@ -53,39 +53,21 @@ SLACK = 1e-9  # relative; more than a root of the solver is off by
 
 
 def pure_moments(epsilon: ArrayLike) -> Floats:
-    r"""Bound the moments of one answer that is epsilon-differentially private.
+    r"""Bound the moments of one answer of a given epsilon, shape (..., n_orders).
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Nonnegative.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
-        :math:`\log\frac{e^{(1+\lambda)\epsilon} + e^{-\lambda\epsilon}}{1+e^\epsilon}`, attained by
-        randomised response, and at most :math:`\lambda(\lambda+1)\,\epsilon\tanh(\epsilon/2)`.
+    The bound is :math:`\log\frac{e^{(1+\lambda)\epsilon} + e^{-\lambda\epsilon}}{1+e^\epsilon}`,
+    attained by randomised response, and at most
+    :math:`\lambda(\lambda+1)\,\epsilon\tanh(\epsilon/2)`.
     """
     return moment("pure", ORDERS, _column(epsilon))
 
 
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
-    r"""Compute one moment of an answer, see :class:`~convexmarket.privacy.guarantee.Profile`.
+    r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    Parameters
-    ----------
-    law : {"pure", "laplace", "gaussian"}
-    order : array_like of shape (...)
-        Positive and finite.
-    shift : array_like of shape (...)
-        Nonnegative; an infinite shift has infinite moments.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        For Laplace noise :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
-        e^{-(1+\lambda)s}}{1+2\lambda}`, exactly; for the others see :func:`pure_moments` and
-        :func:`gaussian_moments`.
+    For Laplace noise it is :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
+    e^{-(1+\lambda)s}}{1+2\lambda}`, exactly; for the others see :func:`pure_moments` and
+    :func:`gaussian_moments`. An infinite shift has infinite moments.
     """
     orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
     if law == "gaussian":
@@ -100,45 +82,26 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
 
 
 def gaussian_moments(shift: ArrayLike) -> Floats:
-    r"""Compute the moments of Gaussian noise: :math:`\lambda(\lambda+1)s^2/2`.
+    r"""Compute the moments of Gaussian noise, :math:`\lambda(\lambda+1)s^2/2`.
 
-    They also bound those of Laplace noise in several answers, and of any answer of epsilon s.
+    The shift is the Euclidean norm of the change of the answers in standard deviations. With the
+    shift in scales they bound Laplace noise in several answers, too, and any answer of epsilon s.
     A choice by the exponential mechanism whose loss has a range of s has at most a quarter.
-
-    Parameters
-    ----------
-    shift : array_like of shape (...)
-        Change of the answers, in standard deviations (of Laplace noise: in scales), as a
-        Euclidean norm over the answers.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
     """
     return moment("gaussian", ORDERS, _column(shift))
 
 
 def update_moments(epsilon: ArrayLike) -> Floats:
-    r"""Moments that one update of the sparse-vector scheme pays for, and all answers before it.
+    r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
     The scheme answers each question either "as the public model says", or by a noisy value; the
     latter is an update. If every answer alone is epsilon-differentially private, then with
     :math:`\kappa` as below :math:`E[e^{\lambda L_t - \kappa U_t} \mid \text{past}] \le 1` in every
     round, :math:`U_t` being one in an update and zero otherwise. So B updates reveal at most
     :math:`B\kappa`, and the other rounds nothing, however many they are.
-
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Of one noisy answer, nonnegative.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
-        :math:`\kappa(\lambda)`, the smallest for which this holds: the largest of three values, at
-        the corners of a quadrilateral. About :math:`\lambda(\lambda+1)\epsilon^2`: an update costs
-        as much as two noisy answers. Infinite where :math:`e^{(1+\lambda)\epsilon} \ge
-        1+e^\epsilon`.
+    :math:`\kappa(\lambda)`, the smallest such number, is the largest of three values, at the
+    corners of a quadrilateral. It is infinite where
+    :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size = _column(epsilon)
     both = pure_moments(epsilon)
@@ -153,62 +116,28 @@ def update_moments(epsilon: ArrayLike) -> Floats:
 
 
 def epsilon_of_moments(moments: Floats, delta: float) -> Floats:
-    r"""Turn a bound on the moments into an epsilon.
+    r"""Compute the epsilon at this delta that follows from bounds on the moments.
 
-    Parameters
-    ----------
-    moments : ndarray of shape (..., n_orders)
-    delta : float
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        The smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) + \log\frac1\delta
-        + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero. (Canonne, Kamath
-        and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
+    It is the smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) +
+    \log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero.
+    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
     values = (moments + conversion(ORDERS, delta)) / ORDERS
     return np.asarray(np.maximum(values.min(axis=-1), 0.0))
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
-    r"""Return what a moment falls short of :math:`\lambda\epsilon`, at this delta.
-
-    Parameters
-    ----------
-    order : array_like of shape (...)
-        Positive.
-    delta : float
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        :math:`\log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda)`.
-    """
+    r"""Compute what a moment falls short of :math:`\lambda\epsilon`, at this delta."""
     orders = np.asarray(order, dtype=np.float64)
     return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
 
 
 def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
-    """Return the epsilon of Gaussian noise, exactly.
+    """Compute the epsilon at this delta of Gaussian noise, rounded up.
 
-    Parameters
-    ----------
-    shift : array_like of shape (...)
-        By how much the answer moves, in standard deviations. Nonnegative.
-    delta : float
-        Strictly between 0 and 1.
+    The shift is in standard deviations. (Balle and Wang, Improving the Gaussian Mechanism for
+    Differential Privacy, Theorem 8.)
 
-    Returns
-    -------
-    ndarray of shape (...)
-        Rounded up. (Balle and Wang, Improving the Gaussian Mechanism for Differential Privacy,
-        Theorem 8.)
-
-    Examples
-    --------
     >>> gaussian_epsilon([0.0, 0.25], 1e-5).round(3)
     array([0.   , 0.926])
     """
@@ -231,23 +160,9 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
     """Compute the largest shift of Gaussian noise that keeps epsilon, next to a pure release.
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Positive and finite.
-    delta : float
-        Strictly between 0 and 1.
-    pure : array_like of shape (...), default 0.0
-        Epsilon of another release, below ``epsilon``, that reveals the same row.
+    ``pure`` is the epsilon of the other release, below ``epsilon``. Without one it is the inverse
+    of :func:`gaussian_epsilon`. The shift is in standard deviations, rounded down.
 
-    Returns
-    -------
-    ndarray of shape (...)
-        In standard deviations, rounded down. Without another release it is the inverse of
-        :func:`gaussian_epsilon`.
-
-    Examples
-    --------
     >>> gaussian_shift([0.5, 0.926], 1e-5).round(3)
     array([0.142, 0.25 ])
     >>> gaussian_shift([1.0], 1e-6, pure=[0.5]).round(3)
@@ -267,26 +182,9 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
-    r"""Return the epsilon of several answers, by the theorem that the paper quotes.
+    r"""Compute the epsilon of several answers of this epsilon, by the paper's theorem (K, 11).
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Of every answer.
-    count : int
-        k, how many answers.
-    delta : float
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)` (K, Theorem 11).
-
-    Examples
-    --------
-    >>> advanced_composition([0.1], 100, 1e-5).round(3)
-    array([5.85])
+    It is :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)`.
     """
     each = np.asarray(epsilon, dtype=np.float64)
     with np.errstate(over="ignore"):

@@ -26,27 +26,8 @@ WORD = 62  # bits of an integer that are looked at together
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, to within a proven distance.
 
-    Parameters
-    ----------
-    n_features : int
-        Dimension n, at least 1.
-    rng : numpy.random.Generator
-        Source of uniform integers, and of nothing else; it advances.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        Within :func:`gamma_sphere_error` of a vector of real numbers that has the law exactly.
-
-    Raises
-    ------
-    ParameterError
-        If ``n_features`` is smaller than 1.
-
-    Examples
-    --------
-    >>> gamma_sphere_draw(2, np.random.default_rng(0)).round(2)
-    array([-0.48,  0.56])
+    The generator serves uniform integers, and nothing else. The vector is within
+    :func:`gamma_sphere_error` of a vector of real numbers that has the law exactly.
     """
     size = check_count("n_features", n_features)
     radius = fsum(_exponentials(size, rng))
@@ -58,20 +39,8 @@ def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.f
 def gamma_sphere_error(n_roundings: int = 0) -> float:
     r"""Bound the distance of a drawn vector from the ideal one, relative to its norm.
 
-    Parameters
-    ----------
-    n_roundings : int, default 0
-        Of each coordinate, beyond the draw: a product with a scale is one.
-
-    Returns
-    -------
-    float
-        :math:`\gamma_{64+k}`; each coordinate keeps to it, and so do both vectors' norms.
-
-    Examples
-    --------
-    >>> gamma_sphere_error() < 1e-14
-    True
+    The bound is :math:`\gamma_{64+k}` after k more roundings of each coordinate, such as a product
+    with a scale. Each coordinate keeps to it, and so do both vectors' norms.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 
