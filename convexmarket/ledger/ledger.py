@@ -67,10 +67,10 @@ class Ledger:
 
     Notes
     -----
-    Rows are only added; the database refuses to change or remove any. Every method is one
-    transaction: once it has returned, what it did survives the end of the process at any instant
-    (:mod:`convexmarket.ledger.store`). Several processes and threads may use a ledger at once. It
-    can be used as a context manager, which closes the connection at the end.
+    Rows are only added; a changed or removed row breaks the seal. Every method is one transaction:
+    once it has returned, what it did survives the end of the process at any instant
+    (:mod:`convexmarket.ledger.store`). Several processes and threads may use a ledger at once. A
+    ``with`` statement closes the connection at the end.
 
     Examples
     --------
@@ -288,43 +288,23 @@ class Ledger:
 
 
 class LedgerAccount:
-    """What some sellers may still lose, as their ledger has it.
+    """What some sellers may still lose, by their ledger; made by :meth:`Ledger.account`.
 
-    It is what a release or a learner takes as ``accountant``. Row k of a guarantee is the row of
-    the k-th of these sellers, unless ``rows`` says otherwise. A charge is stored before this
-    returns, and processes that charge the same sellers at once do so one after the other. Made by
-    :meth:`Ledger.account`.
-
-    Parameters
-    ----------
-    store : Store
-    ids : iterable of str
-        Different sellers, in the order of their rows.
-    release : str, optional
-        What the one release is called that is charged here.
+    It is the ``accountant`` of a release or a learner. Row k of a guarantee is the row of the k-th
+    of these sellers, unless ``rows`` says otherwise. A charge is stored before it returns, and
+    processes that charge the same sellers at once do so one after the other.
 
     Attributes
     ----------
     ids : tuple of str
+        Different sellers, in the order of their rows.
     release : str or None
+        Name of the one release that is charged here.
 
     Raises
     ------
     ParameterError
-        If there are no ids, or one is there twice.
-
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> from convexmarket.ledger import Ledger
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger.create(pathlib.Path(folder.name, "sold.sqlite"))
-    >>> _ = ledger.sell(["Ann", "Bob"], [1.0, 2.0], [0.5, 0.9])
-    >>> account = ledger.account(["Bob", "Ann"])
-    >>> account.charge(Guarantee([0.5, 0.5], 0.0, "a model", "tight", ()))
-    >>> account.remaining
-    array([1.5, 0.5])
-    >>> ledger.disconnect(); folder.cleanup()
+        If there are no ids, or one occurs twice.
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:

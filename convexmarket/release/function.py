@@ -41,19 +41,10 @@ class FunctionRelease(SingleCopy):
 
     Parameters
     ----------
-    erm : KernelERM
-        Fitted.
-    epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
+    erm, epsilon, accountant, rows, random_state
+        As for :class:`~convexmarket.InteractiveRelease`.
     delta : float
         Strictly between 0 and 1.
-    accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
-        :func:`convexmarket.privacy.account`.
-    rows : array_like of int, optional
-        Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------

@@ -49,10 +49,9 @@ class PublicRelease(Release):
 
     Parameters
     ----------
-    erm : KernelERM
-        Fitted. Its kernel's features need a Lipschitz constant ("rbf", "linear" or "poly").
-    epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
+    erm, epsilon, accountant, rows, random_state
+        As for :class:`~convexmarket.InteractiveRelease`. The kernel's features need a Lipschitz
+        constant ("rbf", "linear" or "poly").
     delta : float
         At least 0 and below 1; with zero, epsilons of all rounds add up.
     rounds : int
@@ -68,13 +67,6 @@ class PublicRelease(Release):
         How the scale of the noise follows from epsilon. ``"paper"``: as for
         :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
         (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
-    accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
-        :func:`convexmarket.privacy.account`.
-    rows : array_like of int, optional
-        Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------

@@ -47,12 +47,10 @@ class TestSetRelease(Release):
 
     Parameters
     ----------
-    erm : KernelERM
-        Fitted.
+    erm, epsilon, accountant, rows, random_state
+        As for :class:`~convexmarket.InteractiveRelease`.
     X : array_like of shape (n_points, n_features)
         Public points without labels, in the public domain; 5,000 at most.
-    epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
     delta : float
         At least 0 and below 1. With zero, epsilons of all predictions add up.
     noise : {"laplace", "process"}, optional
@@ -70,13 +68,6 @@ class TestSetRelease(Release):
     solver : str, default "exact"
         ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
         solves its declaration.
-    accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
-        :func:`convexmarket.privacy.account`.
-    rows : array_like of int, optional
-        Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------

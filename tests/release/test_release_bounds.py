@@ -314,73 +314,45 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
 
 # ------------------------------------------------------------------ bad arguments
 
-CALLS = {
-    "interactive": lambda **k: bound_of(
-        "interactive", **({"sensitivity": S, **TERMS, "max_queries": 5, "max_updates": 2} | k)
-    ),
-    "updates": lambda **k: bound_of(
-        "suggest_updates", **({"sensitivity": S, **TERMS, "max_queries": 5, "max_norm": 1.0} | k)
-    ),
-    "semi": lambda **k: bound_of(
-        "semi_interactive", **({"sensitivity": S, **TERMS, "n_points": 5, "max_norm": 1.0} | k)
-    ),
-    "size": lambda **k: bound_of(
-        "suggest_test_size", **({"sensitivity": S, **TERMS, "max_norm": 1.0, "largest": 5} | k)
-    ),
-    "public": lambda **k: bound_of(
-        "non_interactive",
-        **(
-            {"sensitivity": S, **TERMS, "rounds": 5, "net_size": 9, "net_radius": 0.1}
-            | {"max_norm": 1.0, "feature_lipschitz": 1.0}
-            | k
-        ),
-    ),
-    "rounds": lambda **k: bound_of(
-        "suggest_rounds",
-        **(
-            {"sensitivity": S, **TERMS, "net_size": 9, "net_radius": 0.1, "largest": 5}
-            | {"max_norm": 1.0, "feature_lipschitz": 1.0}
-            | k
-        ),
-    ),
-    "function": lambda **k: bound_of(
-        "function", **({"sensitivity": S, **TERMS, "n_queries": 5} | k)
-    ),
+NET = {"net_size": 9, "net_radius": 0.1, "feature_lipschitz": 1.0}
+METHODS = {
+    "interactive": {"max_queries": 5, "max_updates": 2},
+    "suggest_updates": {"max_queries": 5},
+    "semi_interactive": {"n_points": 5},
+    "suggest_test_size": {"largest": 5},
+    "non_interactive": {"rounds": 5} | NET,
+    "suggest_rounds": NET | {"largest": 5},
+    "function": {"n_queries": 5},
 }
-OWN = {
-    "interactive": ["max_queries", "max_updates"],
-    "updates": ["max_queries", "max_norm", "feature_bound"],
-    "semi": ["n_points", "max_norm", "feature_bound"],
-    "size": ["max_norm", "feature_bound", "largest"],
-    "public": ["rounds", "net_size", "net_radius", "max_norm", "feature_lipschitz"],
-    "rounds": ["net_size", "net_radius", "max_norm", "feature_lipschitz", "largest"],
-    "function": ["n_queries"],
-}
-COMMON = ["sensitivity", "epsilon", "delta", "failure_probability"]
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_good_arguments_are_fine(call):
-    CALLS[call]()
+COMMON = ["sensitivity", "epsilon", "delta", "max_norm", "feature_bound", "failure_probability"]
 
 
 @pytest.mark.parametrize(
-    ("call", "name"), [(call, name) for call in CALLS for name in COMMON + OWN[call]]
+    ("method", "name"), [(method, name) for method in METHODS for name in METHODS[method]]
 )
 @pytest.mark.parametrize("value", [-1, np.nan])
-def test_a_bad_argument_is_named(call, name, value):
+def test_a_bad_argument_of_a_bound_is_named(method, name, value):
+    bound_of(method, S, **TERMS, **METHODS[method])
     with pytest.raises(ParameterError, match=name):
-        CALLS[call](**{name: value})
+        bound_of(method, S, **TERMS, **(METHODS[method] | {name: value}))
 
 
-@pytest.mark.parametrize("call", ["interactive", "updates", "function"])
-def test_where_noise_needs_a_delta_zero_is_refused(call):
+@pytest.mark.parametrize("name", COMMON)
+@pytest.mark.parametrize("value", [-1, np.nan])
+def test_a_bad_term_is_named(name, value):
+    with pytest.raises(ParameterError, match=name):
+        cm.release.ErrorBounds(**({"sensitivity": S} | TERMS | {name: value}))
+
+
+@pytest.mark.parametrize("method", ["interactive", "suggest_updates", "function"])
+def test_where_noise_needs_a_delta_zero_is_refused(method):
     with pytest.raises(ParameterError, match="delta must be strictly between"):
-        CALLS[call](delta=0.0)
+        bound_of(method, S, 1.0, 0.0, **METHODS[method])
 
 
 def test_a_process_needs_a_delta_and_independent_noise_does_not():
+    pure = cm.release.ErrorBounds(S, 1.0, 0.0)
     with pytest.raises(ParameterError, match="delta"):
-        CALLS["semi"](delta=0.0, noise="process")
-    assert CALLS["public"](delta=0.0) > 0.0
-    assert CALLS["semi"](delta=0.0).total > 0.0
+        pure.semi_interactive(5, noise="process")
+    assert pure.non_interactive(5, **NET) > 0.0
+    assert pure.semi_interactive(5).total > 0.0
