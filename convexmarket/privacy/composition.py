@@ -49,6 +49,7 @@ ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 ORDERS.setflags(write=False)
 
 BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
+LARGEST_EPSILON = 1e12  # that Gaussian noise is calibrated to; a larger one gets its shift
 SLACK = 1e-9  # relative; more than a root of the solver is off by
 
 
@@ -169,6 +170,7 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
     array([0.127])
     """
     budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
+    budget = np.minimum(budget, other + LARGEST_EPSILON)
 
     def excess(shift: Floats, budget: Floats, other: Floats) -> Floats:
         up, down = (_gaussian_log_delta(shift, budget - sign * other) for sign in (1.0, -1.0))
@@ -176,7 +178,7 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
         return np.asarray(np.maximum(total - np.log(delta), -1e4))
 
     distinct, places = np.unique(np.stack([budget, other]), axis=1, return_inverse=True)
-    high = np.sqrt(2.0 * distinct[0]) + 10.0
+    high = np.sqrt(2.0 * (distinct[0] - distinct[1])) + 10.0
     root = find_root(excess, (np.full_like(high, delta), high), args=tuple(distinct))
     return np.asarray(root.x[places.ravel()] * (1.0 - SLACK)).reshape(np.shape(epsilon))
 
