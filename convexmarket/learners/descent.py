@@ -33,7 +33,6 @@ from convexmarket.privacy.lattice import (
     discrete_gaussian,
 )
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
-from convexmarket.privacy.selection import warn_of_search
 
 __all__ = ["NoisyDescent"]
 
@@ -180,7 +179,6 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: ArrayLike) -> Floats:
         """Return the margin of each row; positive means the second class."""
         check_is_fitted(self)
-        warn_of_search(self.guarantee_, X)
         return self._margins(dense_rows(self, X, dtype=np.float64, reset=False), self.coef_)[0]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:

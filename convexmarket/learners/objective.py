@@ -61,7 +61,6 @@ from convexmarket.privacy.noise import (
     resolve_generator,
     warn_of_plain_noise,
 )
-from convexmarket.privacy.selection import warn_of_search
 
 __all__ = ["Calibration", "ObjectiveClassifier", "ObjectiveRelease"]
 
@@ -254,7 +253,6 @@ class ObjectiveRelease(BaseEstimator):
 
     def _margins(self, X: ArrayLike) -> Vector:
         check_is_fitted(self)
-        warn_of_search(self.guarantee_, X)
         rows = dense_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(rows @ self.coef_ + self.intercept_)
 

@@ -49,7 +49,6 @@ from convexmarket.privacy.noise import (
     resolve_generator,
     warn_of_plain_noise,
 )
-from convexmarket.privacy.selection import warn_of_search
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["Plan", "RidgeRelease", "Rounding"]
@@ -264,7 +263,6 @@ class RidgeRelease(RegressorMixin, BaseEstimator):
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self)
-        warn_of_search(self.guarantee_, X)
         rows = np.asarray(dense_rows(self, X, box=True, dtype=np.float64, reset=False))
         return np.asarray(rows @ self.coef_ + self.intercept_)
 

@@ -28,7 +28,7 @@ from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.guarantee import WEAK, Guarantee, Profile, odds_in_words
 from convexmarket.privacy.noise import RandomSource, Simulation
 
-__all__ = ["RowAccount", "account", "admit", "has_charged", "names_of"]
+__all__ = ["RowAccount", "account", "admit", "names_of"]
 
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
@@ -108,11 +108,6 @@ class RowAccount(Shown):
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each row that was charged by name: the epsilon spent."""
         return self.spent.to_frame()
-
-    def _has_charged(self, names: pd.Index | None) -> bool:
-        if names is None:
-            return bool(self._releases)
-        return bool(np.any(self._places(names) != OTHERS))
 
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release that a row cannot pay."""
@@ -372,15 +367,6 @@ def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
             each._check(guarantee, names)
         for each in (_TOTAL, *opened):
             each._charge(guarantee, names)
-
-
-def has_charged(names: pd.Index | None) -> bool:
-    """Check whether any of these rows was charged by name, in this process.
-
-    Of rows without names it says whether anything was charged.
-    """
-    with _LOCK:
-        return _TOTAL._has_charged(names)
 
 
 def _leaks(guarantee: Guarantee) -> bool:
