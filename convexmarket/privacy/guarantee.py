@@ -24,6 +24,8 @@ Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 #: Epsilon above which a guarantee is warned of: a guess between two values may be right 99.995 % of
 #: the time.
 WEAK = 10.0
+#: Epsilon, or shift, of a row that is used, at least.
+LEAST = float(np.finfo(np.float64).tiny)
 #: Relative; larger than the rounding of sums over a grid of losses.
 GRID_SLACK = 1e-9
 
@@ -143,6 +145,11 @@ class Guarantee(Shown):
             raise ParameterError(
                 f"the profile has {self.profile.shift.size} rows, and epsilon has {epsilon.size}"
             )
+        elif np.any((self.profile.shift > 0) != (epsilon > 0)):
+            raise ParameterError(
+                "epsilon and the shift of the profile must be zero in the same rows: those that are"
+                " not used"
+            )
 
     @classmethod
     def pure(
@@ -220,6 +227,7 @@ class Guarantee(Shown):
         """
         size = checked_numbers("shift", shift)
         epsilon = gaussian_epsilon(size, check_delta(delta, positive=True))
+        epsilon = np.where(size > 0, np.maximum(epsilon, LEAST), 0.0)
         profile = Profile("gaussian", size)
         return cls(epsilon, delta, mechanism, accounting, assumptions, profile)
 
@@ -292,9 +300,10 @@ class Guarantee(Shown):
         level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
         excess = power + infinite - delta
         used = excess > 0
-        epsilon = float(np.log(excess[used] / level[used]).max(initial=0.0)) * (1.0 + GRID_SLACK)
+        epsilon = float(np.log(excess[used] / level[used]).max(initial=LEAST))
+        epsilon *= 1.0 + GRID_SLACK
         corners = (power > 0) & (power < 1) & (level > 0)
-        shift = float((ndtri(power[corners]) - ndtri(level[corners])).max(initial=0.0))
+        shift = float((ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST))
         if np.any(power >= 1):
             shift = np.inf
         size = np.full(n_rows, shift * (1.0 + GRID_SLACK))

@@ -56,6 +56,8 @@ def test_the_constructors_state_the_epsilon_of_their_profile() -> None:
     assert laplace == Guarantee.laplace([0.5, 0.0]) != Guarantee.pure([0.5, 0.0])
     assert laplace.epsilon.tolist() == [0.5, 0.0]
     assert gaussian.epsilon == pytest.approx([0.926, 0.0], abs=1e-3)
+    hidden = Guarantee.gaussian([1e-9, 0.0], 1e-5).epsilon  # its delta alone covers the shift
+    assert hidden[0] > 0 == hidden[1]
     assert (gaussian.profile.law, gaussian.profile.failure) == ("gaussian", 0.0)
     plain = guarantee([0.5], 1e-6).profile
     assert (plain.law, plain.shift.tolist(), plain.failure) == ("pure", [0.5], 1e-6)
@@ -78,6 +80,8 @@ def test_a_wrong_distribution_of_losses_is_refused(losses, probabilities, delta,
 def test_a_profile_has_a_shift_for_each_row() -> None:
     with pytest.raises(ParameterError, match="profile has 1 rows, and epsilon has 2"):
         Guarantee([0.5, 0.5], 0.0, "a sum", "tight", (), Profile("pure", [0.5]))
+    with pytest.raises(ParameterError, match="zero in the same rows"):
+        Guarantee([0.5, 0.0], 0.0, "a sum", "tight", (), Profile("gaussian", [0.5, 0.5]))
     with pytest.raises(ParameterError, match="law"):
         Profile("normal", [0.5])
     with pytest.raises(ParameterError, match="shift"):
