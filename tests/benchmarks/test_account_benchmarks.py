@@ -35,7 +35,7 @@ def basic(sequence, epsilon: float) -> int:
 
 @pytest.mark.parametrize("law", sorted(MAKERS))
 def test_charges(benchmark, law) -> None:
-    """A charge of a hundred thousand rows with as many budgets, the fastest of thirty (asked: 5 ms)."""
+    """A charge of 100,000 rows with as many budgets, the fastest of thirty (asked: 5 ms)."""
     rng = np.random.default_rng(0)
     account = PrivacyAccountant(rng.uniform(0.5, 2.0, 100_000), 1e-6)
     release = MAKERS[law](rng.uniform(1e-4, 1e-3, 100_000))
