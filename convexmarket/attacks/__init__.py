@@ -20,7 +20,8 @@ from convexmarket.checks import aligned, check_count, check_share, checked_numbe
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PersonalizedRidge, SampledRidge
 from convexmarket.learners.linear import ObjectiveLearner
-from convexmarket.privacy import RandomSource, open_generator
+from convexmarket.privacy import RandomSource
+from convexmarket.privacy.noise import open_generator
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy", "false_rows"]
 

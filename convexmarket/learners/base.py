@@ -25,8 +25,7 @@ from convexmarket.learners.domain import Ball, Box, Classes, Interval
 from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.parted import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import (
     RandomSource,
@@ -34,7 +33,6 @@ from convexmarket.privacy.noise import (
     resolve_generator,
     warn_of_plain_noise,
 )
-from convexmarket.privacy.selection import warn_of_search
 
 __all__ = ["Domain", "Learner", "Perturbation", "PrivateClassifier", "PrivateLearner", "unfitted"]
 
@@ -372,7 +370,6 @@ class PrivateLearner(BaseEstimator):
     def _predicted(self, X: ArrayLike) -> Floats:
         """Return ``X @ coef_ + intercept_``."""
         check_is_fitted(self)
-        warn_of_search(self.guarantee_, X)
         rows = dense_rows(self, X, box=self._box, dtype=np.float64, reset=False)
         return np.asarray(rows @ self.coef_ + self.intercept_)
 

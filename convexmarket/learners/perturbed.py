@@ -6,7 +6,7 @@ with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{
 :math:`\|x_i\| \le R`, and a loss that is convex, L-Lipschitz and of bounded curvature (Algorithm 1
 and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). Its guarantee
 is derived in :mod:`convexmarket.privacy.accounting`, and the second noise, which hides the distance
-of the computed minimiser from the exact one, in :mod:`convexmarket.privacy.approximate`.
+of the computed minimiser from the exact one, in :mod:`convexmarket.privacy.accounting`.
 
 **A public rule for Lambda.** With regularization "auto",
 
@@ -41,9 +41,9 @@ from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
+    default_minimum_epsilon,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.approximate import default_minimum_epsilon
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
 

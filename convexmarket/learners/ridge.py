@@ -68,7 +68,7 @@ from convexmarket.learners.ridge_noise import (
 )
 from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accounting import check_weights
-from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.guarantee import check_delta
 from convexmarket.privacy.noise import RandomSource, open_generator
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 

@@ -24,7 +24,7 @@ from convexmarket.learners.linear import (
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_baselines import SampledRidge
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
@@ -76,6 +76,9 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
     epsilon: Annotated[list[Epsilon], FailFast()]  # one number is the largest of all rows
     delta: Annotated[float, Field(ge=0, le=1)]
+    law: Law  # of the profile of the privacy loss
+    shift: Annotated[list[Epsilon], FailFast()]
+    failure: Annotated[float, Field(ge=0, lt=1)]
     mechanism: Text
     accounting: Text
     assumptions: Annotated[list[Text], FailFast()]
@@ -174,9 +177,11 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
                 content["columns"] = content["features"].pop("columns")
         else:
             raise ValueError("it is not fitted: call fit first")
-        said = vars(promised) | {"rows": promised.epsilon.size}
+        said = vars(promised) | vars(promised.profile) | {"rows": promised.epsilon.size}
+        del said["profile"]
         if guarantee == "summary":
-            said["epsilon"] = promised.epsilon.max(keepdims=True)
+            for key in ("epsilon", "shift"):
+                said[key] = said[key].max(keepdims=True)
             said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
             if not isinstance(parameters.get("weighting", ""), str):
                 parameters["weighting"] = "withheld"
@@ -210,10 +215,11 @@ def _loaded(content: bytes) -> Any:
     rows = (said.points or []) if predicts else [said.coef_]
     fits = [*map(len, rows)] == [n_features] * (coef.size if predicts else 1)
     fits &= names is None or len(set(names)) == len(names) == n_features
-    if not fits or len(said.epsilon) not in (1, said.rows):
+    if not fits or not len(said.epsilon) == len(said.shift) in (1, said.rows):
         raise ValueError("coef_, points or names do not fit n_features_in_, or epsilon not rows")
     about = said.mechanism, said.accounting, tuple(said.assumptions)
-    guarantee = Guarantee(np.full(said.rows, np.array(said.epsilon)), said.delta, *about)
+    profile = Profile(said.law, np.full(said.rows, np.array(said.shift)), said.failure)
+    guarantee = Guarantee(np.full(said.rows, np.array(said.epsilon)), said.delta, *about, profile)
     options: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in said.parameters.items()}
     if predicts:
         kernel = Kernel(**options)

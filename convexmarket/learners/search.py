@@ -36,8 +36,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
-from convexmarket.privacy.active import names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import (
     RandomSource,

@@ -1,10 +1,8 @@
 """The ledger: what was sold, and what of it is spent, in a database that several processes share.
 
-:class:`Ledger` is what users open; the other modules keep its promises, and those of the online
-market, whose database holds a ledger too.
+:class:`Ledger` is the public class; an online market's database holds a ledger, too.
 """
 
-from convexmarket.ledger.account import LedgerAccount
-from convexmarket.ledger.ledger import Ledger
+from convexmarket.ledger.ledger import Ledger, LedgerAccount
 
 __all__ = ["Ledger", "LedgerAccount"]

@@ -13,18 +13,28 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.checks import aligned, check_choice, check_instance, checked_id
 from convexmarket.errors import ParameterError
 from convexmarket.io import MARKET_FILE
-from convexmarket.ledger.account import LedgerAccount
-from convexmarket.ledger.backups import back_up
-from convexmarket.ledger.creating import create_database
-from convexmarket.ledger.entries import keeps_market, record_sales, settings_of
-from convexmarket.ledger.frames import balance_of, charges_of, releases_of, sales_of
-from convexmarket.ledger.names import checked_ids, checked_release
-from convexmarket.ledger.store import Kind, Store, now
-from convexmarket.ledger.tables import lay_ledger
-from convexmarket.privacy import AccountComposition
-from convexmarket.privacy.checks import check_delta
+from convexmarket.ledger.entries import (
+    accountant_of,
+    balance_of,
+    charge_release,
+    charges_of,
+    check_uncharged,
+    checked_ids,
+    checked_release,
+    keeps_market,
+    lay_ledger,
+    record_sales,
+    releases_of,
+    sales_of,
+    settings_of,
+)
+from convexmarket.ledger.store import Kind, Store, back_up, create_database
+from convexmarket.privacy import AccountComposition, Guarantee, PrivacyAccountant
+from convexmarket.privacy.guarantee import check_delta
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "LedgerAccount"]
+
+Floats = NDArray[np.float64]
 
 LEDGER = Kind("ledger", None, lambda path: path, "ledger PATH --create", "Ledger")
 
@@ -56,10 +66,10 @@ class Ledger:
 
     Notes
     -----
-    Rows are only added; the database refuses to change or remove any. Every method is one
-    transaction: once it has returned, what it did survives the end of the process at any instant
-    (:mod:`convexmarket.ledger.store`). Several processes and threads may use a ledger at once. It
-    can be used as a context manager, which closes the connection at the end.
+    Rows are only added; a changed or removed row breaks the seal. Every method is one transaction:
+    once it has returned, what it did survives the end of the process at any instant
+    (:mod:`convexmarket.ledger.store`). Several processes and threads may use a ledger at once. A
+    ``with`` statement closes the connection at the end.
 
     Examples
     --------
@@ -119,9 +129,7 @@ class Ledger:
         why = " for advanced composition" if advanced else ""
         delta = check_delta(delta, positive=advanced, why=why)
         create_database(
-            Path(path),
-            LEDGER,
-            lambda connection: lay_ledger(connection, composition, delta, now()),
+            Path(path), LEDGER, lambda connection: lay_ledger(connection, composition, delta)
         )
         return cls(path)
 
@@ -212,8 +220,8 @@ class Ledger:
         Returns
         -------
         DataFrame
-            Columns name, mechanism, accounting, delta, sellers (who were charged), epsilon (in
-            all), largest_epsilon, assumptions (a tuple) and time.
+            Columns name, mechanism, accounting, delta, law (of the privacy-loss profile), sellers
+            (number charged), epsilon (in all), largest_epsilon, assumptions (a tuple) and time.
         """
         with self._store.reading() as connection:
             return releases_of(connection)
@@ -276,6 +284,94 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, {self.composition} composition, delta {self.delta:g})"
+
+
+class LedgerAccount:
+    """What some sellers may still lose, by their ledger; made by :meth:`Ledger.account`.
+
+    It is the ``accountant`` of a release or a learner. Row k of a guarantee is the row of the k-th
+    of these sellers, unless ``rows`` says otherwise. A charge is stored before it returns, and
+    processes that charge the same sellers at once do so one after the other.
+
+    Attributes
+    ----------
+    ids : tuple of str
+        Different sellers, in the order of their rows.
+    release : str or None
+        Name of the one release that is charged here.
+
+    Raises
+    ------
+    ParameterError
+        If there are no ids, or one occurs twice.
+    """
+
+    def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
+        self._store, self.ids = store, tuple(checked_ids(ids))
+        self.release = None if release is None else checked_release(release)
+        if not self.ids:
+            raise ParameterError("ids is empty; give one seller per row")
+        if len(set(self.ids)) < len(self.ids):
+            twice = next(id for id in self.ids if self.ids.count(id) > 1)
+            raise ParameterError(
+                f"ids has {twice!r} twice; give one row per seller, or charge the rows of a seller "
+                "by one guarantee that is their sum"
+            )
+
+    @property
+    def budget(self) -> Floats:
+        """What each seller sold that this release may use, shape (n_rows,)."""
+        return self._accountant().budget
+
+    @property
+    def spent(self) -> Floats:
+        """What all releases have used of it, shape (n_rows,)."""
+        return self._accountant().spent
+
+    @property
+    def remaining(self) -> Floats:
+        """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
+        return self._accountant().remaining
+
+    def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
+        """Refuse a release that some seller cannot pay, without charging it.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+            Of the release, row by row. A row of epsilon zero is not used and pays nothing.
+        rows : array_like of int, shape (n_used,), optional
+            Positions, in :attr:`ids`, of the rows of the guarantee; all of them by default.
+
+        Raises
+        ------
+        BudgetExceededError
+            If the release would exceed what a seller sold; the message names it.
+        ReleaseChargedError
+            If there is a release of this name.
+        ParameterError
+            If the guarantee has another number of rows, or a row is not in the account.
+        """
+        with self._store.reading() as connection:
+            check_uncharged(
+                connection, self.release, "a second one would be charged as if it were the first"
+            )
+            accountant_of(connection, self.ids, self.release).check(guarantee, rows)
+
+    def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
+        """Charge a release in full and for good, or refuse it and charge nothing.
+
+        Parameters and errors are those of :meth:`check`.
+        """
+        with self._store.writing() as connection:
+            charge_release(connection, self.ids, guarantee, rows, self.release)
+
+    def _accountant(self) -> PrivacyAccountant:
+        with self._store.reading() as connection:
+            return accountant_of(connection, self.ids, self.release)
+
+    def __repr__(self) -> str:
+        return f"LedgerAccount({len(self.ids)} sellers of {str(self._store.path)!r})"
 
 
 def _database(path: Path) -> Path:

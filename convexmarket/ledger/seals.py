@@ -1,4 +1,4 @@
-"""What tells whether a database still holds what was written to it.
+"""Seals, by which a database shows whether it still holds what was written to it.
 
 Every step that adds rows adds one to ``seals`` as well: the sum, modulo 2^128, of the digests
 (BLAKE2b of 128 bits) of all rows of the other tables and of the schema. A row holds its own
@@ -15,15 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import DataError
-from convexmarket.ledger.tables import lay_tables
 
 __all__ = ["check_whole", "damaged", "lay_seals", "seal", "watch"]
 
 _BYTES = 16
-_TABLE = f"""CREATE TABLE seals (  -- one row per step
-    number INTEGER PRIMARY KEY,
-    sum BLOB NOT NULL CHECK (typeof(sum) = 'blob' AND length(sum) = {_BYTES})
-)"""
+_LAST = "SELECT number, sum FROM seals ORDER BY number DESC LIMIT 1"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 
@@ -32,7 +28,7 @@ Row = tuple[Any, ...]
 
 
 def damaged(path: Path, how: str) -> DataError:
-    """Return the error that says so, and what to do; ``how`` must not quote a cell."""
+    """Build the error about damage and its remedy; ``how`` must not quote a cell."""
     return DataError(
         f"{path} is damaged {how}; bring back a backup: move the file away, with those beside it "
         'whose names begin with its own, then put the backup there (docs/ledger.md, "Backups")'
@@ -41,12 +37,12 @@ def damaged(path: Path, how: str) -> DataError:
 
 def lay_seals(connection: sqlite3.Connection) -> None:
     """Seal a new database as it is."""
-    lay_tables(connection, (_TABLE,))
+    connection.execute("CREATE TABLE seals (number INTEGER PRIMARY KEY, sum BLOB NOT NULL)")
     _add(connection, 1, _sum(_rows(connection)))
 
 
 def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
-    """Let every row that this connection adds from now on be written down in a list too."""
+    """Copy every row that this connection adds from now on to a list."""
     connection.create_function("added_row", -1, lambda *row: added.append(row))
     for (table,) in connection.execute(_SEALED).fetchall():
         columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
@@ -60,15 +56,8 @@ def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
 def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
     """End the step that is open by sealing the rows that it added."""
     if added:
-        number, total = _last_seal(connection)
+        number, total = connection.execute(_LAST).fetchall()[0]
         _add(connection, number + 1, int.from_bytes(total, "big") + _sum(added))
-
-
-def _last_seal(connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number and the sum of the seal of all that there is."""
-    query = "SELECT number, sum FROM seals ORDER BY number DESC LIMIT 1"
-    number, total = connection.execute(query).fetchall()[0]
-    return number, total
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
@@ -84,15 +73,15 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
     try:
         if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
             raise damaged(path, "(SQLite's integrity check fails)")
-        seals = connection.execute("SELECT sum FROM seals ORDER BY number DESC LIMIT 1")
-        if seals.fetchall() != [(_to_bytes(_sum(_rows(connection))),)]:
+        last = connection.execute(_LAST).fetchall()
+        if [total for _, total in last] != [_to_bytes(_sum(_rows(connection)))]:
             raise damaged(path, "(its rows are not those that were written)")
     finally:
         connection.text_factory = text_factory
 
 
 def _any_text(content: bytes) -> str:
-    """Return stored text, also where it has become none: it is compared, and not shown."""
+    """Decode stored text, also damaged text: it is compared, and not shown."""
     return content.decode("utf-8", "surrogateescape")
 
 

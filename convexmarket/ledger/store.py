@@ -1,26 +1,22 @@
-"""A database that is shared: one durable step at a time.
+"""A database that several processes share, in durable steps.
 
-What is promised. A step is one transaction. When it has returned, what it stored survives the end
-of the process at any instant, SIGKILL included, and the loss of power as far as the disk keeps
-what it was told to keep (fsync). When it has not returned it happened entirely or not at all; ask
-again to learn which. Several processes may take steps at once; they happen one after another: each
-waits for SQLite's lock for up to a minute. Rows are only added
-(:mod:`convexmarket.ledger.tables`), and all that was written is checked when a database is opened,
-when a market closes and when a backup is made (:mod:`convexmarket.ledger.seals`).
+A step is one transaction. When it has returned, what it stored survives the end of the process at
+any instant, SIGKILL included, and the loss of power as far as the disk keeps what it was told to
+keep (fsync). A step that has not returned happened entirely or not at all; ask again to learn
+which. Steps of several processes happen one after another: each waits for SQLite's lock for up to
+a minute. All that was written is checked when a database is opened, when a market closes and when
+a backup is made (:mod:`convexmarket.ledger.seals`).
 
-How. SQLite with a rollback journal that is kept and overwritten (``journal_mode=PERSIST``), synced
-before and after every change of the database (``synchronous=EXTRA``). A write-ahead log would be
-several times as fast, but in the versions of SQLite before 3.51.3, which most Pythons carry, two
-connections that write and tidy the log in the same instant can damage the database; and where
-journals are deleted instead of kept, a commit may be undone by a loss of power unless the folder
-is synced too. A step that adds nothing, such as reading an offer again, syncs the journal before it
-answers: another process may have been killed between its commit and its sync, and nobody is told
-what could still be undone.
+The rollback journal is kept and overwritten, and synced before and after every change. A
+write-ahead log would be faster, but before SQLite 3.51.3 two connections that write and tidy it in
+the same instant can damage the database. Deleted journals would let a loss of power undo a commit.
+A step that adds nothing syncs the journal before it answers, because another process may have been
+killed between its commit and its sync.
 
 The folder must be on a disk of this computer: locks and syncs of network file systems are not
-dependable. The database must not be copied, opened as a file or moved while it is in use
-(:mod:`convexmarket.ledger.backups` copies it). Where its name is a symbolic link, the files beside
-it lie beside what the link leads to.
+dependable. The database must not be copied, opened as a file or moved while it is in use.
+:func:`back_up` copies it. Where its name is a symbolic link, the files next to it lie next to the
+target of the link.
 """
 
 from __future__ import annotations
@@ -29,18 +25,23 @@ import contextlib
 import os
 import sqlite3
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from convexmarket.checks import check_instance
 from convexmarket.errors import DataError
-from convexmarket.ledger.seals import Row, check_whole, damaged, seal, watch
-from convexmarket.ledger.tables import APPLICATION, VERSION, pragma
+from convexmarket.ledger.seals import Row, check_whole, damaged, lay_seals, seal, watch
 
-__all__ = ["Kind", "Store", "connect", "in_words", "now", "sync"]
+__all__ = ["Kind", "Store", "back_up", "connect", "create_database", "now", "sync"]
 
+#: "cmkt": marks an SQLite database as one of ours.
+APPLICATION = 0x636D6B74
+#: Version of the tables; no other is read.
+VERSION = 4
 #: Seconds to wait for other processes.
 PATIENCE = 60.0
 
@@ -63,16 +64,16 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a database is to those who open it.
+    """Kind of a database, for messages.
 
     Attributes
     ----------
     name : str
         "market", for example.
     table : str or None
-        One that it must have; None where any database of ours will do.
+        A table that it must have; None where any database of ours will do.
     place : callable
-        From the path to what users call it: its folder, or itself.
+        From the path to the path that users give: its folder, or itself.
     command, in_python : str
         The command that makes one, and the class that does.
     """
@@ -145,7 +146,7 @@ class Store:
                         connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise in_words(error, self.path) from error
+                raise _in_words(error, self.path) from error
             if connection.total_changes == before:
                 self._sync_journal()
 
@@ -156,16 +157,16 @@ class Store:
         The lock is that of another, empty database, so that it ends with the process that holds
         it and blocks no step of this one. Its file stays: others may wait for its lock.
         """
-        beside = self._file.with_name(f"{self._file.name}.closing")
-        if beside.is_symlink():  # it could lead to any file
+        lock_file = self._file.with_name(f"{self._file.name}.closing")
+        if lock_file.is_symlink():  # it could lead to any file
             raise DataError(
-                f"{beside} is a symbolic link, and a file of the database must lie there; nothing "
-                "was written: remove the link, and check who made it"
+                f"{lock_file} is a symbolic link, and a file of the database must lie there; "
+                "nothing was written: remove the link, and check who made it"
             )
         try:
-            lock = sqlite3.connect(beside, timeout=PATIENCE, isolation_level=None)
+            lock = sqlite3.connect(lock_file, timeout=PATIENCE, isolation_level=None)
         except sqlite3.Error as error:
-            raise in_words(error, beside) from error
+            raise _in_words(error, lock_file) from error
         try:
             try:
                 lock.execute("BEGIN EXCLUSIVE")
@@ -176,7 +177,7 @@ class Store:
                         "another process; wait until that is done, then close again to get its "
                         "result"
                     ) from error
-                raise in_words(error, beside) from error
+                raise _in_words(error, lock_file) from error
             yield
         finally:
             lock.close()
@@ -238,7 +239,7 @@ def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
     )
     try:
         _check_ours(connection, path, kind)
-        mode = pragma(connection, "journal_mode = PERSIST")
+        mode = _pragma(connection, "journal_mode = PERSIST")
         if mode != "persist":
             raise DataError(
                 f"{path} has the journal mode {mode!r}, and it cannot be changed to 'persist'; "
@@ -263,8 +264,8 @@ def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
 
 
 def _check_ours(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
-    ours = pragma(connection, "application_id") == APPLICATION
-    version = pragma(connection, "user_version")
+    ours = _pragma(connection, "application_id") == APPLICATION
+    version = _pragma(connection, "user_version")
     if ours and kind.table is not None:
         tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
         ours = bool(connection.execute(tables, (kind.table,)).fetchall()[0][0])
@@ -293,8 +294,8 @@ def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
-def in_words(error: sqlite3.Error, path: Path) -> DataError:
-    """Return what went wrong with the database, and what to do about it."""
+def _in_words(error: sqlite3.Error, path: Path) -> DataError:
+    """Describe an error of the database, and its remedy."""
     name = _name(error)
     kept = "what was stored before is kept, this step was not stored"
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -317,3 +318,122 @@ def in_words(error: sqlite3.Error, path: Path) -> DataError:
     else:
         text = f"refused a step; {kept}: this should not happen, please report it"
     return DataError(f"{path} {text} ({error})")
+
+
+def _pragma(connection: sqlite3.Connection, text: str) -> object:
+    return connection.execute(f"PRAGMA {text}").fetchall()[0][0]
+
+
+def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Write a new database under a free name, complete from the instant that it can be seen.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        Its folder is made if there is none.
+    kind : Kind
+    fill : callable
+        Makes the tables and the first rows, in a transaction.
+
+    Raises
+    ------
+    DataError
+        If there is such a file, or it cannot be written.
+    """
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN")
+        fill(connection)
+        lay_seals(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+
+    _place(path, kind, write)
+
+
+def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
+    """Copy a database as it is at one instant, check the copy, and rename it to its place.
+
+    Parameters
+    ----------
+    store : Store
+    path : path
+    force : bool, default False
+        Whether an existing file may be replaced.
+
+    Raises
+    ------
+    DataError
+        If the file exists without ``force``, is the database itself, or cannot be written.
+    """
+    check_instance("path", path, (str, Path), "the path of a file for the backup")
+    file = Path(os.path.realpath(path))
+    if file.exists() and (not force or not file.is_file() or file.samefile(store.path)):
+        raise DataError(
+            f"{path} exists; name another file, or pass force (--force) to replace one that is "
+            "not the database itself"
+        )
+
+    def write(copy: sqlite3.Connection) -> None:
+        connection.backup(copy)
+        check_whole(copy, store.path)
+
+    with store.reading() as connection:
+        kind = Kind("backup", None, lambda path: path, "ledger PATH --backup", "Ledger")
+        _place(file, kind, write, replace=force)
+
+
+def _place(
+    path: Path, kind: Kind, write: Callable[[sqlite3.Connection], None], *, replace: bool = False
+) -> None:
+    """Write a database under a hidden name, sync it, and rename it to its place."""
+    folder = path.parent
+    if not replace:
+        _check_free(path, kind)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, fresh = tempfile.mkstemp(dir=folder, prefix=f".{path.name}-", suffix=".new")
+        os.close(handle)
+        try:
+            with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode = MEMORY")  # the file is not seen yet
+                write(connection)
+            sync(fresh)
+            if replace:
+                os.replace(fresh, path)
+            else:
+                os.link(fresh, path)  # fails where the name is taken, which a renaming would not
+            if os.name == "posix":
+                sync(folder)
+                sync(folder.parent)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh)
+    except FileExistsError:
+        _check_free(path, kind)
+        raise DataError(f"{folder} is a file; a {kind.name} needs a folder") from None
+    except OSError as error:
+        raise DataError(
+            f"no {kind.name} could be made in {folder} ({error}); choose a folder on a disk of "
+            "this computer that may be written, has room, and knows hard links"
+        ) from error
+    except sqlite3.Error as error:
+        raise _in_words(error, path) from error
+
+
+def _check_free(path: Path, kind: Kind) -> None:
+    """Refuse a name that is taken, or has a journal left, which would be applied to ours."""
+    leftovers = [path.with_name(path.name + end) for end in ("-journal", "-wal")]
+    existing = [str(leftover) for leftover in leftovers if leftover.exists()]
+    place = str(kind.place(path))
+    if path.exists():
+        raise DataError(
+            f"there is a {kind.name} in {place} already; go on with it, in Python with "
+            f"{kind.in_python}({place!r}), or choose another path"
+        )
+    if existing:
+        raise DataError(
+            f"{existing[0]} belongs to a {kind.name} whose {path.name} is gone; bring that back, "
+            "or move this file away too, or choose another path"
+        )

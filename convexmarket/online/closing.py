@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, ProblemFileError
-from convexmarket.ledger.entries import charge_release, charged_at
-from convexmarket.ledger.names import MODEL
+from convexmarket.ledger.entries import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
 from convexmarket.online.offers import check_json
 from convexmarket.privacy import Guarantee

@@ -21,9 +21,8 @@ from convexmarket.checks import check_count, check_instance, checked_id, forms_o
 from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
-from convexmarket.ledger.backups import back_up
 from convexmarket.ledger.seals import check_whole
-from convexmarket.ledger.store import now
+from convexmarket.ledger.store import back_up, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
 from convexmarket.online.offers import OFFERS, Offer, checked_sensitivity, frame_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from convexmarket.ledger.creating import create_database
-from convexmarket.ledger.store import Kind, Store, now
+from convexmarket.ledger.store import Kind, Store, create_database, now
 from convexmarket.online.tables import lay_market
 
 __all__ = ["create_market", "market_store"]

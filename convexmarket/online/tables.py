@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from convexmarket.ledger.tables import lay_ledger, lay_tables
+from convexmarket.ledger.entries import lay_ledger
 
 __all__ = ["lay_market"]
 
@@ -59,10 +59,11 @@ def lay_market(
     connection: sqlite3.Connection, expected: int, problem: str, policy: str, plan: str, when: str
 ) -> None:
     """Make the tables of a new market, with its ledger and its first plan."""
-    lay_tables(connection, _TABLES)
+    for statement in _TABLES:
+        connection.execute(statement)
     connection.execute(
         "INSERT INTO markets VALUES (1, ?, ?, ?, ?)", (expected, problem, policy, when)
     )
     connection.execute("INSERT INTO plans VALUES (1, 0, ?, ?)", (plan, when))
-    lay_ledger(connection, "basic", 0.0, when)
+    lay_ledger(connection, "basic", 0.0)
     connection.execute(_ANSWERS_ARE_SALES)

@@ -1,4 +1,4 @@
-"""Noise and the guarantees it buys: sampling, and the accounting of privacy loss."""
+"""Samplers of noise, guarantees, and the accounting of privacy loss."""
 
 from convexmarket.privacy.accountant import Account, AccountComposition, PrivacyAccountant
 from convexmarket.privacy.accounting import (
@@ -7,19 +7,9 @@ from convexmarket.privacy.accounting import (
     check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.active import RowAccount, account, names_of
-from convexmarket.privacy.admission import admit
-from convexmarket.privacy.approximate import default_minimum_epsilon
-from convexmarket.privacy.discrete import (
-    discrete_gaussian,
-    discrete_gaussian_log_density,
-    discrete_laplace,
-    discrete_laplace_log_density,
-)
-from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.active import RowAccount, account, admit, names_of
+from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.lattice import (
-    lattice_blur,
     lattice_epsilon,
     lattice_moves,
     lattice_release,
@@ -29,13 +19,9 @@ from convexmarket.privacy.lattice import (
 from convexmarket.privacy.noise import (
     RandomSource,
     Simulation,
-    gamma_sphere_log_density,
     gamma_sphere_noise,
     noise_assumption,
-    open_generator,
     resolve_generator,
-    secure_generator,
-    warn_of_plain_noise,
 )
 from convexmarket.privacy.selection import private_selection
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
@@ -46,6 +32,7 @@ __all__ = [
     "Accounting",
     "Guarantee",
     "PrivacyAccountant",
+    "Profile",
     "RandomSource",
     "RowAccount",
     "Sensitivity",
@@ -54,16 +41,7 @@ __all__ = [
     "admit",
     "calibrate_eta",
     "check_weights",
-    "default_minimum_epsilon",
-    "discrete_gaussian",
-    "discrete_gaussian_log_density",
-    "discrete_laplace",
-    "discrete_laplace_log_density",
-    "gamma_sphere_draw",
-    "gamma_sphere_error",
-    "gamma_sphere_log_density",
     "gamma_sphere_noise",
-    "lattice_blur",
     "lattice_epsilon",
     "lattice_moves",
     "lattice_release",
@@ -72,11 +50,8 @@ __all__ = [
     "names_of",
     "noise_assumption",
     "objective_perturbation_guarantee",
-    "open_generator",
     "private_selection",
     "resolve_generator",
     "ridge_norm_bound",
     "ridge_sensitivity",
-    "secure_generator",
-    "warn_of_plain_noise",
 ]

@@ -1,8 +1,13 @@
-"""One account of what several releases reveal about the same rows, row by row.
+r"""Accounts of all releases about the same rows, row by row.
 
-What a seller sold is a bound on everything that is ever computed from that row. A release states
-its :class:`~convexmarket.privacy.Guarantee`; the accountant adds guarantees up and refuses the
-release that would exceed any row's budget, before it draws its noise.
+A seller sold a bound on everything that is ever computed from a row. A release states its
+:class:`~convexmarket.privacy.Guarantee`; an account adds up guarantees by their profiles, and
+refuses the release that would exceed any row's budget before its noise is drawn.
+
+The account adds up, over all releases that use a row: their epsilons; :math:`\mu^2` of Gaussian
+releases; :math:`e^2` and :math:`e^4` of the others, where :math:`e` is the shift of the Gaussian
+noise that stands for them while enough of the budget is left; and a moment. It admits a release if
+one of four sums keeps to its limit. The proof is in docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -10,7 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from threading import Lock
-from typing import Literal, NoReturn, Protocol, SupportsIndex, TypeAlias, runtime_checkable
+from typing import (
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    SupportsIndex,
+    TypeAlias,
+    runtime_checkable,
+)
 
 import numpy as np
 import pandas as pd
@@ -19,9 +32,14 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.checks import check_choice, check_instance, checked_numbers, forms_of
 from convexmarket.display import Shown
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
-from convexmarket.privacy.checks import check_delta
-from convexmarket.privacy.composition import BISECTIONS, conversion, pure_moment
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.composition import (
+    BISECTIONS,
+    conversion,
+    gaussian_epsilon,
+    gaussian_shift,
+    moment,
+)
+from convexmarket.privacy.guarantee import Guarantee, Law, check_delta
 
 __all__ = ["Account", "AccountComposition", "PrivacyAccountant"]
 
@@ -31,13 +49,18 @@ Floats = NDArray[np.float64]
 
 #: Relative; sums of what was sold in parts may exceed the whole by rounding.
 ROUNDING = 1e-12
-#: Below it only epsilons are added up: no order is that large.
+#: Budgets below it only add up epsilons: no order of a moment is that large.
 LEAST_BUDGET = 1e-200
+#: Shares of delta under "advanced": for Gaussian noise, for the moment, for Gaussian noise next to
+#: a pure release of half the budget, and for releases that may fail.
+GAUSSIAN, MOMENT, HALF, FAILURES = 0.65, 0.20, 0.05, 0.10
+#: Largest epsilon, or shift of Laplace noise, with a sharper cost than pi/2 of its square.
+LARGEST_SMALL = 1.0
 
 
 @runtime_checkable
 class Account(Protocol):
-    """What a release is charged to: an account in memory, or one that a ledger keeps."""
+    """The account of a release: in memory, or kept by a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it."""
@@ -46,8 +69,35 @@ class Account(Protocol):
         """Charge a release in full, or refuse it and charge nothing."""
 
 
+class _Sums(NamedTuple):
+    """Costs of one release, or of all releases together, of shape (n_rows,) or zero."""
+
+    epsilon: Floats  # of releases that are not Gaussian
+    failure: Floats
+    gaussian: Floats  # squared shifts of Gaussian releases
+    square: Floats  # the same, and e^2 of the others
+    quartic: Floats  # e^4 of the others
+    coarse: Floats  # as square, with pi/2 of the squared epsilon
+    moment: Floats
+    largest: Floats  # e^2 of the largest of the others
+
+    def plus(self, other: _Sums) -> _Sums:
+        total = _Sums(*(one + two for one, two in zip(self, other, strict=True)))
+        return total._replace(largest=np.maximum(self.largest, other.largest))
+
+
+class _Limits(NamedTuple):
+    """Limits of the sums, each of shape (n_rows,); minus infinity where a sum does not count."""
+
+    gaussian: Floats  # of the squared shifts
+    half: Floats  # of the squared shifts next to half of the epsilon
+    order: Floats  # of the moment; one where it does not count
+    moment: Floats
+    short: Floats  # of the moment, compared with order times epsilon
+
+
 class PrivacyAccountant(Shown):
-    r"""What every row may still lose, under all releases together.
+    r"""Account of what every row may still lose, under all releases together.
 
     Parameters
     ----------
@@ -59,12 +109,10 @@ class PrivacyAccountant(Shown):
         all rows.
     composition : {"advanced", "basic"}, default "advanced"
         How guarantees add up. ``"basic"``: epsilons add up to the budget, and deltas to ``delta``.
-        ``"advanced"``: half of ``delta`` is kept for the composition, the deltas of releases add up
-        to the other half, and a release is paid for if either the epsilons add up to the budget, or
-        the moments of the privacy loss do, of one order that follows from budget and delta. So no
-        epsilon is ever larger than under ``"basic"``, which is the same where ``delta`` is 0. It is
-        settled here, once: who could choose after seeing answers would have more than either
-        allows.
+        ``"advanced"``: by their profiles. A release is admitted if the epsilons add up to the
+        budget, or if one of three sums with shares of ``delta`` keeps to its limit. A Gaussian or
+        Laplace release costs nothing of ``delta``. Releases that may fail use a tenth of it in all.
+        The composition is fixed here, once, and cannot follow the answers.
     ids : sequence of str, optional
         Distinct ids of the rows, shape (n_rows,), which messages name; positions by default.
 
@@ -75,14 +123,15 @@ class PrivacyAccountant(Shown):
 
     Notes
     -----
-    Releases, their epsilons and their order may depend on earlier answers: sums are filters against
-    which the next release is held, not after-the-fact totals. Of the epsilons: Rogers, Roth, Ullman
-    and Vadhan, Privacy Odometers and Filters; of a moment, row by row: Feldman and Zrnic,
-    Individual Privacy Accounting via a Rényi Filter; that either of the two may hold, and that a
-    budget may grow, is proven in docs/theory.md, section 12. Interactive releases may be asked side
-    by side (Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang, Concurrent Composition for
-    Interactive Differential Privacy with Adaptive Privacy-Loss Parameters). Weights and budgets of
-    later releases may not depend on the rows in any other way.
+    Releases, their profiles and their order may depend on earlier answers: the sums are filters.
+    Gaussian releases: Smith and Thakurta, Fully Adaptive Composition for Gaussian Differential
+    Privacy; row by row: Koskela, Tobaben and Honkela, Individual Privacy Accounting with Gaussian
+    Differential Privacy; the moment: Feldman and Zrnic, Individual Privacy Accounting via a Rényi
+    Filter. docs/theory.md, section 12, proves that pure and Laplace releases may be added to the
+    sum of Gaussian ones, that any of the sums may hold, and that a budget may grow. Interactive
+    releases may be asked side by side (Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang,
+    Concurrent Composition for Interactive Differential Privacy with Adaptive Privacy-Loss
+    Parameters). Weights and budgets of later releases may not depend on the rows in any other way.
 
     Examples
     --------
@@ -94,6 +143,11 @@ class PrivacyAccountant(Shown):
     Traceback (most recent call last):
         ...
     convexmarket.errors.BudgetExceededError: second would exceed what 1 of 2 rows sold...
+    >>> account = PrivacyAccountant([1.0], delta=1e-6)
+    >>> for _ in range(100):
+    ...     account.charge(Guarantee.gaussian([0.02]))
+    >>> account.spent.round(2)
+    array([0.85])
     """
 
     def __init__(
@@ -121,24 +175,16 @@ class PrivacyAccountant(Shown):
         budget.setflags(write=False)
         self._budget = budget
         self._ids = names
-        self._slack = self._delta / 2.0 if composition == "advanced" else 0.0
-        self._used = np.zeros_like(budget)  # sum of epsilons
-        self._used_delta = np.zeros_like(budget)
-        self._orders = _orders(budget, self._slack)
-        self._moments = np.zeros_like(budget)  # sum of moments of these orders
-        self._short = np.zeros_like(budget)  # by how much they fall short of order * epsilon
-        self._room = np.full_like(budget, -np.inf)  # what they may add up to
-        counted = self._orders > 0
-        if counted.any():
-            self._short[counted] = conversion(self._orders[counted], self._slack)
-            most = self._orders[counted] * budget[counted]
-            self._room[counted] = most - self._short[counted]
+        self._by_profile = composition == "advanced" and self._delta > 0
+        self._failures = self._delta * (FAILURES if composition == "advanced" else 1.0)
+        self._limits = _limits(budget, self._delta if self._by_profile else 0.0)
+        self._sums = _Sums(*np.zeros((len(_Sums._fields), budget.size)))
         self._releases: list[tuple[str, float, float]] = []
         self._lock = Lock()
 
     @property
     def budget(self) -> Floats:
-        """What each row sold, shape (n_rows,)."""
+        """Epsilon that each row sold, shape (n_rows,)."""
         return self._budget
 
     @property
@@ -155,25 +201,50 @@ class PrivacyAccountant(Shown):
     def spent(self) -> Floats:
         """Epsilon of all releases together, row by row, shape (n_rows,).
 
-        The smallest of what is proven here: at most the sum, and at most the budget.
+        The smallest epsilon that is proven here: at most the sum, and at most the budget.
         """
-        return np.minimum(self._used, self._by_moments())
+        sums, limits = self._sums, self._limits
+        epsilon = self._total(sums)
+        counted = np.isfinite(limits.short)
+        if counted.any():
+            by_moment = (sums.moment[counted] + limits.short[counted]) / limits.order[counted]
+            shift = np.sqrt(_gaussian_square(sums)[counted])
+            by_shift = gaussian_epsilon(shift, GAUSSIAN * self._delta)
+            epsilon = epsilon.copy()
+            least = np.minimum(np.maximum(by_moment, 0.0), by_shift)
+            epsilon[counted] = np.minimum(epsilon[counted], least)
+            fits = counted & self._fits(sums) & (epsilon > self._budget)
+            epsilon[fits] = self._budget[fits]
+        return epsilon
 
     @property
     def spent_delta(self) -> Floats:
-        """Delta of all releases together, row by row; with the composition's where it has one."""
-        return self._used_delta + np.where(self._by_moments() < self._used, self._slack, 0.0)
+        """Delta of all releases together, with that of the composition where it uses it."""
+        composed = self.spent < self._total(self._sums)
+        return self._sums.failure + np.where(composed, self._delta - self._failures, 0.0)
 
     @property
     def remaining(self) -> Floats:
         """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
-        left = np.maximum(_minus(self._budget, self._used), 0.0)
-        room = np.maximum(_minus(self._room, self._moments), 0.0)
-        return np.maximum(left, _pure_epsilon(self._orders, room))
+        total = self._total(self._sums)
+        left = np.full_like(total, np.inf)
+        np.subtract(self._budget, total, out=left, where=~np.isposinf(self._budget))
+        left = np.maximum(left, 0.0)
+        if not self._by_profile:
+            return left
+        none = np.zeros_like(left)
+        shift = np.sqrt(np.maximum(self._limits.gaussian, 0.0))
+        order = (np.maximum(self._limits.moment, 0.0) + np.log(2.0)) / self._limits.order
+        low, high = left, np.maximum(np.maximum(self._budget, left), np.maximum(shift, order))
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2.0
+            fits = self._fits(self._sums.plus(self._costs(middle, none, middle, none)))
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        return low
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
-        """What was charged: the mechanism, its largest epsilon, its delta."""
+        """Charged releases: the mechanism, its largest epsilon, its delta."""
         return tuple(self._releases)
 
     def to_frame(self) -> pd.DataFrame:
@@ -214,26 +285,39 @@ class PrivacyAccountant(Shown):
         Parameters and errors are those of :meth:`check`.
         """
         with self._lock:
-            self._used, self._moments, self._used_delta = self._after(guarantee, rows)
+            for total, after in zip(self._sums, self._after(guarantee, rows), strict=True):
+                total[:] = after
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
-    def bring_forward(self, rows: ArrayLike, epsilon: ArrayLike, delta: ArrayLike) -> None:
-        """Take over what was charged before, as an account that is kept elsewhere has it.
+    def bring_forward(
+        self,
+        rows: ArrayLike,
+        epsilon: ArrayLike,
+        delta: ArrayLike,
+        law: Law = "pure",
+        shift: ArrayLike | None = None,
+        failure: ArrayLike | None = None,
+    ) -> None:
+        """Add charges that were made before, to an account that is kept elsewhere.
 
         The charges are facts: they count even where they exceed a budget, and nothing is left then.
 
         Parameters
         ----------
         rows : array_like of int, shape (n_charges,)
-            Positions in this account; a row that several releases used stands several times.
+            Positions in this account; a row that several releases used occurs several times.
         epsilon, delta : array_like of shape (n_charges,)
-            What each release cost the row.
+            Guarantee of each charge.
+        law : {"pure", "laplace", "gaussian"}, default "pure"
+            Profile of the charges, see :class:`~convexmarket.privacy.Profile`.
+        shift, failure : array_like of shape (n_charges,), optional
+            Of the profile; by default ``epsilon`` and ``delta``.
 
         Raises
         ------
         ParameterError
-            If the shapes differ, a row is not in the account or an epsilon or delta is negative.
+            If the shapes differ, a row is not in the account or a number is negative.
 
         Examples
         --------
@@ -246,22 +330,26 @@ class PrivacyAccountant(Shown):
         if not np.array_equal(places, np.floor(places)):
             raise ParameterError(f"rows must be positions in the account, got {rows!r}")
         charged, deltas = checked_numbers("epsilon", epsilon), checked_numbers("delta", delta)
-        if not places.shape == charged.shape == deltas.shape or places.ndim != 1:
+        shifts = charged if shift is None else checked_numbers("shift", shift)
+        failures = deltas if failure is None else checked_numbers("failure", failure)
+        charges = charged, deltas, shifts, failures
+        if places.ndim != 1 or any(each.shape != places.shape for each in charges):
             raise ParameterError(
-                f"rows, epsilon and delta have shapes {places.shape}, {charged.shape} and "
-                f"{deltas.shape}; give one entry of each per charge"
+                f"rows, epsilon and delta have shapes {places.shape}, {charges[0].shape} and "
+                f"{charges[1].shape}; give one entry of each per charge"
             )
         if not np.all((places >= 0) & (places < self._budget.size)):
             raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}")
-        if not (np.all(charged >= 0) and np.all(deltas >= 0)):
+        if not all(np.all(each >= 0) for each in charges):
             raise ParameterError("epsilon and delta of earlier charges must be nonnegative")
+        at = places.astype(np.intp)
         with self._lock:
-            at = places.astype(np.intp)
-            costs = charged, pure_moment(self._orders[at], charged), deltas
-            sums = self._used.copy(), self._moments.copy(), self._used_delta.copy()
-            for total, cost in zip(sums, costs, strict=True):
+            costs = self._costs(charged, deltas, shifts, failures, law, at)
+            sums = _Sums(*(each.copy() for each in self._sums))
+            for total, cost in zip(sums[:-1], costs[:-1], strict=True):
                 np.add.at(total, at, cost)
-            self._used, self._moments, self._used_delta = sums
+            np.maximum.at(sums.largest, at, costs.largest)
+            self._sums = sums
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(
@@ -270,66 +358,111 @@ class PrivacyAccountant(Shown):
             "a convexmarket.Ledger to each"
         )
 
-    def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> tuple[Floats, Floats, Floats]:
-        """Return the sums of epsilons, moments and deltas after the release."""
-        check_instance("guarantee", guarantee, Guarantee)
-        check_delta(guarantee.delta)
-        epsilon = self._spread(guarantee.epsilon, rows)
-        if guarantee.delta > 0 and not epsilon.any():
+    def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> _Sums:
+        """Return the sums after the release, or refuse it."""
+        prices = self._prices(guarantee, rows)
+        used = prices.epsilon + prices.gaussian > 0
+        if guarantee.delta > 0 and not used.any():
             raise ParameterError(
                 f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
                 "row, but a row of epsilon zero is not used; give used rows a positive epsilon"
             )
-        used = self._used + epsilon
-        moments = self._moments + pure_moment(self._orders, epsilon)
-        used_delta = self._used_delta + np.where(epsilon > 0, guarantee.delta, 0.0)
-        dear = (used > self._budget * (1.0 + ROUNDING)) & (epsilon > 0)
-        dear &= moments > self._room * (1.0 + ROUNDING)
-        if dear.any():
-            raise BudgetExceededError(self._refusal(guarantee, epsilon, dear))
-        room = (self._delta - self._slack) * (1.0 + ROUNDING)
-        risky = (used_delta > room) & (epsilon > 0)
+        sums = self._sums.plus(prices)
+        refused = used & ~self._fits(sums)
+        if refused.any():
+            raise BudgetExceededError(self._refusal(guarantee, rows, refused))
+        risky = used & (sums.failure > self._failures * (1.0 + ROUNDING))
         if risky.any():
             row = int(np.argmax(risky))
-            half = ", half of which goes to the composition unless that is 'basic'"
-            half = half if self._slack else ""
+            share = ", a tenth of which is for such releases unless composition is 'basic'"
             raise BudgetExceededError(
                 f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of "
-                f"{risky.size} rows: {self._name(row)} has spent {self._used_delta[row]:.6g} of "
-                f"{self._delta - self._slack:.6g} (the account's delta is {self._delta:g}), and "
-                f"this release needs {guarantee.delta:.6g}. Nothing was charged and nothing "
-                f"released; use a smaller delta, or an account of a larger one{half}"
+                f"{risky.size} rows: {self._name(row)} has spent {self._sums.failure[row]:.6g} of "
+                f"{self._failures:.6g} (the account's delta is {self._delta:g}), and "
+                f"this release needs {float(np.max(prices.failure)):.6g}. Nothing was charged and "
+                f"nothing released; use a smaller delta, or an account of a larger one"
+                f"{share if self._by_profile else ''}"
             )
-        return used, moments, used_delta
+        return sums
 
-    def _refusal(self, guarantee: Guarantee, epsilon: Floats, dear: NDArray[np.bool_]) -> str:
-        row = int(np.argmax(dear))
-        spent = self.spent
+    def _prices(self, guarantee: Guarantee, rows: ArrayLike | None) -> _Sums:
+        """Compute what the release costs each row of the account."""
+        check_instance("guarantee", guarantee, Guarantee)
+        epsilon, profile = self._spread(guarantee.epsilon, rows), guarantee.profile
+        risks = guarantee.delta, profile.failure
+        delta, failure = (np.where(epsilon > 0, d, 0.0) if d else np.zeros(()) for d in risks)
+        return self._costs(epsilon, delta, self._spread(profile.shift, rows), failure, profile.law)
+
+    def _costs(
+        self,
+        epsilon: Floats,
+        delta: Floats,
+        shift: Floats,
+        failure: Floats,
+        law: Law = "pure",
+        rows: NDArray[np.intp] | slice = slice(None),
+    ) -> _Sums:
+        """Compute the costs of charges to these rows; their delta counts under "basic" only."""
+        none = np.zeros(())
+        if not self._by_profile:
+            return _Sums(epsilon, delta, none, none, none, none, none, none)
+        square = shift**2
+        costs = moment(law, self._limits.order[rows], shift)
+        if law == "gaussian":
+            return _Sums(none, failure, square, square, none, square, costs, none)
+        coarse = square * (np.pi / 2.0)
+        sharp = square * (1.0 - shift / 6.0) if law == "laplace" else square * (1.0 + square / 8.0)
+        small = shift <= LARGEST_SMALL
+        whole, sharp = np.where(small, sharp, coarse), np.where(small, sharp, 0.0)
+        return _Sums(shift, failure, none, whole, sharp**2, coarse, costs, sharp)
+
+    def _fits(self, sums: _Sums) -> NDArray[np.bool_]:
+        """Check which rows keep to a limit."""
+        more = 1.0 + ROUNDING
+        fits = self._total(sums) <= self._budget * more
+        if self._by_profile and not fits.all():
+            limits = self._limits
+            fits |= sums.moment <= limits.moment * more
+            fits |= _gaussian_square(sums) <= limits.gaussian * more
+            fits |= (sums.epsilon <= self._budget / 2.0 * more) & (
+                sums.gaussian <= limits.half * more
+            )
+        return fits
+
+    def _total(self, sums: _Sums) -> Floats:
+        """Add up the epsilons; Gaussian releases have none."""
+        return np.where(sums.gaussian > 0, np.inf, sums.epsilon)
+
+    def _refusal(
+        self, guarantee: Guarantee, rows: ArrayLike | None, refused: NDArray[np.bool_]
+    ) -> str:
+        row = int(np.argmax(refused))
+        needed = self._spread(guarantee.epsilon, rows)
         return (
-            f"{guarantee.mechanism} would exceed what {np.count_nonzero(dear)} of {dear.size} rows"
-            f" sold: {self._name(row)} has spent {spent[row]:.6g} of epsilon"
-            f" {self._budget[row]:.6g}, and this release needs {epsilon[row]:.6g}. Nothing was"
-            " charged and nothing released: buy more, or release with a smaller epsilon."
+            f"{guarantee.mechanism} would exceed what {np.count_nonzero(refused)} of"
+            f" {refused.size} rows sold: {self._name(row)} has spent {self.spent[row]:.6g} of"
+            f" epsilon {self._budget[row]:.6g}, and this release needs {needed[row]:.6g}. Nothing"
+            " was charged and nothing released: buy more, or release with a smaller epsilon."
         )
 
     def _name(self, row: int) -> str:
         return f"row {row}" if self._ids is None else f"row {row} ({self._ids[row]!r})"
 
-    def _spread(self, epsilon: Floats, rows: ArrayLike | None) -> Floats:
-        """Return the guarantee in every row of the account."""
-        if not np.all(epsilon >= 0):
-            raise ParameterError("the guarantee has a negative or undefined epsilon")
+    def _spread(self, values: Floats, rows: ArrayLike | None) -> Floats:
+        """Return values of the guarantee's rows in every row of the account."""
         if rows is None:
-            if epsilon.size != self._budget.size:
+            if values.size != self._budget.size:
                 raise ParameterError(
-                    f"the guarantee covers {epsilon.size} rows, but the account has "
+                    f"the guarantee covers {values.size} rows, but the account has "
                     f"{self._budget.size}; pass rows=, their positions in the account"
                 )
-            return epsilon
+            return values
         places = np.asarray(rows)
-        if places.shape != epsilon.shape or not np.issubdtype(places.dtype, np.integer):
+        if places.shape != values.shape or not (
+            np.issubdtype(places.dtype, np.integer) or not places.size
+        ):
             raise ParameterError(
-                f"rows must hold {epsilon.size} integers, one per row of the guarantee"
+                f"rows must hold {values.size} integers, one per row of the guarantee"
             )
         known = (places >= 0) & (places < self._budget.size)
         if not known.all() or np.unique(places).size < places.size:
@@ -337,13 +470,8 @@ class PrivacyAccountant(Shown):
                 f"rows must be different positions from 0 to {self._budget.size - 1}"
             )
         spread = np.zeros_like(self._budget)
-        spread[places] = epsilon
+        spread[places.astype(np.intp)] = values
         return spread
-
-    def _by_moments(self) -> Floats:
-        """Return the epsilon that follows from the moments; infinity where only epsilons count."""
-        short, none = self._moments + self._short, np.full_like(self._budget, np.inf)
-        return np.maximum(np.divide(short, self._orders, out=none, where=self._orders > 0), 0.0)
 
     def _repeat(self, row: int, count: int) -> None:
         """Add rows that stand as this one does."""
@@ -351,42 +479,40 @@ class PrivacyAccountant(Shown):
             budget = np.r_[self._budget, np.full(count, self._budget[row])]
             budget.setflags(write=False)
             self._budget = budget
-            for name in ("_used", "_used_delta", "_orders", "_moments", "_short", "_room"):
-                values = getattr(self, name)
-                setattr(self, name, np.r_[values, np.full(count, values[row])])
+            self._sums = _Sums(*(np.r_[each, np.full(count, each[row])] for each in self._sums))
+            self._limits = _Limits(
+                *(np.r_[each, np.full(count, each[row])] for each in self._limits)
+            )
 
 
-def _orders(budget: Floats, delta: float) -> Floats:
-    """Return the order of the moment that is counted of each row; zero where none is.
+def _gaussian_square(sums: _Sums) -> Floats:
+    """Bound the squared shift of the Gaussian noise that stands for all releases together.
 
-    It is the best one where many small releases use up the budget (docs/theory.md, section 12).
+    The reserve is part of it: while it is left, a release costs :math:`e^2 + e^4/(4 r)`.
     """
-    orders = np.zeros_like(budget)
-    if delta > 0:
-        counted = (budget > LEAST_BUDGET) & np.isfinite(budget)
-        log = np.log(1.0 / delta)
-        root = np.sqrt(log) * np.sqrt(log + budget[counted])
-        orders[counted] = (log + root) / budget[counted]
-    return orders
+    reserve = np.maximum(np.sqrt(sums.quartic) / 2.0, 2.25 * sums.largest)
+    extra = np.divide(sums.quartic, 4.0 * reserve, out=np.zeros_like(reserve), where=reserve > 0)
+    return np.minimum(sums.square + extra + reserve, sums.coarse)
 
 
-def _pure_epsilon(orders: Floats, moments: Floats) -> Floats:
-    """Return the largest epsilon of one release with such moments, rounded down; zero of none."""
-    epsilon = np.zeros_like(orders)
-    some = (orders > 0) & (moments > 0)
-    order, room = orders[some], moments[some]
-    low, high = np.zeros_like(order), (room + np.log(2.0)) / order  # moments grow by the order
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2.0
-        fits = pure_moment(order, middle) <= room
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    epsilon[some] = low
-    return epsilon
+def _limits(budget: Floats, delta: float) -> _Limits:
+    """Compute the limits of the sums for these budgets; none counts where delta is zero.
 
-
-def _minus(limit: Floats, used: Floats) -> Floats:
-    """Return what is left of a limit, of which infinity is never used up."""
-    return np.subtract(limit, used, out=np.full_like(limit, np.inf), where=~np.isposinf(limit))
+    The order of the moment is the best one where many small releases use up the budget.
+    """
+    limits = _Limits(*np.full((len(_Limits._fields), budget.size), -np.inf))
+    limits.order[:] = 1.0
+    counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)
+    if counted.any():
+        some = budget[counted]
+        limits.gaussian[counted] = gaussian_shift(some, GAUSSIAN * delta) ** 2
+        limits.half[counted] = gaussian_shift(some, HALF * delta, some / 2.0) ** 2
+        log = np.log(1.0 / (MOMENT * delta))
+        order = (log + np.sqrt(log) * np.sqrt(log + some)) / some
+        limits.order[counted] = order
+        limits.short[counted] = conversion(order, MOMENT * delta)
+        limits.moment[counted] = order * some - limits.short[counted]
+    return limits
 
 
 def _names(ids: Sequence[str]) -> tuple[str, ...]:

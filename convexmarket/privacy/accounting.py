@@ -1,36 +1,20 @@
-r"""What objective perturbation guarantees to each seller, as a formula.
+r"""Guarantee of objective perturbation to each seller, as a formula.
 
-The released model solves
+The released model minimises :math:`\sum_i a_i \log(1+e^{-y_i w^\top x_i}) + b'^\top w +
+\tfrac{\Lambda}{2}\|w\|^2` with :math:`\|x_i\| \le R` and :math:`b' = \frac{2R}{\eta} b`, b of
+density proportional to :math:`e^{-\|b\|}`. Replacing a row moves the noise that explains the
+output, and changes the Jacobian. Three bounds on the privacy loss of the exact minimiser, with
+:math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
 
-.. math:: \min_w \sum_i a_i \log(1+e^{-y_i w^\top x_i}) + b'^\top w
-          + \tfrac{\Lambda}{2}\|w\|^2, \qquad b' = \frac{2R}{\eta} b,
-
-with :math:`\|x_i\| \le R` and :math:`b` of density proportional to :math:`e^{-\|b\|}`. Replace
-seller i's row by another one. At a given output w, the noise that explains it moves by
-:math:`a_i(p_1 y_1 x_1 - p_2 y_2 x_2)`, where :math:`p = 1/(1+e^{y w^\top x})`, and the Jacobian
-changes by a term of rank one on either side. Two bounds on the privacy loss follow, with
-:math:`\kappa_i = a_i R^2/\Lambda`:
-
-``"sharp"``
-    :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))`, with
-    :math:`\tau(p) \le 1 + p` what two versions of a row can pull together: a function of
-    :math:`\Lambda/R^2` that :mod:`.sharp` bounds numerically, from above. Data sets are known that
-    come within a few percent. Beyond :math:`R^2/\Lambda` = 10,000, where it would save less than
-    half a percent, :math:`1 + p` stands for :math:`\tau(p)`: where the shift is largest, p = 1, the
-    logistic curve is flat and the Jacobian does not move, so that nothing is added to what was
-    sold as soon as :math:`\Lambda\eta \ge 2R^2`.
-``"paper"``
-    :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, with :math:`a_{\max} = k/m`:
-    Proposition II.2 of Anjarlekar, Etesami and Srikant, generalised to R other than one. Larger in
-    every row, and kept for reproduction.
-
-``"general"``
-    :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)`, for any convex loss that is L-Lipschitz in the
-    prediction and whose second derivative there is at most c wherever it exists, with noise of
-    scale :math:`2LR/\eta`: docs/theory.md, section 6.
-
-All are of the exact minimiser. Where the released point only comes near it and is perturbed
-once more, every row that is used pays for that on top: :mod:`.approximate`.
+- ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))` with the error
+  p of a row and what two versions of it can pull together, :math:`\tau(p) \le 1 + p`
+  (:mod:`.sharp`). Beyond :math:`R^2/\Lambda` = 10,000, where it would save less than half a
+  percent, :math:`1 + p` stands for :math:`\tau(p)`.
+- ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
+  (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R). Larger in every row.
+- ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex loss that is
+  L-Lipschitz in the prediction with second derivative at most c, and noise of scale
+  :math:`2LR/\eta`.
 """
 
 from __future__ import annotations
@@ -45,6 +29,7 @@ from scipy.optimize import brentq
 from convexmarket.checks import (
     check_choice,
     check_nonnegative,
+    check_positives,
     check_scales,
     checked_numbers,
     is_number,
@@ -56,6 +41,7 @@ __all__ = [
     "Accounting",
     "calibrate_eta",
     "check_weights",
+    "default_minimum_epsilon",
     "joint_guarantee",
     "objective_perturbation_guarantee",
 ]
@@ -63,6 +49,7 @@ __all__ = [
 Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
+LARGEST_SHARE = 0.5  # of what the smallest seller sold, that the second noise costs by default
 #: eta^2 and eta^2 Lambda / R^2 beyond which the bound leaves double precision.
 LARGEST_RATIO = 1e300
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
@@ -140,7 +127,7 @@ def objective_perturbation_guarantee(
         the largest weight takes the place of k / n_sellers.
     minimum_epsilon : float, default 0.0
         What every row with a positive weight pays, besides, for a second noise that hides how far
-        the released point is from the minimiser: :func:`approximate_minimum_rate`.
+        the released point is from the minimiser: :func:`default_minimum_epsilon`.
     loss_curvature : float, default 0.25
         c, a bound on the loss's second derivative, that of the logistic loss by default; only the
         general bound uses it.
@@ -274,8 +261,8 @@ def _curvature(eta: float, regularization: float, data_norm: float, accounting: 
     ratio = data_norm * data_norm / regularization
     if ratio == np.inf:
         raise ParameterError(
-            f"regularization is {regularization:g}, too small beside data_norm = {data_norm:g} for "
-            "double precision; give a larger one, or scale the rows down"
+            f"regularization is {regularization:g}, too small compared with data_norm ="
+            f" {data_norm:g} for double precision; give a larger one, or scale the rows down"
         )
     most = float(max(1.0, eta))
     if np.isfinite(eta) and most * most > LARGEST_RATIO * min(1.0, ratio):
@@ -329,22 +316,32 @@ def _papers_largest(weights: NDArray[np.float64], cap: float | None) -> float:
     return cap / weights.size
 
 
+def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
+    r"""Compute the default cost of the second noise, for every row that is used.
+
+    A share s of what the smallest seller sold leaves the first noise :math:`1/(1-s)` times as large
+    as it was. The second is then :math:`g/(s\,a_{\min})` of the first, g bounding the norm of the
+    gradient where the solver stops, and :math:`a_{\min}` the smallest weight. Both cost the same
+    at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md, section 13). The share is at most one half.
+
+    >>> round(default_minimum_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
+    6.3e-05
+    """
+    check_positives(gradient_norm=gradient_norm)
+    sold = checked_numbers("epsilon", epsilon)
+    if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
+        raise ParameterError(
+            "epsilon must hold finite numbers >= 0, one for each row, some of them positive: what "
+            "each row sold"
+        )
+    smallest = float(sold[sold > 0].min())
+    return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
+
+
 def joint_guarantee(
     weights: NDArray[np.float64], eta: float, curvature: float
 ) -> NDArray[np.float64]:
-    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p.
-
-    Parameters
-    ----------
-    weights, eta
-        As for :func:`objective_perturbation_guarantee`.
-    curvature : float
-        R^2 / Lambda.
-
-    Returns
-    -------
-    ndarray of shape (n_sellers,)
-    """
+    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p."""
     sold = _sold(weights, eta)
     if np.isinf(eta):
         return sold

@@ -1,29 +1,33 @@
-"""The account of those who passed none: open from the start, and in nobody's way until told to.
+"""Accounts that are open in a context, and the count of everything that was released.
 
-What a fit or a release costs the rows is charged to an account. Where none is passed, it is
-charged to the accounts that are open: that of the process, which counts and refuses nothing, and
-those that a ``with`` statement opened. So what has been spent on which rows can always be asked.
+A fit or a release that is passed no account is charged to the accounts that ``with`` statements
+opened in its context (:mod:`contextvars`), or refused by them. One total of the process counts
+every release and refuses none.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
 from multiprocessing import parent_process
-from threading import Lock, RLock
+from threading import RLock
 from typing import Any, Self
 from weakref import WeakSet
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import checked_numbers, forms_of, is_number, warn_user
 from convexmarket.display import Shown
-from convexmarket.errors import ParameterError, PrivacyLeakWarning
-from convexmarket.privacy.accountant import PrivacyAccountant
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.errors import ParameterError, PrivacyLeakWarning, WeakGuaranteeWarning
+from convexmarket.privacy.accountant import Account, PrivacyAccountant
+from convexmarket.privacy.guarantee import WEAK, Guarantee, Profile, odds_in_words
+from convexmarket.privacy.noise import RandomSource, Simulation
 
-__all__ = ["RowAccount", "account", "charge_open", "check_open", "has_charged", "names_of"]
+__all__ = ["RowAccount", "account", "admit", "names_of"]
 
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
@@ -39,7 +43,7 @@ class _Rows(PrivacyAccountant):
         self.names = names
 
     def add(self, names: pd.Index) -> None:
-        """Tell rows apart that were among the others until now."""
+        """Give rows a place that were among the others until now."""
         self.names = self.names.append(names)
         self._repeat(OTHERS, len(names))
 
@@ -48,7 +52,7 @@ class _Rows(PrivacyAccountant):
 
 
 class RowAccount(Shown):
-    """What has been spent on which rows, by all fits and releases while the account is open.
+    """Privacy spent on each row by all fits and releases while the account is open.
 
     Rows are identified by the index of their DataFrame, in the normal form of ids: 1 and "1" are
     one row, and so are two Unicode spellings of one name. Rows without names (:func:`names_of`) may
@@ -58,9 +62,11 @@ class RowAccount(Shown):
 
     Notes
     -----
-    An open account holds for the whole process and all of its threads, and of accounts within each
-    other a release is charged to all or to none. Worker processes have accounts of their own, and
-    warn: there, pass ``accountant=``, the account of a :class:`~convexmarket.Ledger`.
+    An account is open in the context of its ``with`` statement. Of accounts within each other a
+    release is charged to all or to none. Threads start in an empty context, unless they run in a
+    copy (:func:`contextvars.copy_context`), and worker processes have another memory. A release
+    there is charged to no account of this context, and warns: pass ``accountant=``, the account of
+    a :class:`~convexmarket.Ledger`, instead.
     """
 
     def __init__(self, budget: Budget, delta: float) -> None:
@@ -68,12 +74,13 @@ class RowAccount(Shown):
         self._budget = budget
         self._rows = _Rows(epsilon, delta, names)
         self._releases: list[tuple[str, float, float]] = []
+        self._times_open = 0
         if not self._counts_only:
-            _NEVER_OPENED.add(self)
+            _BUDGETS.add(self)
 
     @property
     def budget(self) -> Budget:
-        """What each row may lose: one number for all, or a Series by name."""
+        """Epsilon that each row may lose: one number for all, or a Series by name."""
         return self._budget
 
     @property
@@ -83,7 +90,7 @@ class RowAccount(Shown):
 
     @property
     def spent(self) -> pd.Series:
-        """Epsilon of all releases together, by name, of the rows that were charged by one."""
+        """Epsilon of all releases together, by name, of the rows that were charged by name."""
         with _LOCK:
             return pd.Series(self._rows.spent[1:], index=self._rows.names, name="spent")
 
@@ -94,17 +101,12 @@ class RowAccount(Shown):
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
-        """What was charged: the mechanism, its largest epsilon, its delta."""
+        """Charged releases: the mechanism, its largest epsilon, its delta."""
         return tuple(self._releases)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one line for each row that was charged by a name: what it has spent."""
+        """Return one line for each row that was charged by name: the epsilon spent."""
         return self.spent.to_frame()
-
-    def _has_charged(self, names: pd.Index | None) -> bool:
-        if names is None:
-            return bool(self._releases)
-        return bool(np.any(self._places(names) != OTHERS))
 
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release that a row cannot pay."""
@@ -141,23 +143,35 @@ class RowAccount(Shown):
         return self._rows.names.get_indexer(names) + 1
 
     def _price(self, guarantee: Guarantee, names: pd.Index | None) -> Guarantee:
-        """Return what a release costs each row of the account."""
-        epsilon = np.zeros_like(self._rows.budget)
-        if names is None:
-            epsilon += guarantee.epsilon.max()
-        else:
-            np.maximum.at(epsilon, self._places(names), guarantee.epsilon)
-        return Guarantee(epsilon, guarantee.delta, guarantee.mechanism, guarantee.accounting, ())
+        """Compute what a release costs each row of the account."""
+
+        def spread(values: Floats) -> Floats:
+            if names is None:
+                return np.full_like(self._rows.budget, values.max())
+            all_rows = np.zeros_like(self._rows.budget)
+            np.maximum.at(all_rows, self._places(names), values)
+            return all_rows
+
+        given = guarantee.profile
+        profile = Profile(given.law, spread(given.shift), given.failure)
+        about = guarantee.delta, guarantee.mechanism, guarantee.accounting, ()
+        return Guarantee(spread(guarantee.epsilon), *about, profile)
 
     def __enter__(self) -> Self:
         with _LOCK:
-            _OPEN.append(self)
-            _NEVER_OPENED.discard(self)
+            self._times_open += 1
+            _BUDGETS.add(self)
+        _OPEN.set((*_OPEN.get(), self))
         return self
 
     def __exit__(self, *exception: object) -> None:
+        opened = list(_OPEN.get())
+        del opened[max(place for place, each in enumerate(opened) if each is self)]
+        _OPEN.set(tuple(opened))
         with _LOCK:
-            del _OPEN[max(place for place, opened in enumerate(_OPEN) if opened is self)]
+            self._times_open -= 1
+            if not self._times_open:
+                _BUDGETS.discard(self)
 
     def __repr__(self) -> str:
         limit = f"{self._budget:g}" if is_number(self._budget) else "its budget"
@@ -176,14 +190,14 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     budget : float or Series, optional
         What each row may lose while the account is open, in nats; a Series gives it by the names of
         the rows, and others have none. Infinity counts, and refuses nothing. Without it, the
-        account that is open is returned: the innermost one, or that of the process.
+        innermost account that is open in this context is returned, or the total of the process.
     delta : float, default 0.0
         Probability with which that may be exceeded, see :class:`PrivacyAccountant`.
 
     Returns
     -------
     RowAccount
-        One with a budget is opened by ``with``, as often as you like.
+        One with a budget is opened by ``with``, any number of times.
 
     Raises
     ------
@@ -207,8 +221,7 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     convexmarket.errors.BudgetExceededError: ridge regression ... would exceed ... row 'Bob' has...
     """
     if budget is None:
-        with _LOCK:
-            return _OPEN[-1]
+        return (_TOTAL, *_OPEN.get())[-1]
     return RowAccount(budget, delta)
 
 
@@ -249,19 +262,91 @@ def names_of(X: Any) -> pd.Index | None:
     return pd.Index(forms, dtype=object)
 
 
-def check_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Refuse a release that a row cannot pay from some account that is open."""
-    if not guarantee.epsilon.any():
-        return
+def admit(
+    guarantee: Guarantee,
+    accountant: Account | None = None,
+    rows: ArrayLike | None = None,
+    *,
+    names: pd.Index | None = None,
+    random_state: RandomSource = None,
+) -> Callable[[], None]:
+    """Refuse a release that some row cannot pay, and return the function that charges it.
+
+    Call it before the rows are read, and the returned function before noise is drawn.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        Of the release, computed from public quantities only.
+    accountant : Account, optional
+        The account that is charged; by default the accounts that are open, :func:`account`,
+        unless it is a :class:`Simulation`.
+    rows : array_like of int, optional
+        Positions, in the accountant, of the rows of the guarantee; all rows by default.
+    names : Index, optional
+        Of the rows of the guarantee; open accounts identify rows by :func:`names_of` of it.
+    random_state : None, Simulation or another source, optional
+        Of the noise.
+
+    Returns
+    -------
+    callable
+        Without arguments; charges the release in full, or refuses it and charges nothing.
+
+    Raises
+    ------
+    BudgetExceededError
+        If the release would exceed a row's budget.
+    ParameterError
+        If the accountant is not an account, or the rows are not those of the accountant.
+
+    Warns
+    -----
+    WeakGuaranteeWarning
+        If a row's epsilon is above 10 and finite, and it is no simulation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import convexmarket as cm
+    >>> accountant = cm.privacy.PrivacyAccountant([1.0, 2.0])
+    >>> guarantee = cm.privacy.Guarantee(np.array([0.5, 0.5]), 0.0, "mine", "tight", ())
+    >>> charge = cm.privacy.admit(guarantee, accountant)
+    >>> charge()  # now the noise may be drawn
+    >>> accountant.spent
+    array([0.5, 0.5])
+    """
+    simulated = isinstance(random_state, Simulation)
+    largest = float(guarantee.epsilon.max(initial=0.0, where=np.isfinite(guarantee.epsilon)))
+    if not simulated and largest > WEAK:
+        warn_user(
+            f"{guarantee.mechanism} promises a row no more than epsilon = {largest:.4g}: a reader"
+            f" who knows all other rows {odds_in_words(largest, guarantee.delta)}. Have a"
+            " convexmarket.MaxEpsilon in the market, or sell less.",
+            WeakGuaranteeWarning,
+        )
+    if accountant is not None:
+        if not isinstance(accountant, Account):
+            raise ParameterError(
+                "accountant must be a PrivacyAccountant, or a ledger's account, got "
+                f"{accountant!r}; one that is opened by 'with' is charged without it"
+            )
+        accountant.check(guarantee, rows)
+        return partial(accountant.charge, guarantee, rows)
+    if rows is not None:
+        raise ParameterError("rows are positions in an accountant; pass accountant= as well")
+    if simulated or not guarantee.epsilon.any():
+        return lambda: None
+    names = names_of(names)
     with _LOCK:
-        for opened in _distinct():
-            opened._check(guarantee, names)
+        for each in dict.fromkeys(_OPEN.get()):
+            each._check(guarantee, names)
+    return partial(_charge_open, guarantee, names)
 
 
-def charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
-    """Charge a release to all accounts that are open, or refuse it and charge none."""
-    if not guarantee.epsilon.any():
-        return
+def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
+    """Charge a release to the open accounts and the total, or refuse it and charge none."""
+    opened = tuple(dict.fromkeys(_OPEN.get()))
     if os.getpid() != _PROCESS or parent_process() is not None:
         warn_user(
             "this is a worker process: what it releases is charged to an account that the process"
@@ -269,29 +354,18 @@ def charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
             " or release in one process (n_jobs=1).",
             PrivacyLeakWarning,
         )
-    if _NEVER_OPENED and len(_OPEN) == 1:
+    elif _BUDGETS and not opened:
         warn_user(
-            "an account with a budget was made and never opened, so it neither pays for"
-            f" {guarantee.mechanism} nor refuses it: release within 'with account:'.",
+            "an account with a budget was made and never opened in this context, so it neither"
+            f" pays for {guarantee.mechanism} nor refuses it: release within 'with account:', and"
+            " run threads in a contextvars.copy_context().",
             PrivacyLeakWarning,
         )
     with _LOCK:
-        check_open(guarantee, names)
-        for opened in _distinct():
-            opened._charge(guarantee, names)
-
-
-def has_charged(names: pd.Index | None) -> bool:
-    """Say whether an account that is open has charged any of these rows by name.
-
-    Of rows without names it says whether anything was charged.
-    """
-    with _LOCK:
-        return any(opened._has_charged(names) for opened in _OPEN)
-
-
-def _distinct() -> list[RowAccount]:
-    return list(dict.fromkeys(_OPEN))
+        for each in opened:
+            each._check(guarantee, names)
+        for each in (_TOTAL, *opened):
+            each._charge(guarantee, names)
 
 
 def _leaks(guarantee: Guarantee) -> bool:
@@ -314,16 +388,9 @@ def _checked_budget(budget: Budget) -> tuple[pd.Index, Floats]:
     return pd.Index([], dtype=object), np.array([float(budget)])
 
 
-def _start_again() -> None:
-    """Free what another thread held when this process was forked."""
-    global _LOCK
-    _LOCK = RLock()
-    for opened in _OPEN:
-        opened._rows._lock = Lock()
-
-
 _LOCK = RLock()
-_NEVER_OPENED: WeakSet[RowAccount] = WeakSet()
-_OPEN = [RowAccount(np.inf, 0.0)]
+#: Accounts with a budget that are open in some context, or were never opened.
+_BUDGETS: WeakSet[RowAccount] = WeakSet()
+_OPEN: ContextVar[tuple[RowAccount, ...]] = ContextVar("accounts that are open", default=())
+_TOTAL = RowAccount(np.inf, 0.0)
 _PROCESS = os.getpid()
-os.register_at_fork(after_in_child=_start_again)

@@ -1,4 +1,4 @@
-r"""What several noisy answers reveal together: bounds on the privacy loss, and what follows.
+r"""Bounds on the privacy loss of several noisy answers, and the epsilons that follow.
 
 A transcript of answers has privacy loss :math:`L = \log P/Q`, with P and Q its laws on two data
 sets that differ in one row. All bounds here are on the logarithm of its moment generating
@@ -21,7 +21,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_ndtr, xlogy
+from scipy.optimize.elementwise import find_root
+from scipy.special import log_expit, log_ndtr, xlogy
 
 __all__ = [
     "ORDERS",
@@ -32,10 +33,8 @@ __all__ = [
     "gaussian_epsilon",
     "gaussian_moments",
     "gaussian_shift",
-    "laplace_moments",
-    "pure_moment",
+    "moment",
     "pure_moments",
-    "selection_moments",
     "update_moments",
 ]
 
@@ -50,123 +49,60 @@ ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 ORDERS.setflags(write=False)
 
 BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
+LARGEST_EPSILON = 1e12  # that Gaussian noise is calibrated to; a larger one gets its shift
+SLACK = 1e-9  # relative; more than a root of the solver is off by
 
 
 def pure_moments(epsilon: ArrayLike) -> Floats:
-    r"""Bound the moments of one answer that is epsilon-differentially private.
+    r"""Bound the moments of one answer of a given epsilon, shape (..., n_orders).
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Nonnegative.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
-        :math:`\log\frac{e^{(1+\lambda)\epsilon} + e^{-\lambda\epsilon}}{1+e^\epsilon}`, attained by
-        randomised response, and at most :math:`\lambda(\lambda+1)\,\epsilon\tanh(\epsilon/2)`.
+    The bound is :math:`\log\frac{e^{(1+\lambda)\epsilon} + e^{-\lambda\epsilon}}{1+e^\epsilon}`,
+    attained by randomised response, and at most
+    :math:`\lambda(\lambda+1)\,\epsilon\tanh(\epsilon/2)`.
     """
-    return pure_moment(ORDERS, _column(epsilon))
+    return moment("pure", ORDERS, _column(epsilon))
 
 
-def pure_moment(order: ArrayLike, epsilon: ArrayLike) -> Floats:
-    """Bound one moment of an answer that is epsilon-differentially private.
+def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
+    r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    Parameters
-    ----------
-    order : array_like of shape (...)
-        Positive and finite.
-    epsilon : array_like of shape (...)
-        Nonnegative; infinite moments belong to infinity.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        As for :func:`pure_moments`.
+    For Laplace noise it is :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
+    e^{-(1+\lambda)s}}{1+2\lambda}`, exactly; for the others see :func:`pure_moments` and
+    :func:`gaussian_moments`. An infinite shift has infinite moments.
     """
-    orders, size = np.asarray(order, dtype=np.float64), np.asarray(epsilon, dtype=np.float64)
-    finite = np.where(np.isinf(size), 0.0, size)
-    high = (1.0 + orders) * finite
-    moment = np.logaddexp(high, -orders * finite) - np.logaddexp(0.0, finite)
-    return np.where(np.isinf(size), np.inf, np.maximum(moment, 0.0))
-
-
-def laplace_moments(shift: ArrayLike) -> Floats:
-    r"""Moments of Laplace noise, exactly.
-
-    Parameters
-    ----------
-    shift : array_like of shape (...)
-        By how much the answer moves, in units of the scale of the noise. Nonnegative.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
-        :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda e^{-(1+\lambda)s}}{1+2\lambda}`.
-    """
-    size = _column(shift)
-    weights = np.log1p(ORDERS), np.log(ORDERS)
-    total = np.logaddexp(weights[0] + ORDERS * size, weights[1] - (1.0 + ORDERS) * size)
-    return total - np.log1p(2.0 * ORDERS)
+    orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
+    if law == "gaussian":
+        return np.asarray(orders * (orders + 1.0) * size**2 / 2.0)
+    twice = 1.0 + 2.0 * orders
+    if law == "laplace":
+        rest = np.log1p(np.expm1(-twice * size) * (orders / twice))
+    else:
+        rare, common = np.exp(-twice * size), np.exp(-size)
+        rest = np.log1p((rare - common) / (1.0 + common))
+    return np.asarray(np.maximum(orders * size + rest, 0.0))
 
 
 def gaussian_moments(shift: ArrayLike) -> Floats:
-    r"""Moments of Gaussian noise: :math:`\lambda(\lambda+1)s^2/2`.
+    r"""Compute the moments of Gaussian noise, :math:`\lambda(\lambda+1)s^2/2`.
 
-    Also a bound for Laplace noise in several answers, and for any answer of epsilon s.
-
-    Parameters
-    ----------
-    shift : array_like of shape (...)
-        By how much the answers move, in standard deviations (of Laplace noise: in scales), as a
-        Euclidean norm over the answers.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
+    The shift is the Euclidean norm of the change of the answers in standard deviations. With the
+    shift in scales they bound Laplace noise in several answers, too, and any answer of epsilon s.
+    A choice by the exponential mechanism whose loss has a range of s has at most a quarter.
     """
-    size = _column(shift)
-    return ORDERS * (ORDERS + 1.0) * size**2 / 2.0
-
-
-def selection_moments(spread: ArrayLike) -> Floats:
-    r"""Bound the moments of a choice by the exponential mechanism.
-
-    Parameters
-    ----------
-    spread : array_like of shape (...)
-        Range of the privacy loss over all choices: twice the exponent's change. Nonnegative.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
-        :math:`\lambda(\lambda+1)s^2/8`, a quarter of what an answer of epsilon s may need, because
-        the loss lies in an interval of length s and not 2s.
-    """
-    return gaussian_moments(np.asarray(spread) / 2.0)
+    return moment("gaussian", ORDERS, _column(shift))
 
 
 def update_moments(epsilon: ArrayLike) -> Floats:
-    r"""Moments that one update of the sparse-vector scheme pays for, and all answers before it.
+    r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
     The scheme answers each question either "as the public model says", or by a noisy value; the
     latter is an update. If every answer alone is epsilon-differentially private, then with
     :math:`\kappa` as below :math:`E[e^{\lambda L_t - \kappa U_t} \mid \text{past}] \le 1` in every
     round, :math:`U_t` being one in an update and zero otherwise. So B updates reveal at most
     :math:`B\kappa`, and the other rounds nothing, however many they are.
-
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Of one noisy answer, nonnegative.
-
-    Returns
-    -------
-    ndarray of shape (..., n_orders)
-        :math:`\kappa(\lambda)`, the smallest for which this holds: the largest of three values, at
-        the corners of a quadrilateral. About :math:`\lambda(\lambda+1)\epsilon^2`: an update costs
-        as much as two noisy answers. Infinite where :math:`e^{(1+\lambda)\epsilon} \ge
-        1+e^\epsilon`.
+    :math:`\kappa(\lambda)`, the smallest such number, is the largest of three values, at the
+    corners of a quadrilateral. It is infinite where
+    :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size = _column(epsilon)
     both = pure_moments(epsilon)
@@ -181,62 +117,28 @@ def update_moments(epsilon: ArrayLike) -> Floats:
 
 
 def epsilon_of_moments(moments: Floats, delta: float) -> Floats:
-    r"""Turn a bound on the moments into an epsilon.
+    r"""Compute the epsilon at this delta that follows from bounds on the moments.
 
-    Parameters
-    ----------
-    moments : ndarray of shape (..., n_orders)
-    delta : float
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        The smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) + \log\frac1\delta
-        + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero. (Canonne, Kamath
-        and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
+    It is the smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) +
+    \log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero.
+    (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
     values = (moments + conversion(ORDERS, delta)) / ORDERS
     return np.asarray(np.maximum(values.min(axis=-1), 0.0))
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
-    r"""Return what a moment falls short of :math:`\lambda\epsilon`, at this delta.
-
-    Parameters
-    ----------
-    order : array_like of shape (...)
-        Positive.
-    delta : float
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        :math:`\log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda)`.
-    """
+    r"""Compute what a moment falls short of :math:`\lambda\epsilon`, at this delta."""
     orders = np.asarray(order, dtype=np.float64)
     return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
 
 
 def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
-    """Return the epsilon of Gaussian noise, exactly.
+    """Compute the epsilon at this delta of Gaussian noise, rounded up.
 
-    Parameters
-    ----------
-    shift : array_like of shape (...)
-        By how much the answer moves, in standard deviations. Nonnegative.
-    delta : float
-        Strictly between 0 and 1.
+    The shift is in standard deviations. (Balle and Wang, Improving the Gaussian Mechanism for
+    Differential Privacy, Theorem 8.)
 
-    Returns
-    -------
-    ndarray of shape (...)
-        Rounded up. (Balle and Wang, Improving the Gaussian Mechanism for Differential Privacy,
-        Theorem 8.)
-
-    Examples
-    --------
     >>> gaussian_epsilon([0.0, 0.25], 1e-5).round(3)
     array([0.   , 0.926])
     """
@@ -256,59 +158,35 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     return epsilon
 
 
-def gaussian_shift(epsilon: ArrayLike, delta: float) -> Floats:
-    """Return the shift, in standard deviations, at which Gaussian noise costs epsilon.
+def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
+    """Compute the largest shift of Gaussian noise that keeps epsilon, next to a pure release.
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Positive and finite.
-    delta : float
-        Strictly between 0 and 1.
+    ``pure`` is the epsilon of the other release, below ``epsilon``. Without one it is the inverse
+    of :func:`gaussian_epsilon`. The shift is in standard deviations, rounded down.
 
-    Returns
-    -------
-    ndarray of shape (...)
-        Rounded down: the inverse of :func:`gaussian_epsilon`.
-
-    Examples
-    --------
     >>> gaussian_shift([0.5, 0.926], 1e-5).round(3)
     array([0.142, 0.25 ])
+    >>> gaussian_shift([1.0], 1e-6, pure=[0.5]).round(3)
+    array([0.127])
     """
-    epsilons = np.asarray(epsilon, dtype=np.float64)
-    low: Floats = np.zeros_like(epsilons)
-    high: Floats = np.sqrt(2.0 * epsilons) + 10.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2.0
-        if np.all((middle == low) | (middle == high)):
-            break
-        enough = _gaussian_log_delta(middle, epsilons) <= np.log(delta)
-        low, high = np.where(enough, middle, low), np.where(enough, high, middle)
-    return low
+    budget, other = np.broadcast_arrays(*np.atleast_1d(epsilon, pure))
+    budget = np.minimum(budget, other + LARGEST_EPSILON)
+
+    def excess(shift: Floats, budget: Floats, other: Floats) -> Floats:
+        up, down = (_gaussian_log_delta(shift, budget - sign * other) for sign in (1.0, -1.0))
+        total = np.logaddexp(up + log_expit(other), down + log_expit(-other))
+        return np.asarray(np.maximum(total - np.log(delta), -1e4))
+
+    distinct, places = np.unique(np.stack([budget, other]), axis=1, return_inverse=True)
+    high = np.sqrt(2.0 * (distinct[0] - distinct[1])) + 10.0
+    root = find_root(excess, (np.full_like(high, delta), high), args=tuple(distinct))
+    return np.asarray(root.x[places.ravel()] * (1.0 - SLACK)).reshape(np.shape(epsilon))
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
-    r"""Return the epsilon of several answers, by the theorem that the paper quotes.
+    r"""Compute the epsilon of several answers of this epsilon, by the paper's theorem (K, 11).
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (...)
-        Of every answer.
-    count : int
-        k, how many answers.
-    delta : float
-        Strictly between 0 and 1.
-
-    Returns
-    -------
-    ndarray of shape (...)
-        :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)` (K, Theorem 11).
-
-    Examples
-    --------
-    >>> advanced_composition([0.1], 100, 1e-5).round(3)
-    array([5.85])
+    It is :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)`.
     """
     each = np.asarray(epsilon, dtype=np.float64)
     with np.errstate(over="ignore"):

@@ -1,32 +1,9 @@
-r"""Real-valued noise with a proven distance from the ideal: what is drawn, and how far it is off.
+"""Noise of a proven distance from the ideal: what is drawn, and how far it is off.
 
-A proof that speaks of a real noise vector covers a computed one if the two can be drawn together,
-so that they are never far apart: the rest is then an error of the computation, which a second,
-discrete noise hides (:func:`~convexmarket.privacy.lattice_blur`).
-
-**The draw.** All randomness is uniform integers. A uniform real number is a geometric exponent and
-a fraction; cut after 53 bits and rounded, it is off by :math:`u = 2^{-53}` of itself *however small
-it is*. With such numbers U,
-
-- :math:`Z\log 2 - \log(1 - U/2)` is exponential, Z being geometric (the number of zeros before the
-  first one among fair bits): the fraction of a uniform number is uniform on (1/2, 1];
-- the sum of n of these is Gamma(n);
-- :math:`\sqrt{2E}\,(\sin\varphi, \cos\varphi)` are two normals for an exponential E and
-  :math:`\varphi = \tfrac\pi4 U`, after a fair swap and two fair signs (Box and Muller, on an eighth
-  of the circle).
-
-**The distance.** *Assumption:* ``log1p``, ``sin``, ``cos`` and ``hypot`` of the machine's C library
-are right to two units in the last place (glibc has one), the other operations are IEEE 754's. Every
-number is a product of ideal ones and of factors :math:`(1+\delta)^{\pm1}`, :math:`|\delta| \le u`;
-how many there are is counted. U has 1. :math:`-\log(1-U/2)` has a condition number of at most 1.45
-there, so 2 for U and 4 of the library: 6; the other summand has 2, both are nonnegative, and the
-sum adds 1: an exponential has 7. A sum of n of these, rounded once (``fsum``), has 8. The angle has
-3, its sine and cosine, of condition at most 1, have 7; the root of 2E has 4 + 1; a normal has 13.
-The length of n normals has 13 + 4, and radius times normal by length 8 + 13 + 17 + 2 = 40. Each
-coordinate of the vector drawn is therefore within :math:`\gamma_{40} = 40u/(1-40u)` of the ideal
-one's, relative to itself, in any dimension. ``DRAW_ROUNDINGS`` leaves room for terms of second
-order. *Neglected:* exponents end at 1000,
-which is reached with a probability below :math:`n2^{-998}`, less than that of guessing a key.
+All randomness is uniform integers. Each coordinate of a drawn vector is within a few roundings,
+relative to itself, of an ideal real one's. The remaining difference is an error of the computation,
+which a second, discrete noise hides (:func:`~convexmarket.privacy.lattice_blur`). The proof, and
+its assumption on the C library, are in docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -49,27 +26,8 @@ WORD = 62  # bits of an integer that are looked at together
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, to within a proven distance.
 
-    Parameters
-    ----------
-    n_features : int
-        Dimension n, at least 1.
-    rng : numpy.random.Generator
-        Source of uniform integers, and of nothing else; it advances.
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        Within :func:`gamma_sphere_error` of a vector of real numbers that has the law exactly.
-
-    Raises
-    ------
-    ParameterError
-        If ``n_features`` is smaller than 1.
-
-    Examples
-    --------
-    >>> gamma_sphere_draw(2, np.random.default_rng(0)).round(2)
-    array([-0.48,  0.56])
+    The generator serves uniform integers, and nothing else. The vector is within
+    :func:`gamma_sphere_error` of a vector of real numbers that has the law exactly.
     """
     size = check_count("n_features", n_features)
     radius = fsum(_exponentials(size, rng))
@@ -81,20 +39,8 @@ def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.f
 def gamma_sphere_error(n_roundings: int = 0) -> float:
     r"""Bound the distance of a drawn vector from the ideal one, relative to its norm.
 
-    Parameters
-    ----------
-    n_roundings : int, default 0
-        Of each coordinate, beyond the draw: a product with a scale is one.
-
-    Returns
-    -------
-    float
-        :math:`\gamma_{64+k}`; each coordinate keeps to it, and so do both vectors' norms.
-
-    Examples
-    --------
-    >>> gamma_sphere_error() < 1e-14
-    True
+    The bound is :math:`\gamma_{64+k}` after k more roundings of each coordinate, such as a product
+    with a scale. Each coordinate keeps to it, and so do both vectors' norms.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 

@@ -1,28 +1,90 @@
-"""What a released object promises each row."""
+"""Guarantees of released objects, and the profiles by which accounts compose them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
-from convexmarket.checks import check_instance, checked_numbers
+from convexmarket.checks import check_choice, check_instance, checked_numbers, is_number
 from convexmarket.display import Shown
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy.composition import gaussian_epsilon
 
-__all__ = ["WEAK", "Guarantee", "odds_in_words"]
+__all__ = ["WEAK", "Guarantee", "Law", "Profile", "check_delta", "odds_in_words"]
+
+Floats = NDArray[np.float64]
+#: Families of privacy-loss distributions that accounts distinguish.
+Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
 #: Epsilon above which a guarantee is warned of: a guess between two values may be right 99.995 % of
 #: the time.
 WEAK = 10.0
+#: Epsilon, or shift, of a row that is used, at least.
+LEAST = float(np.finfo(np.float64).tiny)
+#: Relative; larger than the rounding of sums over a grid of losses.
+GRID_SLACK = 1e-9
+
+
+def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
+    """Check that delta is a probability below one, and return it.
+
+    Parameters
+    ----------
+    delta : float
+    positive : bool, default False
+        Whether zero is refused.
+    why : str
+        The reason for the refusal, for the message.
+
+    Raises
+    ------
+    ParameterError
+        If delta is out of its range.
+    """
+    if not is_number(delta) or not (0.0 <= delta < 1.0) or (positive and delta == 0.0):
+        least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
+        raise ParameterError(f"delta must be {least}{why}, got {delta!r}; try 1e-6")
+    return float(delta)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The privacy-loss distribution that bounds a release, row by row.
+
+    Parameters
+    ----------
+    law : {"pure", "laplace", "gaussian"}
+        ``"pure"`` stands for randomised response, the worst mechanism of a given epsilon.
+    shift : ndarray of shape (n_rows,)
+        Epsilon of each row for ``"pure"``; otherwise the change of the answer when the row is
+        replaced, in units of the noise's scale (Laplace, in the L1 norm) or of its standard
+        deviation (Gaussian, in the Euclidean norm). Zero for rows that are not used.
+    failure : float, default 0.0
+        Probability with which the release may reveal everything.
+    """
+
+    law: Law
+    shift: Floats
+    failure: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("law", self.law, Law)
+        shift = np.array(checked_numbers("shift", self.shift)) + 0.0  # -0.0 becomes 0.0
+        if shift.ndim != 1 or not np.all(shift >= 0):
+            raise ParameterError("shift must be a list with a number >= 0 for each row")
+        check_delta(self.failure)
+        shift.setflags(write=False)
+        object.__setattr__(self, "shift", shift)
 
 
 @dataclass(frozen=True, eq=False)
 class Guarantee(Shown):
-    """The differential privacy that a released object carries, and what it rests on.
+    """The differential privacy of a released object, and its assumptions.
 
     Parameters
     ----------
@@ -37,6 +99,10 @@ class Guarantee(Shown):
         Name of the bound that gives ``epsilon``.
     assumptions : tuple of str
         What has to hold for the guarantee to hold, one sentence each.
+    profile : Profile, optional
+        The privacy-loss distribution by which accounts compose the release. The default is any
+        mechanism of this epsilon that fails with probability ``delta``. Several constructors set
+        it: :meth:`pure`, :meth:`laplace`, :meth:`gaussian` and :meth:`from_losses`.
 
     Notes
     -----
@@ -58,6 +124,7 @@ class Guarantee(Shown):
     mechanism: str
     accounting: str
     assumptions: tuple[str, ...]
+    profile: Profile = None  # type: ignore[assignment]  # set below
 
     def __post_init__(self) -> None:
         epsilon = np.array(checked_numbers("epsilon", self.epsilon))
@@ -72,9 +139,179 @@ class Guarantee(Shown):
         epsilon = epsilon + 0.0  # -0.0 becomes 0.0
         epsilon.setflags(write=False)
         object.__setattr__(self, "epsilon", epsilon)
+        if self.profile is None:
+            object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
+        elif self.profile.shift.shape != epsilon.shape:
+            raise ParameterError(
+                f"the profile has {self.profile.shift.size} rows, and epsilon has {epsilon.size}"
+            )
+        elif np.any((self.profile.shift > 0) != (epsilon > 0)):
+            raise ParameterError(
+                "epsilon and the shift of the profile must be zero in the same rows: those that are"
+                " not used"
+            )
+
+    @classmethod
+    def pure(
+        cls,
+        epsilon: ArrayLike,
+        mechanism: str = "a release",
+        accounting: str = "pure",
+        assumptions: tuple[str, ...] = (),
+    ) -> Self:
+        """Describe a release without a delta.
+
+        Parameters
+        ----------
+        epsilon : array_like of shape (n_rows,)
+        mechanism, accounting, assumptions
+            As for the class.
+
+        Examples
+        --------
+        >>> Guarantee.pure([0.5]).profile.law
+        'pure'
+        """
+        return cls(checked_numbers("epsilon", epsilon), 0.0, mechanism, accounting, assumptions)
+
+    @classmethod
+    def laplace(
+        cls,
+        shift: ArrayLike,
+        mechanism: str = "a release",
+        accounting: str = "laplace",
+        assumptions: tuple[str, ...] = (),
+    ) -> Self:
+        """Describe answers with Laplace noise.
+
+        Parameters
+        ----------
+        shift : array_like of shape (n_rows,)
+            L1 norm of the change of the answers, in units of the noise's scale; it is the epsilon.
+        mechanism, accounting, assumptions
+            As for the class.
+
+        Examples
+        --------
+        >>> Guarantee.laplace([0.5]).epsilon
+        array([0.5])
+        """
+        size = checked_numbers("shift", shift)
+        return cls(size, 0.0, mechanism, accounting, assumptions, Profile("laplace", size))
+
+    @classmethod
+    def gaussian(
+        cls,
+        shift: ArrayLike,
+        delta: float = 1e-6,
+        mechanism: str = "a release",
+        accounting: str = "gaussian",
+        assumptions: tuple[str, ...] = (),
+    ) -> Self:
+        """Describe answers with Gaussian noise.
+
+        Parameters
+        ----------
+        shift : array_like of shape (n_rows,)
+            Euclidean norm of the change of the answers, in standard deviations of the noise.
+        delta : float, default 1e-6
+            The delta at which ``epsilon`` is stated. Accounts of advanced composition use the
+            shift alone.
+        mechanism, accounting, assumptions
+            As for the class.
+
+        Examples
+        --------
+        >>> Guarantee.gaussian([0.25], delta=1e-5).epsilon.round(3)
+        array([0.926])
+        """
+        size = checked_numbers("shift", shift)
+        epsilon = gaussian_epsilon(size, check_delta(delta, positive=True))
+        epsilon = np.where(size > 0, np.maximum(epsilon, LEAST), 0.0)
+        profile = Profile("gaussian", size)
+        return cls(epsilon, delta, mechanism, accounting, assumptions, profile)
+
+    @classmethod
+    def from_losses(
+        cls,
+        losses: ArrayLike,
+        probabilities: ArrayLike,
+        n_rows: int,
+        delta: float = 1e-6,
+        mechanism: str = "a release",
+        accounting: str = "privacy-loss distribution",
+        assumptions: tuple[str, ...] = (),
+    ) -> Self:
+        r"""Describe a release by the distribution of its privacy loss on a grid.
+
+        Parameters
+        ----------
+        losses : array_like of shape (n_losses,)
+            Increasing values of the loss :math:`\log P/Q`, rounded up to a grid.
+        probabilities : array_like of shape (n_losses,)
+            Their probabilities under P. The rest up to one belongs to an infinite loss. The
+            distribution must bound the loss for either order of the two data sets.
+        n_rows : int
+            Number of rows, each with this distribution.
+        delta : float, default 1e-6
+            The delta at which ``epsilon`` is stated; at least the probability of an infinite loss.
+        mechanism, accounting, assumptions
+            As for the class.
+
+        Raises
+        ------
+        ParameterError
+            If the arguments are not such a distribution.
+
+        Notes
+        -----
+        Accounts compose the release as Gaussian noise whose trade-off curve lies below all corners
+        of the curve of this distribution. The smallest such shift is exact for a given grid.
+
+        Examples
+        --------
+        >>> e = np.exp(0.5)
+        >>> released = Guarantee.from_losses([-0.5, 0.5], [1 / (1 + e), e / (1 + e)], 1, 0.0)
+        >>> released.epsilon.round(6), released.profile.shift.round(3)
+        (array([0.5]), array([0.624]))
+        """
+        loss, mass = (
+            checked_numbers("losses", losses),
+            checked_numbers("probabilities", probabilities),
+        )
+        infinite = 1.0 - float(mass.sum())
+        infinite = 0.0 if abs(infinite) <= GRID_SLACK else infinite
+        if (
+            loss.ndim != 1
+            or loss.shape != mass.shape
+            or not (np.all(np.isfinite(loss)) and np.all(np.diff(loss) > 0))
+            or not (np.all(mass >= 0) and infinite >= 0 and np.any(mass[loss >= 0] > 0))
+        ):
+            raise ParameterError(
+                "losses must be increasing, and probabilities nonnegative with a sum of at most one"
+                " and a loss >= 0; give the distribution of log(P/Q) under P"
+            )
+        if not infinite <= check_delta(delta):
+            raise ParameterError(
+                f"delta is {delta:g}, below the probability {infinite:.3g} of an infinite loss; "
+                "give a larger delta"
+            )
+        power = np.cumsum(mass[::-1])[::-1][loss >= 0]  # of the tests "the loss is at least l"
+        level = np.cumsum((mass * np.exp(-loss))[::-1])[::-1][loss >= 0]
+        excess = power + infinite - delta
+        used = excess > 0
+        epsilon = float(np.log(excess[used] / level[used]).max(initial=LEAST))
+        epsilon *= 1.0 + GRID_SLACK
+        corners = (power > 0) & (power < 1) & (level > 0)
+        shift = float((ndtri(power[corners]) - ndtri(level[corners])).max(initial=LEAST))
+        if np.any(power >= 1):
+            shift = np.inf
+        size = np.full(n_rows, shift * (1.0 + GRID_SLACK))
+        profile = Profile("gaussian", size, infinite)
+        return cls(np.full(n_rows, epsilon), delta, mechanism, accounting, assumptions, profile)
 
     def statement(self) -> str:
-        """Return the guarantee and its assumptions in words, one assumption per line."""
+        """Describe the guarantee and its assumptions in words, one assumption per line."""
         if not self.epsilon.size:
             return f"{self.mechanism}: no row was used, so nothing is promised to anybody."
         low, high = float(self.epsilon.min()), float(self.epsilon.max())
@@ -106,13 +343,14 @@ class Guarantee(Shown):
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def _key(self) -> tuple[bytes, float, str, str, tuple[str, ...]]:
+    def _key(self) -> tuple[object, ...]:
         about = self.mechanism, self.accounting, tuple(self.assumptions)
-        return self.epsilon.tobytes(), float(self.delta), *about
+        profile = self.profile.law, self.profile.shift.tobytes(), self.profile.failure
+        return self.epsilon.tobytes(), float(self.delta), *about, *profile
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    r"""Return what an epsilon lets a reader learn about one row.
+    r"""Describe how much an epsilon lets a reader learn about one row.
 
     Parameters
     ----------

@@ -1,37 +1,18 @@
-r"""Noise that is exact on a real machine: whole numbers of steps, drawn with integers alone.
+r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
 
 A sampler of real numbers that rounds its results has a pattern of reachable doubles, and adding it
 to a value shifts the pattern by that value: the last digits of a sum tell neighbours apart whatever
-epsilon is (docs/threat-model.md). Here nothing is rounded after the draw.
-
-**The release.** Let q be a step that is a power of two, :math:`v \in \mathbb R^d` what is computed
-from the rows, and t a positive rational, the scale in steps. Then :math:`m_j = \lfloor v_j/q +
-\tfrac12\rfloor` in exact arithmetic, :math:`Z_j` are independent with
-:math:`P(Z_j = z) \propto e^{-|z|/t}` over the integers, and :math:`q(m_j + Z_j)` is released.
-
-**The guarantee.** If v' is what would be computed from a neighbouring data set and
-:math:`\|v - v'\|_1 \le \Delta`, the release is epsilon-differentially private with
-
-.. math:: \varepsilon = \frac{\lceil \Delta/q\rceil + d - 1}{t}
-          \;<\; \frac{\Delta/q + d}{t}, \qquad \Delta > 0.
-
-*Proof.* For reals, :math:`|\lfloor a\rfloor - \lfloor b\rfloor| < |a-b| + 1`, so
-:math:`\|m - m'\|_1 < \Delta/q + d`. The left side is an integer, so it is at most
-:math:`\lceil\Delta/q\rceil + d - 1`. For any integer vector o, the probabilities of
-:math:`m + Z = o` and :math:`m' + Z = o` have the ratio
-:math:`\prod_j e^{(|o_j - m'_j| - |o_j - m_j|)/t} \le e^{\|m-m'\|_1/t}`. The law of Z is exact: the
-sampler of Canonne, Kamath and Steinke draws uniform integers and compares integers, nothing else.
-What is released is a function of m + Z: the product with q is exact, as q is a power of two and
-:math:`|m_j + Z_j| \le 2^{53}`; larger sums are refused, which again is a function of m + Z. Nothing
-in this depends on how v was computed. :math:`\blacksquare`
-
-So Delta has to bound the change of the *computed* values: the real sensitivity, and the floating
-point error of the computation twice.
+epsilon is (docs/threat-model.md). Here values are rounded to whole steps q, a power of two, and
+integers are added whose laws hold exactly if uniform integers are uniform: discrete Laplace,
+:math:`e^{-|z|/t}`, and discrete Gaussian, :math:`e^{-z^2/(2s^2)}`. If replacing a row moves the
+computed values by :math:`\Delta` in L1, Laplace integers of scale t cost
+:math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section 12). Delta has to bound the change
+of the *computed* values: the real sensitivity, and twice the floating point error.
 
 References
 ----------
-Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithm 2. Mironov,
-On Significance of the Least Significant Bits for Differential Privacy.
+Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Algorithms 2 and 3.
+Mironov, On Significance of the Least Significant Bits for Differential Privacy.
 """
 
 from __future__ import annotations
@@ -45,11 +26,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import check_count, check_positives, is_number, row_norms
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.privacy.discrete import discrete_gaussian, discrete_laplace
 
 __all__ = [
+    "accept_exponential",
     "check_reach",
     "clipped_steps",
+    "discrete_gaussian",
+    "discrete_laplace",
     "lattice_blur",
     "lattice_epsilon",
     "lattice_moves",
@@ -60,7 +43,10 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
+LARGEST_PART = 2**52  # of the fraction that is the scale, so that products stay below 2**63
+LARGEST_DEVIATION = 2**45  # so that the products of an accepted draw do
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
 LARGEST_SCALE = 2**45  # in steps: noise beyond half of LARGEST_FLOAT has probability exp(-128)
 STEPS = (2.0**-500, 2.0**500)
@@ -69,6 +55,100 @@ MOST_STEPS = 2**60  # of one value, as a sum of a few stays below 2**63
 LENGTH_ROUNDING = 1e-6  # relative; more than the length of a scaled vector is off by
 # Relative: what a handful of roundings to nearest can amount to, and far more.
 SLACK = 1e-12
+
+
+def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator) -> list[int]:
+    r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
+
+    Numerator and denominator of the scale t are at most ``2**52``. The generator serves uniform
+    integers, and nothing else. (Canonne, Kamath and Steinke, Algorithm 2.)
+    """
+    top, bottom = _parts(scale)
+    missing, drawn = check_count("size", size), []
+    while missing:
+        rest = rng.integers(0, top, size=missing)
+        rest = rest[_accept_fraction(rest, top, rng)]
+        whole = _geometric(len(rest), rng)
+        negative = rng.integers(0, 2, size=len(rest))
+        # Python's integers from here on: they cannot overflow.
+        for low, high, minus in zip(rest.tolist(), whole.tolist(), negative.tolist(), strict=True):
+            size_of = (low + top * high) // bottom
+            if size_of or not minus:
+                drawn.append(-size_of if minus else size_of)
+        missing = size - len(drawn)
+    return drawn
+
+
+def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> list[int]:
+    r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
+
+    The scale s, from 1 to ``2**45``, is the standard deviation to within ``1e-7`` of it. A discrete
+    Laplace number y of scale s is accepted with probability :math:`e^{-(|y|-s)^2/(2s^2)}`. With
+    :math:`||y|-s| = ks + r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and
+    :math:`e^{-(r/s)^2/2}`. (Canonne, Kamath and Steinke, Algorithm 3.)
+    """
+    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_DEVIATION:
+        raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
+    missing, drawn = check_count("size", size), []
+    while missing:
+        tries = discrete_laplace(scale, 2 * missing, rng)  # two in three are accepted
+        whole, rest = np.array([divmod(abs(abs(y) - scale), scale) for y in tries]).T
+        kept = _accept_fraction(rest, scale, rng, halved_square=True)
+        kept[kept] = accept_exponential(whole[kept] * rest[kept], scale, rng)
+        kept[kept] = accept_exponential(whole[kept] ** 2, 2, rng)
+        drawn += [tries[place] for place in np.flatnonzero(kept)[:missing].tolist()]
+        missing = size - len(drawn)
+    return drawn
+
+
+def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Draw True with probability ``exp(-part / whole)``, exactly, for parts >= 0."""
+    accepted = _accept_fraction(parts % whole, whole, rng)
+    accepted[accepted] = _geometric(int(accepted.sum()), rng) >= (parts // whole)[accepted]
+    return accepted
+
+
+def _accept_fraction(
+    parts: Integers, whole: int, rng: np.random.Generator, halved_square: bool = False
+) -> NDArray[np.bool_]:
+    """Draw True with probability ``exp(-part / whole)``, for parts from 0 to the whole.
+
+    In round k of a series the chance to go on is part / (whole * k): the number of the last round
+    is odd with the wanted probability (von Neumann). With ``halved_square`` the exponent is half
+    the square of part / whole.
+    """
+    accepted = np.zeros(len(parts), dtype=bool)
+    going = np.arange(len(parts))
+    round_ = 1
+    while len(going):
+        on = rng.integers(0, whole, size=len(going)) < parts[going]
+        on &= rng.integers(0, round_ * (1 + halved_square), size=len(going)) == 0
+        if halved_square:
+            on &= rng.integers(0, whole, size=len(going)) < parts[going]
+        accepted[going[~on]] = round_ % 2 == 1
+        going = going[on]
+        round_ += 1
+    return accepted
+
+
+def _parts(scale: Fraction | int) -> tuple[int, int]:
+    """Check a scale, and return its numerator and denominator."""
+    if isinstance(scale, bool) or not isinstance(scale, (Fraction, int)):
+        raise ParameterError(f"scale must be a Fraction or an integer, got {scale!r}")
+    top, bottom = scale.numerator, scale.denominator
+    if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
+        raise ParameterError(f"scale must be positive, with parts of at most 2**52, got {scale!r}")
+    return top, bottom
+
+
+def _geometric(size: int, rng: np.random.Generator) -> Integers:
+    """Count how often in a row an event of probability 1/e happens."""
+    counts = np.zeros(size, dtype=np.int64)
+    going = np.arange(size)
+    while len(going):
+        going = going[_accept_fraction(np.ones(len(going), dtype=np.int64), 1, rng)]
+        counts[going] += 1
+    return counts
 
 
 def lattice_step(rounding: Any) -> float:
@@ -137,24 +217,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
 
 
 def check_reach(largest: float, step: float) -> None:
-    """Refuse a step in which values of this size, with noise, would be too many steps to count.
-
-    Parameters
-    ----------
-    largest : float
-        Public bound on the values' absolute values.
-    step : float
-        A power of two.
-
-    Raises
-    ------
-    ParameterError
-        If the bound is beyond ``2**52`` steps.
-
-    Examples
-    --------
-    >>> check_reach(1.0, 2.0**-30)
-    """
+    """Refuse a step of which values of this size, with noise, would be too many to count."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
             f"rounding to steps of {step:g} is too fine for values up to {largest:g}; take a step "
@@ -165,26 +228,8 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float) -> NDArray[np.int64]:
     """Round values computed from private rows to whole numbers of steps.
 
-    Every conversion of a private value to an integer is made here, or exactly in
-    :func:`lattice_release`. Clamping moves two values no further apart.
-
-    Parameters
-    ----------
-    values : array_like
-        Not a number counts as 0: an error would reveal the rows.
-    step : float
-        Positive.
-    largest : float
-        Public bound on the values. They are clamped to it, and to ``2**60`` steps.
-
-    Returns
-    -------
-    ndarray of int64
-
-    Examples
-    --------
-    >>> whole_steps([0.9, np.nan, -np.inf], 0.25, 1.0)
-    array([ 4,  0, -4])
+    Values are clamped to their public bound, and to ``2**60`` steps, which moves two values no
+    further apart. Not a number counts as 0: an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -194,26 +239,8 @@ def whole_steps(values: ArrayLike, step: float, largest: float) -> NDArray[np.in
 def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> NDArray[np.int64]:
     r"""Clip vectors to a length, scale that length to a radius, and round to whole numbers.
 
-    Parameters
-    ----------
-    vectors : ndarray of shape (n_rows, n_values)
-        A vector with an entry that is not finite counts as 0: an error would reveal the row.
-    clip : float
-        Longer vectors are shortened to it; positive.
-    radii : ndarray of shape (n_rows,)
-        At most ``2**60``.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_rows, n_values)
-        Of length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that is
-        longer, whatever the arithmetic did, is 0.
-
-    Examples
-    --------
-    >>> clipped_steps(np.array([[3e200, 4e200], [np.nan, 1.0]]), 1.0, np.array([10.0, 10.0]))
-    array([[6, 8],
-           [0, 0]])
+    The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
+    is longer, whatever the arithmetic did, is 0, and so is one with an entry that is not finite.
     """
     finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
     usable = np.where(finite, vectors, 0.0)
@@ -291,11 +318,8 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
     r"""Plan a release that hides which of two near vectors was computed.
 
     Let an ideal vector be private, and the computed one within r of it, whatever it depends on. The
-    computed one, released with this noise, costs a row what the ideal one does, and epsilon more.
-    *Proof.* For an ideal vector w and a set A let f(w) be the largest probability of A over
-    computed vectors within r of w. Two such vectors are 2r apart at most, so f(w) is at most
-    :math:`e^\varepsilon` times the probability of A from any of them; and :math:`E f(w)` changes
-    with a row as the ideal vector allows. :math:`\blacksquare`
+    computed one, released with this noise, costs a row what the ideal one does, and epsilon more
+    (docs/theory.md, section 13).
 
     Parameters
     ----------
@@ -304,15 +328,14 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
     n_values : int
         n, at least 1.
     epsilon : float
-        Positive; what it may cost, in nats.
+        Positive; cost of the release, in nats.
 
     Returns
     -------
     step : float
         A power of two for :func:`lattice_release`, at most a sixteenth of :math:`2r/\sqrt n`.
     scale : int
-        Of the noise, in steps: :func:`lattice_moves` of :math:`2\sqrt n\,r`, over epsilon. The
-        noise of each value has a scale of about :math:`2\sqrt n\,r/\varepsilon`.
+        Of the noise, in steps: :func:`lattice_moves` of :math:`2\sqrt n\,r`, over epsilon.
 
     Raises
     ------
@@ -322,8 +345,6 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
     Examples
     --------
     >>> step, scale = lattice_blur(1e-7, 4, 0.01)
-    >>> bool(lattice_epsilon(lattice_moves(4e-7, step, 4), scale) <= 0.01)
-    True
     >>> round(step * scale, 6)
     4.1e-05
     """

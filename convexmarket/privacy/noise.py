@@ -45,23 +45,11 @@ CHACHA_ROUNDS = 20  # of the cipher as it is standardised
 
 
 def secure_generator() -> np.random.Generator:
-    """Return a generator over ChaCha20 with a fresh key from the operating system.
+    """Return a generator over ChaCha20 with a fresh 256-bit key from the operating system.
 
-    The key is 256 bits of :mod:`secrets`, used as they are. Who sees any amount of the stream, and
-    not the key, can predict no more of it than who can break the cipher. Make one for each use: the
-    key stays in the memory of the process, and a generator that was made before a fork goes on
-    with the same stream in both processes.
-
-    Returns
-    -------
-    numpy.random.Generator
-
-    Examples
-    --------
-    >>> type(secure_generator().bit_generator).__name__
-    'ChaCha'
-    >>> secure_generator().random() == secure_generator().random()
-    False
+    Without the key nobody can predict the stream who cannot break the cipher. Make one for each
+    use: the key stays in the memory of the process, and a generator that was made before a fork
+    continues the same stream in both processes.
     """
     return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=CHACHA_ROUNDS))
 
@@ -139,25 +127,10 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 
 
 def open_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Turn ``random_state`` into a generator for what protects nobody, such as an audit's starts.
+    """Turn ``random_state`` into a generator for draws that protect nobody, such as starts.
 
-    Errors are those of :func:`resolve_generator`; nothing is warned of. A
-    ``Generator`` is used as it is, and advances. A ``RandomState`` (what scikit-learn hands around)
-    supplies the seed, and advances.
-
-    Parameters
-    ----------
-    random_state : None, int, Simulation, Generator or RandomState
-
-    Returns
-    -------
-    numpy.random.Generator
-
-    Examples
-    --------
-    >>> from convexmarket.privacy import open_generator
-    >>> int(open_generator(7).integers(10)) == int(open_generator(7).integers(10))
-    True
+    Errors are those of :func:`resolve_generator`; there is no warning. A ``Generator`` is used as
+    it is, and advances. A ``RandomState`` supplies the seed, and advances.
     """
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:
@@ -169,23 +142,9 @@ def open_generator(random_state: RandomSource = None) -> np.random.Generator:
 
 
 def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
-    """Warn of noise in floating point that could have been exact, unless it is a simulation.
+    """Warn of noise in floating point that could be exact, unless it is a simulation.
 
-    Parameters
-    ----------
-    argument : str
-        What switched exact noise off, such as ``rounding``.
-    random_state : RandomSource
-
-    Warns
-    -----
-    PrivacyLeakWarning
-        Unless ``random_state`` is a Simulation.
-
-    Examples
-    --------
-    >>> from convexmarket.privacy import Simulation, warn_of_plain_noise
-    >>> warn_of_plain_noise("rounding", Simulation(0))  # no real rows: no warning
+    ``argument`` is the one that switched exact noise off, such as ``rounding``.
     """
     if not isinstance(random_state, Simulation):
         warn_user(
@@ -275,26 +234,10 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def gamma_sphere_log_density(norm: float, n_features: int) -> float:
-    r"""Log density, on :math:`\mathbb{R}^n`, of :func:`gamma_sphere_noise` at a given norm.
+    r"""Compute the log density, on :math:`\mathbb{R}^n`, of :func:`gamma_sphere_noise` at a norm.
 
-    Parameters
-    ----------
-    norm : float
-        Euclidean norm of the vector.
-    n_features : int
-        Dimension n.
-
-    Returns
-    -------
-    float
-        :math:`-\|b\| - \log(|S^{n-1}|\,\Gamma(n))`, in nats, with :math:`|S^{n-1}| =
-        2\pi^{n/2}/\Gamma(n/2)` the area of the unit sphere.
-
-    Examples
-    --------
-    >>> from convexmarket.privacy import gamma_sphere_log_density
-    >>> round(gamma_sphere_log_density(0.0, 1), 4)  # of exp(-|b|) / 2
-    -0.6931
+    It is :math:`-\|b\| - \log(|S^{n-1}|\,\Gamma(n))`, in nats, with :math:`|S^{n-1}| =
+    2\pi^{n/2}/\Gamma(n/2)` the area of the unit sphere.
     """
     log_area = np.log(2.0) + xlogy(n_features / 2.0, np.pi) - gammaln(n_features / 2.0)
     return float(-norm - log_area - gammaln(n_features))

@@ -1,8 +1,7 @@
-"""Choosing among models by scores on private rows, and what scikit-learn's searches leave out."""
+"""Choice among models by their scores on private rows."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sized
 from fractions import Fraction
 from typing import Any
@@ -10,15 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.checks import check_positives, checked_numbers, is_iterable, warn_user
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+from convexmarket.checks import check_positives, checked_numbers, is_iterable
+from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import has_charged, names_of
-from convexmarket.privacy.admission import admit
+from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 
-__all__ = ["private_selection", "warn_of_search"]
+__all__ = ["private_selection"]
 
 
 def private_selection(
@@ -133,55 +131,3 @@ def _below(limit: int, rng: np.random.Generator) -> int:
         drawn = int.from_bytes(rng.bytes((bits + 7) // 8)) >> (-bits % 8)
         if drawn < limit:
             return drawn
-
-
-def warn_of_search(guarantee: Guarantee, X: Any) -> None:
-    """Warn where scikit-learn's cross-validation looks at private rows through a private model.
-
-    What a model says of rows is covered by its guarantee only while nobody learns it: a search that
-    chooses by scores publishes them in part. Asked by ``predict`` of every private learner, which
-    all scores go through.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Of the model.
-    X : DataFrame or array_like
-        The rows. Those that no open account has charged by name are none of its private rows;
-        rows without names may be any.
-
-    Warns
-    -----
-    PrivacyLeakWarning
-    """
-    promised = guarantee.epsilon[guarantee.epsilon > 0]
-    simulated = any(assumption.startswith("SIMULATION") for assumption in guarantee.assumptions)
-    if simulated or not np.isfinite(promised).any():
-        return
-    if _in_cross_validation() and has_charged(names_of(X)):
-        warn_user(
-            "a model is scored on private rows within scikit-learn's cross-validation: the scores,"
-            " and what is chosen by them, are covered by no guarantee, and guarantee_ of the model"
-            " that is chosen is of its own fit alone (convexmarket.privacy.account() has the sum"
-            " of all). Score on public rows, or choose with"
-            " convexmarket.privacy.private_selection.",
-            PrivacyLeakWarning,
-        )
-
-
-#: Modules of scikit-learn that choose or publish by what a model says of held-out rows.
-_SCORING = {
-    "sklearn.calibration",
-    "sklearn.inspection._permutation_importance",
-    "sklearn.model_selection._classification_threshold",
-    "sklearn.model_selection._validation",
-}
-
-
-def _in_cross_validation() -> bool:
-    frame = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _SCORING:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False

@@ -1,29 +1,11 @@
-r"""How far one person's row can move a weighted ridge regression.
+r"""Sensitivity of weighted ridge regression on the unit domain.
 
-With rows in :math:`[0,1]^d`, labels in :math:`[-1,1]` and weights that sum to at most one,
-replacing row i moves
-
-.. math:: \bar\theta = \arg\min_\theta \sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2
-
-by at most :math:`\kappa\,w_i`. Two values of :math:`\kappa` are on offer, both proven:
-
-``"paper"``
-    :math:`\frac{2\sqrt d\,(1+\sqrt d B)}{\lambda}`, with
-    :math:`B = \min(1/\sqrt\lambda, \sqrt d/\lambda)` or a known bound on the norm of the
-    unregularised minimiser (Theorems 3.2, 3.4 and A.4 of Acharya et al.).
-``"tight"``
-    A row enters through :math:`x` and through its residual. Written in the sum and the difference
-    of the two rows, most of the residual cancels, and where a direction carries much of the model
-    it also carries much of the curvature. With :math:`g = \sqrt{d/\lambda}`,
-
-    .. math:: \kappa = \frac{\sqrt d}{\lambda} \max_{0\le t\le1,\;\alpha,\beta}
-              \sqrt{4-3t^2}\Big(\sin^2\alpha + \frac{g t}{2}\sin\alpha\sin\beta\sin(\alpha+\beta)
-              \Big), \qquad \alpha, \beta \in [\arctan(1/g), \pi/2],
-
-    which is :math:`2\sqrt d/\lambda` for large :math:`\lambda`, where no constant is smaller, and
-    :math:`0.375\,d/\lambda^{3/2}` for small, where the paper has :math:`2\,d/\lambda^{3/2}`. A
-    known bound B gives :math:`\frac{\sqrt d}{\lambda}\max_t \sqrt{4-3t^2}\,(1+\sqrt d B t)`; the
-    smaller of the two counts. The proof is in docs/theory.md, section 7.1.
+For rows in :math:`[0,1]^d`, labels in :math:`[-1,1]` and weights that sum to at most one, replacing
+row i moves the minimiser of :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2` by at
+most :math:`\kappa\,w_i`. ``"paper"`` is the constant of Acharya et al. (Theorems 3.2 to A.4).
+``"tight"`` is :math:`2\sqrt d/\lambda` for large :math:`\lambda`, where no constant is smaller,
+and :math:`0.375\,d/\lambda^{3/2}` for small, where the paper has :math:`2\,d/\lambda^{3/2}`.
+Its formula, a maximum over a number and two angles, is proven in docs/theory.md, section 7.1.
 """
 
 from __future__ import annotations
@@ -92,7 +74,7 @@ def ridge_sensitivity(
         B, a public bound on the Euclidean norm of the minimiser without regularisation, on this
         data set and on every neighbour of it (Assumption 3.3 of Acharya et al.). Nonnegative.
     sensitivity : {"tight", "paper"}, default "tight"
-        Which constant; see the module's documentation.
+        The constant, see docs/theory.md, section 7.1.
 
     Returns
     -------

@@ -1,28 +1,11 @@
-r"""The sharpest guarantee of objective perturbation: what no data set can exceed, nearly attained.
+r"""The sharpest guarantee of objective perturbation: no data set exceeds it, some nearly attain it.
 
-Where the shift and the Jacobian's change are bounded apart from each other's direction, both
-versions of a row pull the noise with all their weight, in opposite directions: they pull
-:math:`1 + p`. They cannot: at the output w a row pulls
-hard where the model is wrong about it, two opposite rows are not both wrong, and rows that are
-nearly perpendicular to w pull against a gradient that the regularization turns towards w.
-
-In units where R = 1, write :math:`s = \|w\|`, :math:`z = yx`, and :math:`S(\chi)` for the support
-function of what one row can pull, :math:`S(\chi) = \max_\alpha \sigma(-s\cos\alpha)
-\cos(\alpha - \chi)`, angles taken from w. Let :math:`\varphi` be the angle between w and the
-gradient v' of the objective that has the second version. Then
-
-.. math:: \|v'\| - \|v\| \le a_i\big(p\cos(\alpha-\varphi) + S(\pi-\varphi)\big),
-          \qquad \Lambda s\sin\varphi \le S(\tfrac\pi2-\varphi) \text{ if } \varphi \le
-          \tfrac\pi2, \quad \Lambda s \le S(0) \text{ otherwise,}
-
-where p is the first version's error at w and :math:`\alpha` its angle. So the privacy loss is at
-most :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`, with :math:`\tau(p)` the
-maximum of the bracket over s and :math:`\varphi`, at most :math:`1 + p`. The
-proof is in docs/theory.md, section 14.
-
-:math:`\tau` depends on :math:`\Lambda` alone. Here it is bounded from above, cell by cell of (p,
-s, :math:`\varphi`, :math:`\alpha`), by the monotonicity of each factor: no step of this is an
-approximation, and finer cells only lose less.
+With errors p of one version of a row at the output, both versions together pull the noise with
+:math:`\tau(p) \le 1 + p` per unit of weight, as two opposite rows cannot both be wrong. The
+privacy loss is at most :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`. The
+derivation is in docs/theory.md, section 14. :math:`\tau` depends on :math:`\Lambda` alone. Here it
+is bounded from above on cells of (p, the norm s of the output, the angle phi of the gradient, the
+angle alpha of the row), by the monotonicity of each factor. No step is an approximation.
 """
 
 from __future__ import annotations

@@ -27,13 +27,10 @@ from convexmarket.privacy import (
     RandomSource,
     noise_assumption,
     resolve_generator,
-    warn_of_plain_noise,
 )
-from convexmarket.privacy import (
-    admit as admit_release,
-)
-from convexmarket.privacy.checks import check_delta
+from convexmarket.privacy import admit as admit_release
 from convexmarket.privacy.composition import Composition
+from convexmarket.privacy.guarantee import check_delta
 from convexmarket.release.noise import ARITHMETIC
 
 __all__ = [
@@ -92,14 +89,13 @@ def admit(
     accountant: Account | None,
     rows: ArrayLike | None,
     random_state: RandomSource,
-    step: float | None,
 ) -> np.random.Generator:
     """Charge a release in full, and return the source of its noise.
 
     Warns
     -----
     PrivacyLeakWarning
-        If the noise is of floats (no step), or of a known seed, unless it is a simulation.
+        If the noise is of a known seed, unless it is a simulation.
 
     Raises
     ------
@@ -111,8 +107,6 @@ def admit(
     charge = admit_release(
         guarantee, accountant, rows, names=erm.row_names_, random_state=random_state
     )
-    if step is None:
-        warn_of_plain_noise("rounding", random_state)
     generator = resolve_generator(random_state)
     charge()
     return generator
@@ -189,29 +183,18 @@ def bounded_predictions(erm: KernelERM, points: Floats) -> Floats:
 
 
 def assumptions_of(
-    erm: KernelERM, random_state: RandomSource, step: float | None, *others: str
+    erm: KernelERM, random_state: RandomSource, step: float, *others: str
 ) -> tuple[str, ...]:
-    """Return what a release of a model's predictions rests on; without a step, that first."""
-    noise = noise_assumption(random_state)
+    """List the assumptions of a release of a model's predictions."""
     return (
-        *((noise, _arithmetic(step)) if step is not None else (_arithmetic(step), noise)),
+        noise_assumption(random_state),
+        f"the noise is exact, on a lattice of step {step:g}, and double precision evaluates"
+        f" predictions to within {ARITHMETIC:g} sensitivities, which the noise covers",
         *erm.assumptions_,
         "weights, kernel, regularization and everything else that was chosen does not depend on"
         " the private rows",
         *others,
         "of the fitted model itself nothing is published",
-    )
-
-
-def _arithmetic(step: float | None) -> str:
-    if step is None:
-        return (
-            "NOT EXACT: rounding was switched off, and the noise is taken to be of real numbers,"
-            " though it is computed in double precision"
-        )
-    return (
-        f"the noise is exact, on a lattice of step {step:g}, and double precision evaluates"
-        f" predictions to within {ARITHMETIC:g} sensitivities, which the noise covers"
     )
 
 

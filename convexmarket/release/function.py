@@ -41,19 +41,10 @@ class FunctionRelease(SingleCopy):
 
     Parameters
     ----------
-    erm : KernelERM
-        Fitted.
-    epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
+    erm, epsilon, accountant, rows, random_state
+        As for :class:`~convexmarket.InteractiveRelease`.
     delta : float
         Strictly between 0 and 1.
-    accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
-        :func:`convexmarket.privacy.account`.
-    rows : array_like of int, optional
-        Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------
@@ -106,7 +97,7 @@ class FunctionRelease(SingleCopy):
         erm, names = fitted_copy(erm)
         self._erm = erm
         sold = check_terms(erm, epsilon, delta, "tight", " for a Gaussian process")
-        noise = process_noise(erm, sold, delta, "auto")
+        noise = process_noise(erm, sold, delta)
         self.scale = noise.scale
         guarantee = Guarantee(
             noise.epsilon,
@@ -120,8 +111,9 @@ class FunctionRelease(SingleCopy):
                 "questions may depend on earlier answers, and not on the rows in any other way",
                 "this object remembers the draw, so that it is as private as the rows",
             ),
+            noise.profile,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state, noise.step)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         self._names = names
         self._process = Process(erm, noise, generator)

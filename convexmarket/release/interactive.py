@@ -28,7 +28,7 @@ from convexmarket.release.base import (
     empty_predictor,
     fitted_copy,
 )
-from convexmarket.release.noise import Rounding, laplace_noise
+from convexmarket.release.noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
 __all__ = ["InteractiveRelease", "Remaining", "Spent"]
@@ -83,7 +83,7 @@ class InteractiveRelease(SingleCopy):
         T, how many questions may be asked. Privacy does not depend on it, the threshold does.
     max_updates : int
         B, how often the public model may be corrected. See
-        :func:`~convexmarket.release.suggest_updates`.
+        :func:`~convexmarket.release.ErrorBounds.suggest_updates`.
     failure_probability : float, default 0.05
         beta, the probability that some answer is further off than :attr:`error_bound`.
     accounting : {"tight", "paper"}, default "tight"
@@ -95,12 +95,6 @@ class InteractiveRelease(SingleCopy):
         From which disagreement on the public model is corrected; by default
         ``4*scale*log(2*T/failure_probability)``, as in the paper. Any value keeps the guarantee;
         under a lower one updates run out earlier.
-    rounding : float or "auto", optional
-        A step, rounded down to a power of two: noisy predictions are multiples of it, with noise
-        drawn exactly, so that no low digit tells more than epsilon allows. By default far below
-        ``erm.sensitivity_``, where it costs next to nothing. ``None`` adds noise of floats instead,
-        with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless ``random_state`` is a
-        simulation.
     accountant : Account, optional
         Charged in full before anything is drawn; by default the accounts that are open,
         :func:`convexmarket.privacy.account`.
@@ -167,7 +161,6 @@ class InteractiveRelease(SingleCopy):
         failure_probability: float = 0.05,
         accounting: Composition = "tight",
         threshold: float | None = None,
-        rounding: Rounding = "auto",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
@@ -179,7 +172,7 @@ class InteractiveRelease(SingleCopy):
         self._max_updates = check_count("max_updates", max_updates)
         check_share("failure_probability", failure_probability)
         self._noise = laplace_noise(
-            erm, sold, interactive_epsilon(self._max_updates, delta, accounting), rounding
+            erm, sold, interactive_epsilon(self._max_updates, delta, accounting), delta
         )
         self.scale = self._noise.scale
         usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure_probability))
@@ -187,7 +180,7 @@ class InteractiveRelease(SingleCopy):
             check_positives(threshold=threshold)
         self.threshold = usual if threshold is None else float(threshold)
         # Rounding and discreteness move the tail of the noise by half a step each.
-        self.error_bound = self.threshold + usual / 4.0 + (self._noise.step or 0.0)
+        self.error_bound = self.threshold + usual / 4.0 + self._noise.step
         guarantee = Guarantee(
             self._noise.epsilon,
             delta,
@@ -200,7 +193,7 @@ class InteractiveRelease(SingleCopy):
                 "questions may depend on earlier answers, and not on the rows in any other way",
             ),
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state, self._noise.step)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         self._generator = generator
         self._drawn: list[float] = []

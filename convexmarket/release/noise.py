@@ -1,7 +1,7 @@
 r"""The noise of releases: exact, on a lattice whose step is far below what a row can do.
 
 Values go to multiples of a power of two, and the noise is whole steps drawn with integers
-(:mod:`convexmarket.privacy.discrete`): no digit tells more than epsilon allows. Two kinds,
+(:mod:`convexmarket.privacy.lattice`): no digit tells more than epsilon allows. Two kinds,
 
 - *Laplace*, in single predictions;
 - *a process*: the model's coordinates in an orthonormal basis of the functions at public points,
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import hypot, sqrt
-from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,12 @@ from scipy.linalg import solve_triangular
 from convexmarket.errors import SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
-from convexmarket.privacy import lattice_release, lattice_scale, lattice_step
+from convexmarket.privacy import (
+    Profile,
+    lattice_release,
+    lattice_scale,
+    lattice_step,
+)
 from convexmarket.privacy.lattice import check_reach
 from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
@@ -37,10 +41,8 @@ __all__ = [
     "LAPLACE_SLACK",
     "MOST_POINTS",
     "PROCESS_SLACK",
-    "LaplaceNoise",
+    "Noise",
     "Process",
-    "ProcessNoise",
-    "Rounding",
     "laplace_noise",
     "noise_scale",
     "process_noise",
@@ -48,74 +50,58 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: A step, rounded down to a power of two; chosen from public numbers; or noise of floats.
-Rounding: TypeAlias = float | Literal["auto"] | None
-
 #: Of a sensitivity: how exactly a prediction is evaluated. Kernels and the sum over pivots leave
 #: less than a millionth of this; it is counted, and not proven.
 ARITHMETIC = 1e-8
 #: Of the squared bound on features: independent noise beside that of a process.
 JITTER = 1e-6
 MOST_POINTS = 5_000  # among which noise is correlated
-#: Steps chosen by "auto": of the smaller of sensitivity and scale.
+#: Steps: share of the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
 LEAST_STEP = 2.0**-43  # of the scale, so that it is not too many steps
 FINEST = 2.0**-50  # of the largest value
-#: By how much "auto" raises a sensitivity, and then a scale, at most; unless the scale is more than
+#: By how much a step raises a sensitivity, and then a scale, at most; unless the scale is more than
 #: ten million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # of the inverse factor's norm, over 1 / (R sqrt(J))
-NARROWER = 3.0  # steps by which a discrete Gaussian's square exceeds the real one's: discrete.py
+NARROWER = (
+    3.0  # steps by which a discrete Gaussian's square exceeds the real one's (docs/theory.md)
+)
 
 
 @dataclass(frozen=True, eq=False)
-class LaplaceNoise:
-    """Laplace noise in predictions, calibrated.
+class Noise:
+    """Exact noise of a release, calibrated.
 
     Attributes
     ----------
     scale : float
-    step : float or None
-        Of the lattice; ``None`` for noise of floats.
+        Of Laplace noise in predictions; or the standard deviation of a process per unit of feature
+        norm.
+    step : float
+        Of the lattice.
     steps : int
         The scale, in steps.
     epsilon : ndarray of shape (n_rows,)
-        What each row loses.
+        Guarantee of each row.
+    profile : Profile
+        Of the privacy loss; Gaussian for a process.
     """
 
     scale: float
-    step: float | None
+    step: float
     steps: int
     epsilon: Floats
+    profile: Profile
 
     def rounded(self, values: Floats) -> Floats:
-        """Return the values on the lattice; noise that was added to zeros may be added to them."""
-        return values if self.step is None else np.rint(values / self.step) * self.step
+        """Round values to the lattice; noise that was added to zeros may be added to them."""
+        return np.rint(values / self.step) * self.step
 
     def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
-        """Return the values with noise, shape (n_values,)."""
-        if self.step is None:
-            return np.asarray(values + generator.laplace(scale=self.scale, size=len(values)))
-        return lattice_release(values, self.step, self.steps, generator)
-
-
-@dataclass(frozen=True, eq=False)
-class ProcessNoise:
-    """Independent noise in a model's coordinates, calibrated; attributes as of Laplace noise.
-
-    The scale is the standard deviation per unit of feature norm.
-    """
-
-    scale: float
-    step: float | None
-    steps: int
-    epsilon: Floats
-
-    def added_to(self, values: Floats, generator: np.random.Generator) -> Floats:
-        """Return the coordinates with noise, shape (n_values,)."""
-        if self.step is None:
-            return np.asarray(values + self.scale * generator.standard_normal(len(values)))
-        return lattice_release(values, self.step, self.steps, generator, gaussian=True)
+        """Add noise to values, or to coordinates, shape (n_values,)."""
+        gaussian = self.profile.law == "gaussian"
+        return lattice_release(values, self.step, self.steps, generator, gaussian=gaussian)
 
 
 def noise_scale(
@@ -144,12 +130,8 @@ def noise_scale(
 
 
 def laplace_noise(
-    erm: KernelERM,
-    sold: Floats,
-    epsilon_of: Calibration,
-    rounding: Rounding,
-    spread: float = 1.0,
-) -> LaplaceNoise:
+    erm: KernelERM, sold: Floats, epsilon_of: Calibration, delta: float, spread: float = 1.0
+) -> Noise:
     """Calibrate Laplace noise from public quantities.
 
     Parameters
@@ -157,46 +139,43 @@ def laplace_noise(
     erm : KernelERM
     sold : ndarray of shape (n_rows,)
     epsilon_of : callable
-        Of the change of a prediction, in scales.
-    rounding : float, "auto" or None
+        Epsilon of a change of a prediction, in scales.
+    delta : float
+        Of the guarantee.
     spread : float, default 1.0
         By how much more the errors of all predictions weigh in a Euclidean norm than one change.
 
     Raises
     ------
     ParameterError
-        If no scale does, or the step is out of its range, or too fine for what may be predicted.
+        If no scale keeps every epsilon, or the step is too fine for what may be predicted.
     """
     moved = erm.row_sensitivities_
-    scale, epsilon = calibrate(moved, sold, epsilon_of)
-    if rounding is None:
-        return LaplaceNoise(scale, None, 0, epsilon)
+    scale, _ = calibrate(moved, sold, epsilon_of)
     largest = erm.feature_bound_ * erm.norm_bound_
-    step = _step(rounding, LAPLACE_STEP, erm.sensitivity_, scale, largest)
+    step = _step(LAPLACE_STEP, erm.sensitivity_, scale, largest)
     counted = spread * (step + 2.0 * ARITHMETIC * erm.sensitivity_)
     scale, epsilon = calibrate(np.where(moved > 0, moved + counted, 0.0), sold, epsilon_of)
     steps = lattice_scale([scale / step], [1.0])
-    return LaplaceNoise(step * steps, step, steps, epsilon)
+    return Noise(step * steps, step, steps, epsilon, Profile("pure", epsilon, delta))
 
 
-def process_noise(erm: KernelERM, sold: Floats, delta: float, rounding: Rounding) -> ProcessNoise:
+def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
     """Calibrate the noise of a process from public quantities; errors as for Laplace noise.
 
     Predictions and the residual of a solve may each be off by :data:`ARITHMETIC` sensitivities at
     every point, in either of two neighbours.
     """
     moved = erm.row_sensitivities_ / erm.feature_bound_
-    scale, epsilon = calibrate(moved, sold, function_epsilon(delta))
-    if rounding is None:
-        return ProcessNoise(scale, None, 0, epsilon)
+    scale, _ = calibrate(moved, sold, function_epsilon(delta))
     sensitivity = erm.sensitivity_ / erm.feature_bound_
-    step = _step(rounding, PROCESS_STEP, sensitivity, scale, CONDITION * erm.norm_bound_)
+    step = _step(PROCESS_STEP, sensitivity, scale, CONDITION * erm.norm_bound_)
     errors = 4.0 * ARITHMETIC * sensitivity * CONDITION / sqrt(JITTER)
     counted = sqrt(MOST_POINTS) * (step + errors)
     shifts = np.where(moved > 0, moved + counted, 0.0)
     scale, epsilon = calibrate(shifts, sold, function_epsilon(delta))
     steps = lattice_scale([hypot(scale / step, NARROWER)], [1.0])
-    return ProcessNoise(step * steps, step, steps, epsilon)
+    return Noise(step * steps, step, steps, epsilon, Profile("gaussian", shifts / scale))
 
 
 class Process:
@@ -205,7 +184,7 @@ class Process:
     Parameters
     ----------
     erm : KernelERM
-    noise : ProcessNoise
+    noise : Noise
     generator : numpy.random.Generator
 
     Attributes
@@ -215,7 +194,7 @@ class Process:
         What was released: in the basis of the points' functions. Answers follow from it.
     """
 
-    def __init__(self, erm: KernelERM, noise: ProcessNoise, generator: np.random.Generator) -> None:
+    def __init__(self, erm: KernelERM, noise: Noise, generator: np.random.Generator) -> None:
         self._kernel: Kernel = erm.kernel_
         self._noise, self._generator = noise, generator
         self._jitter = JITTER * erm.feature_bound_**2
@@ -259,17 +238,8 @@ class Process:
         return np.asarray(triangle[n_old:] @ self.coordinates)
 
 
-def _step(
-    rounding: float | Literal["auto"],
-    share: float,
-    sensitivity: float,
-    scale: float,
-    largest: float,
-) -> float:
-    """Return the step, which values up to the largest are not too many of."""
-    if rounding == "auto":
-        fine = share * min(sensitivity, scale)
-        rounding = max(fine, LEAST_STEP * scale, FINEST * largest)
-    step = lattice_step(rounding)
+def _step(share: float, sensitivity: float, scale: float, largest: float) -> float:
+    """Choose a step, of which values up to the largest are not too many."""
+    step = lattice_step(max(share * min(sensitivity, scale), LEAST_STEP * scale, FINEST * largest))
     check_reach(largest, step)
     return step

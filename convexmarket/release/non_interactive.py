@@ -19,8 +19,7 @@ from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.privacy import Account, Guarantee, RandomSource
 from convexmarket.privacy.composition import Composition
-from convexmarket.privacy.discrete import accept_exponential
-from convexmarket.privacy.lattice import whole_steps
+from convexmarket.privacy.lattice import accept_exponential, whole_steps
 from convexmarket.release.base import (
     Release,
     admit,
@@ -30,9 +29,9 @@ from convexmarket.release.base import (
     empty_predictor,
     fitted_copy,
 )
-from convexmarket.release.bounds import non_interactive_error
+from convexmarket.release.bounds import ErrorBounds
 from convexmarket.release.net import ball_net, net_size
-from convexmarket.release.noise import LaplaceNoise, laplace_noise
+from convexmarket.release.noise import Noise, laplace_noise
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]
@@ -50,14 +49,13 @@ class PublicRelease(Release):
 
     Parameters
     ----------
-    erm : KernelERM
-        Fitted. Its kernel's features need a Lipschitz constant ("rbf", "linear" or "poly").
-    epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
+    erm, epsilon, accountant, rows, random_state
+        As for :class:`~convexmarket.InteractiveRelease`. The kernel's features need a Lipschitz
+        constant ("rbf", "linear" or "poly").
     delta : float
         At least 0 and below 1; with zero, epsilons of all rounds add up.
     rounds : int
-        B. See :func:`~convexmarket.release.suggest_rounds`.
+        B. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional
         nu: no point of the ball is further from the net. By default as fine as the noise, as far as
         100,000 points go.
@@ -69,13 +67,6 @@ class PublicRelease(Release):
         How the scale of the noise follows from epsilon. ``"paper"``: as for
         :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
         (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
-    accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
-        :func:`convexmarket.privacy.account`.
-    rows : array_like of int, optional
-        Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------
@@ -84,7 +75,7 @@ class PublicRelease(Release):
         Of the Laplace noise in a measurement.
     error_bound : float
         The predictor is nowhere in the ball further from the model, with probability
-        ``1 - failure_probability``: see :func:`~convexmarket.release.non_interactive_error_bound`.
+        ``1 - failure_probability``: see :func:`~convexmarket.release.ErrorBounds.non_interactive`.
     net_radius, net_size : float, int
         Of the net.
     predictor : PublicPredictor
@@ -143,9 +134,8 @@ class PublicRelease(Release):
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
         check_share("failure_probability", failure_probability)
         lipschitz = erm.kernel_.feature_lipschitz
-        noise = laplace_noise(erm, sold, non_interactive_epsilon(rounds, delta, accounting), "auto")
+        noise = laplace_noise(erm, sold, non_interactive_epsilon(rounds, delta, accounting), delta)
         step, self.scale = noise.step, noise.scale
-        assert step is not None  # as "auto" chooses one
         data_norm = _domain_radius(erm)
         self.net_radius, net = _net(
             erm.n_features_in_,
@@ -164,17 +154,19 @@ class PublicRelease(Release):
             accounting,
             assumptions_of(erm, random_state, step),
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state, step)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
-        self.error_bound = non_interactive_error(
-            self.scale,
-            rounds,
-            len(net),
-            2.0 * erm.norm_bound_ * lipschitz * self.net_radius,
-            erm.feature_bound_ * erm.norm_bound_,
+        bounds = ErrorBounds(
+            erm.sensitivity_,
+            float(sold.max()),
+            delta,
+            erm.norm_bound_,
+            erm.feature_bound_,
             failure_probability,
             accounting,
         )
+        between = 2.0 * erm.norm_bound_ * lipschitz * self.net_radius
+        self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
         self.error_bound += 2.0 * step  # rounding, in a selection and in a measurement
         sharpness = round(noise.steps / selection_factor(accounting))
         start = empty_predictor(erm, guarantee, names)
@@ -198,7 +190,7 @@ class PublicRelease(Release):
         erm: KernelERM,
         net: Floats,
         rounds: int,
-        noise: LaplaceNoise,
+        noise: Noise,
         step: float,
         sharpness: int,
         generator: np.random.Generator,

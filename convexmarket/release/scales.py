@@ -22,7 +22,6 @@ from convexmarket.privacy.composition import (
     gaussian_epsilon,
     gaussian_moments,
     pure_moments,
-    selection_moments,
     update_moments,
 )
 
@@ -118,7 +117,7 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
         pure = (2.0 * sharpness + 1.0) * rounds * shifts
         if delta == 0.0:
             return pure
-        moments = selection_moments(2.0 * sharpness * shifts) + pure_moments(shifts)
+        moments = gaussian_moments(sharpness * shifts) + pure_moments(shifts)
         return np.minimum(pure, epsilon_of_moments(rounds * moments, delta))
 
     return tight if accounting == "tight" else _published(rounds, delta, tight)

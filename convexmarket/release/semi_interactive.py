@@ -29,10 +29,7 @@ from convexmarket.release.base import (
 from convexmarket.release.fit import KernelBasis, declare_fit
 from convexmarket.release.noise import (
     MOST_POINTS,
-    LaplaceNoise,
     Process,
-    ProcessNoise,
-    Rounding,
     laplace_noise,
     process_noise,
 )
@@ -50,12 +47,10 @@ class TestSetRelease(Release):
 
     Parameters
     ----------
-    erm : KernelERM
-        Fitted.
+    erm, epsilon, accountant, rows, random_state
+        As for :class:`~convexmarket.InteractiveRelease`.
     X : array_like of shape (n_points, n_features)
         Public points without labels, in the public domain; 5,000 at most.
-    epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
     delta : float
         At least 0 and below 1. With zero, epsilons of all predictions add up.
     noise : {"laplace", "process"}, optional
@@ -70,22 +65,9 @@ class TestSetRelease(Release):
     max_norm : float, optional
         C, public bound on the norm of the fit; ``erm.norm_bound_`` by default, which holds for the
         model.
-    rounding : float or "auto", optional
-        A step, rounded down to a power of two: what is released are multiples of it (of a process:
-        its coordinates), with noise drawn exactly, so that no low digit tells more than epsilon
-        allows. By default far below ``erm.sensitivity_``, where it costs next to nothing. ``None``
-        adds noise of floats instead, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless
-        ``random_state`` is a simulation.
     solver : str, default "exact"
         ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
         solves its declaration.
-    accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
-        :func:`convexmarket.privacy.account`.
-    rows : array_like of int, optional
-        Positions of the model's rows in the accountant.
-    random_state : None, int, SeedSequence, Generator or RandomState, default None
-        Source of the noise; as for :class:`~convexmarket.PrivateLogisticRegression`.
 
     Attributes
     ----------
@@ -142,7 +124,6 @@ class TestSetRelease(Release):
         noise: NoiseKind | None = None,
         accounting: Composition = "tight",
         max_norm: float | None = None,
-        rounding: Rounding = "auto",
         solver: str = "exact",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
@@ -164,15 +145,14 @@ class TestSetRelease(Release):
         gram = erm.kernel_(points, points)
         gram = (gram + gram.T) / 2.0
         basis = KernelBasis(gram)
-        drawn: LaplaceNoise | ProcessNoise
         if noise == "process":
-            drawn = process_noise(erm, sold, delta, rounding)
+            drawn = process_noise(erm, sold, delta)
         else:
             effective = float(basis.roots.max(initial=0.0)) ** 2 / erm.feature_bound_**2
             effective = min(max(effective * (1.0 + 1e-9), 1.0), float(len(points)))
             spread = 1.0 if accounting == "paper" else np.sqrt(len(points) / effective)
             calibration = semi_interactive_epsilon(len(points), effective, delta, accounting)
-            drawn = laplace_noise(erm, sold, calibration, rounding, spread)
+            drawn = laplace_noise(erm, sold, calibration, delta, spread)
         self.scale = drawn.scale
         guarantee = Guarantee(
             drawn.epsilon,
@@ -182,12 +162,13 @@ class TestSetRelease(Release):
             assumptions_of(
                 erm, random_state, drawn.step, "the points do not depend on the private rows"
             ),
+            drawn.profile,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state, drawn.step)
+        generator = admit(erm, guarantee, accountant, rows, random_state)
         self.guarantee = guarantee
         noisy = bounded_predictions(erm, points)
         self.coordinates: Floats | None = None
-        if isinstance(drawn, ProcessNoise):
+        if noise == "process":
             process = Process(erm, drawn, generator)
             noisy = process.at(points, noisy)
             self.coordinates = process.coordinates

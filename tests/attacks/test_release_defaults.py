@@ -15,7 +15,6 @@ from convexmarket.release import PublicPredictor
 from convexmarket.release import noise as noise_of
 from tests import one_in
 from tests.release.builders import calibrate_once
-from tests.release.test_exact_noise import possible
 
 POINT = np.array([[1.0, 0.0]])
 REJECTED = 1e-6  # p-value from which a law is refuted
@@ -103,27 +102,40 @@ def test_every_number_is_possible_under_both_neighbours(monkeypatch, kind):
     assert stats.chi2_contingency(residues).pvalue > REJECTED
 
 
-def proven_by_low_digits(rounding, draws=400):
-    """Return the epsilon that "possible under D and not under D'" proves, and what was seen."""
+def possible(output, prediction, scale):
+    """Check whether ``prediction + Generator.laplace`` can be this output, for some double."""
+    below = output < prediction
+    tail = 0.5 * math.exp(-abs(output - prediction) / scale)
+    nearest = round((tail if below else 1.0 - tail) * 2**53)
+    for k in range(max(nearest - 6, 1), min(nearest + 7, 2**53)):
+        u = k * 2.0**-53
+        noise = scale * math.log(u + u) if below else -scale * math.log((2.0 - u) - u)
+        if output == prediction + noise:
+            return True
+    return False
+
+
+def proven_by_low_digits(*, floats, draws=400):
+    """Return the epsilon that "possible under D and not under D'" proves, and the counts."""
     rng = np.random.default_rng(2)
     models = neighbours()[:2]
     predictions = [float(erm.decision_function(POINT)[0]) for erm in models]
     seen = []
-    for erm in models:
+    for erm, prediction in zip(models, predictions, strict=True):
         count = 0
         for _ in range(draws):
-            made = cm.TestSetRelease(
-                erm, POINT, 1.0, 0.0, rounding=rounding, random_state=Simulation(rng)
-            )
+            made = cm.TestSetRelease(erm, POINT, 1.0, 0.0, random_state=Simulation(rng))
             output = float(made.noisy_predictions[0])
-            fits = [possible(output, prediction, made.scale) for prediction in predictions]
+            if floats:
+                output = prediction + rng.laplace(scale=made.scale)
+            fits = [possible(output, each, made.scale) for each in predictions]
             count += fits[0] and not fits[1]
         seen.append(count)
     return loss_of_frequencies(seen[0], draws, seen[1], draws, 0.0, 0.999), seen
 
 
 def test_the_low_digits_of_noise_in_floating_point_prove_several_times_the_claim():
-    proven, seen = proven_by_low_digits(None)
+    proven, seen = proven_by_low_digits(floats=True)
     assert proven > 3.0
     assert seen[0] > 200
     assert seen[1] == 0
@@ -132,7 +144,7 @@ def test_the_low_digits_of_noise_in_floating_point_prove_several_times_the_claim
 @pytest.mark.campaign  # a statistical audit
 def test_the_low_digits_of_the_default_prove_nothing():
     """The sampler of floats reaches some multiples of the step and not others, by chance."""
-    proven, seen = proven_by_low_digits("auto")
+    proven, seen = proven_by_low_digits(floats=False)
     assert proven <= 1.0
     assert seen[1] > 0
 

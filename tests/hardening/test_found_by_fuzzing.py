@@ -35,6 +35,7 @@ from tests.campaign.fuzz.files import check_bytes
 from tests.campaign.fuzz.lists import BUYER, PRIOR
 from tests.campaign.fuzz.mathematics import check_prior, variant_market
 from tests.campaign.fuzz.running import time_limit
+from tests.release.builders import bound_of
 
 CORPUS = Path(__file__).parent / "corpus"
 HUGE = 10**400
@@ -75,8 +76,8 @@ REFUSED = {
     "a regularization beside which the data are infinite": lambda: cm.PrivateLogisticRegression(
         5e-324
     ).fit(X, Y, epsilon=2.0 / len(X)),
-    "an answer a hundred and sixty digits finer than the model": lambda: cm.release.suggest_updates(
-        1e-160, 100.0, 1 - 1e-16, max_queries=4, max_norm=1.0, accounting="paper"
+    "an answer a hundred and sixty digits finer than the model": lambda: bound_of(
+        "suggest_updates", 1e-160, 100.0, 1 - 1e-16, max_queries=4, max_norm=1.0, accounting="paper"
     ),
     "constraints that are an array of nothing": lambda: cm.Market(
         market().sellers, cm.Noise(), np.array(1.0)
@@ -213,8 +214,8 @@ REFUSED = {
     "gamma that vanishes": lambda: cm.allocate(
         standard([1.0], mu=1.0, sigma=5e-324, gamma=5e-324, eta_range=(5e-324, 5e-324))
     ),
-    "a bound beyond floating point": lambda: cm.release.function_error_bound(
-        1.7976931348623157e308, 1.7976931348623157e308, 1e-5, n_queries=10
+    "a bound beyond floating point": lambda: bound_of(
+        "function", 1.7976931348623157e308, 1.7976931348623157e308, 1e-5, n_queries=10
     ),
 }
 
@@ -355,8 +356,6 @@ def test_lists(path):
 def test_settings_beyond_what_toml_reads(value):
     with pytest.raises(ProblemFileError, match="--set title"):
         parse_problem('kind = "tradeoff"', [f"title={value}"])
-
-
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e160, 1e250])

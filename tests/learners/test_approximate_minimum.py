@@ -14,13 +14,9 @@ from scipy import integrate, stats
 from convexmarket.errors import ParameterError, PrivacyLeakWarning, SolverError
 from convexmarket.learners import PrivateLogisticRegression, objective_perturbation_log_density
 from convexmarket.learners.minimiser import minimise
-from convexmarket.privacy import (
-    Simulation,
-    calibrate_eta,
-    gamma_sphere_draw,
-    lattice_blur,
-    objective_perturbation_guarantee,
-)
+from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy.exact import gamma_sphere_draw
+from convexmarket.privacy.lattice import lattice_blur
 from tests import one_in
 from tests.learners.builders import algorithm_1
 

@@ -31,13 +31,9 @@ from convexmarket.learners import (
     PrivateLogisticRegression,
     objective_perturbation_log_density,
 )
-from convexmarket.privacy import (
-    Simulation,
-    default_minimum_epsilon,
-    gamma_sphere_draw,
-    objective_perturbation_guarantee,
-)
-from convexmarket.privacy.accounting import joint_guarantee
+from convexmarket.privacy import Simulation, objective_perturbation_guarantee
+from convexmarket.privacy.accounting import default_minimum_epsilon, joint_guarantee
+from convexmarket.privacy.exact import gamma_sphere_draw
 from tests.learners.builders import algorithm_1, check_released_density
 
 

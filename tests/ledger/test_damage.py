@@ -39,7 +39,7 @@ def market(tmp_path):
 
 
 def raw(path, *statements):
-    """Do what another program might, in spite of the triggers."""
+    """Do what another program might."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -100,7 +100,7 @@ def test_rows_of_another_program_are_found(market, table, change):
 
 def test_a_trigger_that_is_gone_is_damage(market):
     market.disconnect()
-    raw(market.folder / "market.sqlite", "DROP TRIGGER quotes_no_update")
+    raw(market.folder / "market.sqlite", "DROP TRIGGER answers_are_sales")
     with pytest.raises(DataError, match="is damaged"):
         cm.OnlineMarket(market.folder)
 
@@ -108,7 +108,6 @@ def test_a_trigger_that_is_gone_is_damage(market):
 def test_a_market_that_was_damaged_while_open_is_not_closed(market):
     raw(
         market.folder / "market.sqlite",
-        "DROP TRIGGER quotes_no_update",
         "UPDATE quotes SET epsilon = 2 * epsilon",
     )
     with pytest.raises(DataError, match="is damaged"):
@@ -144,11 +143,11 @@ def test_the_seal_is_the_sum_of_digests_of_all_rows(market):
             (lambda: market.quote("Cyd", 1.2), lambda: market.accept("Bob"))
         ):
             step()
-            assert seals._last_seal(connection)[0] == 5 + number
+            assert connection.execute("SELECT max(number) FROM seals").fetchone() == (5 + number,)
             seals.check_whole(connection, path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 5])
 def test_a_database_of_another_version_is_refused(tmp_path, version):
     state = build_ledger(tmp_path / "l", 3)
     raw(state.folder / state.name, f"PRAGMA user_version = {version}")
@@ -167,7 +166,7 @@ def test_what_is_forgotten_or_refused_leaves_no_file_open(market, tmp_path):
     whole, damaged = market.folder, tmp_path / "damaged"
     market.disconnect()
     shutil.copytree(whole, damaged)
-    raw(damaged / "market.sqlite", "DROP TRIGGER quotes_no_update")
+    raw(damaged / "market.sqlite", "DROP TRIGGER answers_are_sales")
 
     def count():
         gc.collect()
@@ -228,7 +227,7 @@ def test_a_backup_of_a_damaged_ledger_leaves_the_earlier_one(tmp_path):
     with cm.Ledger(state.folder / state.name) as ledger:
         ledger.backup(backup)
         before = backup.read_bytes()
-        raw(ledger.path, "DROP TRIGGER sales_no_update", "UPDATE sales SET price = 0.0")
+        raw(ledger.path, "UPDATE sales SET price = 0.0")
         with pytest.raises(DataError, match=r"sold\.sqlite is damaged"):
             ledger.backup(backup, force=True)
         with pytest.raises(ParameterError, match=r"path must .*, got 3"):

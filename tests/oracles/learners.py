@@ -221,14 +221,14 @@ def _release(given: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) 
         return release.FunctionRelease(model, **terms)
     terms["accounting"] = given["accounting"]
     if given["kind"] == "test set":
-        fit = {"noise": given["noise"], "max_norm": 2.0, "solver": "exact", "rounding": "auto"}
+        fit = {"noise": given["noise"], "max_norm": 2.0, "solver": "exact"}
         return cm.TestSetRelease(model, _asked(given), **fit, **terms)
     terms["failure_probability"] = 0.05
     if given["kind"] == "public":
         net = {"rounds": given["rounds"], "net_radius": given["net_radius"], "max_net": 10_000}
         return release.PublicRelease(model, **net, **terms)
     counts = {name: given[name] for name in ("max_queries", "max_updates")}
-    threshold = {"threshold": given.get("threshold"), "rounding": "auto"}
+    threshold = {"threshold": given.get("threshold")}
     return cm.InteractiveRelease(model, **counts, **threshold, **terms)
 
 
@@ -238,10 +238,11 @@ def _bound(given: dict[str, Any], made: Any, model: Any) -> float | tuple[float,
         return made.error_bound
     terms = model.sensitivity_, 1.5, given["delta"]
     if given["kind"] == "function":
-        return release.function_error_bound(*terms, n_queries=20, failure_probability=0.05)
-    options = {"accounting": given["accounting"], "noise": given["noise"], "max_norm": 2.0}
-    size = {"n_points": 20, "feature_bound": model.feature_bound_, "failure_probability": 0.05}
-    bound = release.semi_interactive_error_bound(*terms, **options, **size)
+        return release.ErrorBounds(*terms, failure_probability=0.05).function(20)
+    bounds = release.ErrorBounds(
+        *terms, max_norm=2.0, feature_bound=model.feature_bound_, accounting=given["accounting"]
+    )
+    bound = bounds.semi_interactive(20, given["noise"])
     return bound.fit, bound.generalization
 
 

@@ -3,77 +3,136 @@
 import contextlib
 import itertools
 import math
+from collections import Counter
 
 import numpy as np
+from dp_accounting.pld import privacy_loss_distribution as distributions
 from scipy import stats
 from scipy.optimize import minimize
-from scipy.special import gammaln
 
 from convexmarket.errors import BudgetExceededError
 from convexmarket.privacy import (
     Guarantee,
     PrivacyAccountant,
-    discrete_laplace,
-    discrete_laplace_log_density,
     gamma_sphere_noise,
     ridge_sensitivity,
 )
+from convexmarket.privacy.lattice import discrete_laplace
+
+
+def discrete_laplace_log_density(value, scale):
+    """Compute the log probability of discrete Laplace integers."""
+    rate = 1.0 / float(scale)
+    return np.log(np.tanh(rate / 2.0)) - rate * np.abs(np.asarray(value))
+
+
+def discrete_gaussian_log_density(value, scale):
+    """Compute the log probability of discrete Gaussian integers, normalised by Poisson's sum."""
+    total = scale * np.sqrt(2.0 * np.pi) * (1.0 + 2.0 * np.exp(-2.0 * (np.pi * scale) ** 2))
+    return -((np.asarray(value) / scale) ** 2) / 2.0 - np.log(total)
 
 
 def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
     return Guarantee(np.asarray(epsilon, dtype=float), delta, mechanism, "tight", ())
 
 
-# --------------------------------------------------------------------- many small releases
+# ------------------------------------------------------------------------- sequences of releases
+
+#: Constructors of guarantees by the law of their profile.
+MAKERS = {
+    "pure": Guarantee.pure,
+    "laplace": Guarantee.laplace,
+    "gaussian": Guarantee.gaussian,
+}
 
 
-def log_cosh(x: float) -> float:
-    """Return log(cosh(x)), without loss where x is small."""
-    if x < 1:
-        return math.log1p(2 * math.sinh(x / 2) ** 2)
-    return x + math.log1p(math.exp(-2 * x)) - math.log(2)
+def cycle(*releases):
+    return lambda: itertools.cycle(releases)
 
 
-class Moment:
-    """The moment of one order that a row's account counts, written in hyperbolic functions."""
-
-    def __init__(self, budget: float, delta: float) -> None:
-        log = math.log(2 / delta)
-        # the best order for releases of which only the sum of squares counts
-        rho = (budget / (math.sqrt(log + budget) + math.sqrt(log))) ** 2
-        self.order = math.sqrt(log / rho)
-        self.short = log - math.log1p(self.order) - self.order * math.log1p(1 / self.order)
-
-    def of(self, charges) -> float:
-        half = 0.5 + self.order
-        return math.fsum(log_cosh(half * e) - log_cosh(e / 2) for e in charges)
-
-    def epsilon(self, charges) -> float:
-        return (self.of(charges) + self.short) / self.order
+def first(release, *others):
+    return lambda: itertools.chain([release], itertools.cycle(others))
 
 
-def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
-    """Return the exact delta of so many randomised responses: a binomial sum."""
-    true = np.arange(count + 1)
-    log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
-    log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
-    losses = (2 * true - count) * epsilon_each
-    gain = losses > epsilon
-    return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
+#: Budget, delta, the ratio to dp-accounting's count that is promised, and the releases.
+SEQUENCES = {
+    "Gaussian 0.02": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.02))),
+    "Gaussian 0.005": (1.0, 1e-6, 1.05, cycle(("gaussian", 0.005))),
+    "Gaussian 0.1, budget 10": (10.0, 1e-5, 1.05, cycle(("gaussian", 0.1))),
+    "pure 0.02": (1.0, 1e-6, 1.26, cycle(("pure", 0.02))),
+    "pure 0.05": (1.0, 1e-6, 1.26, cycle(("pure", 0.05))),
+    "pure 0.3, budget 10": (10.0, 1e-5, 1.26, cycle(("pure", 0.3))),
+    "Laplace 0.02": (1.0, 1e-6, 1.26, cycle(("laplace", 0.02))),
+    "Laplace 0.3, budget 10": (10.0, 1e-5, 1.26, cycle(("laplace", 0.3))),
+    "pure 0.02 and Gaussian 0.02": (1.0, 1e-6, 1.3, cycle(("pure", 0.02), ("gaussian", 0.02))),
+    "Laplace 0.02 and Gaussian 0.05": (
+        1.0,
+        1e-6,
+        1.3,
+        cycle(("laplace", 0.02), ("gaussian", 0.05)),
+    ),
+    "pure 5, then Gaussian 0.1, budget 10": (
+        10.0,
+        1e-5,
+        1.3,
+        first(("pure", 5.0), ("gaussian", 0.1)),
+    ),
+    "pure 1 and Gaussian 0.3, budget 10": (
+        10.0,
+        1e-5,
+        1.3,
+        cycle(("pure", 1.0), ("gaussian", 0.3)),
+    ),
+}
 
 
-def check_advanced_composition(budget, each, delta) -> None:
-    """Charge while it goes, and hold what that means for the worst mechanism."""
-    account = PrivacyAccountant([budget], delta, composition="advanced")
-    count, release = 0, guarantee([each])
+def admitted(sequence, epsilon: float, delta: float) -> int:
+    """Count the releases of a sequence that an account admits."""
+    account = PrivacyAccountant([epsilon], delta)
     with contextlib.suppress(BudgetExceededError):
-        while True:
-            account.charge(release)
-            count += 1
-    assert responses_delta(each, count, budget) <= delta / 2, count
-    assert count >= 8, count
-    # two and a half times as many would break it
-    assert responses_delta(each, 5 * count // 2 + 1, budget) > delta, count
+        for law, shift in sequence():
+            account.charge(MAKERS[law]([shift]))
+    return len(account.releases)
+
+
+def distribution(law: str, shift: float):
+    if law == "gaussian":
+        return distributions.from_gaussian_mechanism(1 / shift)
+    if law == "laplace":
+        return distributions.from_laplace_mechanism(1 / shift)
+    return distributions.from_randomized_response(2 / (1 + math.exp(shift)), 2)
+
+
+def delta_of(releases, epsilon: float) -> float:
+    """Compute the delta of releases that are fixed beforehand, by dp-accounting."""
+    composed = None
+    for (law, shift), count in Counter(releases).items():
+        part = (
+            distribution(law, shift).self_compose(count) if count > 1 else distribution(law, shift)
+        )
+        composed = part if composed is None else composed.compose(part)
+    return composed.get_delta_for_epsilon(epsilon)
+
+
+def most_admitted(sequence, epsilon: float, delta: float, least: int) -> int:
+    """Count the releases of a sequence that dp-accounting admits."""
+    releases = list(itertools.islice(sequence(), 3 * least + 3))
+    low, high = least, len(releases)
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = delta_of(releases[:middle], epsilon) <= delta
+        low, high = (middle, high) if fits else (low, middle)
+    return low
+
+
+def largest_of_losses(losses, mass, delta) -> float:
+    """Compute the epsilon of a distribution of losses by bisection."""
+    low, high = 0.0, float(losses.max())
+    for _ in range(60):
+        middle = (low + high) / 2
+        enough = mass @ np.maximum(-np.expm1(np.minimum(middle - losses, 0.0)), 0) <= delta
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 # ------------------------------------------------------------------------ laws of noise

@@ -5,11 +5,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy import (
-    calibrate_eta,
-    default_minimum_epsilon,
-    objective_perturbation_guarantee,
-)
+from convexmarket.privacy import calibrate_eta, objective_perturbation_guarantee
+from convexmarket.privacy.accounting import default_minimum_epsilon
 
 
 @pytest.mark.parametrize("smallest", [1e-6, 1e-3, 0.3])

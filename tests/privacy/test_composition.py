@@ -9,23 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, signal, stats
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy.checks import check_delta
 from convexmarket.privacy.composition import (
     ORDERS,
     advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
     gaussian_moments,
-    laplace_moments,
+    moment,
     pure_moments,
-    selection_moments,
     update_moments,
 )
+from convexmarket.privacy.guarantee import check_delta
 from tests import one_in
-from tests.privacy.builders import responses_delta
+
+
+def laplace_moments(shift):
+    return moment("laplace", ORDERS, np.asarray(shift)[..., None])
+
+
+def selection_moments(spread):
+    return gaussian_moments(np.asarray(spread) / 2)
+
+
+def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
+    """Compute the exact delta of so many randomised responses: a binomial sum."""
+    true = np.arange(count + 1)
+    log_choices = gammaln(count + 1) - gammaln(true + 1) - gammaln(count - true + 1)
+    log_p = log_choices + true * epsilon_each - count * np.logaddexp(0.0, epsilon_each)
+    losses = (2 * true - count) * epsilon_each
+    gain = losses > epsilon
+    return float(np.sum(np.exp(log_p[gain]) * -np.expm1(epsilon - losses[gain])))
+
 
 ROUNDING = 1e-12  # of sums of a few hundred logarithms, relative to the larger of 1 and the sum
 SMALL_ORDERS = np.searchsorted(ORDERS, [1e-3, 0.1, 1.0, 5.0, 30.0])
@@ -419,40 +436,6 @@ def test_the_papers_theorem_by_hand() -> None:
 
 # -------------------------------------------------------------------------- limits and input
 
-BOUNDS = [pure_moments, laplace_moments, gaussian_moments, selection_moments, update_moments]
-
-
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("moments", BOUNDS)
-def test_extreme_arguments_neither_overflow_nor_fall(moments) -> None:
-    sizes = np.concatenate([[0.0], np.geomspace(1e-12, 1e4, 200)])
-    bound = moments(sizes)
-    assert bound.shape == (201, ORDERS.size)
-    assert not np.isnan(bound).any()
-    assert np.all(bound >= -1e-14)  # rounding of logarithms of orders
-    with np.errstate(invalid="ignore"):
-        steps = bound[1:] - bound[:-1]
-    slack = 1e-14 * np.maximum(1.0, bound[:-1])
-    assert np.all((steps >= -slack) | np.isinf(bound[1:]))
-    assert bound[0] == pytest.approx(0.0, abs=1e-14)
-    for delta in (1e-300, 1e-12, 0.5, 1 - 1e-12):
-        epsilon = epsilon_of_moments(bound, delta)
-        assert not np.isnan(epsilon).any()
-        assert np.all(epsilon >= 0)
-
-
-@pytest.mark.filterwarnings("error::RuntimeWarning")
-def test_extreme_answers_of_gaussian_noise_and_of_the_theorem() -> None:
-    sizes = np.array([0.0, 1e-12, 1e-6, 1.0, 1e4, np.inf])
-    for delta in (1e-300, 1e-12, 0.5):
-        epsilon = gaussian_epsilon(sizes, delta)
-        assert not np.isnan(epsilon).any()
-        assert np.all(np.diff(epsilon[:-1]) >= 0)
-        assert epsilon[0] == 0
-        assert epsilon[-1] == np.inf
-        assert epsilon[-2] == pytest.approx(5e7, rel=0.01)
-    assert advanced_composition(1e4, 10**6, 1e-12) == np.inf
-
 
 def test_a_pure_answer_never_costs_more_than_its_epsilon() -> None:
     epsilons = np.geomspace(1e-3, 1e4, 50)
@@ -472,8 +455,3 @@ def test_a_delta_of_zero_is_refused_where_it_must_be_positive() -> None:
     with pytest.raises(ParameterError, match=r"strictly between 0 and 1 for noise, got 0\.0"):
         check_delta(0.0, positive=True, why=" for noise")
     assert check_delta(1e-300, positive=True) == 1e-300
-
-
-def test_the_grid_of_orders_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        ORDERS[0] = 1.0

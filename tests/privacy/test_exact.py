@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from convexmarket.errors import ParameterError
-from convexmarket.privacy import gamma_sphere_draw, gamma_sphere_error
-from convexmarket.privacy.exact import WORD
+from convexmarket.privacy.exact import WORD, gamma_sphere_draw, gamma_sphere_error
 from tests.privacy.builders import check_gamma_sphere
 
 

@@ -17,13 +17,11 @@ import convexmarket
 from convexmarket.errors import ParameterError, PrivacyLeakWarning
 from convexmarket.privacy import (
     Simulation,
-    gamma_sphere_log_density,
     gamma_sphere_noise,
     noise_assumption,
-    open_generator,
     resolve_generator,
-    secure_generator,
 )
+from convexmarket.privacy.noise import gamma_sphere_log_density, open_generator, secure_generator
 from tests import parsed
 from tests.privacy.builders import check_gamma_sphere
 

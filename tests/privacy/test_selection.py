@@ -1,4 +1,4 @@
-"""A search by scores costs what it costs: it is charged, warned of, and there is a private one."""
+"""Every fit of a search by scores is charged, and there is a private choice."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.inspection import permutation_importance
 from sklearn.model_selection import (
     GridSearchCV,
-    PredefinedSplit,
-    cross_val_predict,
-    cross_val_score,
 )
 
 import convexmarket as cm
@@ -48,7 +43,7 @@ def test_every_fit_of_a_search_is_charged() -> None:
     """The winner's own guarantee is of one fit; the rows lost what all of them cost together."""
     X, y = people()
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
-    with account(budget=np.inf) as spent, pytest.warns(cm.PrivacyLeakWarning, match="is scored"):
+    with account(budget=np.inf) as spent:
         search.fit(X, y)
     assert len(spent.releases) == 3 * len(ALPHAS) + 1
     # each row is in two folds of three, for each candidate, and in the last fit
@@ -62,62 +57,6 @@ def test_a_budget_stops_a_search() -> None:
     search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3, error_score="raise")
     with account(budget=1.0), pytest.raises(BudgetExceededError, match="row 'p"):
         search.fit(X, y)
-
-
-@pytest.mark.parametrize("named", [True, False])
-@pytest.mark.parametrize("scoring", [None, "neg_mean_absolute_error"])
-def test_scores_on_private_rows_are_warned_of(named, scoring) -> None:
-    X, y = people()
-    X = X if named else X.to_numpy()
-    with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning, match="private_selection"):
-        cross_val_score(learner(), X, y, cv=3, scoring=scoring)
-    with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning):
-        cross_val_predict(learner(), X, y, cv=3)
-
-
-def test_thresholds_and_importances_are_scores_too() -> None:
-    rng = np.random.default_rng(0)
-    names = [f"patient {i}" for i in range(60)]
-    X = pd.DataFrame(rng.uniform(-0.5, 0.5, (60, 2)), index=names)
-    y = np.where(X[0] > 0, 1, -1)
-    model = cm.PrivateLogisticRegression(1.0, epsilon=1.0)
-    for publish in (
-        lambda: permutation_importance(model.fit(X, y), X, y, n_repeats=2),
-        lambda: CalibratedClassifierCV(model, cv=2).fit(X, y),
-    ):
-        with pytest.warns(cm.PrivacyLeakWarning, match="scored on private rows"):
-            publish()
-
-
-def test_logistic_regression_in_a_search() -> None:
-    X, y = people()
-    X, y = X - 0.5, np.where(y > 0.5, 1, -1)
-    model = cm.PrivateLogisticRegression(0.1)
-    with account(budget=np.inf), pytest.warns(cm.PrivacyLeakWarning, match="is scored"):
-        cross_val_score(model, X, y, cv=3, params={"epsilon": np.full(60, 0.5)})
-
-
-@pytest.mark.filterwarnings("error")
-def test_public_validation_rows_are_not_warned_of() -> None:
-    X, y = people()
-    public, truth = people(30, seed=1)
-    public.index = [f"public {i}" for i in range(30)]
-    rows, labels = pd.concat([X, public]), np.r_[y, truth]
-    split = PredefinedSplit(np.r_[np.full(60, -1), np.zeros(30)])
-    with account(budget=np.inf) as spent:
-        GridSearchCV(learner(), {"regularization": ALPHAS}, cv=split, refit=False).fit(rows, labels)
-    assert spent.spent.index.tolist() == X.index.tolist()
-
-
-@pytest.mark.filterwarnings("error")
-def test_what_leaks_nothing_is_not_warned_of() -> None:
-    X, y = people()
-    with account(budget=np.inf):
-        model = learner().fit(X, y)
-        model.score(X, y)  # nobody else's business
-        search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3)
-        search.fit(X, y, random_state=Simulation(0))
-        search.predict(X)
 
 
 # -------------------------------------------------------------------------- a private selection

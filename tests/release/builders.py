@@ -1,5 +1,7 @@
 """What the tests of several releases share, and comparisons of any size."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,6 +17,17 @@ def source(random_state):
     seeds = int, np.integer, np.random.Generator
     fine = isinstance(random_state, seeds) and random_state != -1
     return Simulation(random_state) if fine else random_state
+
+
+def bound_of(method, sensitivity, epsilon, delta, **arguments):
+    """Call a method of ErrorBounds with its own arguments and those of the class together."""
+    cls = cm.release.ErrorBounds
+    own = {
+        name: arguments.pop(name)
+        for name in signature(getattr(cls, method)).parameters
+        if name in arguments
+    }
+    return getattr(cls(sensitivity, epsilon, delta, **arguments), method)(**own)
 
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
@@ -43,12 +56,10 @@ def calibrate_once(patch, module):
 def check_suggested_test_size(sensitivity, delta, noise, largest, step):
     """No size of a grid, and none next to the suggestion, has a smaller bound."""
     terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
-    found = cm.release.suggest_test_size(sensitivity, 1.0, delta, largest=largest, **terms)
+    found = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=largest, **terms)
     tried = {*range(1, largest + 1, step), found - 1, found, found + 1, largest}
     totals = {
-        n: cm.release.semi_interactive_error_bound(
-            sensitivity, 1.0, delta, n_points=n, **terms
-        ).total
+        n: bound_of("semi_interactive", sensitivity, 1.0, delta, n_points=n, **terms).total
         for n in tried
         if 1 <= n <= largest
     }
@@ -64,16 +75,17 @@ def check_suggested_rounds(sensitivity, accounting, largest):
         "feature_lipschitz": 1.4,
         "accounting": accounting,
     }
-    found = cm.release.suggest_rounds(sensitivity, **TERMS, largest=largest, **terms)
+    found = bound_of("suggest_rounds", sensitivity, **TERMS, largest=largest, **terms)
     bounds = [
-        cm.release.non_interactive_error_bound(sensitivity, **TERMS, rounds=n, **terms)
+        bound_of("non_interactive", sensitivity, **TERMS, rounds=n, **terms)
         for n in range(1, largest + 1)
     ]
     assert bounds[found - 1] == pytest.approx(min(bounds), rel=1e-9)
 
 
 def check_suggestions_stay_in_their_range(largest):
-    rounds = cm.release.suggest_rounds(
+    rounds = bound_of(
+        "suggest_rounds",
         1e-9,
         **TERMS,
         net_size=1e3,
@@ -82,8 +94,8 @@ def check_suggestions_stay_in_their_range(largest):
         feature_lipschitz=1.0,
         largest=largest,
     )
-    points = cm.release.suggest_test_size(
-        1e-9, **TERMS, max_norm=2.0, noise="process", largest=largest
+    points = bound_of(
+        "suggest_test_size", 1e-9, **TERMS, max_norm=2.0, noise="process", largest=largest
     )
     assert 1 <= rounds <= largest
     assert points == largest  # of a process more points never cost anything

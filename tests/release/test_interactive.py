@@ -24,6 +24,7 @@ from convexmarket.release.scales import calibrate, interactive_epsilon
 from tests import one_in
 from tests.release.builders import (
     ATTACKS,
+    bound_of,
     calibrate_once,
     check_a_little_above,
     check_the_adversary_stays_below_the_claim,
@@ -494,8 +495,8 @@ def test_the_constant_of_the_potential_is_the_best_for_noise_of_a_quarter():
 def test_suggested_updates_never_run_out(seed):
     erm = model(n_rows=20_000)
     sensitivity = float(erm.row_sensitivities_.max())
-    updates = cm.release.suggest_updates(
-        sensitivity, 10.0, 1e-3, max_queries=100, max_norm=erm.norm_bound_
+    updates = bound_of(
+        "suggest_updates", sensitivity, 10.0, 1e-3, max_queries=100, max_norm=erm.norm_bound_
     )
     release = release_of(erm, seed, epsilon=10.0, delta=1e-3, max_queries=100, max_updates=updates)
     errors = []

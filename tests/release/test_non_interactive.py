@@ -18,7 +18,7 @@ from convexmarket.release.noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in
-from tests.release.builders import calibrate_once, check_a_little_above, source
+from tests.release.builders import bound_of, calibrate_once, check_a_little_above, source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
 N_ROWS = 40
@@ -122,7 +122,7 @@ def test_the_predictor_is_the_mean_of_all_models():
     release = release_of(erm, epsilon=200.0, rounds=4)
     generator, net = np.random.default_rng(0), ball_net(2, 1.0, 0.3)
     noise = laplace_noise(
-        erm, np.full(N_ROWS, 200.0), non_interactive_epsilon(4, 1e-6, "tight"), "auto"
+        erm, np.full(N_ROWS, 200.0), non_interactive_epsilon(4, 1e-6, "tight"), 1e-6
     )
     assert noise.scale == release.scale
     truth, total = erm.decision_function(net), np.zeros(len(net))
@@ -286,7 +286,8 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
     by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
     rounded = release.error_bound - by_hand  # in a selection, and in a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
-    told = cm.release.non_interactive_error_bound(
+    told = bound_of(
+        "non_interactive",
         shift_of(erm),
         1.0,
         1e-6,

@@ -65,7 +65,7 @@ def test_any_parameter_gives_finite_answers_or_a_typed_error(parameter, limit):
             assert np.isfinite(found).all(), kind
 
 
-@pytest.mark.parametrize("option", ["threshold", "net_radius", "max_norm", "rounding"])
+@pytest.mark.parametrize("option", ["threshold", "net_radius", "max_norm"])
 @pytest.mark.parametrize("limit", one_in(3, ENDS[1:]))
 def test_any_option_gives_finite_answers_or_a_typed_error(option, limit):
     kind = {"threshold": "interactive", "net_radius": "public"}.get(option, "test set")

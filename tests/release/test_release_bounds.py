@@ -14,6 +14,7 @@ from convexmarket.release import noise as noise_of
 from convexmarket.release.noise import PROCESS_SLACK
 from tests import one_in
 from tests.release.builders import (
+    bound_of,
     calibrate_once,
     check_a_little_above,
     check_suggested_rounds,
@@ -44,8 +45,14 @@ def sensitivity_of(erm):
 def test_interactive_bound_under_the_papers_accounting():
     # the scale is 200 * sqrt(4) * S * log(4/delta), the bound five times its logarithm
     scale = 200 * 2 * S * np.log(4e6)
-    told = cm.release.interactive_error_bound(
-        S, **TERMS, max_queries=50, max_updates=4, failure_probability=0.1, accounting="paper"
+    told = bound_of(
+        "interactive",
+        S,
+        **TERMS,
+        max_queries=50,
+        max_updates=4,
+        failure_probability=0.1,
+        accounting="paper",
     )
     check_a_little_above(told, 5 * scale * np.log(2 * 50 / 0.1))
 
@@ -56,7 +63,8 @@ def test_interactive_bound_is_that_of_the_release(accounting):
     release = cm.InteractiveRelease(
         erm, **TERMS, max_queries=77, max_updates=5, failure_probability=0.2, accounting=accounting
     )
-    told = cm.release.interactive_error_bound(
+    told = bound_of(
+        "interactive",
         sensitivity_of(erm),
         **TERMS,
         max_queries=77,
@@ -70,8 +78,15 @@ def test_interactive_bound_is_that_of_the_release(accounting):
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
 def test_semi_interactive_bound_by_hand(n_points):
     C, R, beta = 2.5, 1.5, 0.1
-    told = cm.release.semi_interactive_error_bound(
-        S, 2.0, 0.0, n_points=n_points, max_norm=C, feature_bound=R, failure_probability=beta
+    told = bound_of(
+        "semi_interactive",
+        S,
+        2.0,
+        0.0,
+        n_points=n_points,
+        max_norm=C,
+        feature_bound=R,
+        failure_probability=beta,
     )
     nu = n_points * S / 2.0  # without delta epsilons add, and the points may move together
     by_paper = 2 * nu * np.log(2 * n_points / beta)
@@ -86,7 +101,8 @@ def test_semi_interactive_bound_by_hand(n_points):
 def test_process_and_function_bounds_by_hand():
     scale = cm.release.FunctionRelease(model(), **TERMS).scale
     erm, beta = model(), 0.1
-    told = cm.release.semi_interactive_error_bound(
+    told = bound_of(
+        "semi_interactive",
         sensitivity_of(erm),
         **TERMS,
         n_points=10,
@@ -95,8 +111,8 @@ def test_process_and_function_bounds_by_hand():
         noise="process",
     )
     check_a_little_above(told.fit, 2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), PROCESS_SLACK)
-    asked = cm.release.function_error_bound(
-        sensitivity_of(erm), **TERMS, n_queries=40, failure_probability=beta
+    asked = bound_of(
+        "function", sensitivity_of(erm), **TERMS, n_queries=40, failure_probability=beta
     )
     check_a_little_above(asked, scale * np.sqrt(2 * np.log(2 * 40 / beta)), PROCESS_SLACK)
 
@@ -118,7 +134,8 @@ def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
 def check_semi_interactive_bounds(erm, noise, n_points):
     failure_probability, missed = 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
-    told = cm.release.semi_interactive_error_bound(
+    told = bound_of(
+        "semi_interactive",
         sensitivity_of(erm),
         **TERMS,
         n_points=n_points,
@@ -146,7 +163,8 @@ def check_fits_bound(erm):
     """For one point and a large ball the fit takes the noisy value: its error is the noise."""
     failure_probability, n_seeds = 0.2, 300
     scale = cm.TestSetRelease(erm, np.zeros((1, 2)), **TERMS, noise="laplace").scale
-    told = cm.release.semi_interactive_error_bound(
+    told = bound_of(
+        "semi_interactive",
         sensitivity_of(erm),
         **TERMS,
         noise="laplace",
@@ -199,8 +217,12 @@ def check_function_bound(erm):
     failure_probability, n_seeds = 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
-    told = cm.release.function_error_bound(
-        sensitivity_of(erm), **TERMS, n_queries=9, failure_probability=failure_probability
+    told = bound_of(
+        "function",
+        sensitivity_of(erm),
+        **TERMS,
+        n_queries=9,
+        failure_probability=failure_probability,
     )
     worst = []
     for seed in range(n_seeds):
@@ -222,13 +244,12 @@ def check_function_bound(erm):
 def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting):
     terms = {"max_queries": 200, "accounting": accounting, "failure_probability": 0.1}
     C, R = 2.6, 1.3
-    found = cm.release.suggest_updates(sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
+    found = bound_of("suggest_updates", sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
 
     def enough(updates):
         # the bound on errors is 5/4 of the threshold
         threshold = (
-            cm.release.interactive_error_bound(sensitivity, **TERMS, max_updates=updates, **terms)
-            / 1.25
+            bound_of("interactive", sensitivity, **TERMS, max_updates=updates, **terms) / 1.25
         )
         return updates > 2 * (R * C / threshold) ** 2
 
@@ -265,11 +286,9 @@ def test_bounds_fall_with_more_privacy_spent_and_are_proportional_to_the_sensiti
     epsilon, delta, factor
 ):
     bounds = [
-        lambda s, e, d: cm.release.interactive_error_bound(s, e, d, max_queries=10, max_updates=3),
-        lambda s, e, d: cm.release.function_error_bound(s, e, d, n_queries=10),
-        lambda s, e, d: (
-            cm.release.semi_interactive_error_bound(s, e, d, n_points=5, max_norm=1e9).fit
-        ),
+        lambda s, e, d: bound_of("interactive", s, e, d, max_queries=10, max_updates=3),
+        lambda s, e, d: bound_of("function", s, e, d, n_queries=10),
+        lambda s, e, d: bound_of("semi_interactive", s, e, d, n_points=5, max_norm=1e9).fit,
     ]
     for bound in bounds:
         here = bound(S, epsilon, delta)
@@ -286,8 +305,8 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
             "max_norm": 2.0,
             "feature_lipschitz": 1.0,
         }
-        rounds = cm.release.suggest_rounds(sensitivity, **TERMS, **terms)
-        return cm.release.non_interactive_error_bound(sensitivity, **TERMS, rounds=rounds, **terms)
+        rounds = bound_of("suggest_rounds", sensitivity, **TERMS, **terms)
+        return bound_of("non_interactive", sensitivity, **TERMS, rounds=rounds, **terms)
 
     rate = np.log(best(1e-4) / best(1e-6)) / np.log(100)
     assert 0.4 < rate < 0.56  # and not the printed two thirds
@@ -295,71 +314,45 @@ def test_the_best_rounds_give_an_error_that_falls_as_the_root_of_the_rows():
 
 # ------------------------------------------------------------------ bad arguments
 
-CALLS = {
-    "interactive": lambda **k: cm.release.interactive_error_bound(
-        **({"sensitivity": S, **TERMS, "max_queries": 5, "max_updates": 2} | k)
-    ),
-    "updates": lambda **k: cm.release.suggest_updates(
-        **({"sensitivity": S, **TERMS, "max_queries": 5, "max_norm": 1.0} | k)
-    ),
-    "semi": lambda **k: cm.release.semi_interactive_error_bound(
-        **({"sensitivity": S, **TERMS, "n_points": 5, "max_norm": 1.0} | k)
-    ),
-    "size": lambda **k: cm.release.suggest_test_size(
-        **({"sensitivity": S, **TERMS, "max_norm": 1.0, "largest": 5} | k)
-    ),
-    "public": lambda **k: cm.release.non_interactive_error_bound(
-        **(
-            {"sensitivity": S, **TERMS, "rounds": 5, "net_size": 9, "net_radius": 0.1}
-            | {"max_norm": 1.0, "feature_lipschitz": 1.0}
-            | k
-        )
-    ),
-    "rounds": lambda **k: cm.release.suggest_rounds(
-        **(
-            {"sensitivity": S, **TERMS, "net_size": 9, "net_radius": 0.1, "largest": 5}
-            | {"max_norm": 1.0, "feature_lipschitz": 1.0}
-            | k
-        )
-    ),
-    "function": lambda **k: cm.release.function_error_bound(
-        **({"sensitivity": S, **TERMS, "n_queries": 5} | k)
-    ),
+NET = {"net_size": 9, "net_radius": 0.1, "feature_lipschitz": 1.0}
+METHODS = {
+    "interactive": {"max_queries": 5, "max_updates": 2},
+    "suggest_updates": {"max_queries": 5},
+    "semi_interactive": {"n_points": 5},
+    "suggest_test_size": {"largest": 5},
+    "non_interactive": {"rounds": 5} | NET,
+    "suggest_rounds": NET | {"largest": 5},
+    "function": {"n_queries": 5},
 }
-OWN = {
-    "interactive": ["max_queries", "max_updates"],
-    "updates": ["max_queries", "max_norm", "feature_bound"],
-    "semi": ["n_points", "max_norm", "feature_bound"],
-    "size": ["max_norm", "feature_bound", "largest"],
-    "public": ["rounds", "net_size", "net_radius", "max_norm", "feature_lipschitz"],
-    "rounds": ["net_size", "net_radius", "max_norm", "feature_lipschitz", "largest"],
-    "function": ["n_queries"],
-}
-COMMON = ["sensitivity", "epsilon", "delta", "failure_probability"]
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_good_arguments_are_fine(call):
-    CALLS[call]()
+COMMON = ["sensitivity", "epsilon", "delta", "max_norm", "feature_bound", "failure_probability"]
 
 
 @pytest.mark.parametrize(
-    ("call", "name"), [(call, name) for call in CALLS for name in COMMON + OWN[call]]
+    ("method", "name"), [(method, name) for method in METHODS for name in METHODS[method]]
 )
 @pytest.mark.parametrize("value", [-1, np.nan])
-def test_a_bad_argument_is_named(call, name, value):
+def test_a_bad_argument_of_a_bound_is_named(method, name, value):
+    bound_of(method, S, **TERMS, **METHODS[method])
     with pytest.raises(ParameterError, match=name):
-        CALLS[call](**{name: value})
+        bound_of(method, S, **TERMS, **(METHODS[method] | {name: value}))
 
 
-@pytest.mark.parametrize("call", ["interactive", "updates", "function"])
-def test_where_noise_needs_a_delta_zero_is_refused(call):
+@pytest.mark.parametrize("name", COMMON)
+@pytest.mark.parametrize("value", [-1, np.nan])
+def test_a_bad_term_is_named(name, value):
+    with pytest.raises(ParameterError, match=name):
+        cm.release.ErrorBounds(**({"sensitivity": S} | TERMS | {name: value}))
+
+
+@pytest.mark.parametrize("method", ["interactive", "suggest_updates", "function"])
+def test_where_noise_needs_a_delta_zero_is_refused(method):
     with pytest.raises(ParameterError, match="delta must be strictly between"):
-        CALLS[call](delta=0.0)
+        bound_of(method, S, 1.0, 0.0, **METHODS[method])
 
 
 def test_a_process_needs_a_delta_and_independent_noise_does_not():
+    pure = cm.release.ErrorBounds(S, 1.0, 0.0)
     with pytest.raises(ParameterError, match="delta"):
-        CALLS["semi"](delta=0.0, noise="process")
-    assert CALLS["public"](delta=0.0) > 0.0
-    assert CALLS["semi"](delta=0.0).total > 0.0
+        pure.semi_interactive(5, noise="process")
+    assert pure.non_interactive(5, **NET) > 0.0
+    assert pure.semi_interactive(5).total > 0.0

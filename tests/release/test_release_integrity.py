@@ -30,7 +30,7 @@ from convexmarket.release.scales import (
     interactive_epsilon,
     non_interactive_epsilon,
 )
-from tests.release.builders import source
+from tests.release.builders import bound_of, source
 
 RELEASES = ["interactive", "test set", "public", "function"]
 
@@ -226,7 +226,7 @@ def test_what_is_no_account_and_no_epsilon_is_refused(wrong):
 
 def test_a_suggestion_ends_where_updates_do():
     with pytest.raises(ParameterError, match="epsilon"):
-        cm.release.suggest_updates(1e-12, 1e6, 1e-6, max_queries=100, max_norm=8.0)
+        bound_of("suggest_updates", 1e-12, 1e6, 1e-6, max_queries=100, max_norm=8.0)
 
 
 def test_the_published_scale_is_not_believed_where_it_claims_too_much():
@@ -278,7 +278,7 @@ def test_a_public_release_divides_by_the_bound_on_features(seed):
     )
     net, rng = cm.release.ball_net(2, 1.0, 0.3), np.random.default_rng(seed)
     truth = erm.decision_function(net)
-    noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), "auto")
+    noise = laplace_noise(erm, np.ones(len(erm.row_sensitivities_)), terms(1), 1e-6)
     z = _selected(np.abs(truth), noise.step, noise.steps, rng)
     step = noise.added_to(truth[z : z + 1], rng)[0]  # divided by one, not by the length of z
     shrunk = min(1.0, erm.norm_bound_ / max(abs(step) * np.linalg.norm(net[z]), 1e-300))

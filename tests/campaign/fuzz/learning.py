@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from convexmarket.privacy import Simulation
 from tests.campaign.fuzz.mathematics import any_prior, made
 from tests.campaign.fuzz.running import Target, require
 from tests.campaign.fuzz.values import nonnegative, number, ordinary, positive, wide
+from tests.release.builders import bound_of
 
 # ---------------------------------------------------------------------------------------- accounts
 
@@ -41,14 +43,6 @@ def check_account(case: dict[str, Any]) -> str:
     budget = np.array(case["budget"], dtype=float)
     account = cm.PrivacyAccountant(budget, case["delta"], composition=case["composition"])
     total, deltas = np.zeros(budget.size), np.zeros(budget.size)
-    charged: list[tuple[Any, Any]] = []
-
-    def moments(order: Any) -> Any:
-        sums = np.zeros(budget.size)
-        for places, used in charged:
-            high = (0.5 + order[places]) * used
-            sums[places] += np.logaddexp(high, -high) - np.logaddexp(used / 2, -used / 2)
-        return sums
 
     admitted = 0
     for epsilon, delta, rows in case["charges"]:
@@ -67,22 +61,15 @@ def check_account(case: dict[str, Any]) -> str:
         used = np.array(epsilon, dtype=float)
         total[places] += used
         deltas[places] += np.where(used > 0, delta, 0.0)
-        charged.append((places, used))
     slack = 1 + 1e-9
     if case["composition"] == "basic":
         require((total <= budget * slack).all(), "more epsilon than sold", total, budget)
         require(np.allclose(account.spent, total, rtol=1e-9, atol=0), "spent", account.spent, total)
         require((deltas <= case["delta"] * slack).all(), "more delta than sold", deltas)
     else:
-        safe = total <= budget * slack + 1e-12
-        if case["delta"] > 0:
-            log = np.log(2 / case["delta"])
-            with np.errstate(all="ignore"):  # a row may have no budget, or any
-                order = (log + np.sqrt(log * (log + budget))) / budget
-                short = log - np.log1p(order) - order * np.log1p(1 / order)
-                safe |= moments(order) <= (order * budget - short) * slack
+        safe = account.spent <= budget * slack + 1e-12
         require(safe.all(), "advanced", total, budget)
-        require((deltas <= case["delta"] / 2 * slack).all(), "more delta than sold", deltas)
+        require((deltas <= case["delta"] / 10 * slack).all(), "more delta than sold", deltas)
     for name in ("spent", "spent_delta", "remaining"):
         values = getattr(account, name)
         require(not np.isnan(values).any() and (values >= 0).all(), name, values)
@@ -93,16 +80,16 @@ def check_account(case: dict[str, Any]) -> str:
 # ------------------------------------------------------------------------------------------ bounds
 
 BOUNDS = {
-    "function": (cm.release.function_error_bound, {"n_queries": 10}),
-    "interactive": (cm.release.interactive_error_bound, {"max_queries": 10, "max_updates": 2}),
-    "semi": (cm.release.semi_interactive_error_bound, {"n_points": 10, "max_norm": 2.0}),
+    "function": (partial(bound_of, "function"), {"n_queries": 10}),
+    "interactive": (partial(bound_of, "interactive"), {"max_queries": 10, "max_updates": 2}),
+    "semi": (partial(bound_of, "semi_interactive"), {"n_points": 10, "max_norm": 2.0}),
     "non": (
-        cm.release.non_interactive_error_bound,
+        partial(bound_of, "non_interactive"),
         {"rounds": 3, "net_size": 100.0, "net_radius": 0.1, "max_norm": 1.0,
          "feature_lipschitz": 1.0},
     ),
-    "updates": (cm.release.suggest_updates, {"max_queries": 10, "max_norm": 1.0}),
-    "points": (cm.release.suggest_test_size, {"max_norm": 1.0, "largest": 1000}),
+    "updates": (partial(bound_of, "suggest_updates"), {"max_queries": 10, "max_norm": 1.0}),
+    "points": (partial(bound_of, "suggest_test_size"), {"max_norm": 1.0, "largest": 1000}),
 }  # fmt: skip
 
 

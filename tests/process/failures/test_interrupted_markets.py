@@ -11,7 +11,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import io as writing
 from convexmarket.cli import online as online_cli
-from convexmarket.ledger import creating
+from convexmarket.ledger import store
 from convexmarket.ledger.store import Store
 from convexmarket.report import document, figures
 from tests.online.builders import TRAINED_MARKET
@@ -86,7 +86,7 @@ def hidden(folder):
 def test_open_leaves_a_market_or_none(here, number):
     before = contents(here)
     arguments = ["online", "open", "new", "market.toml"]
-    code, command = stop(arguments, here, at(creating, "sync"), number)
+    code, command = stop(arguments, here, at(store, "sync"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
         check_one_line(command.said, "stopped")
@@ -230,7 +230,7 @@ def test_an_error_changes_nothing_and_is_one_line(here):
 
 OFFERS = "id,epsilon,payment\na,0.5,1.0\nb,0.25,2.0\n"
 LEDGER = {
-    "create": (["create", "new.sqlite"], at(creating, "sync")),
+    "create": (["create", "new.sqlite"], at(store, "sync")),
     "record": (["record", "sold.sqlite", "offers.csv"], at(Store, "writing")),
     "export": (["export", "sold.sqlite", "--out", "out.csv", "--force"], at(writing.os, "fsync")),
 }
