@@ -195,9 +195,7 @@ class Market(Written, Shown):
         """
         mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
         gamma = check_positive("gamma", gamma)
-        constraints: list[Constraint] = []
-        if cap is not None:
-            constraints.append(Cap(cap))
+        constraints: list[Constraint] = [] if cap is None else [Cap(cap)]
         if eta_range is not None:
             if not (isinstance(eta_range, Sequence) and len(eta_range) == 2):
                 raise ParameterError(f"eta_range must be a pair (low, high), got {eta_range!r}")
@@ -274,8 +272,7 @@ class Market(Written, Shown):
     def _verdict(self) -> tuple[str, str]:
         pieces = (*self.terms, *self.constraints)
         readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
-        under_budget = "budget" in readers
-        if under_budget and not self._budget_is_harmless:
+        if "budget" in readers and not self._budget_is_harmless:
             return (
                 "not guaranteed",
                 "the budget puts the reports into a constraint: a seller that asks for more makes "
@@ -290,14 +287,14 @@ class Market(Written, Shown):
             )
         if any(cost != self._costs[0] for cost in self._costs):
             return "unknown", _DIFFERENT_COSTS
-        if not under_budget and "price" not in readers:
+        if not readers.keys() & {"budget", "price"}:
             no_effect = "reports do not enter the problem, so no report changes it"
             return "by construction", f"{no_effect}, {_GIVEN}"
         if self.sellers.prior_is_from_reports:
             return "unknown", _FROM_REPORTS
         where = (
             "the budget, and next to such a spread and noise a more expensive seller sells no more"
-            if under_budget
+            if "budget" in readers
             else "the payments, so a more expensive seller sells no more at the global minimum "
             "(certified up to the gap)"
         )

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from convexmarket.lab.report import render
+from convexmarket.report import figures
 from tests import ROOT
 from tests.cli.builders import draw_nothing
 
@@ -53,7 +53,7 @@ def shown(path, code):
 @pytest.mark.parametrize(("path", "line", "code"), collected())
 def test_the_block_runs(path, line, code, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("MPLBACKEND", "Agg")
-    monkeypatch.setattr(render, "save_figure", draw_nothing)
+    monkeypatch.setattr(figures, "saved", draw_nothing)
     # A reader's directory: the problem files are there, and what is written is theirs.
     for name in ("problems", "README.md"):
         (tmp_path / name).symlink_to(ROOT / name)

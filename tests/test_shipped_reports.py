@@ -1,14 +1,9 @@
 """The reports in the repository are those of its problem files and scripts, and small enough."""
 
-import json
-from functools import cache
-
-import jsonschema
 import pytest
 
 from convexmarket.cli.report import report_names
 from convexmarket.lab.problem.loading import load_problem
-from convexmarket.lab.report.results import read_results, results_schema
 from convexmarket.report import read_report
 from convexmarket.studies.files.loading import KINDS, kind_of, load_file
 from problems.papers.__main__ import NAMES
@@ -19,11 +14,6 @@ FILES = report_names(ROOT / "problems")
 PAPERS = {name.replace("_", "-") for name in NAMES}
 STUDIES = [name for name, path in FILES.items() if kind_of(path) in KINDS]
 LAB = [name for name in FILES if name not in STUDIES]
-
-
-@cache
-def results(name):
-    return json.loads((REPORTS / name / "results.json").read_text())
 
 
 def test_every_experiment_has_a_report_and_every_report_an_experiment():
@@ -47,23 +37,16 @@ def test_the_report_of_a_study_is_of_this_very_file(name):
 
 @pytest.mark.parametrize("name", LAB)
 def test_the_results_are_of_this_very_file(name):
-    source = results(name)["provenance"]["problem_file"]
+    source = read_report(REPORTS / name).settings["problem file"]
     assert source["text"] == load_problem(FILES[name]).source.text
     assert not source["overrides"]
 
 
-@pytest.mark.parametrize("name", one_in(4, LAB))
-def test_the_results_are_read_back(name):
-    assert (
-        read_results(REPORTS / name).problem.source.text
-        == results(name)["provenance"]["problem_file"]["text"]
-    )
-
-
-def test_the_results_follow_the_schema():
-    validator = jsonschema.Draft202012Validator(results_schema())
-    for name in LAB:
-        assert next(validator.iter_errors(results(name)), None) is None, name
+@pytest.mark.parametrize("name", one_in(4, FILES))
+def test_the_pages_follow_from_the_stored_results(name):
+    report = read_report(REPORTS / name)
+    assert report.to_markdown() == (REPORTS / name / "report.md").read_text()
+    assert report.to_html() == (REPORTS / name / "index.html").read_text()
 
 
 @pytest.mark.parametrize("name", [*FILES, *sorted(PAPERS)])
@@ -72,14 +55,16 @@ def test_a_report_holds_its_page_and_nothing_that_can_be_written_again(name):
     for file in ("index.html", "report.md", "results.json"):
         assert (folder / file).stat().st_size > 0
     kinds = {path.suffix for path in folder.rglob("*.*")}
-    assert kinds <= {".html", ".md", ".json", ".png", ".parquet"}
+    assert kinds <= {".html", ".md", ".json", ".png", ".parquet", ".jsonl"}
     assert list(folder.glob("figures/*.png"))
 
 
-def test_the_index_names_all():
-    for page in ("index.html", "README.md"):
+def test_the_index_gives_the_finding_of_each():
+    for page, target in (("index.html", "index.html"), ("README.md", "report.md")):
         text = (REPORTS / page).read_text()
-        assert all(f"{name}/" in text for name in FILES)
+        assert all(f"{name}/{target}" in text for name in FILES)
+    assert "cannot be read" not in text
+    assert all(read_report(REPORTS / name).finding for name in list(FILES)[::8])
 
 
 def test_together_they_stay_small():

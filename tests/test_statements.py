@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from convexmarket.lab.report.render import escape_markdown
+from convexmarket.report import escape_markdown
 from tests import ROOT
 
 PAGE = ROOT / "docs/statements.md"

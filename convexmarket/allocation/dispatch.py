@@ -181,7 +181,9 @@ def best_method(market: Market) -> Method:
     form = market.form
     if form.exact or form.granted is not None or form.is_budgeted:
         return "exact"
-    return "projections" if is_projectable(market) else "branch_and_bound"
+    # Under shares without payments, multipliers grow without limit towards the largest eta.
+    shared = form.other_constraints and not form.gamma
+    return "projections" if is_projectable(market) and not shared else "branch_and_bound"
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:

@@ -348,7 +348,7 @@ def search_eta(
                 continue
             search.approached |= dict.fromkeys(search.approached, len(_INSIDE))
             best = min(best, point, key=lambda point: point.objective)
-            short = 1.5 * search.short / best.aim
+            short = 1.1 * search.short / best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
         for half in _halves(low, high, eta):
             heapq.heappush(heap, search.bounded(*half, least.bound))

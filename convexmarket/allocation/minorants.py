@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import isotonic_regression
 
+from convexmarket.allocation.solvers import run_solver
 from convexmarket.errors import SolverError
 
 __all__ = ["Hints", "Lifted", "Minorants", "centres"]
@@ -33,7 +34,7 @@ Floats = NDArray[np.float64]
 Hints = Mapping[int, Sequence[Floats]]
 
 #: Atoms whose gradient CVXPY lacks or takes of another function.
-_WRONG_GRADIENT = ("norm_inf", "dotsort", "cummax")
+_WRONG_GRADIENT = ("norm_inf", "dotsort", "cummax", "SuppFuncAtom")
 #: Stands for zero where there is no gradient.
 _TINY = 1e-200
 
@@ -123,6 +124,14 @@ def _singular(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats
     return apply
 
 
+def _member(atom: Any, v: Floats) -> Floats:
+    """Project a row on the set of a support function, up to the tolerance of a solver."""
+    x, items = atom._parent.x, atom._parent.constraints
+    off = cp.norm(cp.vec(x, order="F") - v[0])  # whose square would halve the digits
+    run_solver(cp.Problem(cp.Minimize(off), items), "CLARABEL")
+    return _flat(x.value)[None]
+
+
 #: How to bring multipliers into V; rows are what the atom reduces to one number.
 _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     "abs": _box,
@@ -141,6 +150,7 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     "lambda_sum_largest": _spectrum(_some),
     "sigma_max": _singular(_ball(1)),
     "normNuc": _singular(_box),
+    "SuppFuncAtom": _member,
 }
 
 

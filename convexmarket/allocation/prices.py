@@ -112,14 +112,9 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
         return tuple(np.nan for _ in market.constraints)
     size = np.linalg.norm(matrix, axis=0)
     size[size == 0] = 1.0
-    u, values, ways = (
-        np.linalg.svd(matrix / size)[0:3]
-        if len(aim) < size.size
-        else np.linalg.svd(matrix / size, full_matrices=False)
-    )
-    rank = int(np.count_nonzero(values > _SINGULAR * values[0]))
-    found = ways[:rank].T @ ((u[:, :rank].T @ aim) / values[:rank]) / size
-    unknown = np.any(np.abs(ways[rank:]) > _BINDS, axis=0)
+    inverse = np.linalg.pinv(matrix / size, rcond=_SINGULAR)
+    unknown = np.any(np.abs(np.eye(size.size) - inverse @ (matrix / size)) > _BINDS, axis=0)
+    found = inverse @ aim / size
     known = iter(np.where(unknown, np.nan, found))
     tau = float(next(known))
     spent = float(next(known)) if paid else 0.0

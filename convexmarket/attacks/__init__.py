@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.learner import audit_learner
-from convexmarket.attacks.objective import audit_objective
+from convexmarket.attacks.objective import audit_objective, audit_objective_ridge
 from convexmarket.attacks.releases import Mechanism, audit_draws
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.ridge import audit_ridge
@@ -135,6 +135,8 @@ def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     if isinstance(mechanism, ObjectiveLearner):
         return audit_objective, False
     if isinstance(mechanism, PersonalizedRidge):
+        if mechanism.perturbation in ("auto", "objective"):
+            return audit_objective_ridge, False
         drawn = isinstance(mechanism, SampledRidge) or mechanism.fit_intercept
         if mechanism.perturbation == "output" and not drawn:
             return audit_ridge, False

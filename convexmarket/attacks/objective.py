@@ -29,13 +29,15 @@ from convexmarket.errors import ParameterError
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.domain import Interval
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.linear import ObjectiveLearner
-from convexmarket.learners.losses import LogisticLoss
+from convexmarket.learners.linear import ObjectiveLearner, PrivateHuberRegressor
+from convexmarket.learners.losses import HuberLoss, LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
+from convexmarket.learners.perturbed import ObjectivePerturbation
+from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from convexmarket.privacy.noise import Simulation
 
-__all__ = ["audit_objective"]
+__all__ = ["audit_objective", "audit_objective_ridge"]
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +108,33 @@ def audit_objective(
         checks=tuple(checks),
         witness=found[worst][1],
     )
+
+
+def audit_objective_ridge(
+    mechanism: PersonalizedRidge,
+    X: Floats,
+    y: NDArray[Any],
+    *terms: Any,
+    epsilon: ArrayLike | None = None,
+) -> PrivacyAudit:
+    """Audit the Huber regression on the unit scale that a ridge regression publishes.
+
+    Its rows may be any of the ball that the box lies in, which is no weaker an attack.
+    """
+    granted = mechanism._granted(Granted.of(X, epsilon, mechanism.epsilon))
+    domain = mechanism._domain(X.shape[1], X, y)
+    plan = mechanism._plan(granted, X.shape[1], domain, np.random.default_rng(0))
+    if not isinstance(plan, ObjectivePerturbation):
+        raise ParameterError("epsilon is infinite in some rows; pass finite numbers")
+    assert isinstance(plan.loss, HuberLoss)
+    inner = PrivateHuberRegressor(
+        plan.regularization,
+        threshold=plan.loss.threshold,
+        data_norm=plan.data_norm,
+        tol=plan.tol,
+    )
+    rows, labels = mechanism._checked(X, y, granted, domain)
+    return audit_objective(inner, rows, labels, *terms, epsilon=granted.epsilon)
 
 
 def _telling_rows(claimed: Floats, weights: Floats, n_rows: int) -> NDArray[np.intp]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import webbrowser
+from collections.abc import Mapping
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
 from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_file
@@ -20,6 +22,8 @@ from convexmarket.cli.consoles import (
     err,
     errors_in_one_line,
     out,
+    pairs_table,
+    print_finding,
     progress_bars,
 )
 from convexmarket.cli.diff import DIFF_EXAMPLES, diff_command
@@ -197,10 +201,9 @@ def run(
 ) -> None:
     """Run the experiment of a problem file and write its report."""
     from convexmarket.io import check_place
-    from convexmarket.lab import build_report, run_problem, write_report
+    from convexmarket.lab import report_of, run_problem
     from convexmarket.lab.problem.loading import load_problem, rows_setting
-    from convexmarket.lab.report.render import check_replaceable
-    from convexmarket.lab.report.terminal import summary
+    from convexmarket.report.document import check_folder
     from convexmarket.studies.files.loading import KINDS as FILES
     from convexmarket.studies.files.loading import kind_of, load_file
 
@@ -220,16 +223,16 @@ def run(
                 highlight=False,
             )
         target = folder or Path("out", file.stem)
-        check_replaceable(target.resolve())
+        check_folder(target)
         check_place(target, folder=True)
         if problem.kind in FILES:
             page = run_file(problem, target, formats=formats)
         else:
             with progress_bars() as advance:
                 result = run_problem(problem, advance)
-            report = build_report(result)
-            page = write_report(report, target, formats)
-            out.print(*summary(report), sep="\n")
+            report = report_of(result)
+            page = report.write(target, ("md", "html", *formats))
+            print_finding(report)
             out.print(f"Ran in {result.timings['total']:.1f} s. The report:", highlight=False)
             out.print(page, highlight=False, soft_wrap=True, markup=False)
     if show:
@@ -289,7 +292,6 @@ def price(
     """Make an offer to every seller of a list."""
     from convexmarket.deal import certificate_of, price_offers
     from convexmarket.io import check_place
-    from convexmarket.lab.report.terminal import certificate_summary
     from convexmarket.priors import parse_prior
 
     with errors_in_one_line(), err.status("") as status:
@@ -357,6 +359,35 @@ def price(
     err.print(REPORTS_TELL, highlight=False, soft_wrap=True)
 
 
+def certificate_summary(certificate: Mapping[str, Any]) -> list[Table | str]:
+    """Return what the terminal shows of offers to sellers, by their certificate."""
+    from convexmarket.privacy.guarantee import WEAK, odds_in_words
+
+    totals, optimality = certificate["totals"], certificate["optimality"]
+    finding = (
+        f"Bought from {totals['sellers_bought_from']:,} of {optimality['n_sellers']:,} sellers "
+        f"for {totals['payments']:.6g}, optimal within a relative gap of {optimality['gap']:.1e}."
+    )
+    budget, audit = certificate["objective"].get("budget"), certificate["audit"]
+    pairs = [] if budget is None else [("budget, met on average over the prior", f"{budget:.6g}")]
+    pairs += [
+        ("expected payments", f"{totals['expected_payments']:.6g}"),
+        ("total privacy eta", f"{totals['epsilon']:.6g}"),
+        ("largest epsilon", f"{totals['largest_epsilon']:.6g}"),
+        ("objective", f"{optimality['objective']:.10g}"),
+        ("sellers audited", f"{audit['sellers_audited']:,}"),
+        ("largest gain from lying alone", f"{audit['largest_gain_from_misreporting']:.1e}"),
+        ("smallest surplus", f"{audit['smallest_surplus']:.4g}"),
+    ]
+    shown: list[Table | str] = [finding, pairs_table(pairs)]
+    if (largest := totals["largest_epsilon"]) > WEAK:
+        shown.append(
+            f"An epsilon of {largest:.4g} is a weak promise: a reader with all other rows"
+            f" {odds_in_words(largest, 0.0)}. A larger gamma sells less."
+        )
+    return shown
+
+
 app.command("ledger", epilog=LEDGER_EXAMPLES)(ledger_command)
 app.command("init", epilog=INIT_EXAMPLES)(init_command)
 app.command("buy", epilog=BUY_EXAMPLES)(buy_command)
@@ -371,17 +402,13 @@ def schema(
     file: Annotated[
         Path | None, typer.Option("--out", help="File to write.", show_default="standard output")
     ] = None,
-    of_results: Annotated[
-        bool, typer.Option("--results", help="Of the results.json of reports instead.")
-    ] = False,
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.io import check_place, write_together
     from convexmarket.lab.problem.loading import json_schema
-    from convexmarket.lab.report.results import results_schema
 
-    text = json.dumps(results_schema() if of_results else json_schema(), indent=2) + "\n"
+    text = json.dumps(json_schema(), indent=2) + "\n"
     if file is None:
         sys.stdout.write(text)
         return

@@ -103,7 +103,7 @@ def _tell(one: MechanismAudit) -> None:
 
 def _text(table: pd.DataFrame, suffix: str) -> str:
     from convexmarket.data.csv_cells import write_csv
-    from convexmarket.lab.report.results import plain
+    from convexmarket.report.results import plain
 
     if suffix == ".csv":
         text = StringIO()

@@ -75,7 +75,10 @@ def compare(
     ],
     solvers: Annotated[
         str,
-        typer.Option(help="CVXPY's names, and exact for the package's methods."),
+        typer.Option(
+            help="CVXPY's names, and exact for the package's methods.",
+            show_default="exact, CLARABEL, ECOS, SCS, OSQP, HIGHS",
+        ),
     ] = "exact,CLARABEL,ECOS,SCS,OSQP,HIGHS",
     formulations: Annotated[
         str | None, typer.Option(help="Such as primal,dual,projection.", show_default="all")

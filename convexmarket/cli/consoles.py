@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -18,6 +18,9 @@ from rich.text import Text
 
 from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
 from convexmarket.errors import ConvexMarketError, ParameterError
+
+if TYPE_CHECKING:
+    from convexmarket.report import Report
 
 __all__ = [
     "REPORTS_TELL",
@@ -33,6 +36,7 @@ __all__ = [
     "needs",
     "out",
     "pairs_table",
+    "print_finding",
     "print_json",
     "progress_bars",
     "rows_table",
@@ -104,7 +108,7 @@ class PlainConsole(Console):
 
     def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
         """Go through what is shown, without characters of its texts that a terminal would obey."""
-        from convexmarket.lab.report.words import printable
+        from convexmarket.report import printable
 
         for text, style, control in super().render(*arguments, **options):
             yield Segment(text if control else printable(text), style, control)
@@ -121,9 +125,19 @@ def say(text: str) -> None:
 
 def print_json(results: Any) -> None:
     """Print results as JSON, for ``--json``."""
-    from convexmarket.lab.report.results import plain
+    from convexmarket.report.results import plain
 
     typer.echo(json.dumps(plain(results), indent=2, ensure_ascii=True, allow_nan=False))
+
+
+def print_finding(report: Report) -> None:
+    """Print the title of a report, its finding and its claims."""
+    say(report.title)
+    if report.finding:
+        say(report.finding)
+    claims = [table.frame for table in report.tables if table.name == "claims"]
+    for claim in claims[0].itertuples() if claims else ():
+        say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
 
 
 def pairs_table(pairs: Iterable[tuple[str, str]], title: str = "") -> Table:
@@ -138,7 +152,7 @@ def pairs_table(pairs: Iterable[tuple[str, str]], title: str = "") -> Table:
 
 def rows_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
     """Return columns of rows as a table; numbers are aligned to the right."""
-    from convexmarket.lab.report.words import format_value
+    from convexmarket.report.tables import format_cell
 
     table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD)
     for name in names:
@@ -146,7 +160,7 @@ def rows_table(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[st
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left")
     for row in rows:
         values = {**row, "time": str(row.get("time", ""))[:16].replace("T", " ")}
-        table.add_row(*(Text(format_value(values[name])) for name in names))
+        table.add_row(*(Text(format_cell(values[name])) for name in names))
     return table
 
 

@@ -1,4 +1,4 @@
-"""The command ``convexmarket diff``: what changed from one run to another."""
+"""The command ``convexmarket diff``: what changed from one report to another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import AsJson, Formats, errors_in_one_line, out, print_json
+from convexmarket.cli.consoles import AsJson, Formats, errors_in_one_line, print_json, say
 from convexmarket.errors import ParameterError
 
 __all__ = ["DIFF_EXAMPLES", "diff_command"]
@@ -21,13 +21,15 @@ DIFF_EXAMPLES = """
 
   convexmarket diff out/wdbc again --tolerance 1e-6 --exit-code
 
-Timings and memory are never a difference: they are compared by ratios.
+Times and memory are never a difference: they are compared by ratios.
 """
+#: Rows of a table that the terminal shows.
+ROWS = 10
 
 
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another, of the same kind of problem.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
     folder: Annotated[Path | None, typer.Option("--out", help="Folder for a report.")] = None,
     tolerance: Annotated[
         float, typer.Option(help="Relative difference up to which two numbers are the same.")
@@ -38,35 +40,43 @@ def diff_command(
     as_json: AsJson = False,
     formats: Formats = "",
 ) -> None:
-    """Say what changed between two runs: inputs, versions and results."""
+    """Print what changed between two reports: settings, versions and results."""
     from convexmarket.io import check_place
-    from convexmarket.lab import write_report
-    from convexmarket.lab.report.diff import diff_results
-    from convexmarket.lab.report.diff_report import diff_summary
-    from convexmarket.lab.report.render import check_replaceable
+    from convexmarket.report import Report, compare_reports
+    from convexmarket.report.document import check_folder
 
     with errors_in_one_line():
         if folder is not None:
             for source in (a, b):
                 _keep_apart(folder, source)
-            check_replaceable(folder.resolve())
+            check_folder(folder)
             check_place(folder, folder=True)
-        found = diff_results(a, b, tolerance)
-        page = None if folder is None else write_report(found, folder, formats)
+        diff = compare_reports(a, b, tolerance=tolerance)
+        if folder is not None:
+            report = Report("Two reports compared", settings={"a": a, "b": b})
+            report.headline(diff.statements()[0])
+            report.add(diff, "Cells that differ", name="cells")
+            for name in ("tables", "rows", "settings", "times"):
+                report.add(getattr(diff, name), name.capitalize(), name=name, appendix=True)
+            page = report.write(folder, ("md", "html", *formats))
     if as_json:
-        print_json(found.as_data())
+        print_json(diff.as_data())
     else:
-        out.print(*diff_summary(found), sep="\n")
-        if page is not None:
-            out.print(f"Wrote {page}", highlight=False, soft_wrap=True, markup=False)
-    if exit_code and not found.same_results:
+        for statement in diff.statements():
+            say(statement)
+        for title, frame in (("Cells", diff.cells), ("Rows", diff.rows)):
+            if len(frame):
+                more = f", the first {ROWS} of {len(frame):,}" if len(frame) > ROWS else ""
+                text = frame.head(ROWS).to_string(index=False, max_colwidth=40)
+                say(f"\n{title}{more}:\n{text}")
+        if folder is not None:
+            say(f"Wrote {page}")
+    if exit_code and not diff.same:
         raise typer.Exit(1)
 
 
 def _keep_apart(target: Path, source: Path) -> None:
-    """Refuse to write over what is being compared."""
+    """Refuse to write over one of the reports."""
     folder = source if source.is_dir() else source.parent
     if target.resolve() == source.resolve() or target.resolve().is_relative_to(folder.resolve()):
-        raise ParameterError(
-            f"{target} is one of the reports compared, or in it; write somewhere else"
-        )
+        raise ParameterError(f"--out {target} is, or lies in, a compared report; name another one")

@@ -200,7 +200,7 @@ def _export(ledger: Ledger, file: Path, part: str, force: bool) -> None:
     """Write a table of the ledger, at once or not at all."""
     from convexmarket.data.csv_cells import write_csv
     from convexmarket.io import write_together
-    from convexmarket.lab.report.results import plain
+    from convexmarket.report.results import plain
 
     if file.exists() and file.samefile(ledger.path):
         raise ParameterError(f"--export {file} is the ledger itself; name another file")

@@ -29,6 +29,7 @@ from convexmarket.cli.consoles import (
     needs,
     out,
     pairs_table,
+    print_finding,
     print_json,
     progress_bars,
     rows_table,
@@ -323,12 +324,11 @@ def close(
 ) -> None:
     """Train on the rows that were sold, close the market for good, and write its report."""
     from convexmarket.io import check_place
-    from convexmarket.lab import build_report, write_report
+    from convexmarket.lab import report_of
     from convexmarket.lab.kinds.online_market.market import close_market
-    from convexmarket.lab.report.render import check_replaceable
-    from convexmarket.lab.report.terminal import summary
     from convexmarket.online.market import OnlineMarket
     from convexmarket.online.release import close_without_model
+    from convexmarket.report.document import check_folder
 
     with errors_in_one_line():
         if without_model:
@@ -339,7 +339,7 @@ def close(
             say("The market is closed. No model was trained; accepted payments are owed.")
             return
         target = folder / "report" if report is None else report
-        check_replaceable(target.resolve())  # before the market closes for good
+        check_folder(target)  # before the market closes for good
         check_place(target, folder=True)
         with OnlineMarket(folder) as market, progress_bars() as advance:
             closed = close_market(
@@ -349,9 +349,9 @@ def close(
                 regularization=regularization,
                 progress=advance,
             )
-        written = build_report(closed)
-        page = write_report(written, target)
-    out.print(*summary(written), sep="\n")
+        written = report_of(closed)
+        page = written.write(target)
+    print_finding(written)
     say("The model is model.json next to the report:")
     say(str(page))
     if show:
@@ -360,8 +360,8 @@ def close(
 
 def _terms_table(market: OnlineMarket) -> Table:
     """Return the terms of a new market and its expected results."""
-    from convexmarket.lab.report.words import format_number
     from convexmarket.online.outcome import planned
+    from convexmarket.report import format_number
 
     policy, start = market.policy, market.policy.start
     expected, plan = planned(start), start.plan
@@ -386,7 +386,7 @@ def _terms_table(market: OnlineMarket) -> Table:
 
 def _sentence(offer: Offer) -> str:
     """Describe an offer as one would to the seller."""
-    from convexmarket.lab.report.words import format_number
+    from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"
     if offer.status == "nothing bought":
@@ -402,7 +402,7 @@ def _sentence(offer: Offer) -> str:
 
 def _list_table(quoted: QuotedList) -> Table:
     """Return the counts and totals of a quoted list."""
-    from convexmarket.lab.report.words import format_number
+    from convexmarket.report import format_number
 
     offers = quoted.offers
     rows = [
@@ -457,7 +457,7 @@ def market_state(market: OnlineMarket) -> dict[str, Any]:
 
 def _status_tables(state: Mapping[str, Any]) -> list[Table | str]:
     """Return the state of a market as a sentence and tables."""
-    from convexmarket.lab.report.words import format_number
+    from convexmarket.report import format_number
 
     sellers, plans = state["sellers"], state["plans"]
     share = sellers["quoted"] / sellers["expected"]

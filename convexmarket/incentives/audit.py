@@ -303,43 +303,37 @@ def audit_incentives(
 ) -> IncentiveAudit:
     """Try misreports of every seller (or of a sample) and report the largest gain and loss.
 
-    Each seller is tried alone, all others telling the truth; pairs who lie together gain in most
-    markets, and ``coalitions`` says how much. Of sellers in partitions the sample is fetched, in
-    part of a pass; ``build`` and ``coalitions`` are for sellers in memory.
+    Each seller is tried alone, while all others report the truth. Sellers in partitions are
+    sampled, and the sample is fetched.
 
     Parameters
     ----------
     market : Market
         With sellers whose priors are known, at their true reports.
     build : callable, optional
-        From the reports of all sellers, shape (m,), to the market that they make; it has to give
-        ``market`` at the true ones. Needed where numbers in the market depend on the reports, such
-        as ``Losses(-20 * reports)``: the audit cannot see that in the market alone, and keeps them
-        as they are. With it the market is built again at every misreport and pays what
-        :func:`payments` pays there, which keeps the numbers of that report while it integrates;
-        this takes as long as ``misreports`` times the payments.
+        From the reports of all sellers, shape (m,), to the market that they make; ``market`` at the
+        true ones. Needed where numbers in the market depend on the reports, such as
+        ``Losses(-20 * reports)``, which the audit cannot see otherwise. The market is then built
+        at every misreport, and pays what :func:`payments` pays there.
     rule : callable
         Payment rule to audit; Eq. (8) unless said otherwise.
     misreports : int, optional
-        Reports tried per seller, spread evenly over the part of the support where it sells, with
-        the top of the support and reports next to the truth. 33 for the papers' problem, else 3.
-        With ``build`` 12, over the whole support (to the 0.999 quantile if it has no top).
+        Reports tried per seller, evenly over those at which it sells, besides the top of the
+        support and two next to the truth. 33 for the papers' problem, else 3; with ``build`` 12,
+        over the whole support (to the 0.999 quantile if it has no top).
     max_sellers : int, optional
-        Above this number, a random sample of so many sellers is audited. 200 for the papers'
-        problem, else 12.
+        Size of the sample of sellers: 200 for the papers' problem, else 12.
     gap : float
         Relative gap of the solves, where they are not exact.
     random_state : numpy.random.Generator or int, default 0
-        Draws the sample and the pairs; a fixed one where left out.
+        Draws the sample and the pairs.
     progress : callable, optional
         Called with the number of sellers done and to be done, where solves are not exact.
     jobs : int
         Processes that work at once, where solves are not exact.
     coalitions : int
-        Random pairs that try joint misreports. Each seller of a pair reports the truth, 1 or 10 per
-        cent more or less, or a quarter of its support: 80 joint misreports, solved exactly. Outside
-        the papers' problem 10 per cent more or less, 8 joint misreports, each a market solved anew
-        and two payments.
+        Random pairs that try joint misreports: 80 for the papers' problem (1 or 10 per cent more or
+        less, quarters of the support), else 8 (10 per cent more or less).
 
     Returns
     -------

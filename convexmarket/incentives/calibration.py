@@ -44,9 +44,9 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Factor between the weights tried until they enclose the right one, and how often; factor where
-#: a few draws have shown about where it is.
-_STEP, _MAX_STEPS, _CLOSE, _FEW = 8.0, 14, 1.1, 8
+#: Factor between the weights tried until they enclose the right one, and how often; draws that
+#: show about where it is, and steps of the secant method from there.
+_STEP, _MAX_STEPS, _FEW, _SECANTS = 8.0, 14, 8, 5
 #: Accuracy of the logarithm of gamma.
 _ACCURACY = 1e-8
 
@@ -186,11 +186,20 @@ def calibrate_gamma(
     sigma = Form().plus(objective.parts).sigma
     start = float(np.log(sigma * typical) - 2.0 * np.log(budget))
     few = min(draws, _FEW)  # draws that show about where the answer is
-    low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, _STEP, budget)
-    if few < draws:
-        start = _root(lambda x: _log_ratio(spending(x, few), budget), low, high, 1e-3)
-        low, high = _enclose(excess, start, _CLOSE, budget)
-    log_gamma = _root(excess, low, high, _ACCURACY)
+    low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, budget)
+    log_gamma = _root(lambda x: _log_ratio(spending(x, few), budget), low, high, 1e-3)
+    step = excess(log_gamma)  # spending falls about in proportion to a root of gamma or faster
+    for _ in range(_SECANTS):
+        if abs(excess(log_gamma)) <= _ACCURACY:
+            break
+        before, log_gamma = log_gamma, log_gamma + step
+        rise = excess(log_gamma) - excess(before)
+        step = -excess(log_gamma) * (log_gamma - before) / rise if rise else np.inf
+        if not abs(step) < np.log(_STEP):
+            break
+    if not abs(excess(log_gamma)) <= _ACCURACY:  # the spending jumps there
+        low, high = _enclose(excess, log_gamma, budget)
+        log_gamma = _root(excess, low, high, _ACCURACY)
     excess(log_gamma)
     return GammaCalibration(
         gamma=float(np.exp(log_gamma)),
@@ -219,20 +228,18 @@ def _root(f: Callable[[float], float], low: float, high: float, accuracy: float)
     return low if low == high else float(brentq(f, low, high, xtol=accuracy))
 
 
-def _enclose(
-    excess: Callable[[float], float], start: float, step: float, budget: float
-) -> tuple[float, float]:
+def _enclose(excess: Callable[[float], float], start: float, budget: float) -> tuple[float, float]:
     """Return logarithms of weights that spend at least and at most the budget."""
     here, beyond = start, excess(start)
     direction = 1.0 if beyond > 0 else -1.0
     for _ in range(_MAX_STEPS):
         if beyond == 0:
             return here, here
-        there, width = here + direction * np.log(step), step
+        there = here + direction * np.log(_STEP)
         beyond = excess(there)
         if beyond * direction <= 0:
             return min(here, there), max(here, there)
-        here, step = there, max(width, min(width**2, _STEP))
+        here = there
     spends, way = budget * np.exp(beyond), ("dear", "up") if direction > 0 else ("cheap", "down")
     kind, remedy = (
         ("make the buyer spend", "raise")

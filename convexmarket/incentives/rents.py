@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from threading import get_ident
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -38,7 +39,7 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
 
-__all__ = ["Answers", "Curve", "ExactCurve", "SolvedCurve"]
+__all__ = ["Answers", "ExactCurve", "SolvedCurve"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -63,35 +64,11 @@ _NOTHING, _MAX_DOUBLINGS = 1e-9, 60
 
 
 class Answers(NamedTuple):
-    """What sellers sell at several virtual costs, arrays of one shape.
-
-    Attributes
-    ----------
-    epsilon : ndarray
-    sold : ndarray
-        u(epsilon), the privacy cost of the sale.
-    doubt : ndarray
-        How far ``sold`` may be off.
-    """
+    """What sellers sell at several virtual costs, u of it, and how far this may be off."""
 
     epsilon: Floats
     sold: Floats
     doubt: Floats
-
-
-class Curve(Protocol):
-    """A market's answers as the virtual cost of one seller varies, and rents."""
-
-    def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
-        """Return what ``seller[k]`` sells at ``virtual_cost[k]``, for all k."""
-
-    def rents(
-        self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
-    ) -> tuple[Floats, Floats]:
-        """Return the rents of sellers with one prior, and how far each may be off."""
-
-    def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report from which on each seller sells nothing, or about nothing."""
 
 
 class ExactCurve:
@@ -110,14 +87,7 @@ class ExactCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the rents up to rounding, whatever the tolerance.
-
-        Raises
-        ------
-        NotSupportedError
-            If the prior's support has no top and the market cannot do without the seller, who
-            could then ask for any price.
-        """
+        """Return the rents up to rounding, whatever the tolerance."""
         curve, top = self.curve, prior.support[1]
         if np.isinf(top) and not curve.can_do_without():
             raise NotSupportedError(
@@ -308,16 +278,25 @@ class SolvedCurve:
         self, market: Market, allocation: Allocation, gap: float, method: str = "envelope"
     ) -> None:
         self.market, self.method = market, method
-        self.n_solves = 0
         self._gap = gap
         self._nearest: CertifiedPurchase = allocation
         self._truth: CertifiedPurchase = allocation
         self._known: dict[tuple[int, float], _Point] = {}
-        self._conic: Conic | None = None
+        self._conics: dict[int, Conic] = {}  # by thread: one is solved at a time
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the compiled problem, for another process."""
-        return vars(self) | {"_conic": None}
+        """Leave out the compiled problems, for another process."""
+        return vars(self) | {"_conics": {}}
+
+    @property
+    def n_solves(self) -> int:
+        """Markets solved so far."""
+        return sum(self.solves_of(i) for i in {i for i, _ in self._known})
+
+    def solves_of(self, seller: int) -> int:
+        """Return the number of markets that were solved at other costs of one seller."""
+        truth = self.market.sellers.virtual_costs[seller]
+        return sum(1 for i, y in list(self._known) if i == seller and y != truth)
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
         """Solve the market at other virtual costs, one after the other."""
@@ -332,11 +311,6 @@ class SolvedCurve:
         """Return rents; those of one seller come from one integral.
 
         No further report is solved once all errors of a seller are within the tolerance.
-
-        Raises
-        ------
-        NotSupportedError
-            If a seller could ask for any price.
         """
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
@@ -366,8 +340,9 @@ class SolvedCurve:
             most=_MOST_PIECES,
         )
         n = reports.size
-        sums = [np.bincount(owner, column, n) for column in (parts, apart)]
-        return sums[0].astype(float), sums[1].astype(float)
+        rents, errors = (np.bincount(owner, column, n).astype(float) for column in (parts, apart))
+        # What is sold is known up to the root of the gap of the solves.
+        return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
         """Return where each seller would cease to sell if it sold ever less at an even rate.
@@ -411,7 +386,6 @@ class SolvedCurve:
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
         if virtual_cost == self.market.sellers.virtual_costs[seller]:
             return self._truth
-        self.n_solves += 1
         self._nearest = self._solve_at(self.market.sellers.with_virtual_cost(seller, virtual_cost))
         return self._nearest
 
@@ -422,15 +396,16 @@ class SolvedCurve:
         if np.isinf(costs).any() or best_method(market) != "branch_and_bound":
             changed = Market(sellers, market.objective, market.constraints)
             return allocate(changed, gap=self._gap, start=start)
-        if self._conic is None:  # compiled once for all virtual costs
+        thread = get_ident()
+        if thread not in self._conics:  # compiled once for all virtual costs
             sellers = sellers.with_cost_parameter()
             own = Market(sellers, market.objective, market.constraints)
-            self._costs: Any = sellers.cost_parameter
             parameter: Any = sellers.cost_parameter
-            self._conic = Conic(own, parameters={id(parameter): parameter})
-        own_costs: Any = self._conic.market.sellers.cost_parameter
+            self._conics[thread] = Conic(own, parameters={id(parameter): parameter})
+        conic = self._conics[thread]
+        own_costs: Any = conic.market.sellers.cost_parameter
         own_costs.value = costs
-        return self._conic.search(self._gap, 200, start.eta, None)
+        return conic.search(self._gap, 200, start.eta, None)
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
         """Return how far ``sold`` may be off, by the gap and an elasticity of one."""

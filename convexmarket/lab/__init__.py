@@ -8,10 +8,8 @@ import lazy_loader as _lazy
 __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     submod_attrs={
+        "pages": ["report_of"],
         "problem.loading": ["json_schema", "load_problem", "parse_problem"],
-        "report": ["build_report", "rewrite_report", "write_report"],
-        "report.diff": ["diff_results"],
-        "report.results": ["read_results"],
         "running": ["run_problem"],
     },
 )

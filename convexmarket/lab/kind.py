@@ -31,7 +31,8 @@ class Kind:
         In ``run``: from the problem and a callback for progress to a result. Its annotations say
         what the result is.
     page_function : str
-        In ``page``: from the result to a report.
+        In ``page``: a function that adds to a report what only this kind shows; without one its
+        report lists the tables.
     subproblems_function : str, optional
         In ``subproblems``: from the problem to the optimisation problems that it holds, for a
         study of solvers.
@@ -40,7 +41,7 @@ class Kind:
     package: str
     problem_class: str
     run_function: str
-    page_function: str
+    page_function: str = ""
     subproblems_function: str = ""
 
     @property
@@ -63,10 +64,10 @@ class Kind:
         """What runs a problem."""
         return self._of("run", self.run_function)
 
-    @property
-    def page(self) -> Callable[[Any], Any]:
-        """What turns a result into a report."""
-        return self._of("page", self.page_function)
+    def page(self, result: Any, report: Any) -> None:
+        """Add to a report what only this kind shows of a result."""
+        if self.page_function:
+            self._of("page", self.page_function)(result, report)
 
     def subproblems(self, problem: ProblemModel) -> list[Any]:
         """Return the optimisation problems that a problem file holds; there may be none."""

@@ -158,7 +158,7 @@ def _logistic_jobs(X: Floats, y: NDArray[Any], weights: Floats) -> list[Job]:
     ]
 
     def job(options: dict[str, Any], others: Any) -> Callable[[np.random.Generator], PrivacyAudit]:
-        learner = PrivateLogisticRegression(REGULARIZATION, **options)
+        learner = PrivateLogisticRegression(REGULARIZATION, tol=1e-9, **options)
         return lambda rng: audit_privacy(
             learner, X, y, others=others, epsilon=weights * ETA, n_rows=3, random_state=rng
         )

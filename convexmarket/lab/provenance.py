@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from convexmarket.deal import versions
-from convexmarket.errors import DataError
-from convexmarket.lab.problem.base import ProblemModel, ProblemSource
+from convexmarket.lab.problem.base import ProblemModel
 
-__all__ = ["problem_file", "problem_source", "provenance_of"]
+__all__ = ["problem_file", "provenance_of"]
 
 
 def problem_file(problem: ProblemModel) -> dict[str, Any] | None:
@@ -35,22 +34,3 @@ def provenance_of(problem: ProblemModel, **more: Any) -> dict[str, Any]:
     """
     always = {"versions": versions(), "seed": problem.run.seed}
     return {**always, **more, "problem_file": problem_file(problem)}
-
-
-def problem_source(described: Any) -> ProblemSource:
-    """Return the file that :func:`problem_file` described.
-
-    Raises
-    ------
-    DataError
-        If it is not described, or its text is not the one that was described.
-    """
-    try:
-        path, text, overrides = (described[key] for key in ("path", "text", "overrides"))
-        source = ProblemSource(str(path), str(text), tuple(map(str, overrides)))
-        intact = source.sha256 == described["sha256"]
-    except (KeyError, TypeError):
-        intact = False
-    if not intact:
-        raise DataError("provenance.problem_file: the text is not the one whose sha256 is given")
-    return source

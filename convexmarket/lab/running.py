@@ -27,7 +27,7 @@ def run_problem(
     Returns
     -------
     object
-        The result of its kind, for :func:`convexmarket.lab.write_report`.
+        The result of its kind, for :func:`convexmarket.lab.report_of`.
 
     Raises
     ------

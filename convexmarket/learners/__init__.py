@@ -25,6 +25,7 @@ from convexmarket.learners.ridge_math import (
     noisy_loss,
     ridge_error_bound,
     ridge_risk_constants,
+    solve_ridge,
 )
 from convexmarket.learners.risk import (
     LogisticErrorBound,
@@ -67,4 +68,5 @@ __all__ = [
     "ridge_error_bound",
     "ridge_risk_constants",
     "save_model",
+    "solve_ridge",
 ]

@@ -293,7 +293,7 @@ class PrivateLearner(BaseEstimator):
         epsilon : array_like of shape (n_rows,)
             What each row would grant.
         n_features : int, optional
-            1 by default.
+            Of a row, which counts where the regularization is "auto". 1 by default.
 
         Returns
         -------

@@ -118,8 +118,6 @@ class KernelERM(BaseEstimator):
         Their coefficients.
     norm_ : float
         Norm of the model in the RKHS. Private, as are ``pivots_`` and ``dual_coef_``.
-    n_steps_ : int
-        Newton steps.
     row_names_ : Index or None
         What open accounts call the rows, :func:`convexmarket.privacy.account`.
     assumptions_ : tuple of str
@@ -292,7 +290,7 @@ class KernelERM(BaseEstimator):
             kernel, X[used], targets[used], weights[used], loss, self.regularization, allowed
         )
         distance_allowed = allowed / kernel.feature_bound
-        theta, distance, n_steps = objective.minimise(distance_allowed)
+        theta, distance = objective.minimise(distance_allowed)
         error = distance * kernel.feature_bound
         if not error <= allowed:
             raise SolverError(
@@ -308,7 +306,7 @@ class KernelERM(BaseEstimator):
         self.lipschitz_, self.sensitivity_ = loss.lipschitz, sensitivity
         self.row_sensitivities_ = granted.spread(np.where(used, shifts + 2.0 * allowed, 0.0))
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
-        self.prediction_error_, self.n_steps_ = error, n_steps
+        self.prediction_error_ = error
         self.row_names_, self._labels = names, labels
         self.assumptions_ = self._assumptions(kernel, classes)
         self.guarantee_ = _no_guarantee(granted.spread(weights))

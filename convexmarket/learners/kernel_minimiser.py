@@ -68,19 +68,18 @@ class KernelObjective:
         pivots, features, residuals = cholesky_features(kernel, X, weights, outside)
         return cls(pivots, features, np.sqrt(residuals), targets, weights, loss, regularization)
 
-    def minimise(self, tol: float) -> tuple[Floats, float, int]:
-        """Return the minimiser's coordinates, a bound on its distance, and the Newton steps."""
+    def minimise(self, tol: float) -> tuple[Floats, float]:
+        """Return the minimiser's coordinates, and a bound on its distance."""
         theta = best = np.zeros(self.features.shape[1])
-        nearest, n_steps = np.inf, 0
+        nearest = np.inf
         smoothing = 0.0 if self.loss.smooth else FIRST_SMOOTHING
         while True:
-            theta, steps = self._newton(theta, smoothing, 1e-3 * self.regularization * tol)
-            n_steps += steps
+            theta = self._newton(theta, smoothing, 1e-3 * self.regularization * tol)
             distance = self.distance_bound(theta, smoothing)
             if distance < nearest:
                 best, nearest = theta, distance
             if nearest <= tol or smoothing <= LAST_SMOOTHING:
-                return best, nearest, n_steps
+                return best, nearest
             smoothing /= 10.0
 
     def distance_bound(self, theta: Floats, smoothing: float) -> float:
@@ -100,27 +99,27 @@ class KernelObjective:
         squared = inside @ inside + beyond**2 + 2.0 * self.regularization * fenchel
         return float(np.sqrt(squared)) / self.regularization
 
-    def _newton(self, theta: Floats, smoothing: float, goal: float) -> tuple[Floats, int]:
+    def _newton(self, theta: Floats, smoothing: float, goal: float) -> Floats:
         """Minimise the smooth neighbour until the gradient's norm is at the goal, or steps end.
 
         Steps are judged by slopes along them, which rounding spares longer than values.
         """
         best, best_norm = theta, np.inf
         f = self.features @ theta
-        for step in range(MAX_NEWTON_STEPS):
+        for _ in range(MAX_NEWTON_STEPS):
             gradient = self.regularization * theta + self.features.T @ self._slopes(f, smoothing)
             norm = float(np.linalg.norm(gradient))
             if norm < best_norm:
                 best, best_norm = theta, norm
             if best_norm <= goal:
-                return best, step
+                return best
             direction = -self._solve(f, gradient, smoothing)
             move = self._step_length(theta, f, direction, smoothing) * direction
             if np.linalg.norm(move) <= ROUNDING * np.linalg.norm(theta):
-                return best, step
+                return best
             theta = theta + move
             f = self.features @ theta
-        return best, MAX_NEWTON_STEPS
+        return best
 
     def _step_length(self, theta: Floats, f: Floats, direction: Floats, smoothing: float) -> float:
         """Return 1, or a shorter step at whose end the slope is a hundredth at most."""

@@ -257,7 +257,7 @@ class PrivateLogisticRegression(_Classifier):
     """
 
     _model = "logistic regression"
-    _norm = 0.6
+    _norm = 2.5
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ random_state
     """
 
     _model = "a support vector machine"
-    _norm = 0.6
+    _norm = 2.5
 
     def __init__(
         self,
@@ -436,7 +436,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     """
 
     _model = "Huber regression"
-    _norm = 0.2
+    _norm = 0.5
     _public = ("data_norm", "target_range")
 
     def __init__(

@@ -10,15 +10,15 @@ of the computed minimiser from the exact one, in :mod:`convexmarket.privacy.appr
 
 **A public rule for Lambda.** With regularization "auto",
 
-.. math:: \Lambda = \frac{2LR\sqrt{n(n+1)}}{\eta W}, \qquad W = \frac sR\sqrt{\frac\eta n}.
+.. math:: \Lambda = \frac{2LR\sqrt{n(n+1)}}{\eta W}, \qquad W = \frac sR\Big(\frac\eta n\Big)^{1/4}.
 
 *Derivation.* By strong convexity the noise :math:`b'` costs at most
 :math:`E\|b'\|^2/(2\Lambda)` of the objective, with
 :math:`E\|b'\|^2 = 4L^2R^2n(n+1)/\eta^2`, and the bias against models of norm W is at most
 :math:`\Lambda W^2/2`. The sum is smallest at this Lambda, and is then
 :math:`2LRW\sqrt{n(n+1)}/\eta` (n features, that of the intercept included). More
-information per feature supports longer models: the root in W, and its scale s for each loss, were
-chosen by simulation on synthetic data
+information per feature supports longer models: the power of W, and its scale s for each loss,
+were chosen by simulation on synthetic data
 (docs/theory/objective-perturbation.md), which no report uses. Where eta is calibrated from Lambda,
 both follow from one equation with one root. Lambda is at least what keeps the second noise small.
 """
@@ -104,11 +104,11 @@ class SecondNoise:
             if self.minimum_epsilon != "auto":
                 check_scales(minimum_epsilon=self.minimum_epsilon)
 
-    def unit(self, n_rows: int, n_features: int = 1, eta: float = np.inf) -> float:
-        """Return the tolerance for rows and slopes of size 1."""
+    def unit(self, n_rows: int, eta: float = np.inf) -> float:
+        """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
         if not isinstance(self.tol, str):
             return self.tol
-        return 1e-12 + UNIT * (8.0 * n_rows + 200.0 * (n_features + 40.0) / eta)
+        return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
         """Return what is granted without rows for which exact noise is too expensive."""
@@ -119,10 +119,11 @@ class SecondNoise:
 
     def paid(self, sold: Floats, unit: float) -> float:
         """Return what each row pays; 0 without a second noise."""
-        if self.minimum_epsilon is None or np.isinf(sold).any():
+        asking = sold[np.isfinite(sold)]
+        if self.minimum_epsilon is None or not asking.size:
             return 0.0
         if isinstance(self.minimum_epsilon, str):
-            return default_minimum_epsilon(sold, unit)
+            return default_minimum_epsilon(asking, unit)
         return self.minimum_epsilon
 
 
@@ -195,8 +196,8 @@ class ObjectivePerturbation:
         """
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
-        tol = unit = second.unit(weights.size, n_features, eta)
-        paid = second.paid(sold, unit)
+        tol = unit = second.unit(weights.size, eta)
+        paid = second.paid(sold[used], unit)
         if isinstance(second.tol, str):
             tol *= loss.lipschitz * data_norm
         if regularization == "auto":
@@ -362,7 +363,7 @@ def public_regularization(
     >>> from convexmarket.learners import LogisticLoss
     >>> weights, sold = np.full(1000, 1e-3), np.ones(1000)
     >>> round(public_regularization(weights, sold, 10, 1.0, LogisticLoss(), 1.0), 5)
-    0.00477
+    0.00694
     """
     shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
     if np.all(shares == shares[0]):  # the row that sold least decides
@@ -371,7 +372,7 @@ def public_regularization(
     if np.isinf(kept).all() or not np.all(kept > 0):  # no noise, or none that is enough
         return float(np.clip(1e-6 * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
-    goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 2.0
+    goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
 
     sizes = np.log(bent) + np.log(shares)
 
@@ -381,9 +382,9 @@ def public_regularization(
 
     def excess(log_regularization: float) -> float:
         eta = eta_at(log_regularization)
-        return log_regularization + 1.5 * np.log(eta) - goal if eta > 0.0 else -1.0
+        return log_regularization + 1.25 * np.log(eta) - goal if eta > 0.0 else -1.0
 
-    low = goal - 1.5 * float(np.log(np.min(kept / shares)))
+    low = goal - 1.25 * float(np.log(np.min(kept / shares)))
     # Here eta is at least half of its largest value.
     half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
     root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)

@@ -22,10 +22,10 @@ rules is 1.05 times that with the best :math:`\lambda`, T and perturbation, in t
 :math:`E\|n\|^2 = v`, the excess over a model of norm W is at most
 :math:`\max_h \frac{h v}{(h+\lambda)^2} + \frac{\lambda^2 h W^2}{(h+\lambda)^2} \le
 \frac v{4\lambda} + \frac{\lambda W^2}4` over the eigenvalues h of the second moments. It is
-smallest at :math:`\lambda = \sqrt v/W`, where :math:`v = 2n(1+W^2)\kappa^2/\eta^2` for statistics; W = 1
-was best in the same simulation. For output perturbation :math:`\kappa` depends on :math:`\lambda`, and
-the sum of :math:`\frac13 n\,E z^2`, for features that are uniform on their ranges, and
-:math:`\lambda W^2/4` is minimised on a grid.
+smallest at :math:`\lambda = \sqrt v/W`. For statistics :math:`v = 2n(1+W^2)\kappa^2/\eta^2`, and
+W = 1 was best in the same simulation. For output perturbation :math:`\kappa` depends on
+:math:`\lambda`, and the sum of :math:`\frac13 n\,E z^2`, for features that are uniform on their
+ranges, and :math:`\lambda W^2/4` is minimised on a grid.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             data_norm=self._norm(size),
             loss=HuberLoss(threshold),
             second=SecondNoise(),
-            norm=0.1 * size**0.25,
+            norm=0.28 * size**0.25,
         )
 
     def _public_lambda(self, weights: Floats, sold: Floats, n_features: int) -> float | str:

@@ -242,14 +242,11 @@ def noisy_loss(
     (1.5, 1.8028)
     """
     model = np.asarray(theta, dtype=np.float64)
-    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    residual = labels - rows @ model
-    centre = float(np.mean(residual**2) + penalty * model @ model)
+    centre, hessian, slope = _quadratic(model, X, y, penalty)
     if np.isinf(rate):
         return NoisyLoss(centre, 0.0)
-    hessian, half_gradient = _quadratic(model, rows, residual, penalty)
     added, variance = noise_moments(
-        rate, np.trace(hessian), np.sum(hessian**2), half_gradient @ half_gradient, model.size
+        rate, np.trace(hessian), np.sum(hessian**2), slope @ slope, model.size
     )
     return NoisyLoss(float(centre + added), float(np.sqrt(variance)))
 
@@ -284,29 +281,26 @@ def lattice_loss(
     >>> round(loss.mean, 4), round(loss.std, 4)
     (3.0, 5.2915)
     """
-    rows, labels = np.asarray(X, dtype=np.float64), np.asarray(y, dtype=np.float64)
     model = step * np.floor(np.asarray(theta, dtype=np.float64) / step + 0.5)
-    residual = labels - rows @ model
-    centre = float(np.mean(residual**2) + penalty * model @ model)
-    hessian, half_gradient = _quadratic(model, rows, residual, penalty)
+    centre, hessian, slope = _quadratic(model, X, y, penalty)
     r, left = np.exp(-1.0 / scale), -np.expm1(-1.0 / scale)
     second = step**2 * 2.0 * r / left**2
     fourth = step**4 * 2.0 * r * (1.0 + 10.0 * r + r * r) / left**4
     diagonal = np.diag(hessian)
-    variance = (
-        4.0 * second * half_gradient @ half_gradient
-        + 2.0 * second**2 * np.sum(hessian**2)
-        + (fourth - 3.0 * second**2) * diagonal @ diagonal
-    )
+    variance = 4.0 * second * slope @ slope + 2.0 * second**2 * np.sum(hessian**2)
+    variance += (fourth - 3.0 * second**2) * diagonal @ diagonal
     return NoisyLoss(float(centre + second * diagonal.sum()), float(np.sqrt(variance)))
 
 
 def _quadratic(
-    model: Vector, rows: Matrix, residual: Vector, penalty: float
-) -> tuple[Matrix, Vector]:
-    """Return H and q: noise Z adds ``2 q'Z + Z'HZ`` to the loss."""
+    model: Vector, X: ArrayLike, y: ArrayLike, penalty: float
+) -> tuple[float, Matrix, Vector]:
+    """Return the loss, H and q: noise Z adds ``2 q'Z + Z'HZ`` to it."""
+    rows = np.asarray(X, dtype=np.float64)
+    residual = np.asarray(y, dtype=np.float64) - rows @ model
     hessian = rows.T @ rows / residual.size + penalty * np.eye(model.size)
-    return hessian, penalty * model - rows.T @ residual / residual.size
+    slope = penalty * model - rows.T @ residual / residual.size
+    return float(np.mean(residual**2) + penalty * model @ model), hessian, slope
 
 
 def noise_moments(

@@ -166,8 +166,8 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
             content["n_features_in_"] = model.points.shape[1]
         elif hasattr(model, "guarantee_"):
             parameters, promised = model.get_params(deep=False), model.guarantee_
-            parameters.pop("epsilon", None)  # what single sellers granted
-            parameters.pop("random_state", None)
+            for private in ("epsilon", "random_state"):  # what single sellers granted, and a seed
+                parameters.pop(private, None)
             content = {key: value for key, value in vars(model).items() if key in FITTED}
             if (features := parameters.pop("features", None)) is not None:
                 content["features"] = features.get_params()

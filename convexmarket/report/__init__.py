@@ -9,7 +9,7 @@ from convexmarket.report.comparison import Comparison, compare
 from convexmarket.report.diff import Diff, compare_reports
 from convexmarket.report.document import Report, read_report, read_tables
 from convexmarket.report.index import write_index
-from convexmarket.report.tables import escape_markdown, format_number
+from convexmarket.report.tables import escape_markdown, format_number, printable
 
 __all__ = [
     "Comparison",
@@ -19,6 +19,7 @@ __all__ = [
     "compare_reports",
     "escape_markdown",
     "format_number",
+    "printable",
     "read_report",
     "read_tables",
     "write_index",

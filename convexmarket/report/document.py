@@ -572,10 +572,11 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
             f"the working directory lies in {target}, which would be replaced; run the command "
             "from another folder"
         )
-    if not force and any(target.iterdir()) and not is_report(target):
+    others = sorted(path.name for path in target.iterdir())
+    if not force and others and not is_report(target):
         raise ParameterError(
-            f"the folder {target} holds files and no {RESULTS} of a report; choose another folder, "
-            "or pass --force (in Python force=True) to replace all of it"
+            f"the folder {target} holds {others[0]!r} and no {RESULTS} of a report; choose another "
+            "folder, or pass --force (in Python force=True) to replace all of it"
         )
 
 
@@ -606,9 +607,10 @@ def _verdict(holds: Any) -> tuple[str, str]:
         raise ParameterError(f"holds must be True, False, None or truth values, got {shown(holds)}")
     if values.all() or not values.any():
         return ("holds" if values.all() else "does not hold"), ""
-    failing = [str(label) for label in holds.index[~values]] if isinstance(holds, pd.Series) else []
+    failing = list(holds.index[~values]) if isinstance(holds, pd.Series) else []
+    failing = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in failing]
     more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
-    named = f"Fails at {', '.join(failing[:_NAMED])}{more}." if failing else ""
+    named = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
     return f"holds in {values.sum():,} of {values.size:,}", named
 
 

@@ -143,8 +143,9 @@ def read_content(file: Path) -> dict[str, Any]:
     DataError
         If the file is missing, not JSON, or of another format.
     """
+    text = read_bytes(file)
     try:
-        content = json.loads(read_bytes(file))
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{file} is not valid JSON ({error}); name the folder of a report"

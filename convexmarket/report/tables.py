@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import escape
@@ -24,11 +24,16 @@ _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space stays
-_SPECIAL = re.compile(r"([\\`*_\[\]|~<>&])")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
 _BLOCK_START = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
+_GREEK += "varsigma sigma tau upsilon phi chi psi omega"
+#: Signs of text in LaTeX; "[" and "*" would be arguments at the beginning of a row.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    | {"[": "{[}", "*": "{*}", "Λ": r"$\Lambda$", "×": r"$\times$", "∞": r"$\infty$"}
+    | {chr(0x3B1 + place): f"$\\{name}$" for place, name in enumerate(_GREEK.split())}
 )
 
 
@@ -101,9 +106,9 @@ def escape_markdown(value: object) -> str:
     Examples
     --------
     >>> print(escape_markdown("# <b>|"))
-    \# \<b\>\|
+    \# &lt;b&gt;\|
     """
-    text = printable(_BLANKS.sub(" ", str(value)).strip(" "))
+    text = printable(_BLANKS.sub(" ", escape(str(value), quote=False)).strip(" "))
     return _BLOCK_START.sub(_escape_block_start, _SPECIAL.sub(r"\\\1", text))
 
 
@@ -160,18 +165,23 @@ class Table:
     def _numeric(self) -> list[bool]:
         return [is_numeric_dtype(t) and not is_bool_dtype(t) for t in self.frame.dtypes]
 
-    def _formatters(self, default: str | None = None) -> dict[int, Any]:
+    def _formatters(self, default: str | None = None) -> list[Callable[[Any], str]]:
         specs = [
             self.formats.get(c, _decimals(self.frame[c]) if default is None else default)
             for c in self.columns
         ]
-        return {place: partial(format_cell, spec=spec) for place, spec in enumerate(specs)}
+        return [partial(format_cell, spec=spec) for spec in specs]
 
-    def _styler(self, syntax: str, default: str | None = None) -> Styler:
+    def _styler(self, escape: Callable[[str], str], default: str | None = None) -> Styler:
         """Return the rows that are shown, formatted and escaped; columns are numbered."""
+
+        def escaped(write: Callable[[Any], str]) -> Callable[[Any], str]:
+            return lambda cell: escape(write(cell))
+
         rows = self.frame.head(self.rows).set_axis(range(len(self.columns)), axis=1)
-        styler = rows.style.hide(axis="index")
-        return styler.format(self._formatters(default), escape=syntax, na_rep=MISSING)
+        formats = {place: escaped(write) for place, write in enumerate(self._formatters(default))}
+        styler = rows.style.hide(axis="index").format(formats, na_rep=MISSING)  # type: ignore[arg-type]
+        return styler.format_index(escaped(self._headers.__getitem__), axis="columns")
 
     def to_html(self) -> str:
         """Return the table as an HTML figure."""
@@ -180,8 +190,7 @@ class Table:
             for place, numeric in enumerate(self._numeric)
             if numeric
         ]
-        styler = self._styler("html").set_table_styles(rules)  # type: ignore[arg-type]
-        styler = styler.relabel_index([escape(name) for name in self._headers], axis="columns")
+        styler = self._styler(escape).set_table_styles(rules)  # type: ignore[arg-type]
         table = styler.set_uuid(f"table-{self.name}").to_html(cell_ids=False)
         return (
             f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
@@ -193,7 +202,7 @@ class Table:
         rows = self.frame.head(self.rows)
         columns = [
             [escape_markdown(write(cell)) for cell in rows.iloc[:, place].astype(object)]
-            for place, write in self._formatters().items()
+            for place, write in enumerate(self._formatters())
         ]
         rule = ["---:" if numeric else "---" for numeric in self._numeric]
         lines = [map(escape_markdown, self._headers), rule, *zip(*columns, strict=True)]
@@ -202,9 +211,7 @@ class Table:
 
     def to_latex(self) -> str:
         """Return the table as a LaTeX ``table`` environment for the package ``booktabs``."""
-        headers, caption = (
-            [n.translate(_LATEX) for n in names] for names in (self._headers, [self.note])
-        )
-        styler = self._styler("latex", ",.4g").relabel_index(headers, axis="columns")
+        styler = self._styler(lambda text: text.translate(_LATEX), ",.4g")
         columns = "".join("r" if numeric else "l" for numeric in self._numeric)
-        return str(styler.to_latex(column_format=columns, hrules=True, caption=caption[0]))
+        caption = self.note.translate(_LATEX)
+        return str(styler.to_latex(column_format=columns, hrules=True, caption=caption))

@@ -1,12 +1,12 @@
 r"""Residuals of the optimality conditions at a returned point, whatever its solver says of it.
 
-For ``min f(x)`` under ``h(x) = 0``, ``g(x) <= 0`` and signs of variables, a solver returns x with
+For ``min f(x)`` under ``h(x) = 0``, ``g(x) <= 0`` and bounds of variables, a solver returns x with
 multipliers nu of the equations and lambda of the inequalities. With ``lambda`` cut off at zero and
 the gradient of the Lagrangian :math:`r = \nabla f + J_h^\top\nu + J_g^\top\lambda_+`, four numbers
 say how far that is from the Karush-Kuhn-Tucker conditions, all without units:
 
 - ``primal``: the largest ``|h|``, relative to the sides of its equation;
-- ``violation``: the largest ``g_+``, likewise, or wrong sign of a variable;
+- ``violation``: the largest ``g_+``, likewise, or by how much a variable leaves its bounds;
 - ``dual``: ``||r||`` of each variable, relative to the largest gradient among the terms of f, or to
   ``|f|/||x||`` where that is larger (one term alone has no gradient at its minimum);
 - ``gap``: ``sum |nu*h| + sum |lambda_+*g|`` over ``|f|``, what the bound that the multipliers prove
@@ -35,7 +35,12 @@ Floats = NDArray[np.float64]
 
 _EQUATIONS = (cp.constraints.Equality, cp.constraints.Zero)
 _COMPARISONS = (cp.constraints.Inequality, cp.constraints.NonPos, cp.constraints.NonNeg)
-_SIGNS = {"nonneg": 1.0, "pos": 1.0, "nonpos": -1.0, "neg": -1.0}
+_SIGNS = {
+    "nonneg": (0.0, np.inf),
+    "pos": (0.0, np.inf),
+    "nonpos": (-np.inf, 0.0),
+    "neg": (-np.inf, 0.0),
+}
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     Parameters
     ----------
     problem : cvxpy.Problem
-        Convex, of equations, inequalities and variables with a sign or none, differentiable at the
-        point.
+        Convex, of equations, inequalities and variables with signs or bounds, differentiable at
+        the point.
     least : float
         What the objective counts as where it is smaller; an optimum may be zero.
 
@@ -101,26 +106,34 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
         sign = -1.0 if isinstance(item, cp.constraints.NonNeg) else 1.0
         gradient = _plus(gradient, _expression(item), sign * multiplier)
     for x, point in points.items():
-        if sign := _sign(x):
-            size = float(np.abs(point).max(initial=0.0)) or 1.0
-            violation = max(violation, float((-sign * point).max(initial=0.0)) / size)
+        low, high = _bounds(x)
+        size = float(np.abs(point).max(initial=0.0)) or 1.0
+        outside = np.maximum(low - point, point - high)
+        violation = max(violation, float(outside.max(initial=0.0)) / size)
     if gradient is None or not np.isfinite(value):
         return Residuals(primal, violation, np.inf, np.inf)
     dual = 0.0
     for x, slope in gradient.items():
-        if sign := _sign(x):  # its multiplier is what the others leave, where that has the sign
-            extra = np.maximum(sign * slope, 0.0)
-            complementarity += float(np.abs(extra * points[x]).sum())
-            slope = np.minimum(sign * slope, 0.0)
+        # The multiplier of a bound is the part of the slope that has its sign.
+        low, high = _bounds(x)
+        bounded = np.where(slope > 0, np.isfinite(low), np.isfinite(high))
+        slack = points[x] - np.where(slope > 0, low, high)
+        complementarity += float(np.abs(slope * slack)[bounded].sum())
+        slope = np.where(bounded, 0.0, slope)
         length = float(np.linalg.norm(points[x]))
         size = max(_largest_piece(problem.objective.expr, x), scale / length if length > 0 else 0.0)
         dual = max(dual, float(np.linalg.norm(slope)) / (size or 1.0))
     return Residuals(primal, violation, dual, complementarity / scale)
 
 
-def _sign(x: cp.Variable) -> float:
-    """Return the sign that a variable is declared with, 0 for none."""
-    return next((sign for name, sign in _SIGNS.items() if x.attributes[name]), 0.0)
+def _bounds(x: cp.Variable) -> tuple[Floats, Floats]:
+    """Return the bounds that a variable is declared with, flat; infinite if there is none."""
+    signs = (bounds for name, bounds in _SIGNS.items() if x.attributes[name])
+    given: Any = x.attributes["bounds"]
+    low, high = given or next(signs, (-np.inf, np.inf))
+    sides = (np.broadcast_to(np.asarray(side, dtype=float), x.shape) for side in (low, high))
+    first, second = (side.ravel(order="F") for side in sides)
+    return first, second
 
 
 def _largest_piece(objective: cp.Expression, x: cp.Variable) -> float:
@@ -144,11 +157,15 @@ def _check(problem: cp.Problem) -> None:
                 f"{type(item).__name__}; write {item} as one"
             )
     for x in problem.variables():
-        others = [name for name, given in x.attributes.items() if given and name not in _SIGNS]
+        others = [
+            name
+            for name, given in x.attributes.items()
+            if given and name not in (*_SIGNS, "bounds")
+        ]
         if others:
             raise NotSupportedError(
-                f"the variable {x.name()} is declared {others[0]}; residuals are known for signs "
-                "only; write it as a constraint"
+                f"the variable {x.name()} is declared {others[0]}; residuals are known for "
+                "signs and bounds; write it as a constraint"
             )
 
 

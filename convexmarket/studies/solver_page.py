@@ -9,9 +9,14 @@ import numpy as np
 import pandas as pd
 
 from convexmarket.display import axes
-from convexmarket.report import Report, escape_markdown
+from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies.measure import EXACT
-from convexmarket.studies.metrics import CONTENDER, counted
+from convexmarket.studies.metrics import (
+    counted,
+    seconds,
+    shifted_geometric_mean,
+    wide,
+)
 
 __all__ = ["fill", "plot", "statements"]
 
@@ -35,29 +40,17 @@ def _name(solver: Any, formulation: Any) -> str:
 def statements(tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
     """Return the fastest of each class, wrong answers, and solvers that cannot take a problem."""
     runs, texts = tables["runs"], []
-    if "means" in tables:
-        means = tables["means"]
-        largest = means[means["size"].notna()]
-        for (kind, setting), rows in largest.groupby(["problem_class", "setting"], sort=False):
+    for (kind, setting), rows in counted(runs).groupby(["problem_class", "setting"], sort=False):
+        largest = rows[(rows["size"] == rows["size"].max()) & (rows.solver != EXACT)]
+        if text := _fastest(largest):
             size = rows["size"].max()
-            ended = runs[(runs.problem_class == kind) & (runs.setting == setting)]
-            solved = ended[(ended["size"] == size) & (ended.outcome == "solved")]
-            names = set(zip(solved.solver, solved.formulation, strict=True))
-            rows = rows[(rows["size"] == size) & (rows.solver != EXACT)].sort_values("total_s")
-            for row in rows.itertuples():
-                if (row.solver, row.formulation) in names:
-                    texts.append(
-                        f"{kind}, setting {setting}, size {size:,.0f}: the fastest solver is "
-                        f"{_name(row.solver, row.formulation)} with {row.total_s:.2g} s."
-                    )
-                    break
-    wrong = runs[runs.outcome == "wrong"]
-    for (solver, formulation), rows in wrong.groupby(CONTENDER, sort=False):
-        share = runs[(runs.solver == solver) & (runs.formulation == formulation)]
-        kinds = ", ".join(rows.problem_class.unique())
+            texts.append(f"{kind}, setting {setting}, size {size:,}: {text}")
+    for solver in runs.solver[runs.outcome == "wrong"].unique():
+        rows = runs[runs.solver == solver]
+        wrong = rows[rows.outcome == "wrong"]
         texts.append(
-            f"{_name(solver, formulation)}: a status that our residuals refute in {len(rows)} of "
-            f"{len(share)} runs ({kinds})."
+            f"{solver}: a status that our residuals refute in {len(wrong)} of {len(counted(rows))} "
+            f"runs ({', '.join(wrong.formulation.unique())})."
         )
     unable = runs[runs.outcome == "unsupported"]
     for solver in unable.solver.unique():
@@ -67,6 +60,26 @@ def statements(tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> 
     if facts["absent"]:
         texts.append(f"Not installed: {', '.join(facts['absent'])}.")
     return texts or ["No run ended."]
+
+
+def _fastest(runs: pd.DataFrame) -> str:
+    """Return the solver of least mean time among those that solve every instance, and the next."""
+    times = wide(runs, seconds(runs))
+    solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
+    if solved.empty:
+        return "no solver solves every instance." if len(runs) else ""
+    order = shifted_geometric_mean(solved).sort_values()
+    text = f"{_name(*order.index[0])} is the fastest solver with {order.iloc[0]:.2g} s"
+    if len(order) == 1:
+        return f"{text}; no other solves every instance."
+    logs = [np.log(solved[contender]) for contender in order.index[:2]]
+    ratio = compare(logs[1], logs[0])
+    low, high = np.exp([ratio.low, ratio.high])
+    interval = f" (95 % interval {low:.2g} to {high:.2g})" if np.isfinite(high) else ""
+    return (
+        f"{text}; {_name(*order.index[1])} takes {np.exp(ratio.estimate):.2g} times as "
+        f"long{interval}."
+    )
 
 
 def plot(

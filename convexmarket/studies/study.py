@@ -284,12 +284,7 @@ class Study:
         return Runs(
             kind="study",
             keys={name: (*keys, *ids[name]) for name in tables},
-            tables={
-                name: pd.concat(parts, ignore_index=True)
-                if parts
-                else pd.DataFrame(columns=[*keys, *ids[name]], dtype="str")
-                for name, parts in tables.items()
-            },
+            tables={name: _joined(parts, (*keys, *ids[name])) for name, parts in tables.items()},
             facts={
                 "axes": self.axes,
                 "draws": self.draws,
@@ -390,6 +385,16 @@ def _key(cell: _Cell, plan: _Plan, digest: str) -> str:
         default=str,
     )
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of all runs; ids of sellers are text unless all are numbers."""
+    if not parts:
+        return pd.DataFrame(columns=list(keys), dtype="str")
+    table = pd.concat(parts, ignore_index=True)
+    if "id" in table and table.id.dtype.kind not in "iu":
+        table["id"] = table.id.map(str)
+    return table
 
 
 def _ended(reply: Mapping[str, Any]) -> dict[str, Any]:
@@ -576,7 +581,7 @@ def _sellers(market: Market, allocation: Allocation, amounts: Floats) -> pd.Data
     sellers = market.sellers
     return pd.DataFrame(
         {
-            "id": [str(name) for name in sellers.ids],
+            "id": list(sellers.ids),
             "group": "" if sellers.groups is None else [str(name) for name in sellers.groups],
             "sensitivity": sellers.sensitivities,
             "virtual_cost": sellers.virtual_costs,

@@ -147,7 +147,7 @@ class Form:
 
     @property
     def is_budgeted(self) -> bool:
-        """Whether a budget is all that limits the total privacy, and every seller has a cost."""
+        """Whether only a budget limits the total privacy, and every seller has a cost."""
         one_spread = (self.mu > 0) != (self.mu_squared > 0)
         others = self.rest or self.bills or self.eta_low > 0 or self.eta_high < np.inf
         free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))

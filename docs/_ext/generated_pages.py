@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from citations import spelled_out
 from sphinx.application import Sphinx
 from sphinx.util.logging import getLogger
 from typer.cli import get_docs_for_click
 
 from convexmarket.cli import app as command_line
 from convexmarket.lab import json_schema
-from convexmarket.lab.report.citations import spelled_out
 
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent

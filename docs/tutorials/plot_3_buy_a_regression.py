@@ -11,37 +11,33 @@ table, prior = cm.datasets.medical_table(), cm.Uniform(0.02, 0.10)
 sold, published = table[:1000], table[1000:]  # the others agreed to be published
 public = cm.PublicFeatures({"age": (18, 64), "bmi": (15, 55), "smoker": ["no", "yes"]})
 
-
-def ridge(regularization):
-    """Return a learner that is told what is public of the columns and of the target."""
-    return cm.PersonalizedRidge(regularization, features=public, target_range=(1_000, 65_000))
-
-
 # %%
-# The regularization decides most. It may not be chosen on rows that are sold; published ones tell
-# the loss to be expected over the noise, in closed form.
-alike = published.sample(len(sold), replace=True, random_state=0, ignore_index=True)
-
-
-def loss(regularization):
-    """Return the expected loss on published rows."""
-    rows = (alike, alike["charges"], published, published["charges"])
-    return cm.learners.expected_loss(ridge(regularization), *rows, epsilon=1.0).mean
-
-
-losses = {value: loss(value) for value in (0.1, 0.3, 1.0, 3.0)}
-{value: f"{expected**0.5:,.0f}" for value, expected in losses.items()}  # in the unit of charges
-
-# %%
-# The purchase with the best of them:
+# A target with a range is a regression. Its regularization follows from public numbers: what is
+# bought, how many rows and features there are, and the ranges.
 people = sold.assign(ask=prior.sample(len(sold), random_state=0))
 deal = cm.buy(
     people,
     ask="ask",
     target="charges",
     prior=prior,
-    learner=ridge(min(losses, key=losses.get)),
+    features=public,
+    target_range=(1_000, 65_000),
     budget=100,
+    test=published,
 )
 print(deal)
+
+# %%
+# The standard deviation that the noise adds to a prediction, known before training, and the errors
+# on published rows: that of the model, and that of the best constant.
+print(f"noise {deal.expected_error:,.0f}", deal.test_errors)
 print(f"R squared on the published rows: {deal.model.score(published, published['charges']):.2f}")
+
+# %%
+# More privacy is more expensive for the sellers, and better for the model.
+for budget in (10, 30, 100):
+    few = cm.price(
+        people, ask="ask", prior=prior, objective=cm.Spread() + 100 * cm.Noise(), budget=budget
+    )
+    learner = cm.PersonalizedRidge(features=public, target_range=(1_000, 65_000))
+    print(budget, f"{learner.noise_effect(few.offers['epsilon']):,.0f}")

@@ -74,6 +74,7 @@ CASES = {
         lambda a, eps, s: cp.sum(cp.maximum(cp.reshape(eps, (M, 1), order="F"), s)),
     ),
     "a support function": (norm, noise, lambda a, eps, s: UNIT_BOX(eps)),
+    "a support function of a sum": (norm, noise, paid, lambda a, eps, s: UNIT_BOX(2 * eps - 1)),
 }
 
 

@@ -468,3 +468,15 @@ def test_a_single_row_and_a_single_feature():
         learner, [[0.5], [-0.2]], [1, -1], epsilon=10.0, draws=20, random_state=0
     )
     assert audit.passed
+
+
+def test_the_default_ridge_is_attacked_by_its_formula_and_statistics_by_draws():
+    rng = np.random.default_rng(0)
+    X = rng.random((30, 2))
+    y = np.clip(X @ [0.5, -0.5], -1, 1)
+    options = {"epsilon": np.linspace(0.5, 2.0, 30), "random_state": 0}
+    audit = cm.audit_privacy(cm.PersonalizedRidge(), X, y, n_rows=2, draws=30, **options)
+    assert audit.passed, audit.statement()
+    assert 0.9 < audit.ratio <= 1.0
+    sums = cm.PersonalizedRidge(perturbation="statistics")
+    assert cm.audit_privacy(sums, X, y, rows=[29], draws=200, **options).method == "statistical"

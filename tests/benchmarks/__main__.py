@@ -22,7 +22,8 @@ Written by `python -m tests.benchmarks`. A ratio is one of median times, taken t
 run; machines differ, and so do seconds. Gaps and solves are asserted, times are not.
 
 Larger lists, and partitions on other machines: [Past one machine](past-one-machine.md). Solvers
-and formulations compared, with intervals: the [reports](../reports/README.md)."""
+and formulations compared, with intervals: the [reports](../reports/README.md). Errors of learners
+by default and tuned: [Private learners by default](private-learners.md)."""
 
 
 def run(results: Path) -> None:

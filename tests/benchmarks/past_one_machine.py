@@ -146,7 +146,7 @@ def fits(meter: Meter, folder: Path, parted: bool, cap: None) -> None:
     meter.tell("")
     for name, model in (
         ("logistic regression", PrivateLogisticRegression(0.01)),
-        ("ridge regression", PersonalizedRidge(0.01)),
+        ("ridge regression", PersonalizedRidge()),
     ):
         model.fit(X, labels, epsilon=epsilon, random_state=Simulation(0))
         meter.tell(name)

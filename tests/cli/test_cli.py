@@ -12,7 +12,7 @@ import convexmarket as cm
 from convexmarket import cli
 from convexmarket.cli import app
 from convexmarket.lab.problem.loading import json_schema
-from convexmarket.lab.report import render
+from convexmarket.report import figures
 from tests import PROBLEMS
 from tests.cli.builders import draw_nothing, invoke, one_setting_each, plain
 
@@ -29,7 +29,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def _no_figures(monkeypatch):
-    monkeypatch.setattr(render, "save_figure", draw_nothing)
+    monkeypatch.setattr(figures, "saved", draw_nothing)
 
 
 @pytest.mark.usefixtures("_no_figures")
@@ -40,9 +40,9 @@ def test_run_writes_a_report_and_says_where(here):
     assert page.is_file()
     assert str(page) in done.stdout.replace("\n", "")
     assert "Two sellers" in done.stdout
-    assert "test error without privacy" in done.stdout
+    assert "The overall error of the mechanism" in done.stdout
     results = json.loads((page.parent / "results.json").read_text())
-    assert results["provenance"]["problem_file"]["overrides"][0] == "objective.gamma=[0.01]"
+    assert results["settings"]["problem file"]["overrides"][0] == "objective.gamma=[0.01]"
 
 
 @pytest.mark.usefixtures("_no_figures")
@@ -204,7 +204,7 @@ def test_no_help_is_cut_off_at_80_columns():
 def test_json_means_the_same_in_every_command():
     options = [each for _, command in commands() for each in command.params]
     found = {(each.is_flag, each.help) for each in options if "--json" in each.opts}
-    assert found == {(True, "Print what was found as JSON.")}
+    assert found == {(True, "Print the results as JSON.")}
 
 
 def test_help_teaches_by_example():

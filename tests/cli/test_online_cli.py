@@ -11,11 +11,10 @@ import pytest
 
 from convexmarket.cli.online import EXAMPLES
 from convexmarket.lab.kinds.online_market import market as online_market
-from convexmarket.lab.report import render
-from convexmarket.lab.report.words import format_number
 from convexmarket.online.lists import quote_list
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import objective_perturbation_guarantee
+from convexmarket.report import figures, format_number
 from tests import PROBLEMS
 from tests.cli import builders
 from tests.cli.builders import draw_nothing
@@ -62,7 +61,7 @@ def opened(here):
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    monkeypatch.setattr(render, "save_figure", draw_nothing)
+    monkeypatch.setattr(figures, "saved", draw_nothing)
 
 
 def invoke(*arguments: str):
@@ -436,7 +435,7 @@ def test_close_trains_under_exactly_what_was_sold(opened):
     assert done.exit_code == 0, done.output
     report = opened / "m" / "report"
     assert str(report / "index.html") in done.stdout.replace("\n", "")
-    assert "In this market, 4 of 8 expected sellers sold" in said(done.stdout)
+    assert "In this market 4 of 8 expected sellers sold" in said(done.stdout)
     model = json.loads((report / "model.json").read_text())
     offers = quoted()
     sold = offers[offers["status"] == "accepted"].set_index("id")["epsilon"]
@@ -503,7 +502,7 @@ def test_a_market_in_which_nobody_accepted_stays_open():
 
 def test_a_folder_that_is_no_report_is_refused_before_the_market_closes(opened):
     sell_everything()
-    assert "which no report wrote" in refused("close", "m", "--out", str(opened))
+    assert "and no results.json of a report" in refused("close", "m", "--out", str(opened / "m"))
     with OnlineMarket("m") as market:
         assert not market.is_closed
 
@@ -606,8 +605,7 @@ def test_run_simulates_a_market(tmp_path, monkeypatch):
     problem = str(CLINIC.parent / "online-wdbc.toml")
     done = builders.invoke("run", problem, *changes)
     assert done.exit_code == 0, done.output
-    assert "In this simulated market," in said(done.stdout)
-    assert "30 of 341 expected" in said(done.stdout)
+    assert "In this simulated market 24 of 341 expected sellers" in said(done.stdout)
     assert (tmp_path / "out/online-wdbc/model.json").is_file()
 
 

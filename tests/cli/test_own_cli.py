@@ -10,7 +10,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.cli.own import shares_of
 from convexmarket.errors import ParameterError
-from convexmarket.lab import read_results
+from convexmarket.report import read_tables
 from tests.cli.builders import draw_nothing, invoke, plain
 from tests.lab.builders import TRADEOFF, declared, patients, written
 
@@ -34,7 +34,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
 
     draft = here / "market.toml"
     draft.write_text(declared(draft.read_text()))
-    assert invoke("ledger", "create", "books.sqlite").exit_code == 0
+    assert invoke("ledger", "books.sqlite", "--create").exit_code == 0
     told = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
     done = invoke("buy", "market.toml", *told)
     assert done.exit_code == 0, (done.output, done.exception)
@@ -106,13 +106,13 @@ def test_what_buy_refuses(here, options, words):
 
 
 def test_run_takes_another_table(here, monkeypatch):
-    monkeypatch.setattr("convexmarket.lab.report.render.save_figure", draw_nothing)
+    monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
     written(here, TRADEOFF, patients(120))
     patients(140, seed=1).to_csv("more.csv")
     done = invoke("run", "market.toml", "--data", "more.csv", "--out", "report")
     assert done.exit_code == 0, done.output
-    assert "of the column “ask” of “more.csv”" in plain(done.stdout)
-    assert len(read_results(here / "report").tables["sellers"].id.unique()) == 70
+    assert "the column “ask” of “more.csv”" in (here / "report/report.md").read_text()
+    assert read_tables(here / "report")["sellers"].id.nunique() == 70
 
 
 def test_shares_are_read():

@@ -7,12 +7,12 @@ import pytest
 
 from convexmarket import deal, lab, ledger
 from convexmarket import io as writing
+from convexmarket import report as reports
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
 from convexmarket.io import check_place
 from convexmarket.lab import privacy_audits
 from convexmarket.lab.problem import buying, drafts
-from convexmarket.lab.report import diff
 from convexmarket.online import market as online
 from convexmarket.studies import solvers
 from convexmarket.studies.files.solvers import SolversFile
@@ -30,13 +30,13 @@ COMMANDS = {
         (SolversFile, "perform"),
     ),
     "compare": (["compare", QUICKSTART], "--out", (solvers, "compare_solvers")),
-    "report": (["report", "one"], "--out", (lab, "rewrite_report")),
+    "report": (["report", "one"], "--out", (reports, "read_report")),
     "report --all": (
         ["report", "--all", "--problems", str(PROBLEMS)],
         "--reports",
-        (report_cli, "_one"),
+        (report_cli, "_run"),
     ),
-    "diff": (["diff", "a/one", "b/two"], "--out", (diff, "diff_results")),
+    "diff": (["diff", "a/one", "b/two"], "--out", (reports, "compare_reports")),
     "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),

@@ -1,18 +1,18 @@
-"""``convexmarket report`` and ``convexmarket schema --results``, as a user meets them."""
+"""``convexmarket report``, as a user meets it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from convexmarket import lab
 from convexmarket.cli import report as report_cli
-from convexmarket.lab import run_problem, write_report
+from convexmarket.cli.ending import PARTLY
+from convexmarket.errors import DataError
+from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.problem.loading import load_problem
-from convexmarket.lab.report import render
-from convexmarket.lab.report.results import read_results, results_schema
+from convexmarket.report import figures, read_report
 from tests import ROOT
 from tests.cli.builders import draw_nothing, invoke, plain
 
@@ -46,14 +46,15 @@ IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
 
 
 def outcomes(text: str) -> dict[str, str]:
-    """Return what the summary table says was done, by report."""
-    cells = [line.split("│") for line in text.splitlines() if line.startswith("│")]
-    return {row[1].strip(): row[2].strip() for row in cells if row[1].strip()}
+    """Return what became of each report."""
+    lines = [line.partition(": ")[::2] for line in text.splitlines() if ": " in line]
+    words = {"up to date": "kept", "run, as": "run", "failed": "failed"}
+    return {name: w for name, said in lines for start, w in words.items() if said.startswith(start)}
 
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    monkeypatch.setattr(render, "save_figure", draw_nothing)
+    monkeypatch.setattr(figures, "saved", draw_nothing)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def runs(monkeypatch):
 
 @pytest.fixture
 def folder(here):
-    return write_report(run_problem(load_problem("problems/one.toml")), here / "mine").parent
+    return report_of(run_problem(load_problem("problems/one.toml"))).write(here / "mine").parent
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -106,12 +107,12 @@ def test_a_report_is_written_again_elsewhere(folder, here):
     assert files(here / "other") == files(folder)
 
 
-def test_what_cannot_be_rendered_is_told_in_one_line(folder):
-    (folder / "results.json").write_text('{"format": "convexmarket-results/1", "kind": "diff"}')
+def test_results_of_another_format_are_refused_in_one_line(folder):
+    (folder / "results.json").write_text('{"format": "convexmarket-results/1"}')
     before = files(folder)
     done = invoke("report", folder)
     assert done.exit_code == 2
-    assert "is a comparison of two runs, which is not rendered again" in plain(done.stderr)
+    assert "has the format 'convexmarket-results/1'" in plain(done.stderr)
     assert files(folder) == before
 
 
@@ -131,7 +132,7 @@ def test_an_index_is_written(folder, here):
         (["mine", "--rerun"], "--rerun goes with --all"),
         (["mine", "--problems", "x"], "--problems goes with --all"),
         (["--index", "x", "--reports", "x"], "--reports goes with --all"),
-        (["nowhere"], "give the folder of a report"),
+        (["nowhere"], "nowhere"),
         (["--all", "--problems", "nowhere"], "there are no problem files in nowhere"),
     ],
 )
@@ -144,7 +145,7 @@ def test_options_that_do_not_fit_are_refused(here, arguments, message):
 # ----------------------------------------------------------------------------- all of them
 
 
-def test_all_runs_what_has_no_report_and_renders_the_rest(here, runs):
+def test_all_runs_what_has_no_report_and_keeps_the_others(here, runs):
     done = invoke("report", "--all", "--force")
     assert done.exit_code == 0, done.output
     assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
@@ -155,7 +156,7 @@ def test_all_runs_what_has_no_report_and_renders_the_rest(here, runs):
 
     before = files(here / "reports" / "one")
     again = invoke("report", "--all", "--force")
-    assert outcomes(again.stdout) == {"clinic": "rendered", "one": "rendered"}
+    assert outcomes(again.stdout) == {"clinic": "kept", "one": "kept"}
     assert len(runs) == 2
     assert files(here / "reports" / "one") == before
 
@@ -165,23 +166,24 @@ def test_all_runs_again_what_is_out_of_date(here, runs):
     problem = here / "problems" / "one.toml"
     problem.write_text(SMALL + "\n# a remark\n")
     results = here / "out" / "clinic" / "results.json"
-    results.write_text(results.read_text(encoding="utf-8").replace("results/2", "results/0"))
+    results.write_text(results.read_text(encoding="utf-8").replace("report/1", "report/0"))
     runs.clear()
     done = invoke("report", "--all", "--force", "--reports", "out")
     assert done.exit_code == 0, done.output
     assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
     assert "the problem file has changed" in plain(done.stdout)
-    assert "results/0" in plain(done.stdout)
+    assert "report/0" in plain(done.stdout)
     assert len(runs) == 2
-    assert read_results(here / "out" / "one").problem.source.text.endswith("# a remark\n")
+    stored = read_report(here / "out" / "one").settings["problem file"]
+    assert stored["text"].endswith("# a remark\n")
 
 
 def test_all_runs_again_what_was_run_with_other_settings(here, runs):
     changed = load_problem("problems/one.toml", ["run.seed=5"])
-    write_report(run_problem(changed), here / "reports" / "one")
+    report_of(run_problem(changed)).write(here / "reports" / "one")
     done = invoke("report", "--all", "--force")
     assert "it was run with run.seed=5" in plain(done.stdout)
-    assert read_results(here / "reports" / "one").problem.run.seed != 5
+    assert read_report(here / "reports" / "one").settings["seed"] != 5
 
 
 def test_all_can_run_everything_again(here, runs):
@@ -196,15 +198,15 @@ def test_one_failure_does_not_stop_the_others(here, monkeypatch):
 
     def run(problem, progress):
         if problem.title == "In a folder":
-            raise ZeroDivisionError("a bug")
+            raise DataError("a bad row")
         return run_problem(problem, progress)
 
     monkeypatch.setattr(lab, "run_problem", run)
     done = invoke("report", "--all", "--force")
-    assert done.exit_code == 1
+    assert done.exit_code == PARTLY
     assert outcomes(done.stdout) == {"bad": "failed", "clinic": "failed", "one": "run"}
     assert "kind is 'nonsense'" in plain(done.stdout)
-    assert "ZeroDivisionError: a bug" in plain(done.stdout)
+    assert "clinic: failed: a bad row" in plain(done.stdout)
     assert (here / "reports" / "one" / "index.html").is_file()
     assert not (here / "reports" / "clinic").exists()
 
@@ -222,36 +224,6 @@ def test_a_report_is_named_after_its_problem_file():
     assert names["wdbc"].name == "wdbc.toml"
 
 
-# ------------------------------------------------------------------------------- the schema
-
-
-def test_the_schema_of_results_is_printed_or_written(here):
-    done = invoke("schema", "--results")
-    assert json.loads(done.stdout) == results_schema()
-    invoke("schema", "--results", "--out", "s.json")
-    assert json.loads((here / "s.json").read_text()) == results_schema()
-
-
-def test_results_that_this_version_cannot_show_are_told_and_run_again(here):
-    assert invoke("report", "--all", "--force").exit_code == 0
-    file = here / "reports" / "one" / "results.json"
-    content = json.loads(file.read_text(encoding="utf-8"))
-    place = content["tables"]["curve"]["columns"].index("guarantee_max")
-    for part in (
-        content["tables"]["curve"]["columns"],
-        content["tables"]["curve"]["dtypes"],
-        *content["tables"]["curve"]["data"],
-    ):
-        del part[place]
-    file.write_text(json.dumps(content))
-    done = invoke("report", here / "reports" / "one")
-    assert done.exit_code == 2
-    assert "this version cannot show" in plain(done.stderr)
-    again = invoke("report", "--all", "--force")
-    assert again.exit_code == 0
-    assert outcomes(again.output) == {"one": "run", "clinic": "rendered"}
-
-
 def test_where_a_report_cannot_go_is_known_before_anything_is_run(here, monkeypatch):
     def run(*_):
         raise AssertionError("it ran")
@@ -261,4 +233,4 @@ def test_where_a_report_cannot_go_is_known_before_anything_is_run(here, monkeypa
     (here / "mine" / "notes.txt").write_text("precious")
     done = invoke("run", here / "problems" / "one.toml", "--out", here / "mine")
     assert done.exit_code == 2
-    assert "notes.txt" in plain(done.stderr)
+    assert "--force" in plain(done.stderr)

@@ -9,11 +9,10 @@ import signal
 import pandas as pd
 import pytest
 
+import convexmarket as cm
 from convexmarket import io as writing
 from convexmarket.errors import DataError
-from convexmarket.lab import write_report
-from convexmarket.lab.report import workshop
-from convexmarket.lab.report.model import Report, Section, Table
+from convexmarket.report import document
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -86,100 +85,44 @@ def test_a_command_that_is_stopped_leaves_each_file_former_or_new(priced, number
 # ------------------------------------------------------------------------------- reports
 
 
-def report(title):
-    table = Table("offers", "Offers", pd.DataFrame({"payment": [1.0, 2.0]}))
-    return Report(title, ("A page.",), (Section("All", tables=(table,)),), {})
+def write_report(title, folder):
+    report = cm.Report(title)
+    report.add(pd.DataFrame({"payment": [1.0, 2.0]}), "Offers")
+    report.write(folder)
 
 
 @pytest.fixture
 def here(tmp_path):
-    write_report(report("former"), tmp_path / "target")
+    write_report("former", tmp_path / "target")
     return tmp_path
 
 
 @needs_fork
-def test_a_report_that_lost_its_place_is_put_back(here):
-    before = contents(here)
+def test_a_report_whose_process_is_killed_between_the_renames_is_kept_next_to_its_place(here):
+    before = contents(here / "target")
 
     def work(tell):
-        at(workshop.Path, "rename", 2, after=True)(lambda: (tell("between"), signal.pause()))
-        write_report(report("new"), here / "target")
+        at(document.os, "replace", 1, after=True)(lambda: (tell("between"), signal.pause()))
+        write_report("new", here / "target")
 
     child = Child(work)
     child.wait_until_it_tells()
     child.kill()
     assert not (here / "target").exists()
-    workshop.put_back(here / "target")
-    assert contents(here) == before
+    (former,) = here.glob(".target-*/former")
+    assert contents(former) == before
 
 
-@needs_fork
-@pytest.mark.parametrize("other", ["target-2", "target-2024abcd", "target-"])
-def test_a_report_that_lost_its_place_is_not_lost_to_a_namesake(here, other):
-    write_report(report("the only copy"), here / other)
+def test_a_report_that_cannot_take_its_place_leaves_the_former_one(here, monkeypatch):
     before = contents(here)
+    replace = document.os.replace
 
-    def work(tell):
-        at(workshop.Path, "rename", 2, after=True)(lambda: (tell("between"), signal.pause()))
-        write_report(report("new"), here / other)
-
-    child = Child(work)
-    child.wait_until_it_tells()
-    child.kill()
-    assert not (here / other).exists()
-    write_report(report("former"), here / "target")  # the name that the other begins with
-    workshop.put_back(here / other)
-    assert contents(here) == before
-
-
-def test_a_report_that_cannot_be_put_back_at_once_is_put_back_later(here, monkeypatch):
-    before = contents(here)
-    rename, renames = workshop.Path.rename, []
-
-    def failing(self, target):
-        renames.append(self.name)
-        if len(renames) > 2:  # of the lock, of the former report
+    def failing(source, target):
+        if source.name == "fresh":
             raise OSError("no more renames")
-        return rename(self, target)
+        replace(source, target)
 
-    monkeypatch.setattr(workshop.Path, "rename", failing)
-    with pytest.raises(DataError, match=r"nor the former one back .*no more renames"):
-        write_report(report("new"), here / "target")
-    assert renames == ["owner.lock.new", "target", "fresh", "previous"]
-    assert not (here / "target").exists()
-    monkeypatch.undo()
-    workshop.put_back(here / "target")
+    monkeypatch.setattr(document.os, "replace", failing)
+    with pytest.raises(DataError, match="no more renames"):
+        write_report("new", here / "target")
     assert contents(here) == before
-
-
-def test_a_workshop_that_could_not_be_removed_is_removed_later(here, monkeypatch):
-    """Half of the former report is not put back, and the lock goes last."""
-    rmtree = workshop.shutil.rmtree
-
-    def failing(path, **_):
-        if path.name == workshop.REST:
-            (path / "index.html").unlink()
-            raise OSError(5, "Input/output error")
-        rmtree(path)
-
-    monkeypatch.setattr(workshop.shutil, "rmtree", failing)
-    write_report(report("new"), here / "target")
-    monkeypatch.undo()
-    now = contents(here / "target")
-    (left,) = here.glob(".target-*")
-    assert (left / workshop.OWNER).exists()
-    (here / "target").rename(here / "elsewhere")
-    workshop.put_back(here / "target")
-    assert not (here / "target").exists()
-    assert not left.exists()
-    assert contents(here / "elsewhere") == now
-
-
-def test_a_workshop_in_use_is_left_alone(here):
-    with workshop.workshop(here / "target") as folder:
-        (folder / "fresh").mkdir()
-        workshop.put_back(here / "target")
-        assert folder.is_dir()
-        write_report(report("new"), here / "target")
-        assert folder.is_dir()
-    assert not folder.exists()

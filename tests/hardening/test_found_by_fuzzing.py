@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import warnings
 from decimal import Decimal
@@ -358,11 +357,6 @@ def test_settings_beyond_what_toml_reads(value):
         parse_problem('kind = "tradeoff"', [f"title={value}"])
 
 
-def draw_once(draw, stem, formats=()):
-    """Draw in one format of three."""
-    drawn = io.StringIO()
-    draw().savefig(drawn, format="svg")
-    return drawn.getvalue()
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e160, 1e250])

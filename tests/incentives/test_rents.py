@@ -367,7 +367,8 @@ class FormulaCurve(SolvedCurve):
         self.sold, self.integral, end = SHAPES[shape]
         self.without = np.inf if needed or np.isinf(end) else 5.0 + gamma * self.integral(end)
         self.market = SimpleNamespace(form=SimpleNamespace(price_of_money=gamma))
-        self.method, self.gamma, self.gap, self.asked = method, gamma, gap, []
+        self.method, self.gamma, self.asked = method, gamma, []
+        self.gap = self._gap = gap
 
     def _at(self, seller, y):
         self.asked.append(y)

@@ -26,7 +26,7 @@ def test_the_rule_is_the_one_root_of_its_equation(seed, rows, features, log_eps,
     lost = np.log1p(loss.curvature * norm**2 * weights / found)
     eta = float(np.min((sold - lost) / weights))
     assert 0 < eta <= sold.sum()
-    size = 0.6 / norm * np.sqrt(eta / features)
+    size = 0.6 / norm * (eta / features) ** 0.25
     goal = 2.0 * loss.lipschitz * norm * np.sqrt(features * (features + 1.0)) / (eta * size)
     assert found == pytest.approx(goal, rel=1e-4)
 
@@ -95,3 +95,15 @@ def test_options_of_another_perturbation_are_refused(options):
 def test_a_numeric_target_of_a_classifier_points_to_the_ridge_learner():
     with pytest.raises(cm.errors.DataError, match="PersonalizedRidge"):
         cm.PrivateLogisticRegression().fit([[0.5]] * 4, [0.1, 0.2, 0.3, 0.4], epsilon=9.0)
+
+
+@pytest.mark.parametrize("perturbation", ["objective", "statistics", "output"])
+def test_rows_that_ask_for_something_keep_it_next_to_rows_that_ask_for_nothing(perturbation):
+    rng = np.random.default_rng(0)
+    X = rng.random((60, 2))
+    epsilon = np.where(np.arange(60) % 2 == 0, np.inf, rng.uniform(0.5, 2.0, 60))
+    model = cm.PersonalizedRidge(perturbation=perturbation, weighting="equal")
+    model.fit(X, X[:, 0], epsilon=epsilon, random_state=Simulation(0))
+    assert np.all(model.epsilon_ <= epsilon)
+    assert np.isfinite(model.epsilon_[1::2]).all()
+    assert "exact noise on a lattice" in model.guarantee_.mechanism

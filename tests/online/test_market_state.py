@@ -18,7 +18,6 @@ from convexmarket.online import AdaptivePolicy, History, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
 
 TABLES = ["markets", "plans", "quotes", "answers", "endings", "releases"]
-LEDGER = ["charges", "ledger_releases", "ledgers", "sales"]
 BOUGHT, DEAR = 1.1, 4.0  # reports at which something is bought, and nothing
 
 
@@ -367,102 +366,6 @@ def test_there_must_be_a_market(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"", "not a market's"), (b"no database at all" * 99, "is damaged or no SQLite database")],
-)
-def test_files_of_others_are_left_alone(tmp_path, content, words):
-    (tmp_path / "market.sqlite").write_bytes(content)
-    with pytest.raises(DataError, match=words):
-        OnlineMarket(tmp_path)
-    assert (tmp_path / "market.sqlite").read_bytes() == content
-
-
-def test_databases_of_others_and_of_the_future_are_refused(market, tmp_path):
-    other = sqlite3.connect(tmp_path / "market.sqlite")
-    other.execute("CREATE TABLE quotes (id)")
-    other.close()
-    with pytest.raises(DataError, match="but not a market's; move it away"):
-        OnlineMarket(tmp_path)
-    market.disconnect()
-    later = raw(market)
-    later.execute("PRAGMA user_version = 4")
-    later.close()
-    with pytest.raises(DataError, match=r"version 4, and only version 3 is read"):
-        OnlineMarket(market.folder)
-
-
-def test_damage_is_said(market):
-    market.quote("s0", BOUGHT)
-    other = raw(market)
-    (page,) = other.execute("SELECT rootpage FROM sqlite_master WHERE name = 'quotes'").fetchone()
-    (size,) = other.execute("PRAGMA page_size").fetchone()
-    other.close()
-    market.disconnect()
-    with database(market).open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"\xff" * size)
-    with pytest.raises(DataError, match=r"is damaged.* bring back a backup"):
-        market.offers()
-
-
-def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
-    market.quote("s0", BOUGHT)
-    market.disconnect()
-    database(market).unlink()
-    assert (market.folder / "market.sqlite-journal").exists()
-    with pytest.raises(
-        DataError, match=r"-journal belongs to a market whose market\.sqlite is gone"
-    ):
-        OnlineMarket.create(market.folder, fixed())
-    with pytest.raises(DataError, match="there is no market"):
-        market.quote("s0", BOUGHT)
-
-
-def test_a_full_disk(market):
-    told = [market.quote("s0", BOUGHT)]
-    pages = market._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
-    with pytest.raises(DataError, match="has no room left on its disk; what was stored before is"):
-        told.extend(market.quote(f"{i}-" + "x" * 190, BOUGHT) for i in range(1, 100))
-    market._store._connection.execute(f"PRAGMA max_page_count = {10 * pages}")
-    assert market.offers()["id"].tolist() == [offer.id for offer in told]
-    assert market.quote("more", BOUGHT).number == len(told) + 1
-
-
-def test_what_may_only_be_read(market):
-    told = market.quote("s0", BOUGHT)
-    market._store._connection.execute("PRAGMA query_only = ON")
-    with pytest.raises(DataError, match=r"may not be written; .* allow writing to the file"):
-        market.quote("s1", BOUGHT)
-    assert market.offer("s0") == told
-    market._store._connection.execute("PRAGMA query_only = OFF")
-    assert market.quote("s1", BOUGHT).number == 2
-
-
-def test_waiting_for_others_ends(market, monkeypatch):
-    monkeypatch.setattr(store, "PATIENCE", 0.05)
-    market.disconnect()
-    other = raw(market)
-    other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(
-        DataError, match=r"in use by other processes.*this step was not stored: try"
-    ):
-        market.quote("s0", BOUGHT)
-    other.execute("ROLLBACK")
-    assert market.quote("s0", BOUGHT).number == 1
-    with market._store.alone(), pytest.raises(DataError, match="being closed by another process"):
-        market.close(lengths)
-    assert market.close(lengths, lapse=True) == '{"sellers": 0}'
-
-
-def test_every_connection_asks_for_all_that_the_disk_can_promise(market):
-    for opened in (market, OnlineMarket(market.folder)):
-        connection = opened._store._connection
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("persist",)
-        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
-        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
-
-
 def test_what_is_told_again_is_synced_first(market, monkeypatch):
     synced = []
     monkeypatch.setattr(store, "sync", lambda path: synced.append(path.name))
@@ -495,14 +398,6 @@ def test_rows_are_neither_changed_nor_removed(closed, table):
         with pytest.raises(sqlite3.IntegrityError, match="rows are only added"):
             other.execute(statement)
     assert other.execute(f"SELECT * FROM {table}").fetchall() == rows
-    other.close()
-
-
-def test_the_tables_are_all_that_there_is(market):
-    other = raw(market)
-    found = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
-    assert [row[0] for row in found] == sorted([*TABLES, *LEDGER, "seals"])
-    assert other.execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"cmkt", "big"),)
     other.close()
 
 

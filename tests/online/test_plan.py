@@ -17,7 +17,7 @@ from convexmarket.errors import (
     UnattainedOptimumError,
 )
 from convexmarket.market import StandardForm
-from convexmarket.online.atoms import atoms_of, cells_of
+from convexmarket.online.atoms import cells_of
 from convexmarket.online.plan import Buyer, plan
 from tests import one_in
 from tests.online.builders import (
@@ -58,33 +58,6 @@ def test_moments_of_margins(name):
 def moments(atoms, price):
     shape = atoms.shape(np.array([price - atoms.lowest]), np.array([np.inf]))
     return np.array([shape.first[0], shape.second[0]])
-
-
-@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=20), st.floats(1e-3, 2e3))
-def test_moments_of_a_sample_are_sums(samples, price):
-    prior = cm.EmpiricalPrior(samples)
-    margin = np.maximum(price - prior.ironed_virtual_cost(np.array(samples)), 0)
-    first, second = moments(atoms_of(prior), price)
-    scale = max(price, *samples)
-    assert first == pytest.approx(margin.mean(), rel=1e-9, abs=1e-11 * scale)
-    assert second == pytest.approx((margin**2).mean(), rel=1e-9, abs=1e-11 * scale**2)
-
-
-@given(
-    samples=st.lists(st.floats(0.1, 10), min_size=1, max_size=20),
-    price=st.floats(0.2, 20),
-    width=st.floats(0.01, 20),
-)
-def test_moments_under_a_cap_are_sums(samples, price, width):
-    prior = cm.EmpiricalPrior(samples)
-    psi = prior.ironed_virtual_cost(np.array(samples))
-    margin = np.maximum(price - psi, 0)
-    cut = np.minimum(margin, width)
-    atoms = atoms_of(prior)
-    shape = atoms.shape(np.array([price - atoms.lowest]), np.array([width]))
-    exact = [cut.mean(), (cut**2).mean(), (psi * cut).mean(), np.maximum(margin - width, 0).mean()]
-    if price > atoms.lowest:
-        np.testing.assert_allclose([part[0] for part in shape[:4]], exact, rtol=1e-9, atol=1e-9)
 
 
 # --------------------------------------------------------------------------- the optimum

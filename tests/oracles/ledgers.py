@@ -102,8 +102,10 @@ def _open(spec: Spec) -> dict[str, Any]:
 def _fit(rows: pd.DataFrame, epsilon: np.ndarray) -> None:
     learner = cm.PersonalizedRidge(
         1.0,
+        perturbation="output",
+        fit_intercept=False,
         max_norm=None,
-        weights="proportional",
+        weighting="granted",
         sensitivity="tight",
         feature_range=(0.0, 1.0),
         target_range=(-1.0, 1.0),

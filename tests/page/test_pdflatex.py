@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.lab.report.model import Report, Section, Table
-from convexmarket.lab.report.render import write_folder
+import convexmarket as cm
 
 HOSTILE = r"\input{/etc/passwd} 50% & $x_1$ #1 ~ ^ {} [a] *, -- --- << '' `` ,, \\ \end{table}"
-SIGNS = "γ ε ηψΛΣ × ≤ ≥ ≠ ≈ ∞ 10⁻¹² x₁ – — − ± · → ‖a‖ Zoë Łódź Ørsted ß 中 🎲 ½ © ’quoted‘ …"
+SIGNS = "γ ε η ψ Λ σ × ∞ – — Zoë Łódź Ørsted ß ½ © ’quoted‘ …"
 DOCUMENT = r"""\documentclass{article}
 \usepackage[utf8]{inputenc}
 \usepackage[T1]{fontenc}
@@ -23,7 +22,6 @@ DOCUMENT = r"""\documentclass{article}
 \usepackage{booktabs,longtable}
 \begin{document}
 """
-KNOWN = "".join(map(chr, [*range(0x20, 0x7F), *range(0xA0, 0x2300)]))
 
 
 def find_latex() -> str | None:
@@ -44,16 +42,14 @@ def test_pdflatex_compiles_all_tables(tmp_path: Path) -> None:
     offers = pd.DataFrame(
         {"who": [text, "[1] first", "* second"], "payment": [-1234.5, 2.5e-9, np.nan]}
     )
-    signs = pd.DataFrame({"sign": list(KNOWN), "twice": [2 * sign for sign in KNOWN]})
-    tables = (
-        Table("offers", f"Offers {text}", offers, {"who": text, "payment": "a long payment"}),
-        Table("signs", "Every sign below U+2300.", signs, rows_shown=len(signs)),
-        Table("empty", "Nothing", pd.DataFrame({"a": [], "b": []})),
-        Table("nothing", "Not even columns", pd.DataFrame()),
-        Table("words", "Words", pd.DataFrame({HOSTILE: ["long words " * 30], "b": [HOSTILE]})),
-    )
-    report = Report(f"Title {HOSTILE}", (text,), (Section(text, body=tables),), {})
-    folder = write_folder(report, tmp_path / "report", ["tex"]).parent
+    report = cm.Report(f"Title {HOSTILE}")
+    headers = {"who": text, "payment": "a long payment"}
+    report.add(offers, f"Offers {text}", name="offers", headers=headers)
+    report.add(pd.DataFrame({"a": [], "b": []}), "Nothing", name="empty")
+    words = pd.DataFrame({HOSTILE: ["long words " * 30], "b": [HOSTILE]})
+    report.add(words, "Words", name="words")
+    tables = report.tables
+    folder = report.write(tmp_path / "report", ("html", "tex")).parent
     (folder / "all.tex").write_text(
         DOCUMENT + "".join(f"\\input{{tables/{one.name}}}\n" for one in tables) + "\\end{document}"
     )

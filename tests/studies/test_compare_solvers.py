@@ -6,7 +6,9 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.studies import solvers as module
+from convexmarket.studies.solver_page import statements
 from convexmarket.studies.subproblems.families import CLASSES, families_of_class
+from tests.studies.small_runs import frame, run
 from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter
 
 PRIOR = cm.Uniform(1, 5)
@@ -204,3 +206,19 @@ def test_a_report_leads_with_the_matrices(runs, tmp_path):
     assert [figure.name for figure in report.figures] == ["allocation-default", "allocation-hasty"]
     page = report.write(tmp_path / "report", formats=("md",)).read_text()
     assert "OSQP cannot take allocation" in page
+
+
+def test_the_fastest_is_named_with_an_interval_to_the_next():
+    rows = [
+        run(solver, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
+        for solver, factor in (("ECOS", 1.0), ("SCS", 2.0))
+        for seed in range(4)
+    ]
+    rows += [run("OSQP", seed=seed, outcome="failed") for seed in range(4)]
+    text = statements({"runs": frame(*rows)}, {"absent": []})[0]
+    assert text == (
+        "ridge, setting default, size 100: ECOS, primal is the fastest solver with 1.1 s; SCS, "
+        "primal takes 2 times as long (95 % interval 2 to 2)."
+    )
+    alone = statements({"runs": frame(run("OSQP", outcome="failed"))}, {"absent": []})
+    assert alone == ["ridge, setting default, size 100: no solver solves every instance."]

@@ -59,6 +59,21 @@ def test_files_with_the_same_name_are_distinguished():
     assert entries == ["a/market.toml", "b/market.toml"]
 
 
+def test_sellers_of_a_file_are_compared_at_their_number(tmp_path):
+    (tmp_path / "sellers.csv").write_text("id,report\n" + "".join(
+        f"s{k},{0.02 + 0.001 * k}\n" for k in range(30)
+    ))  # fmt: skip
+    (tmp_path / "market.toml").write_text(
+        'kind = "variants"\ntitle = "Mine"\n[sellers]\nfile = "sellers.csv"\n'
+        'report = "report"\n[prior]\nfamily = "uniform"\nlow = 0.02\nhigh = 0.1\n[objective]\n'
+        "spread = { weight = 1.0 }\nnoise = { weight = 10.0 }\npayments = { weight = 0.003 }\n"
+        '[[variants]]\nname = "free"\n'
+    )
+    entry = subproblems_of(tmp_path / "market.toml")
+    runs = cm.compare_solvers({"mine": entry}, solvers=["exact"], sizes=[9], progress=False)
+    assert runs.to_frame()[["size", "outcome"]].to_numpy().tolist() == [[30, "solved"]]
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

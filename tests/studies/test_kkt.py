@@ -85,6 +85,21 @@ class TestByHand:
         assert found.dual == pytest.approx(1.0)
         assert found.gap == 0.0
 
+    def test_bounds_of_a_variable(self):
+        x = cp.Variable(3, bounds=[0, np.array([1.0, 1.0, np.inf])])
+        target = np.array([-1.0, 3.0, 2.0])
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(x - target)))
+        x.save_value(np.array([0.0, 1.0, 2.0]))
+        assert kkt_residuals(problem).largest == 0.0
+        x.save_value(np.array([0.5, 1.0, 2.0]))  # the slope, 3, has its multiplier, 0.5 too early
+        found = kkt_residuals(problem)
+        assert found.gap == pytest.approx(3.0 * 0.5 / (1.5**2 + 4.0))
+        assert found.dual == 0.0
+        x.save_value(np.array([0.0, 1.5, 1.0]))
+        found = kkt_residuals(problem)
+        assert found.violation == pytest.approx(0.5 / 1.5)
+        assert found.dual > 0.1  # nothing holds the third one at 1
+
     def test_a_bound_from_below_as_a_cone(self):
         x = cp.Variable()
         problem = cp.Problem(cp.Minimize(x**2), [cp.constraints.NonNeg(x - 1)])

@@ -22,6 +22,7 @@ from convexmarket.data.files import open_regular, read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.base import ProblemModel, ProblemSource, TableModel
+from convexmarket.studies.files.loading import KINDS as FILES
 
 __all__ = [
     "UNDECLARED",
@@ -173,7 +174,7 @@ def rows_setting(problem: ProblemModel, path: str | Path) -> str:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema that every problem file follows."""
-    models: Any = Union[tuple(kind.problem for kind in KINDS.values())]  # noqa: UP007
+    models: Any = Union[(*(kind.problem for kind in KINDS.values()), *FILES.values())]
     schema = TypeAdapter[Any](Annotated[models, Field(discriminator="kind")]).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 

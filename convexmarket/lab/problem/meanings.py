@@ -118,6 +118,7 @@ MEANINGS = {
     "AuditTable.sellers": "How many sellers the audit takes.",
     "sensitivities": "What each seller reports; drawn from the prior if left out.",
     "sensitivity": "Which bound on one row's influence sets the noise: ours, or the paper's.",
+    "settings": "Settings of the solvers, by name.",
     "sigma": "Weight of the noise, 1/eta: little privacy bought means much noise.",
     "simulation": "What a run makes up: who arrives, and who accepts.",
     "smallest_eigenvalue": "Public bound on the smallest eigenvalue of the rows' covariance.",

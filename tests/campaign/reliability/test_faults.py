@@ -19,9 +19,9 @@ from hypothesis import settings
 import convexmarket as cm
 from convexmarket import lab
 from convexmarket.errors import ConvexMarketError
-from convexmarket.lab import run_problem, write_report
+from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.problem.loading import load_problem
-from convexmarket.lab.report import render
+from convexmarket.report import figures
 from tests import PROBLEMS
 from tests.campaign.reliability.faults import (
     ERRORS,
@@ -115,10 +115,10 @@ def prepared(tmp_path_factory):
     a_model("new")
     result = run_problem(load_problem(QUICKSTART, SMALL))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "save_figure", save_nothing)
+        patch.setattr(figures, "saved", save_nothing)
         patch.setattr(lab, "run_problem", lambda *_: result)
         for name in ("reports/one", "reports/two", "target"):
-            write_report(result, folder / name)
+            report_of(result).write(folder / name)
         (folder / "target" / "report.md").write_text("the former report\n")
         (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
         (folder / "arrivals.csv").write_text("id,sensitivity\na,1.1\nd,1.3\n")

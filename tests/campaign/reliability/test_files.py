@@ -14,9 +14,6 @@ import pytest
 import convexmarket as cm
 from convexmarket.data.csv_rows import read_texts
 from convexmarket.deal import price_offers
-from convexmarket.lab import write_report
-from convexmarket.lab.report import workshop
-from convexmarket.lab.report.model import Report, Section, Table
 from tests.cli.builders import invoke
 from tests.cli.writers import WRITERS, a_database
 from tests.online.builders import TRAINED_MARKET
@@ -24,8 +21,6 @@ from tests.online.builders import TRAINED_MARKET
 DATABASES = ("m/market.sqlite", "m/market.sqlite-journal", "books.sqlite", "books.sqlite-journal")
 SIGNS = "=+-@＝＋－＠\t\r"
 SEPARATORS = ",;\t"
-NAMES = ["wdbc", "a", "report 1", "é", "x.y", "[a]*"]
-ENDS = ["-2", "-", "-abcdefgh", "-2024-01", "-abcdefgh-abcdefgh", "-é"]
 
 
 @pytest.fixture
@@ -65,25 +60,10 @@ def test_among_the_files_of_a_database(here, attack):
     )
 
 
-def report(title, *tables):
-    return Report(title, ("A page.",), (Section("All", tables=tables),), {})
-
-
-def test_reports_that_wait_in_a_workshop(tmp_path, attack):
-    def attempt(name, end):
-        folder = tmp_path / f"{name}{end} all"
-        other = folder / f"{name}{end}"
-        write_report(report("the only copy"), other)
-        waiting = folder / f".{other.name}-k3_9zzab"
-        waiting.mkdir()
-        (waiting / workshop.OWNER).touch()
-        other.rename(waiting / workshop.PREVIOUS)
-        write_report(report("another"), folder / name)
-        workshop.put_back(other)
-        return None if (other / "index.html").exists() else "the only copy is gone"
-
-    cases = product(NAMES, ENDS)
-    attack("a report is lost to a namesake", ((str(c), partial(attempt, *c)) for c in cases))
+def write_report(table, name, folder, *formats):
+    report = cm.Report("A report")
+    report.add(table, name=name)
+    report.write(folder, ("md", "html", *formats))
 
 
 def is_formula(cell):
@@ -107,7 +87,7 @@ def test_names_in_tables(here, attack):
     @lru_cache(maxsize=1)
     def written(name):
         table = pd.DataFrame({"number": [1.5], "name": [name], "after": [name]})
-        write_report(report("names", Table("names", "Names.", table)), here / "report", ["csv"])
+        write_report(table, "names", here / "report", "csv")
         return (here / "report" / "tables" / "names.csv").read_text(encoding="utf-8")
 
     def attempt(name, separator):
@@ -145,7 +125,7 @@ def test_ids_in_offers(here, attack):
 
 def test_who_may_read(here, attack):
     os.umask(0o022)
-    table = Table("sellers", "Sellers.", pd.DataFrame({"id": ["Ann"], "sensitivity": [0.5]}))
+    table = pd.DataFrame({"id": ["Ann"], "sensitivity": [0.5]})
     writers = {
         "offers.csv": [*WRITERS["price"][0], "--out", "offers.csv", "--force"],
         "quotes.csv": [*WRITERS["online quote"][0], "--out", "quotes.csv", "--force"],
@@ -162,7 +142,7 @@ def test_who_may_read(here, attack):
         if mode is not None:
             path.chmod(mode)
         if writers[name] is None:
-            write_report(report("sellers", table), here / "report")
+            write_report(table, "sellers", here / "report", "csv", "tex")
         else:
             assert invoke(*writers[name]).exit_code == 0
         found = stat.S_IMODE(path.stat().st_mode)

@@ -6,21 +6,15 @@ import sys
 import unicodedata
 import warnings
 from functools import partial
-from itertools import cycle
 
 import numpy as np
 import pytest
 from hypothesis import settings
-from matplotlib import pyplot
 
 import convexmarket as cm
 from convexmarket.checks import checked_id
 from convexmarket.cli.report import report_names
-from convexmarket.lab import rewrite_report
-from convexmarket.lab.report import render
-from convexmarket.lab.report.diff import diff_results
-from convexmarket.lab.report.diff_report import diff_report
-from convexmarket.lab.report.saving import report_style
+from convexmarket.report import compare_reports, read_report
 from tests import ROOT
 from tests.campaign.reliability.mutations import mutations
 from tests.learners.test_saving import MODELS, ROWS, TARGETS, signed
@@ -38,37 +32,21 @@ def numbers():
 # ------------------------------------------------------------------------------- results.json
 
 
-@pytest.fixture
-def drawn_only(monkeypatch):
-    """Draw every fourth report's figures, and save none, which takes most of the time."""
-    left = cycle([True, False, False, False])
-
-    def draw(drawing, stem):
-        if next(left):
-            with report_style(stem.name):
-                drawing()
-            pyplot.close("all")
-        return ""
-
-    monkeypatch.setattr(render, "save_figure", draw)
-    monkeypatch.setattr(render, "inline_svg", lambda svg, name: svg)
-
-
 def read_again(folder, changed, twin, out, compared):
     folder.joinpath("results.json").write_text(json.dumps(changed), encoding="utf-8")
     if compared:
-        diff_report(diff_results(twin, folder))
+        compare_reports(twin, folder).statements()
         return
     shutil.rmtree(out, ignore_errors=True)
-    rewrite_report(folder, out)
+    read_report(folder).write(out)
     json.loads(out.joinpath("results.json").read_text())
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.name)
-def test_results_of_strangers(report, attack, tmp_path, drawn_only):
+def test_results_of_strangers(report, attack, tmp_path):
     rng, tries = numbers()
     twin = tmp_path / report.name
-    shutil.copytree(report / "tables", twin / "tables")
+    shutil.copytree(report, twin)
     document = json.loads((report / "results.json").read_text())
     changed = mutations(document, tries * 7 // 25, rng)
     attempts = (

@@ -7,13 +7,11 @@ import pandas as pd
 import pytest
 
 from convexmarket.errors import ProblemFileError
-from convexmarket.lab import build_report, read_results, run_problem, write_report
+from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.problem.loading import load_problem, parse_problem
+from convexmarket.lab.problem.loading import load_problem
 from tests.cli.builders import draw_nothing
 from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
-from tests.lab.problem.builders import TWO_SELLERS
-from tests.lab.report.builders import words
 
 SIMULATED = {
     "tradeoff": TRADEOFF.replace('report = "ask"\n', ""),
@@ -26,7 +24,7 @@ RARE = 31.718281828
 
 @pytest.fixture(autouse=True)
 def _no_drawings(monkeypatch):
-    monkeypatch.setattr("convexmarket.lab.report.render.save_figure", draw_nothing)
+    monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
 
 
 def table_with_a_rare_cell():
@@ -46,11 +44,10 @@ def test_the_sellers_own_reports_are_bought_from(kind, tmp_path):
     )
     assert len(reports) == result.provenance["rows"]["train"] == (60 if kind == "tradeoff" else 84)
     assert (result.tables["sellers"].payment > 0).any()
-    first = private = words(build_report(result))
-    assert first.startswith("The reports are the sellers' own, of the column “ask” of “patients")
-    assert "are public: they are not bought, and no guarantee covers them." in first
-    assert "36 rows for the test, drawn from it by the seed of the run" in first
-    assert "keep it as private as the rows" in private
+    text = report_of(result).to_markdown()
+    assert "The reports are the column “ask” of “patients" in text
+    assert "Public rows, which are not bought: " in text
+    assert "36 for test" in text
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -59,13 +56,13 @@ def test_simulated_reports_are_called_so_first(kind, tmp_path):
     result = run_problem(load_problem(written(tmp_path, SIMULATED[kind]), settings))
     assert set(result.tables["sellers"].scenario) == {"independent", "correlated"}
     assert set(result.tables["sellers"].id) < set(patients(120).index)
-    assert words(build_report(result)).startswith("Simulated reports: data.report names none")
+    assert "The reports are simulated." in report_of(result).to_markdown()
 
 
 @pytest.mark.parametrize("kind", TEXTS)
 def test_the_page_tells_nothing_else_of_the_file_and_is_its_owners(kind, tmp_path):
     problem = load_problem(written(tmp_path, TEXTS[kind], table_with_a_rare_cell()))
-    page = write_report(run_problem(problem), tmp_path / "report")
+    page = report_of(run_problem(problem)).write(tmp_path / "report")
     files = [path for path in page.parent.rglob("*") if path.is_file()]
     rare = str(RARE)[:8]
     assert rare in (tmp_path / "patients.csv").read_text()
@@ -74,15 +71,6 @@ def test_the_page_tells_nothing_else_of_the_file_and_is_its_owners(kind, tmp_pat
         text = pd.read_parquet(path).to_csv() if is_table else path.read_text(errors="replace")
         assert rare not in text, path.name
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-
-
-@pytest.mark.parametrize("kind", TEXTS)
-def test_results_come_back(kind, tmp_path):
-    result = run_problem(load_problem(written(tmp_path, TEXTS[kind])))
-    write_report(result, tmp_path / "report")
-    again = read_results(tmp_path / "report")
-    assert again.problem.data == result.problem.data
-    assert words(build_report(again)) == words(build_report(result))
 
 
 def test_public_rows_are_not_bought(tmp_path):
@@ -118,9 +106,3 @@ def test_a_feature_to_correlate_with_has_to_be_one(tmp_path):
     problem = load_problem(written(tmp_path, SIMULATED["tradeoff"]), settings)
     with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'region'"):
         run_problem(problem)
-
-
-def test_pages_of_other_data_say_nothing_of_a_file():
-    report = build_report(run_problem(parse_problem(TWO_SELLERS)))
-    assert not report.of_sellers
-    assert "not bought" not in words(report)

@@ -252,9 +252,3 @@ def test_the_same_for_any_number_of_jobs(result, two_jobs):
             left.drop(columns="seconds", errors="ignore"),
             right.drop(columns="seconds", errors="ignore"),
         )
-
-
-def test_the_result_is_json_as_it_is(result, as_json):
-    assert as_json(result)["points"]["data"][0][0] == "plain"
-    assert result.provenance["problem_file"]["text"] == SMALL
-    assert [entry["variant"] for entry in result.certificates] == FOUND

@@ -42,6 +42,7 @@ def test_it_is_the_deal_that_the_library_makes(sale):
             features=cm.PublicFeatures(PUBLIC, missing="indicator"),
             classes=("no", "yes"),
             cap=2,
+            tol=1e-9,
         ),
         objective=1.0 * cm.Spread() + 10.0 * cm.Noise(),
         constraints=[cm.Cap(2)],

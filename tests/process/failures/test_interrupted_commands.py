@@ -13,10 +13,10 @@ import pytest
 from convexmarket import cli, lab
 from convexmarket import io as writing
 from convexmarket.cli import report as report_cli
-from convexmarket.lab import run_problem, write_report
+from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import load_problem
-from convexmarket.lab.report import render, workshop
+from convexmarket.report import document, figures
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -52,7 +52,7 @@ FILES = {
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
     """Leave the drawing out: it is slow, and one test below draws."""
-    monkeypatch.setattr(render, "save_figure", save_nothing)
+    monkeypatch.setattr(figures, "saved", save_nothing)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +65,9 @@ def prepared(result, tmp_path_factory):
     """A folder with everything that a command may be given, and what it wrote before."""
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "save_figure", save_nothing)
+        patch.setattr(figures, "saved", save_nothing)
         for name in ("reports/one", "reports/two", "target"):
-            write_report(result, folder / name)
+            report_of(result).write(folder / name)
     (folder / "target" / "report.md").write_text("the former report\n")
     (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
     for name in ("offers.csv", "offers.certificate.json", "schema.json", "found.json"):
@@ -96,10 +96,10 @@ REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
 
 
 MOMENTS = {
-    "while the report is built": at(render, "write_results"),
-    "before the former report is moved": at(workshop.Path, "rename", 2),
-    "between the two renames": at(workshop.Path, "rename", 2, after=True),
-    "after the second rename": at(workshop.Path, "rename", 3, after=True),
+    "while the report is built": at(document, "write_content"),
+    "before the former report is moved": at(document.os, "replace", 1),
+    "between the two renames": at(document.os, "replace", 1, after=True),
+    "after the second rename": at(document.os, "replace", 2, after=True),
 }
 MOMENTS_OF_FILES = {
     "while a file is written": at(writing.os, "fsync"),
@@ -122,7 +122,7 @@ def written(prepared, result, tmp_path_factory):
     """What each command leaves where nothing goes wrong."""
     found = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(render, "save_figure", save_nothing)
+        patch.setattr(figures, "saved", save_nothing)
         patch.setattr(lab, "run_problem", lambda *_: result)
         for number, (name, arguments) in enumerate(COMMANDS.items()):
             folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
@@ -188,7 +188,7 @@ def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
             raise OSError(28, "No space left on device")
 
         if name in REPLACES_A_FOLDER:
-            render.write_results = full
+            document.write_content = full
         else:
             writing.os.replace = full
 

@@ -11,9 +11,9 @@ import pytest
 import convexmarket as cm
 from convexmarket import io as writing
 from convexmarket.cli import online as online_cli
-from convexmarket.lab.report import render
 from convexmarket.ledger import creating
 from convexmarket.ledger.store import Store
+from convexmarket.report import document, figures
 from tests.online.builders import TRAINED_MARKET
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -36,7 +36,7 @@ QUOTE_LIST = ["online", "quote", "m", "--csv", "arrivals.csv", "--out", "offers.
 
 @pytest.fixture(autouse=True)
 def _no_figures(monkeypatch):
-    monkeypatch.setattr(render, "save_figure", save_nothing)
+    monkeypatch.setattr(figures, "saved", save_nothing)
 
 
 def done(folder, *arguments):
@@ -142,7 +142,7 @@ def test_a_single_step_is_taken_or_not(here, command, number):
 def test_closing_again_ends_with_one_model(sold, tmp_path, number):
     here = shutil.copytree(sold, tmp_path / "here")
     arguments = ["online", "close", "m", "--lapse"]
-    code, command = stop(arguments, here, at(render, "write_results"), number)
+    code, command = stop(arguments, here, at(document, "write_content"), number)
     assert code == CODES[number]
     if number == signal.SIGINT:
         check_one_line(command.said, "stopped")
@@ -183,7 +183,7 @@ def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_
         def full(*_arguments):
             raise OSError(28, "No space left on device")
 
-        render.write_results = full
+        document.write_content = full
 
     code, command = run(["online", "close", "m", "--lapse"], here, patch)
     assert code == 2

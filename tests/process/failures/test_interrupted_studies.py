@@ -3,7 +3,6 @@
 import json
 import signal
 
-from convexmarket.lab.report import render
 from convexmarket.studies.journal import Journal
 from tests import PROBLEMS
 from tests.process.failures.builders import (
@@ -11,7 +10,6 @@ from tests.process.failures.builders import (
     check_one_line,
     contents,
     run,
-    save_nothing,
     stop,
 )
 
@@ -34,7 +32,6 @@ def after_the_first_run(tell):
 
 def test_a_stopped_study_has_no_report_and_says_how_to_go_on(tmp_path, monkeypatch):
     """That it goes on, also after SIGKILL, is in test_compare_cli and test_compare_solvers."""
-    monkeypatch.setattr(render, "save_figure", save_nothing)
     code, command = stop(STUDY, tmp_path, after_the_first_run, signal.SIGINT)
     assert code == INTERRUPTED
     check_one_line(command.said, "the same command resumes there")

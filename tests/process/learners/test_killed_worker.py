@@ -35,7 +35,7 @@ def client():
 
 
 @pytest.mark.parametrize(
-    "learner", [cm.PrivateLogisticRegression(0.01), cm.PersonalizedRidge(0.1)], ids=repr
+    "learner", [cm.PrivateLogisticRegression(0.01), cm.PersonalizedRidge()], ids=repr
 )
 def test_the_model_is_that_of_workers_who_live(learner, tmp_path):
     chunks = ((N_ROWS // N_PARTS,) * N_PARTS, (3,))

@@ -157,6 +157,7 @@ class OnlineMarketProblem(ProblemModel):
             classes=(-1, 1),
             accounting=wanted.accounting,
             calibration=wanted.calibration,
+            tol=1e-9,
         )
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:

@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "TradeoffProblem", "run_tradeoff", "tradeoff_report", "subproblems")
+KIND = Kind(__name__, "TradeoffProblem", "run_tradeoff", "begin", "subproblems")

@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "VariantsProblem", "run_variants", "variants_report", "subproblems")
+KIND = Kind(__name__, "VariantsProblem", "run_variants", "begin", "subproblems")

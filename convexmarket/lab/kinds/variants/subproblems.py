@@ -7,6 +7,7 @@ import numpy as np
 from convexmarket.errors import NotSupportedError
 from convexmarket.lab.kinds.variants.problem import VariantsProblem
 from convexmarket.lab.problem.declared import MarketTable
+from convexmarket.lab.problem.sellers import Lists, market_of, read_lists
 from convexmarket.market import Market
 from convexmarket.studies.subproblems.families import Family, market_family
 
@@ -14,30 +15,29 @@ from convexmarket.studies.subproblems.families import Family, market_family
 def subproblems(problem: VariantsProblem) -> list[Family]:
     """Return one subproblem for each variant; of a sweep, the market in its middle.
 
-    Sellers of a file are private and cannot be drawn anew, so that none is made of them.
+    Sellers of a file are those of the file, at their number.
     """
-    found = []
-    for variant in problem.variants:
-        table = variant.markets[len(variant.markets) // 2]
-        if table.sellers.file is not None:
-            continue
-        small = _resized(table, 50)
-        family = _variant(variant.name, table, (small or table).build(0), fixed=small is None)
-        if family is not None:
-            found.append(family)
-    return found
+    tables = [variant.markets[len(variant.markets) // 2] for variant in problem.variants]
+    lists = read_lists(problem, tables)
+    families = (
+        _variant(variant.name, table, lists)
+        for variant, table in zip(problem.variants, tables, strict=True)
+    )
+    return [family for family in families if family is not None]
 
 
-def _variant(name: str, table: MarketTable, example: Market, *, fixed: bool) -> Family | None:
+def _variant(name: str, table: MarketTable, lists: Lists) -> Family | None:
     """Return the subproblem of a market, by what kind of market it is."""
-    own_size = len(example.sellers) if fixed else None
+    small = _resized(table, 50)
+    example = market_of(small or table, 0, lists)
 
-    def market_of(size: int, rng: np.random.Generator) -> Market:
-        resized = _resized(table, size)
-        return (table if resized is None else resized).build(int(rng.integers(2**31)))
+    def sized(size: int, rng: np.random.Generator) -> Market:
+        seed = int(rng.integers(2**31))
+        return example if small is None else (_resized(table, size) or table).build(seed)
 
     try:
-        return market_family(example, market_of, name, own_size)
+        own_size = len(example.sellers) if small is None else None
+        return market_family(example, sized, name, own_size)
     except NotSupportedError:
         return None
 

@@ -1,0 +1,68 @@
+"""The papers that pages cite: templates have a letter for each, pages its authors and year."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["PAPERS", "spelled_out"]
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: who wrote it, when, and where it is found."""
+
+    authors: str
+    year: str
+    title: str
+    link: str
+
+
+PAPERS = {
+    "A": Paper(
+        "Anjarlekar et al.", "2023b", "Ameya Anjarlekar, Rasoul Etesami and R. Srikant: Mechanism "
+        "Design for Heterogeneous Differentially Private Data Acquisition for Logistic Regression",
+        "https://arxiv.org/abs/2309.10340",
+    ),
+    "B": Paper(
+        "Anjarlekar et al.", "2023a", "The earlier version of the former: Striking A Balance, An "
+        "Optimal Mechanism Design For Heterogenous Differentially Private Data Acquisition For "
+        "Logistic Regression", "https://openreview.net/forum?id=9D4rvCnbqt",
+    ),
+    "R": Paper(
+        "Acharya et al.", "2024", "Krishna Acharya, Franziska Boenisch, Rakshit Naidu and Juba "
+        "Ziani: Personalized Differential Privacy for Ridge Regression",
+        "https://arxiv.org/abs/2401.17127",
+    ),
+    "K": Paper(
+        "Jain and Thakurta", "2013", "Prateek Jain and Abhradeep Thakurta: Differentially Private "
+        "Learning with Kernels", "https://proceedings.mlr.press/v28/jain13.html",
+    ),
+}  # fmt: skip
+#: A letter, where what follows says that it is a paper.
+CITED = re.compile(
+    r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= [A-Za-z$]))?"
+    r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"
+    r"[Ss]ection|[Aa]ppendix|Definition|Corollary|Proposition)| \(Hall| has no| proposes))"
+)
+
+
+def spelled_out(text: str, *, links: bool = False) -> str:
+    """Return a text that names papers by author and year, in Markdown with links to them."""
+
+    def name(found: re.Match[str]) -> str:
+        words = _name(found)
+        return f"[{words}]({PAPERS[found['key']].link})" if links else words
+
+    return CITED.sub(name, text)
+
+
+def _name(found: re.Match[str]) -> str:
+    """Write "Jain and Thakurta (2013)"; within parentheses, without another pair."""
+    paper = PAPERS[found["key"]]
+    if found["own"]:
+        return f"{paper.authors}'s ({paper.year})"
+    before = found.string[: found.start()].rpartition("\n\n")[2]
+    if before.count("(") > before.count(")"):
+        return f"{paper.authors} {paper.year}"
+    return f"{paper.authors} ({paper.year})"
