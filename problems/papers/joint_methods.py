@@ -185,39 +185,35 @@ def claims(frames):
     )
     inside, spread = runs[runs.inside], ranges(frames)
     largest = inside.groupby("name", sort=False).excess.max()
-    yield {
-        "text": f"Where the problem is convex for each eta all methods agree to {AGREE:g}",
-        "holds": largest <= AGREE,
-        "source": "our design",
-        "detail": "; ".join(f"{name} {value:.1e}" for name, value in largest.items()),
-    }
+    text = f"Where the problem is convex for each eta all methods agree to {AGREE:g}"
+    detail = "; ".join(f"{name} {value:.1e}" for name, value in largest.items())
+    yield text, largest <= AGREE, "our design", detail
     same = spread.range <= SAME
-    yield {
-        "text": "For a fixed eta descents from different models end at the same point",
-        "holds": same.to_numpy(),
-        "source": "A, after Theorem VIII.1; B, after Theorem 4.1",
-        "detail": f"{same[spread.inside].sum()} of {spread.inside.sum()} instances inside "
-        f"the convex region, {same[~spread.inside].sum()} of {(~spread.inside).sum()} outside",
-    }
+    text = "For a fixed eta descents from different models end at the same point"
+    source = "A, after Theorem VIII.1; B, after Theorem 4.1"
+    detail = (
+        f"{same[spread.inside].sum()} of {spread.inside.sum()} instances inside "
+        f"the convex region, {same[~spread.inside].sum()} of {(~spread.inside).sum()} outside"
+    )
+    yield text, same.to_numpy(), source, detail
     squared = frames["instances"].query("spread == 'squared'")
     needed = (squared.paper_needs / squared.sigma_max_squared).median()
-    yield {
-        "text": "2*Lambda*mu > m is sufficient for convexity, and smaller Lambda and mu would do",
-        "holds": bool(squared.inside.sum() > squared.paper_certifies.sum()),
-        "source": "A, after Theorem VIII.1",
-        "detail": f"of {len(squared)} instances it certifies {squared.paper_certifies.sum()}, and "
+    text = "2*Lambda*mu > m is sufficient for convexity, and smaller Lambda and mu would do"
+    holds = bool(squared.inside.sum() > squared.paper_certifies.sum())
+    detail = (
+        f"of {len(squared)} instances it certifies {squared.paper_certifies.sum()}, and "
         f"2*Lambda*mu > sigma_max(X)^2 {squared.inside.sum()}; Lambda may be {needed:.2g} times "
-        "smaller in the median",
-    }
+        "smaller in the median"
+    )
+    yield text, holds, "A, after Theorem VIII.1", detail
     convex = runs[(runs.method == "exponential") & runs.exponential_convex]
     reached = convex.excess + convex.starts_range <= AGREE
-    yield {
-        "text": "In z = log(a) descent reaches the minimum for Lambda > lambda_conv",
-        "holds": reached.to_numpy(),
-        "source": "B, Theorem 4.1",
-        "detail": f"on {reached.sum()} of {len(convex)} instances, and on "
-        f"{reached[~convex.inside].sum()} of the {(~convex.inside).sum()} that are not convex in a",
-    }
+    text = "In z = log(a) descent reaches the minimum for Lambda > lambda_conv"
+    detail = (
+        f"on {reached.sum()} of {len(convex)} instances, and on "
+        f"{reached[~convex.inside].sum()} of the {(~convex.inside).sum()} that are not convex in a"
+    )
+    yield text, reached.to_numpy(), "B, Theorem 4.1", detail
 
 
 def report(frames):

@@ -37,12 +37,9 @@ def claims(frames):
     """Check what the papers say of the curves."""
     for measure, name in (("train_error", "training"), ("test_error", "test")):
         holds, detail = falls(curve(frames, measure))
-        yield {
-            "text": f"The {name} error falls as eta grows",
-            "holds": holds,
-            "source": "A, section X, and B, appendix B, Figure 5",
-            "detail": detail,
-        }
+        text = f"The {name} error falls as eta grows"
+        source = "A, section X, and B, appendix B, Figure 5"
+        yield text, holds, source, detail
 
 
 def report(frames):

@@ -37,19 +37,15 @@ def compute(quick=False):
 def claims(frames):
     """Check whether the range decides, and whether the package refuses the problem without one."""
     holds, detail = stays(curve(frames, "eta"))
-    yield {
-        "text": "A line search over a range of eta returns the eta to buy, whatever its lower end",
-        "holds": holds,
-        "source": "A, Algorithm 4, and B, section 4.2",
-        "detail": detail,
-    }
+    text = "A line search over a range of eta returns the eta to buy, whatever its lower end"
+    source = "A, Algorithm 4, and B, section 4.2"
+    yield text, holds, source, detail
     decided = frames["points"].eta_decided / frames["points"].solved
-    yield {
-        "text": "Where the lower end is below 10 it is the answer in every draw",
-        "holds": bool((decided[frames["points"].x < 10] == 1).all()),
-        "source": "the objective falls like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)",
-        "detail": ", ".join(f"{share:.0%}" for share in decided),
-    }
+    text = "Where the lower end is below 10 it is the answer in every draw"
+    holds = bool((decided[frames["points"].x < 10] == 1).all())
+    source = "the objective falls like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)"
+    detail = ", ".join(f"{share:.0%}" for share in decided)
+    yield text, holds, source, detail
 
 
 def report(frames):

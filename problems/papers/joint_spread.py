@@ -44,7 +44,7 @@ def claims(frames):
         ("empirical_loss", rises, "The empirical loss rises with mu"),
     ):
         holds, detail = check(curve(frames, measure))
-        yield {"text": text, "holds": holds, "source": SOURCE, "detail": detail}
+        yield text, holds, SOURCE, detail
 
 
 def report(frames):

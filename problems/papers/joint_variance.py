@@ -53,7 +53,7 @@ def claims(frames):
         ),
     ):
         holds, detail = check(curve(frames, measure))
-        yield {"text": text, "holds": holds, "source": "B, appendix B, Figure 4", "detail": detail}
+        yield text, holds, "B, appendix B, Figure 4", detail
 
 
 def report(frames):

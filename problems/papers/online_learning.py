@@ -33,20 +33,13 @@ def claims(frames):
     last = draws[draws["size"] == draws["size"].max()]
     loss = last.pivot_table(index="draw", columns="policy", values="loss").dropna()
     gain = compare(loss["learnt"], loss["guess"])
-    yield {
-        "text": "With many sellers learning the prior loses less than keeping the guess",
-        "holds": gain.verdict == "lower",
-        "source": "our design",
-        "detail": gain.sentence("The loss of learning", "that of keeping the guess"),
-    }
+    text = "With many sellers learning the prior loses less than keeping the guess"
+    detail = gain.sentence("The loss of learning", "that of keeping the guess")
+    yield text, gain.verdict == "lower", "our design", detail
     regret = curves(draws[draws.policy == "learnt"], "regret", "size")
     holds, detail = falls(regret)
-    yield {
-        "text": "The regret of learning falls as m grows",
-        "holds": holds,
-        "source": "our design",
-        "detail": detail,
-    }
+    text = "The regret of learning falls as m grows"
+    yield text, holds, "our design", detail
 
 
 def report(frames):

@@ -57,26 +57,21 @@ def claims(frames):
     gamma, promise = KEYS
     by_promise = points.sort_values(promise).groupby(gamma).objective
     tighter = by_promise.apply(lambda values: values.diff().dropna().max())
-    yield {
-        "text": "A looser promise never costs more",
-        "holds": bool((tighter <= 1e-9 * points.objective.abs().max()).all()),
-        "source": "A, Eq. (11): a larger bound leaves a larger feasible set",
-        "detail": f"largest rise of the objective: {tighter.max():.2g}",
-    }
+    text = "A looser promise never costs more"
+    holds = bool((tighter <= 1e-9 * points.objective.abs().max()).all())
+    source = "A, Eq. (11): a larger bound leaves a larger feasible set"
+    detail = f"largest rise of the objective: {tighter.max():.2g}"
+    yield text, holds, source, detail
     by_gamma = points.sort_values(gamma).groupby(promise).expected_payments
     rise = by_gamma.apply(lambda values: values.diff().dropna().max())
-    yield {
-        "text": "Payments fall as money weighs more, whatever was promised",
-        "holds": bool((rise <= 1e-6 * points.expected_payments.max()).all()),
-        "source": "A, section VI (the trade-off of Fig. 2a)",
-        "detail": f"largest rise of the payments: {rise.max():.2g}",
-    }
-    yield {
-        "text": "Every allocation is the global optimum up to a relative gap of 1e-6",
-        "holds": bool((points.gap <= 1e-6).all()),
-        "source": "certificate of each allocation",
-        "detail": f"largest gap {points.gap.max():.2g}",
-    }
+    text = "Payments fall as money weighs more, whatever was promised"
+    holds = bool((rise <= 1e-6 * points.expected_payments.max()).all())
+    source = "A, section VI (the trade-off of Fig. 2a)"
+    detail = f"largest rise of the payments: {rise.max():.2g}"
+    yield text, holds, source, detail
+    text = "Every allocation is the global optimum up to a relative gap of 1e-6"
+    detail = f"largest gap {points.gap.max():.2g}"
+    yield text, bool((points.gap <= 1e-6).all()), "certificate of each allocation", detail
 
 
 def report(frames):

@@ -73,11 +73,9 @@ def test_a_quick_run_reproduces_the_stored_rows(name):
 
 
 def verdicts(name, frames):
-    """Return the verdict of each claim as text."""
-    return {
-        claim["text"]: np.asarray(claim["holds"]).tolist()
-        for claim in experiment(name).claims(frames)
-    }
+    """Return the verdict of each claim."""
+    claims = experiment(name).claims(frames)
+    return {text: np.asarray(holds).tolist() for text, holds, _, _ in claims}
 
 
 def changed(frames, rng):
@@ -91,7 +89,7 @@ def changed(frames, rng):
             elif kind == "f" and len(frame):
                 values = frame[column].to_numpy(dtype=float)
                 known = np.isfinite(values)
-                for change in CHANGES:
+                for change in CHANGES if known.any() else []:
                     other = values.copy()
                     other[known] = change(values[known], rng)
                     yield frames | {name: frame.assign(**{column: other})}

@@ -3,11 +3,11 @@
 import convexmarket as cm
 
 
-def begin(title, text, finding, claims):
+def begin(title, doc, finding, claims):
     """Begin a report whose question is the paragraph "Question:" of a docstring."""
-    words = text.split("Question: ")[1].split("\n\n")[0].split()
+    words = doc.split("Question: ")[1].split("\n\n")[0].split()
     page = cm.Report(title, question=" ".join([words[0].capitalize(), *words[1:]]))
     page.headline(finding)
-    for claim in claims:
-        page.claim(**claim)
+    for text, holds, source, detail in claims:
+        page.claim(text, holds=holds, source=source, detail=detail)
     return page

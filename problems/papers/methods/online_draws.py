@@ -103,7 +103,7 @@ def claim(frames, text, source, check, measure, policy, along="size"):
     named = {place: f"{at} {place:g}: " if len(found) > 1 else "" for place in found}
     detail = "; ".join(named[place] + words for place, (_, words) in found.items())
     holds = [part for parts, _ in found.values() for part in parts]
-    return {"text": text, "holds": holds, "source": source, "detail": detail}
+    return text, holds, source, detail
 
 
 def pages(page, frames, x="size", by="policy"):

@@ -378,12 +378,10 @@ def claims(study, frames):
         tight = f"{tight}, Laplace" if f"{tight}, Laplace" in study.releases else tight
         if tight in wide and label in wide:
             ratio = (wide[label] / wide[tight]).dropna()
-            yield {
-                "text": f"The accounting of K costs {tight} at least ten times the noise",
-                "holds": bool((ratio >= 10).all()),
-                "source": "K, Theorems 2, 4 and 7 with their constants; our accounting",
-                "detail": f"ratio of the scales {ratio.min():.3g} to {ratio.max():.3g}",
-            }
+            text = f"The accounting of K costs {tight} at least ten times the noise"
+            source = "K, Theorems 2, 4 and 7 with their constants; our accounting"
+            detail = f"ratio of the scales {ratio.min():.3g} to {ratio.max():.3g}"
+            yield text, (ratio >= 10).to_numpy(), source, detail
     for kind, source in (
         ("interactive", "K, Theorems 3 and 10"),
         ("semi-interactive", "K, Theorems 5 and 11"),
@@ -395,20 +393,15 @@ def claims(study, frames):
         known = np.isfinite(own.bound) & np.isfinite(reached)
         if known.any():
             share = (reached[known] / own.bound[known]).max()
-            yield {
-                "text": f"Errors of the {kind} releases are within their bounds",
-                "holds": bool(share <= 1),
-                "source": source,
-                "detail": f"largest share of the bound {share:.2g}, of {known.sum()} points",
-            }
+            text = f"Errors of the {kind} releases are within their bounds"
+            detail = f"largest share of the bound {share:.2g}, of {known.sum()} points"
+            yield text, bool(share <= 1), source, detail
     own = points[(points.release == "function") & (points.epsilon == middle(study))]
     fit = power_fit(own["size"], own.error)
-    yield {
-        "text": "The error of the released function falls like 1/n",
-        "holds": bool(-1.1 <= fit.slope <= -0.9),
-        "source": "the sensitivity of a prediction is 2 L R^2/(lambda n)",
-        "detail": f"exponent {fit.slope:.3f} over {fit.n_points:.0f} sizes",
-    }
+    text = "The error of the released function falls like 1/n"
+    source = "the sensitivity of a prediction is 2 L R^2/(lambda n)"
+    detail = f"exponent {fit.slope:.3f} over {fit.n_points:.0f} sizes"
+    yield text, bool(-1.1 <= fit.slope <= -0.9), source, detail
 
 
 def middle(study):

@@ -21,7 +21,7 @@ def order_claims(frames):
         ("ours", "PDP-OP < Jorgensen max < Jorgensen mean << non-personalised (<<: ten times)"),
         ("in_order", "PDP-OP < Jorgensen max < Jorgensen mean < non-personalised"),
     ):
-        yield {"text": text, "holds": orders[column].to_numpy(), "source": SOURCE}
+        yield text, orders[column].to_numpy(), SOURCE, ""
 
 
 def table_claims(frames):
@@ -29,37 +29,34 @@ def table_claims(frames):
     for (file, sweep), rows in frames["published"].groupby(["file", "sweep"], sort=True):
         private = rows[rows.method != "nonprivate"]
         share = private.close.mean()
-        yield {
-            "text": f"Table {int(file[15:17])} of R is reproduced within a factor of {CLOSE:g}"
-            f" (sweep {sweep})",
-            "holds": bool(share >= 0.8),
-            "source": f"R, Table {int(file[15:17])}",
-            "detail": f"{share:.0%} of {len(private)} private cells; median ratio "
-            f"{np.exp(np.log(private.ratio).median()):.2f}",
-        }
+        text = (
+            f"Table {int(file[15:17])} of R is reproduced within a factor of {CLOSE:g}"
+            f" (sweep {sweep})"
+        )
+        detail = (
+            f"{share:.0%} of {len(private)} private cells; median ratio "
+            f"{np.exp(np.log(private.ratio).median()):.2f}"
+        )
+        yield text, bool(share >= 0.8), f"R, Table {int(file[15:17])}", detail
 
 
 def gain_claims(frames):
     """Check the tight sensitivity, the optimal weights and the simulation."""
     gains = frames["gains"].query("method == 'pdp_op_tight'")
-    yield {
-        "text": "The tight sensitivity never loses more than that of the paper",
-        "holds": bool((gains.ratio <= 1 + 1e-9).all()),
-        "source": "our design: half of R's bound on the norm of the model",
-        "detail": f"ratio of the losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}",
-    }
+    text = "The tight sensitivity never loses more than that of the paper"
+    holds = bool((gains.ratio <= 1 + 1e-9).all())
+    source = "our design: half of R's bound on the norm of the model"
+    detail = f"ratio of the losses {gains.ratio.min():.3g} to {gains.ratio.max():.3g}"
+    yield text, holds, source, detail
     yield confirmed(frames)
 
 
 def confirmed(frames):
     """Check the closed forms by simulation."""
     z = frames["confirmation"].z.abs()
-    return {
-        "text": "Simulated losses agree with the closed forms within four standard errors",
-        "holds": bool((z < 4).all()),
-        "source": "audit of this report",
-        "detail": f"largest distance {z.max():.2f} standard errors, of {z.size}",
-    }
+    text = "Simulated losses agree with the closed forms within four standard errors"
+    detail = f"largest distance {z.max():.2f} standard errors, of {z.size}"
+    return text, bool((z < 4).all()), "audit of this report", detail
 
 
 def pages(page, frames, methods=(*ORDER, "pdp_op_tight")):
