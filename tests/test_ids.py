@@ -155,7 +155,7 @@ def test_a_permuted_table_of_names_spends_an_account_once(spellings):
         fit(second[::-1], epsilon=[0.75, 0.0])
         with pytest.raises(BudgetExceededError):
             fit(second[::-1], epsilon=[0.0, 0.1])
-    assert opened.spent.tolist() == pytest.approx([1.0, 1.0], rel=1e-2)
+    assert np.all((opened.spent > 0.95) & (opened.spent <= 1.0))
 
 
 def test_an_accountant_and_a_table_have_an_id_once_whatever_its_spelling(spellings):

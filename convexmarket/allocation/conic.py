@@ -45,6 +45,8 @@ Floats = NDArray[np.float64]
 
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
+#: Factor by which the unit of a compiled problem may exceed the objective at other eta.
+_SAME_UNIT = 1e3
 #: Factor by which parameters may change the natural eta before it is scaled anew.
 _SAME_SCALE = 1e3
 #: A bound this much above the objective, relatively, is not due to rounding.
@@ -220,6 +222,7 @@ class Conic:
         self.linearizer = Linearizer(self.view)
         vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
+        self._unit = 1.0
         self._program: cp.Problem | None = None
         self._inside: Floats | None = None
         self.records: list[SolveRecord] = []
@@ -245,11 +248,12 @@ class Conic:
         self._multipliers.clear()
 
     def declare(self, eta: float) -> Subproblem:
-        """Return the problem at an eta, in units of its objective there."""
-        if self.problem is None:
-            even = self.view.active / np.count_nonzero(self.view.active)
-            size = self.view.size(even, eta)
-            scale = size if 0 < size < np.inf else 1.0
+        """Return the problem at an eta, in units of about its objective there."""
+        even = self.view.active / np.count_nonzero(self.view.active)
+        size = self.view.size(even, eta)
+        scale = size if 0 < size < np.inf else 1.0
+        if self.problem is None or scale < self._unit / _SAME_UNIT:
+            self._unit = scale
             self.problem = Subproblem(self.view, self.linearizer.kept, scale, eta)
         return self.problem
 

@@ -90,7 +90,8 @@ class Point(Arrays):
         cap, place = 1.0 / self.n, costs.place
         piece = segment(costs, self.n, self.capped, self.bought)
         with np.errstate(divide="ignore", invalid="ignore"):  # without free sellers; not taken
-            tilt = np.where(piece.spread > 0, self.beta * (piece.mean - costs.y), 0.0)
+            several = (piece.free > 1) & (piece.spread > 0)  # one free seller has the rest
+            tilt = np.where(several, self.beta * (piece.mean - costs.y), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
 

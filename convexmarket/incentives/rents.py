@@ -33,7 +33,7 @@ from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, best_method
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
-from convexmarket.errors import InfeasibleMarketError, NotSupportedError
+from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSupportedError
 from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market
 from convexmarket.priors import Prior
@@ -49,6 +49,8 @@ Ints = NDArray[np.intp]
 ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
 #: Sellers whose rents are all integrated. Of more sellers, some are, with at least so many nodes.
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
+#: Relative size of mu beside noise and payments that double precision cannot resolve.
+_LOST = 1e-15
 #: Times that the level of the cap is computed again, one seller's cost being there.
 _ROUNDS, _STILL = 20, 1e-9
 #: Reports at which a virtual cost is evaluated, evenly spaced and ever closer to the lowest.
@@ -89,6 +91,14 @@ class ExactCurve:
     ) -> tuple[Floats, Floats]:
         """Return the rents up to rounding, whatever the tolerance."""
         curve, top = self.curve, prior.support[1]
+        form = curve.form
+        prices = form.virtual_costs[form.virtual_costs > 0]
+        least = float(prices.min()) if prices.size else 0.0
+        if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least):
+            raise AllocationError(
+                f"mu = {form.mu:g} is lost next to noise and payments in double precision, so that "
+                "payments are not known; use mu = 0, or a larger mu"
+            )
         if np.isinf(top) and not curve.can_do_without():
             raise NotSupportedError(
                 f"{prior!r} has no largest sensitivity, and under this cap (or with one seller) "

@@ -127,8 +127,8 @@ class Study:
     >>> runs = study.run(progress=False)
     >>> runs.to_frame()[["market", "n_bought", "payments"]].round(3)
        market  n_bought  payments
-    0    free         2     1.117
-    1  capped         2     1.417
+    0    free         2     0.923
+    1  capped         3     1.188
     """
 
     def __init__(

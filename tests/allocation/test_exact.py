@@ -375,6 +375,31 @@ def test_an_optimum_at_no_privacy_is_refused(mu):
         cm.allocate(market)
 
 
+@given(forms())
+def test_the_declared_objective_says_the_same(form):
+    market = market_of(form)
+    allocation = cm.allocate(market)
+    declared = market.objective.value(allocation.weights, allocation.eta, form.virtual_costs)
+    assert declared == pytest.approx(allocation.objective, rel=1e-12)
+    np.testing.assert_allclose(allocation.epsilon, allocation.eta * allocation.weights, rtol=1e-12)
+    np.testing.assert_allclose(allocation.epsilon.sum(), allocation.eta, rtol=1e-12)
+
+
+@given(st.integers(0, 1000), st.floats(1.0, 10.0))
+def test_a_cap_bounds_guarantees_by_multiples_of_their_average(seed, cap):
+    psi = np.random.default_rng(seed).uniform(0.1, 2, 12)
+    found = solve_exact(form(psi, max_weight=cap / 12))
+    epsilon = found.eta * found.weights
+    assert epsilon.max() <= cap * epsilon.mean() * (1 + 1e-12)
+
+
+def test_the_more_spread_weighs_the_more_equal_are_weights():
+    """B, section 3.3: their distance from 1/m falls with mu, to nothing."""
+    spread = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
+    assert all(np.diff(spread) < 0)
+    assert spread[-1] < 1e-3 / len(PSI)
+
+
 @pytest.mark.parametrize("cap", [None, 1.0])
 def test_one_seller_carries_everything(cap):
     sellers = cm.Sellers(virtual_costs=[0.25])

@@ -305,7 +305,7 @@ def test_a_file_holds_one_ledger(ledger, tmp_path):
         cm.Ledger.create(ledger.path)
     with pytest.raises(
         DataError,
-        match=r"there is no ledger in .*none.* make one: convexmarket ledger create, or Ledger\.cr",
+        match=r"there is no ledger in .*none.* make one: convexmarket ledger PATH --create, or Led",
     ):
         cm.Ledger(tmp_path / "none")
     with pytest.raises(DataError, match=r"no file market\.sqlite"):

@@ -54,7 +54,7 @@ def test_fits_without_an_accountant_are_counted_row_by_row(counted) -> None:
     second = ridge().fit(X.iloc[[3, 0]], y[:2], epsilon=[0.5, 1.0]).epsilon_
     ann, bob, eve, ida = first + np.array([second[1], 0.0, 0.0, second[0]])
     assert counted.spent.to_dict() == {"Ann": ann, "Bob": bob, "Eve": eve, "Ida": ida}
-    assert ann == pytest.approx(1.1, rel=1e-2)
+    assert 1.05 < ann <= 1.1
     assert counted.spent_unnamed == 0.0
     assert [largest for _, largest, _ in counted.releases] == [first[3], second[1]]
 
@@ -117,7 +117,11 @@ def test_what_a_leak_costs_has_no_bound(counted) -> None:
             X, y, epsilon=0.25
         )
     assert np.isinf(counted.spent).all()
-    with account(budget=5.0), pytest.raises(ParameterError, match="no account with a budget"):
+    with (
+        account(budget=5.0),
+        pytest.warns(cm.PrivacyLeakWarning),
+        pytest.raises(ParameterError, match="no account with a budget"),
+    ):
         cm.PersonalizedRidge(1.0, feature_range=None, target_range=(0.0, 1.0)).fit(
             X, y, epsilon=0.25
         )
