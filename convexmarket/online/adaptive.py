@@ -77,7 +77,7 @@ class AdaptivePolicy:
     Notes
     -----
     Truth is a best reply for sellers who cannot choose when to come. The cost of not knowing the
-    prior is measured by problems/papers/online_learning.py.
+    prior is measured by problems/papers/online.py.
 
     Examples
     --------

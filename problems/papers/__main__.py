@@ -8,8 +8,23 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-FOLDER = Path(__file__).parent
-NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
+#: The experiments of each module that holds several; those of other modules have their names.
+GROUPS = {
+    "joint": ["noise", "published", "spread", "variance"],
+    "online": ["fraction", "learning", "near_zero", "uniform04", "uniform15"],
+    "release": ["circles", "wdbc"],
+    "ridge": ["bound", "medical", "synthetic", "weights"],
+}
+NAMES = ["joint_methods", "joint_wdbc", "pareto"]
+NAMES = sorted([*NAMES, *(f"{group}_{name}" for group in GROUPS for name in GROUPS[group])])
+
+
+def experiment(name):
+    """Return the experiment of a name: a module or an object with compute, claims and report."""
+    group, _, member = name.partition("_")
+    if member in GROUPS.get(group, ()):
+        return import_module(f"problems.papers.{group}").EXPERIMENTS[member]()
+    return import_module(f"problems.papers.{name}")
 
 
 def main() -> None:
@@ -24,8 +39,8 @@ def main() -> None:
         parser.error(f"no experiment {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     for name in names:
         began = time.monotonic()
-        experiment = import_module(f"problems.papers.{name}")
-        report = experiment.report(experiment.compute(quick=given.quick))
+        script = experiment(name)
+        report = script.report(script.compute(quick=given.quick))
         report.write(given.out / name.replace("_", "-"), force=True)
         print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 

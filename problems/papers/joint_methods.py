@@ -178,11 +178,8 @@ def ranges(frames):
 
 def claims(frames):
     """Check what the papers and our design say of the methods."""
-    runs = (
-        frames["runs"]
-        .query("status == 'solved'")
-        .merge(frames["instances"], on=["group", "instance"])
-    )
+    solved = frames["runs"].query("status == 'solved'")
+    runs = solved.merge(frames["instances"], on=["group", "instance"])
     inside, spread = runs[runs.inside], ranges(frames)
     largest = inside.groupby("name", sort=False).excess.max()
     text = f"Where the problem is convex for each eta all methods agree to {AGREE:g}"

@@ -55,20 +55,15 @@ def errors(rows, epsilon, regularization):
     learner = cm.PrivateLogisticRegression(
         regularization, data_norm=1.0, calibration="noise", minimum_epsilon=None
     )
-    found = []
+    shares, parts = [], ((rows.X_validation, rows.y_validation), (rows.X_test, rows.y_test))
     for draw in range(DRAWS):
         source = Simulation(stream(1, draw))
         try:
             learner.fit(rows.X_train, rows.y_train, epsilon=epsilon, random_state=source)
         except cm.ConvexMarketError:
             return np.full((2, DRAWS), np.nan)
-        found.append(
-            (
-                np.mean(learner.predict(rows.X_validation) != rows.y_validation),
-                np.mean(learner.predict(rows.X_test) != rows.y_test),
-            )
-        )
-    return np.array(found).T
+        shares.append([np.mean(learner.predict(X) != y) for X, y in parts])
+    return np.array(shares).T
 
 
 def compute(quick=False):
@@ -97,9 +92,8 @@ def compute(quick=False):
             found.append((market, bought, paid, test))
     candidates = pd.DataFrame(candidates)
     # Ties go to the largest Lambda, and then to the first.
-    order = candidates.sort_values(
-        ["validation_overall", "regularization"], ascending=[True, False]
-    )
+    keys = ["validation_overall", "regularization"]
+    order = candidates.sort_values(keys, ascending=[True, False])
     chosen = order.groupby(KEY, sort=False).head(1).sort_index()
     candidates = candidates.assign(chosen=candidates.index.isin(chosen.index))
     tables = [_described(rows, row, *found[place]) for place, row in chosen.iterrows()]
@@ -182,21 +176,17 @@ def report(frames):
         + ", ".join(f"{name} model at {count}" for name, count in best.items())
         + f" of {len(overall)} gammas and scenarios. Only the two-step mechanism is private."
     )
-    page = begin(
-        "Breast-cancer records, bought with a look at them", __doc__, finding, claims(frames)
-    )
+    title = "Breast-cancer records, bought with a look at them"
+    page = begin(title, __doc__, finding, claims(frames))
     for scenario in SCENARIOS:
         rows = curve[curve.scenario == scenario]
         half = 2.145 * rows.error_std / np.sqrt(DRAWS)
         for name, extra in (("error_mean", 0.0), ("overall_mean", rows.gamma * rows.payments)):
             middle = rows.error_mean + extra
-            shown = rows.assign(**{f"{name}_low": middle - half, f"{name}_high": middle + half})
-            figure = lines(
-                shown, "gamma", name, hue="model", log="x", low=f"{name}_low", high=f"{name}_high"
-            )
-            page.add(
-                figure, caption=f"{name.replace('_mean', '')} error, {scenario}; 95% intervals."
-            )
+            shown = rows.assign(**{name: middle, "low": middle - half, "high": middle + half})
+            figure = lines(shown, "gamma", name, hue="model", log="x", low="low", high="high")
+            caption = f"{name.replace('_mean', '')} error, {scenario}; 95% intervals."
+            page.add(figure, caption=caption)
         figure = lines(rows, "gamma", "payments", hue="model", log="xy")
         page.add(figure, caption=f"Expected payments, {scenario}.")
     page.add(curve, caption="What the validation rows chose.", name="curve")

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ import pandas as pd
 
 from convexmarket.cli.report import report_names
 from convexmarket.lab import load_problem, run_problem
+from problems.papers.__main__ import NAMES, experiment
 from tests import PROBLEMS
 from tests.oracles.averages import apart_by_chance
 from tests.oracles.store import read
@@ -41,8 +41,8 @@ SMALL = 1e-3
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Run a script of ``problems/papers`` or a problem file; return what is kept of its tables."""
     script = spec["problem"].replace("-", "_")
-    if (PROBLEMS / f"papers/{script}.py").exists():
-        return kept(spec["tables"], import_module(f"problems.papers.{script}").compute())
+    if script in NAMES:
+        return kept(spec["tables"], experiment(script).compute())
     problem = load_problem(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
     return kept(spec["tables"], run_problem(problem).tables)
 

@@ -1,13 +1,12 @@
 """The scripts of the papers' experiments: stored rows, claims that can fail, whole reports."""
 
-from importlib import import_module
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from convexmarket.report import read_tables
 from problems.papers.__main__ import NAMES
+from problems.papers.__main__ import experiment as named
 from tests import ROOT, one_in
 from tests.oracles.store import read
 
@@ -38,7 +37,7 @@ CHANGES = [
 
 
 def experiment(name):
-    return import_module(f"problems.papers.{name.replace('-', '_')}")
+    return named(name.replace("-", "_"))
 
 
 def stored(name):

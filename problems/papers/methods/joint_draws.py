@@ -7,7 +7,6 @@ are the same in every draw: Gaussian, with a linear boundary through the origin.
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic
@@ -32,31 +31,17 @@ def random(purpose, draw):
     return np.random.default_rng(np.random.SeedSequence(0, spawn_key=(purpose, draw)))
 
 
-def sweep(declare, values, draws, m=100, noise="expected", starts=3):
+def sweep(declare, values, draws, m, noise, starts):
     """Solve a joint problem at every value for every draw, and average.
 
-    Parameters
-    ----------
-    declare : callable
-        From a value, the ranks of sensitivities and the ranks of what is granted, each of shape
-        (m,), to a Market.
-    values : sequence
-        A number each, or a pair whose first entry stands on the axis.
-    draws, m : int
-        Numbers of draws and of sellers.
-    noise, starts
-        As in JointMarket and allocate_jointly.
-
-    Returns
-    -------
-    dict of DataFrame
-        "points" (means over the draws that have an answer, and their standard errors) and "draws".
+    ``declare`` maps a value, the ranks of sensitivities and the ranks of what is granted, each of
+    shape (m,), to a Market. Of a value that is a pair the first entry stands on the axis. Return
+    the DataFrames "points" (means over the draws that have an answer, and their standard errors)
+    and "draws".
     """
     rows = synthetic(m, 5, 0, 500, 2000)
     places = [(point, draw) for point in range(len(values)) for draw in range(draws)]
-    measured = Parallel(n_jobs=1)(
-        delayed(_solve)(declare, values[point], draw, rows, noise, starts) for point, draw in places
-    )
+    measured = [_solve(declare, values[p], draw, rows, noise, starts) for p, draw in places]
     keys = [{"point": p, "x": float(np.atleast_1d(values[p])[0]), "draw": d} for p, d in places]
     frame = pd.DataFrame([key | row for key, row in zip(keys, measured, strict=True)])
     frame = frame.reindex(columns=["point", "x", "draw", "status", "message", "binding", *MEASURES])
@@ -86,10 +71,8 @@ def _solve(declare, value, draw, rows, noise, starts):
     row |= {"expected_payments": paid[found.weights > 0].sum(), "mean_loss": losses.mean()}
     row |= {"empirical_loss": found.weights @ losses}
     for name, model in (("", released), ("noiseless_", noiseless)):
-        row[f"{name}train_error"] = np.mean(
-            np.where(rows.X_train @ model > 0, 1, -1) != rows.y_train
-        )
-        row[f"{name}test_error"] = np.mean(np.where(rows.X_test @ model > 0, 1, -1) != rows.y_test)
+        row[f"{name}train_error"] = np.mean((rows.X_train @ model > 0) != (rows.y_train > 0))
+        row[f"{name}test_error"] = np.mean((rows.X_test @ model > 0) != (rows.y_test > 0))
     two_step = cm.allocate(market)  # weights and eta without a look at the data
     row |= {"two_step_eta": two_step.eta, "two_step_weight_variance": _variance(two_step.weights)}
     return row

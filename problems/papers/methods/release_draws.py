@@ -8,8 +8,7 @@ are made. Every row has the same guarantee: epsilon with delta, and delta 0 for 
 
 import math
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import cache, partial
 from itertools import product
 
@@ -20,15 +19,12 @@ import convexmarket as cm
 from convexmarket.errors import ConvexMarketError, ParameterError, UpdatesExhaustedError
 from convexmarket.privacy import Simulation
 from convexmarket.release import (
+    ErrorBounds,
     FunctionRelease,
     InteractiveRelease,
     PublicRelease,
     TestSetRelease,
-    function_error_bound,
-    interactive_error_bound,
     net_size,
-    non_interactive_error_bound,
-    semi_interactive_error_bound,
 )
 from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit
@@ -40,25 +36,14 @@ LARGEST_N, MOST_POINTS, MOST_BYTES, MOST_UPDATES = 10**12, 5000, 8e9, 10**12
 KEY = ["size", "epsilon", "release"]
 
 
-@dataclass(frozen=True)
 class Study:
-    """Rows, one kernel model, and the releases of its predictions.
+    """Rows, one kernel model, and the releases of its predictions; a subclass names them.
 
     ``training`` maps a size, and a generator, to rows and labels; ``test`` is rows and labels;
-    ``points`` maps a generator to public points. ``releases`` maps a label to a kind and its
-    options.
+    ``points`` maps a generator to public points, at most ``most_points``. ``releases`` maps a label
+    to a kind and its options; each is made ``draws`` times for each of ``fits`` models of every
+    size in ``sizes``, at every epsilon in ``epsilons``.
     """
-
-    training: Callable
-    test: tuple
-    points: Callable
-    most_points: int
-    gamma: float
-    sizes: list
-    epsilons: list
-    fits: int
-    draws: int
-    releases: dict = field(default_factory=dict)
 
     def model(self):
         """Return the kernel model, not fitted."""
@@ -104,12 +89,8 @@ def run(study):
             stated.append(key | said)
     models, draws, stated = pd.DataFrame(models), pd.DataFrame(draws), pd.DataFrame(stated)
     points = average(models, draws, stated)
-    return {
-        "models": models,
-        "draws": draws,
-        "points": points,
-        "useful": useful(study, erm, points),
-    }
+    frames = {"models": models, "draws": draws, "points": points}
+    return frames | {"useful": useful(study, erm, points)}
 
 
 def accuracy(study, predictions):
@@ -132,22 +113,14 @@ def release(study, erm, data, label, epsilon, seed):
     """Make a release once, and let it answer the test rows."""
     (kind, options), (X, y, fit) = study.releases[label], data
     X_test, source, sold = study.test[0], Simulation(seed), (epsilon, DELTA)
-    change = float(erm.row_sensitivities_.max())
+    terms = (erm.norm_bound_, erm.feature_bound_, FAILURE, options.get("accounting", "tight"))
+    bounds = ErrorBounds(float(erm.row_sensitivities_.max()), *sold, *terms)
     if kind == "interactive":
         return interactive(study, erm, epsilon, seed, **options)
     if kind == "semi-interactive":
         points = study.points(np.random.default_rng(stream(2, len(y), fit)))
-        at_points = TestSetRelease(erm, points, *sold, **options, random_state=source)
-        bound = semi_interactive_error_bound(
-            change,
-            *sold,
-            n_points=len(points),
-            max_norm=erm.norm_bound_,
-            feature_bound=erm.feature_bound_,
-            failure_probability=FAILURE,
-            **options,
-        )
-        found, worst = at_points, bound.total
+        found = TestSetRelease(erm, points, *sold, **options, random_state=source)
+        worst = bounds.semi_interactive(len(points), options.get("noise")).total
     elif kind == "non-interactive":
         found = PublicRelease(
             erm, *sold, failure_probability=FAILURE, random_state=source, **options
@@ -155,9 +128,7 @@ def release(study, erm, data, label, epsilon, seed):
         worst = found.error_bound
     elif kind == "function":
         found = FunctionRelease(erm, *sold, random_state=source)
-        worst = function_error_bound(
-            change, *sold, n_queries=len(X_test), failure_probability=FAILURE
-        )
+        worst = bounds.function(len(X_test))
     else:
         model = linear().fit(X, y, epsilon=epsilon, random_state=source)
         answers = {"predictions": model.decision_function(X_test), "other_model": True}
@@ -258,18 +229,13 @@ def best_bound(study, theory, kind, epsilon, **options):
     Noise is proportional to what a row can change, so every number of updates, points or rounds is
     calibrated once. NaN where theory promises nothing.
     """
-    terms, limits = (epsilon, DELTA), {"failure_probability": FAILURE}
-    reach = theory.kernel.feature_bound
+    reach, asked = theory.kernel.feature_bound, len(study.test[1])
+    terms = (reach, FAILURE, options.get("accounting", "tight"))
+    bounds = ErrorBounds(1.0, epsilon, DELTA, 1.0, *terms)
     if kind == "function":
-        one = function_error_bound(1.0, *terms, n_queries=len(study.test[1]), **limits)
-        return lambda n: one * theory.sensitivity(n)
+        return lambda n: bounds.function(asked) * theory.sensitivity(n)
     if kind == "interactive" and "threshold" not in options:
-        limits |= {"accounting": options.get("accounting", "tight")}
-
-        @cache
-        def of(updates):
-            counts = {"max_queries": len(study.test[1]), "max_updates": updates}
-            return interactive_error_bound(1.0, *terms, **counts, **limits)
+        of = cache(partial(bounds.interactive, asked))
 
         def bound(n):
             change, height = theory.sensitivity(n), 1.25 * reach * theory.norm(n)
@@ -278,31 +244,24 @@ def best_bound(study, theory, kind, epsilon, **options):
 
         return bound
     if kind == "semi-interactive":
-        return _semi_interactive(study, theory, terms, limits | options)
+        return _semi_interactive(study, theory, bounds, options.get("noise"))
     if kind == "non-interactive":
-        return _non_interactive(theory, terms, options.get("accounting", "tight"))
+        return _non_interactive(theory, bounds)
     return lambda _: math.nan
 
 
-def _semi_interactive(study, theory, terms, options):
+def _semi_interactive(study, theory, bounds, noise):
     """Bound the fit at a norm C by the smaller of steep*change and slow*sqrt(C*change)."""
-    laplace = options.get("noise") == "laplace"
+    laplace = noise == "laplace"
     counts = tried(study.most_points) if laplace else [study.most_points]
 
-    def of(change, count):
-        found = semi_interactive_error_bound(
-            change,
-            *terms,
-            n_points=int(count),
-            max_norm=1.0,
-            feature_bound=theory.kernel.feature_bound,
-            **options,
-        )
-        return found.fit, found.generalization
+    def of(change):
+        scaled = replace(bounds, sensitivity=change)
+        found = [scaled.semi_interactive(int(count), noise) for count in counts]
+        return np.array([(each.fit, each.generalization) for each in found]).T
 
-    small = np.array([of(1e-60, count) for count in counts])
-    steep, apart = small[:, 0] / 1e-60, small[:, 1]
-    slow = np.array([of(1e60, count)[0] if laplace else math.inf for count in counts]) / 1e30
+    steep, apart = of(1e-60)
+    steep, slow = steep / 1e-60, of(1e60)[0] / 1e30 if laplace else math.inf
 
     def bound(n):
         change, norm = theory.sensitivity(n), theory.norm(n)
@@ -312,41 +271,28 @@ def _semi_interactive(study, theory, terms, options):
     return bound
 
 
-def _non_interactive(theory, terms, accounting):
+def _non_interactive(theory, bounds):
     """Search the nets and numbers of rounds that memory holds."""
-    lipschitz, factor = theory.kernel.feature_lipschitz, 4.0 if accounting == "paper" else 1.0
+    lipschitz = theory.kernel.feature_lipschitz
     widest, nets = USEFUL_ERROR / (2.0 * theory.limit * lipschitz), []
     for radius in np.geomspace(0.05 * widest, widest, 12):
         size = net_size(theory.n_features, 1.0, radius)
         if size <= 1_000_000:
             most = min(1_000_000, int(MOST_BYTES / (8.0 * size)))
             counts = [*(int(count) for count in tried(1_000_000) if count < most), most]
-            nets.append((2.0 * lipschitz * radius, size, counts))
+            nets += [(count, size, 2.0 * lipschitz * radius) for count in counts]
 
     @cache
     def scale(rounds):
         """Scale of the noise per unit of sensitivity, from a bound with nothing else in it."""
-        tiny = {"net_size": 1.0, "net_radius": 1e-200, "max_norm": 1e-100}
-        bound = non_interactive_error_bound(
-            1.0,
-            *terms,
-            rounds=rounds,
-            feature_lipschitz=1.0,
-            failure_probability=FAILURE,
-            accounting=accounting,
-            **tiny,
-        )
-        return bound / ((1.0 + factor) * math.log(2.0 * (rounds + 1) / FAILURE))
-
-    def error(change, norm, between, size, rounds):
-        s, models = change * scale(rounds), rounds + 1
-        noise, reach = s * math.log(2.0 * models / FAILURE), theory.kernel.feature_bound * norm
-        missed = factor * s * math.log(2.0 * models * size / FAILURE)
-        return missed + norm * between + math.hypot(noise, reach / math.sqrt(models))
+        bare = replace(bounds, max_norm=1e-100)
+        bound = bare.non_interactive(rounds, 1.0, 1e-200, 1.0)
+        return bound / bare.on_net(1.0, rounds, 1.0, 0.0)
 
     def bound(n):
         change, norm = theory.sensitivity(n), theory.norm(n)
-        errors = (error(change, norm, *net[:2], rounds) for net in nets for rounds in net[2])
+        of = replace(bounds, max_norm=norm).on_net
+        errors = (of(change * scale(net[0]), *net[:2], norm * net[2]) for net in nets)
         return min(errors, default=math.nan)
 
     return bound
@@ -421,7 +367,7 @@ def finding(study, frames):
     )
 
 
-def pages(page, study, frames):
+def pages(study, page, frames):
     """Add the figures and the tables."""
     points, epsilon = frames["points"], middle(study)
     without = frames["models"].groupby("size").accuracy.mean().iloc[-1]

@@ -7,7 +7,7 @@ values share a draw. "objective", "huber" and "statistics" are simulated with th
 learners.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,12 +56,6 @@ class Levels:
         return (low + uniform * (high - low))[order]
 
 
-#: The shares of R's later tables, and the values that both of its data sets are varied over.
-OTHER = Levels(f_conservative=0.54, f_medium=0.37)
-CONSERVATIVE, SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
-MEDIUM, ROWS = tuple(np.arange(1, 11) / 20), tuple(np.arange(1, 11) / 10)
-
-
 @dataclass(frozen=True)
 class Sweep:
     """One parameter varied; ``tables`` are the numbers of R's tables that hold it."""
@@ -73,27 +67,16 @@ class Sweep:
     regularization: float | None = None
 
 
-@dataclass(frozen=True)
 class Study:
-    """What a comparison of ridge regressions is about.
+    """What a comparison of ridge regressions is about; a subclass adds data and sweeps.
 
     ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
     of Theorem 3.6, ``failure_probability`` its chance to fail. ``data`` is "medical" or the number
     of rows, the number of features and the label noise of synthetic data.
     """
 
-    data: tuple | str
-    sweeps: tuple
-    regularization: float
-    label_noise: float
-    coef_norm: float
-    smallest_eigenvalue: float
-    sensitivity: str = "paper"
-    failure_probability: float = 0.05
-    levels: Levels = field(default_factory=Levels)
-    draws: int = 25
-    samples: int = 50
-    perturbations: tuple = ()
+    sensitivity, failure_probability, levels = "paper", 0.05, Levels()
+    draws, samples, perturbations = 25, 50, ()
 
     def load(self, draw):
         """Load or draw the data of a draw."""

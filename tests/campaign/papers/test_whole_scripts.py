@@ -1,11 +1,9 @@
 """Every script of the papers as a whole: its tables are the stored ones, its report is written."""
 
-from importlib import import_module
-
 import pytest
 
 from convexmarket.report import read_report
-from problems.papers.__main__ import NAMES
+from problems.papers.__main__ import NAMES, experiment
 from tests.oracles.reports import compare_tables
 
 CONIC = pytest.mark.xfail(
@@ -17,8 +15,8 @@ CONIC = pytest.mark.xfail(
     "name", [pytest.param(name, marks=[CONIC] if name == "pareto" else []) for name in NAMES]
 )
 def test_a_script_reproduces_its_stored_tables_and_writes_its_report(name: str, tmp_path) -> None:
-    experiment = import_module(f"problems.papers.{name}")
-    frames = experiment.compute()
+    script = experiment(name)
+    frames = script.compute()
     assert compare_tables(name.replace("_", "-"), frames) == []
-    experiment.report(frames).write(tmp_path / "report")
+    script.report(frames).write(tmp_path / "report")
     assert read_report(tmp_path / "report").finding

@@ -1,0 +1,227 @@
+"""What one parameter does to the joint problem (A, section X; B, appendix B).
+
+The papers do not give the numbers of rows and features, mu, sigma and Lambda. Here: 100 rows of 5
+features and Lambda = 0.01, unless an experiment says otherwise.
+"""
+
+import numpy as np
+
+import convexmarket as cm
+from problems.papers.methods import Experiment
+from problems.papers.methods.joint_draws import curve, pages, sweep
+from problems.papers.methods.verdicts import falls, falls_then_rises, rises, stays, vanishes
+
+PRIOR = cm.Uniform(0.02, 0.10)
+ALONE = "The same, where weights and eta are chosen from prices alone"
+NARROW = ((0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601))
+
+
+class Joint(Experiment):
+    """A sweep over values; a claim is the measure of a curve, a check and a text."""
+
+    values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 2, False, "", (), ""
+    m, noise, starts = 100, "expected", 3
+
+    def compute(self, quick=False):
+        draws = self.quick_draws if quick else self.draws
+        frames = sweep(self.declare, self.values, draws, self.m, self.noise, self.starts)
+        return frames | {"points": frames["points"].assign(eta_fixed=self.eta_fixed)}
+
+    def claims(self, frames):
+        for measure, check, text in self.stated:
+            holds, detail = check(curve(frames, measure))
+            yield text, holds, self.source, detail
+
+    def pages(self, page, frames):
+        pages(page, frames, self.axis)
+
+
+class Noise(Joint):
+    """What the noise costs: equal weights, and more and more privacy bought.
+
+    Question: every seller has the same weight and eta is given, so that logistic regression with
+    noise of size 2/eta is left. How do the errors fall as more privacy is bought?
+
+    Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 forces, and eta =
+    m eps for an average guarantee eps. Here: 200 rows, average guarantees from 0.01 to 10. Payments
+    and spread decide nothing. Varied: eta. Each draw has one noise vector, the same at every eta.
+    """
+
+    title, axis, eta_fixed = "What the noise costs", "eta", True
+    values, draws, quick_draws = (2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 2000.0), 200, 3
+    m, noise, starts = 200, "realised", 1
+    source = "A, section X, and B, appendix B, Figure 5"
+    stated = (
+        ("train_error", falls, "The training error falls as eta grows"),
+        ("test_error", falls, "The test error falls as eta grows"),
+    )
+    note = (
+        "Weights and eta are given here and not chosen by looking at the data, so that a model of "
+        "this experiment, by itself, keeps the guarantee of objective perturbation for its eta."
+    )
+
+    def declare(self, eta, ranks, _granted):
+        """Declare the market of one draw: equal weights at a given eta."""
+        objective = 1.0 * cm.Spread() + 1.0 * cm.Noise() + 1.0 * cm.Payments()
+        sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
+        return cm.Market(sellers, objective, [cm.Cap(1), cm.EtaRange(eta, eta)])
+
+    def finding(self, frames):
+        first, last = frames["points"].iloc[0], frames["points"].iloc[-1]
+        return (
+            f"The test error falls from {first.test_error:.1%} at eta = {first.x:g} to "
+            f"{last.test_error:.1%} at eta = {last.x:g}; without noise it is "
+            f"{last.noiseless_test_error:.1%}."
+        )
+
+
+class Spread(Joint):
+    """Given guarantees: how much evenness to ask for.
+
+    Question: every seller has granted a guarantee and nobody is paid. What does the weight mu of
+    the spread do to the errors and to the loss?
+
+    Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3). Here:
+    guarantees uniform on [0.1, 10], sigma = 1. The noise counts as its mean while model, weights
+    and eta are chosen; the model is then trained again with noise. Varied: mu.
+    """
+
+    title, axis = "Given guarantees: how much evenness to ask for", "mu"
+    values, starts = (0.0001, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0), 2
+    source = "A, section X, Figure 4, and B, appendix B, Figure 3"
+    stated = (
+        ("train_error", falls_then_rises, "The training error falls as mu grows, then rises"),
+        ("test_error", falls_then_rises, "The test error falls as mu grows, then rises"),
+        ("empirical_loss", rises, "The empirical loss rises with mu"),
+    )
+    note = (
+        "With a small mu the buyer takes the few rows that fit. A larger mu spreads the weights "
+        "over more rows, which helps. Equal weights are possible only with a small eta, since no "
+        "seller may carry more than it granted, and a small eta means much noise. The papers say "
+        "that the errors rise slightly; how much depends on how far mu goes."
+    )
+
+    def declare(self, mu, ranks, granted):
+        """Declare the market of one draw."""
+        given = cm.terms.GivenEpsilon(cm.Uniform(0.1, 10.0).quantile(granted))
+        sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
+        return cm.Market(sellers, mu * cm.Spread() + 1.0 * cm.Noise(), [given])
+
+    def compute(self, quick=False):
+        frames = super().compute(quick)
+        points = frames["points"]
+        return frames | {"points": points.assign(**{"objective.spread.weight": points.x})}
+
+    def finding(self, frames):
+        errors = frames["points"].test_error
+        return (
+            f"The test error is smallest at mu = {frames['points'].x[errors.idxmin()]:g} "
+            f"({errors.min():.1%}); it is {errors.iloc[0]:.1%} at the smallest mu and "
+            f"{errors.iloc[-1]:.1%} at the largest."
+        )
+
+
+class Variance(Joint):
+    """Do equal sellers get equal weights? The variance of c, and of the weights.
+
+    Question: sensitivities are uniform with the same mean and less and less variance. Does the
+    variance of the weights vanish with it, in the joint problem and in the mechanism that ignores
+    the rows?
+
+    Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Here: a mean of 0.06, mu = 3,
+    sigma = 100; with them the purchase begins with few sellers and ends with many. Varied: the
+    prior. A seller has the same quantile of each.
+    """
+
+    title, axis = "Do equal sellers get equal weights?", "variance_of_c"
+    draws, values = 24, ((0.0, 0.12), (0.03, 0.09), (0.05, 0.07), *NARROW)
+    source = "B, appendix B, Figure 4"
+    stated = (
+        ("weight_variance", falls, "The variance of the weights falls as that of c falls"),
+        ("weight_variance", vanishes, "The variance of the weights vanishes with that of c"),
+        ("two_step_weight_variance", vanishes, ALONE),
+    )
+    note = (
+        "In the joint problem the weight of a row falls with its loss as well as with its price "
+        "(B, Theorem 3.3). The rows differ in their losses whatever sellers charge, so that equal "
+        "sellers do not get equal weights. Where weights are chosen without the rows they do."
+    )
+
+    def declare(self, ends, ranks, _granted):
+        """Declare the market of one draw."""
+        prior = cm.Uniform(*ends)
+        objective = 3.0 * cm.Spread() + 100.0 * cm.Noise() + 1.0 * cm.Payments()
+        return cm.Market(cm.Sellers(prior.quantile(ranks), prior), objective)
+
+    def compute(self, quick=False):
+        """Solve the joint problem under every prior; x is the variance by 20,000 quantiles."""
+        levels = (np.arange(20_000) + 0.5) / 20_000
+        variance = [float(np.var(cm.Uniform(*ends).quantile(levels))) for ends in self.values]
+        low, high = zip(*self.values, strict=True)
+        frames = {
+            name: frame.assign(x=frame.point.map(dict(enumerate(variance))))
+            for name, frame in super().compute(quick).items()
+        }
+        points = frames["points"].assign(**{"prior.low": low, "prior.high": high})
+        return frames | {"points": points}
+
+    def finding(self, frames):
+        last, first = frames["points"].iloc[-1], frames["points"].iloc[0]
+        return (
+            f"Among all but equal sellers the joint problem keeps "
+            f"{last.weight_variance / first.weight_variance:.1%} of the variance of its weights; "
+            f"the mechanism that ignores the rows keeps "
+            f"{last.two_step_weight_variance / first.two_step_weight_variance:.1e} of it."
+        )
+
+
+class Published(Joint):
+    """The joint problem as published: the end of the line search is the answer.
+
+    Question: the papers draw the noise vector b first, and then choose model, weights and eta with
+    2b'w/eta in the objective, by a line search over a range of eta. Does the range decide the
+    answer?
+
+    Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
+    [0, L]. Here: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1; with them the mechanism
+    that does not look at the data has an eta inside every range that is tried. Varied: the lower
+    end of the range; its upper end stays at 1000. The best point of the range is computed; the best
+    point of a grid cannot have a smaller objective.
+    """
+
+    title, axis = "The joint problem as published", "lower_end"
+    values, draws, noise = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 40, "realised"
+    note = (
+        "The objective as published has no minimum over eta: a model that points against the noise "
+        "vector gains more from a smaller eta than sigma/eta takes away. The smallest eta of the "
+        "range is then the answer, and the model is the noise vector scaled up. Without a range "
+        'the package refuses the problem; with noise="expected" or noise="worst-case" it has an '
+        "answer."
+    )
+
+    def declare(self, low, ranks, _granted):
+        """Declare the market of one draw."""
+        sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
+        objective = 3.0 * cm.Spread() + 100.0 * cm.Noise() + 1.0 * cm.Payments()
+        return cm.Market(sellers, objective, [cm.EtaRange(low, 1000.0)])
+
+    def claims(self, frames):
+        holds, detail = stays(curve(frames, "eta"))
+        text = "A line search over a range of eta returns the eta to buy, whatever its lower end"
+        yield text, holds, "A, Algorithm 4, and B, section 4.2", detail
+        decided = frames["points"].eta_decided / frames["points"].solved
+        text = "Where the lower end is below 10 it is the answer in every draw"
+        holds = bool((decided[frames["points"].x < 10] == 1).all())
+        source = "the objective falls like -2||b||^2/(Lambda eta^2) along w = -2b/(Lambda eta)"
+        yield text, holds, source, ", ".join(f"{share:.0%}" for share in decided)
+
+    def finding(self, frames):
+        points = frames["points"]
+        return (
+            f"The end of the range decided {points.eta_decided.sum()} of {points.solved.sum()} "
+            f"answers: the mean eta goes from {points.eta.iloc[0]:.3g} to "
+            f"{points.eta.iloc[-1]:.3g} with the lower end."
+        )
+
+
+EXPERIMENTS = {"noise": Noise, "published": Published, "spread": Spread, "variance": Variance}
