@@ -20,6 +20,8 @@ __all__ = [
     "AtLeast",
     "Budget",
     "GroupColumn",
+    "NaValues",
+    "ShowCells",
     "TrustScheduler",
     "buy_command",
     "init_command",
@@ -69,6 +71,16 @@ Budget = Annotated[
 ]
 GroupColumn = Annotated[
     str | None, typer.Option("--group-column", help="Column of the sellers' groups.")
+]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--na-values", metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.'
+    ),
+]
+ShowCells = Annotated[
+    bool,
+    typer.Option("--show-cells", help="Show the text of the first wrong report, which is private."),
 ]
 TrustScheduler = Annotated[
     bool,
