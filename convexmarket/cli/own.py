@@ -167,6 +167,8 @@ def buy_command(
     ] = None,
     group_column: GroupColumn = None,
     at_least: AtLeast = None,
+    na_values: NaValues = None,
+    show_cells: ShowCells = False,
     books: Annotated[
         Path | None, typer.Option("--ledger", help="Ledger that the sale is recorded in.")
     ] = None,
@@ -197,6 +199,9 @@ def buy_command(
                 budget=budget,
                 group=group_column,
                 at_least=shares_of(at_least),
+                na_values=na_values or (),
+                show_cells=show_cells,
+                progress=lambda stage: status.update(f"{stage} ..."),
             )
             status.update("writing ...")
             recorded = None
