@@ -28,8 +28,8 @@ __all__ = ["Draft", "draft_problem"]
 
 #: What is learnt.
 Learnt: TypeAlias = Literal["class", "number"]
-#: What a column holds, as far as it is told: numbers that are all whole, numbers, words.
-Holds: TypeAlias = Literal["whole", "number", "word"]
+#: What a column holds, as far as it is told: numbers that are all whole, numbers, dates, words.
+Holds: TypeAlias = Literal["whole", "number", "date", "word"]
 
 #: Rows that tell numbers from words.
 FIRST_ROWS = 1_000
@@ -40,6 +40,8 @@ _LABELS = ("label", "target", "outcome", "class", "diagnosis", "response", "resu
 _NUMBERS = ("nr", "no", "number")
 #: What makes of "patient" the name of a column of ids, as in "Patient-Nr." or "patient_no".
 _NUMBER_OF = re.compile(r"[\W_]+(id|nr|no|number|code)\W*$")
+#: A day, perhaps with a time.
+_DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{4})([ T].*)?"
 #: Control characters that JSON leaves as they are, and TOML does not.
 _UNESCAPED = re.compile("[\x7f]")
 
@@ -112,7 +114,8 @@ def _held(cells: pd.Series[str]) -> Holds:
     filled = cells[~blank(cells)]
     numbers = numbers_in(filled)
     if filled.empty or not np.isfinite(numbers).all():
-        return "word"
+        dates = not filled.empty and filled.str.fullmatch(_DATE).all()
+        return "date" if dates else "word"
     return "whole" if (numbers % 1 == 0).all() else "number"
 
 
@@ -122,6 +125,8 @@ def _parquet_columns(path: Path) -> dict[str, Holds]:
     def held(kind: object) -> Holds:
         if types.is_integer(kind):
             return "whole"
+        if types.is_date(kind) or types.is_timestamp(kind):
+            return "date"
         return "number" if types.is_floating(kind) or types.is_decimal(kind) else "word"
 
     with open_parquet(path) as stored:
@@ -239,6 +244,10 @@ def _features(columns: dict[str, Holds], roles: dict[str, str], sale: dict[str, 
             entries.append(
                 (f'# {_key(name)} = "{UNDECLARED}"', f"left out: its name says {sale[name]}")
             )
+            continue
+        if what == "date":
+            hint = "left out: a date; write it as a number, such as years, in the table"
+            entries.append((f'# {_key(name)} = "{UNDECLARED}"', hint))
             continue
         hint = "categories" if what == "word" else "[low, high]"
         entries.append((f'{_key(name)} = "{UNDECLARED}"', hint))

@@ -89,6 +89,15 @@ def test_roles_are_guessed_by_names(tmp_path, columns, roles):
     assert draft(tmp_path, table).roles == roles
 
 
+@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
+def test_dates_are_left_out_as_features(tmp_path, name):
+    days = pd.date_range("1990-01-01", periods=5)
+    assert '# born = "?"' in draft(tmp_path, patients(5).assign(born=days), name=name).text
+    if name.endswith(".csv"):
+        written = days.strftime("%d.%m.%Y")
+        assert '# born = "?"' in draft(tmp_path, patients(5).assign(born=written)).text
+
+
 def test_what_else_is_about_the_sale_is_left_out(tmp_path):
     table = patients(5).assign(group="a", epsilon=1.0)
     said = draft(tmp_path, table).text
