@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -25,14 +25,15 @@ from convexmarket.checks import (
     check_callable,
     check_nonnegative,
     check_positive,
+    is_iterable,
     shown,
     warn_user,
 )
 from convexmarket.data.columns import feature_columns
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.features import PublicFeatures
-from convexmarket.data.lists import digest, read_list
-from convexmarket.data.tables import read_table
+from convexmarket.data.lists import blame, blank, checked_list, column_named, digest, read_list
+from convexmarket.data.tables import read_rows, read_table
 from convexmarket.display import Shown, axes
 from convexmarket.errors import (
     DataError,
@@ -288,6 +289,9 @@ def price(
     budget: float | None = None,
     id: str | None = None,
     group: str | None = None,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Deal:
     """Make every seller of a table an offer.
 
@@ -314,6 +318,13 @@ def price(
         The column of the sellers' names; the table's index by default.
     group : str, optional
         The column of their groups.
+    na_values : sequence of str, optional
+        Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
+    show_cells : bool, default False
+        Whether an error shows the text of the first wrong report. Reports are private, so error
+        messages name lines alone by default.
+    progress : callable, optional
+        Called with the name of each stage as it starts.
 
     Returns
     -------
@@ -340,16 +351,9 @@ def price(
     Ann  0.1    3.162     1.0    1.142    0.826
     Bob  0.6    0.000     0.0    0.000    0.000
     """
-    return _offers(
-        _people(table, id),
-        ask,
-        prior,
-        objective,
-        constraints,
-        gamma=gamma,
-        budget=budget,
-        group=group,
-    )
+    stage = _stages(progress)
+    _, listed = _people(table, prior, ask, id, group, na_values, show_cells, stage)
+    return _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
 
 
 def buy(
@@ -370,6 +374,9 @@ def buy(
     id: str | None = None,
     group: str | None = None,
     random_state: RandomSource = None,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Deal:
     """Make every seller of a table an offer, and train a model under what was bought.
 
@@ -377,7 +384,7 @@ def buy(
     ----------
     table : DataFrame, table of Polars or pyarrow, or path of a CSV or Parquet file
         One row per seller.
-    ask, prior, constraints, gamma, budget, id, group
+    ask, prior, constraints, gamma, budget, id, group, na_values, show_cells, progress
         As for :func:`price`.
     target : str
         The column of labels.
@@ -426,10 +433,11 @@ def buy(
     >>> deal.incentives, bool((deal.model.epsilon_ <= deal.offers["epsilon"]).all())
     ('by construction', True)
     """
-    people = _people(table, id)
+    stage = _stages(progress)
+    people, listed = _people(table, prior, ask, id, group, na_values, show_cells, stage)
     public = {"features": features, "classes": classes, "target_range": target_range}
     if learner is None:
-        learner = _default_learner(_column(people, target, "target"), **public)
+        learner = _default_learner(_labels(people, target), **public)
     elif given := [name for name, value in public.items() if value is not None]:
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
@@ -444,12 +452,11 @@ def buy(
     if objective is None:
         mu, sigma = learner.risk(n_features)
         objective = mu * Spread() + sigma * Noise()
-    deal = _offers(
-        people, ask, prior, objective, constraints, gamma=gamma, budget=budget, group=group
-    )
+    deal = _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
     sold = deal.allocation.epsilon
     expected = _expected_error(learner, sold, n_features)
     source: dict[str, Any] = {} if random_state is None else {"random_state": random_state}
+    stage("training")
     model = unfitted(learner).fit(X, y, epsilon=sold, **source)
     promised = getattr(model, "guarantee_", None)
     if not isinstance(promised, Guarantee):
@@ -463,7 +470,7 @@ def buy(
     account.charge(promised)
     errors = None
     if test is not None:
-        errors = _test_errors(model, *_rows(read_table(test), learner, target, **roles))
+        errors = _test_errors(model, *_rows(read_table(test, na_values), learner, target, **roles))
     return replace(deal, model=model, account=account, expected_error=expected, test_errors=errors)
 
 
@@ -514,32 +521,34 @@ def _test_errors(model: Any, X: pd.DataFrame, y: pd.Series[Any]) -> dict[str, fl
     }
 
 
+def _stages(progress: Callable[[str], None] | None) -> Callable[[str], None]:
+    check_callable("progress", progress)
+    return progress or (lambda _: None)
+
+
 def _offers(
-    people: pd.DataFrame,
-    ask: str,
+    listed: pd.DataFrame,
     prior: PriorOrPriors,
     objective: Objective | Term,
     constraints: Iterable[Constraint],
     *,
-    gamma: float | None = None,
-    budget: float | None = None,
-    group: str | None = None,
-    stage: Callable[[str], None] = lambda _: None,
+    gamma: float | None,
+    budget: float | None,
+    stage: Callable[[str], None],
 ) -> Deal:
     """Return a deal without a model; ``stage`` is called as a stage starts."""
-    groups = None if group is None else _column(people, group, "group")
-    sellers = Sellers(_column(people, ask, "ask"), prior, groups=groups)
+    groups = listed.get("group")
+    sellers = Sellers(listed["sensitivity"], prior, groups=groups)
     constraints = tuple(constraints)
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget decides gamma")
     if gamma is not None:
         objective = objective + check_positive("gamma", gamma) * Payments()
     elif budget is not None:
-        count = len(people)
-        found = calibrate_gamma(
-            budget, prior, count, objective, constraints, groups=groups, draws=DRAWS
-        )
-        objective = found.objective
+        stage("calibrating")
+        objective = calibrate_gamma(
+            budget, prior, len(listed), objective, constraints, groups=groups, draws=DRAWS
+        ).objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
         raise ParameterError(
@@ -558,38 +567,58 @@ def _offers(
         "payment": paid,
         "surplus": paid - asks * np.asarray(market.privacy_cost(epsilon)),
     }
-    return Deal(pd.DataFrame(columns, index=people.index), market, allocation)
+    return Deal(pd.DataFrame(columns, index=listed.index), market, allocation)
 
 
-def _people(table: Any, id: str | None) -> pd.DataFrame:
-    """Return one row per seller, by the name that it has."""
-    people = read_table(table)
+def _people(
+    table: Any,
+    prior: PriorOrPriors,
+    ask: str,
+    id: str | None,
+    group: str | None,
+    na_values: Sequence[str],
+    show_cells: bool,
+    stage: Callable[[str], None],
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return one row per seller, and its checked report and group, by the name that it has."""
+    stage("reading")
+    given = [name for name in (ask, id, group) if name is not None]
+    people, lines, place = read_rows(table, na_values, given)
     if people.empty:
         raise DataError("the table has no rows: there is nobody to buy from")
-    if id is None:
-        return people
-    return people.set_index(pd.Index(_column(people, id, "id")), drop=False)
+    roles = {"sensitivity": (ask, "--sensitivity-column")}
+    if id is not None:
+        roles["id"] = (id, "--id-column")
+    if group is not None:
+        roles["group"] = (group, "--group-column")
+    names = {
+        role: column_named(people.columns, name, (), how) for role, (name, how) in roles.items()
+    }
+    columns = {role: people[name].set_axis(lines) for role, name in names.items()}
+    one = as_prior(prior) if not isinstance(prior, Mapping) and not is_iterable(prior) else None
+    is_csv = place.endswith("line")
+    listed = checked_list(
+        pd.DataFrame(columns), one, place, names.get("id"), show_cells=show_cells, is_csv=is_csv
+    )
+    people = people.set_axis(
+        people.index if id is None else pd.Index(listed.pop("id"), name=names["id"])
+    )
+    return people, listed.set_axis(people.index)
 
 
-def _column(people: pd.DataFrame, name: str, argument: str) -> pd.Series[Any]:
-    if name not in people.columns:
-        known = ", ".join(map(repr, people.columns))
-        raise DataError(f"{argument} is {name!r}, and the table has no such column; it has {known}")
-    column = people[name]
-    empty = column.isna().to_numpy(dtype=bool)
-    if empty.any():
-        raise DataError(
-            f"row {int(np.argmax(empty))} has no {name!r} ({argument}), nor have "
-            f"{np.count_nonzero(empty) - 1} other rows; leave them out"
-        )
-    return column
+def _labels(people: pd.DataFrame, target: str) -> pd.Series[Any]:
+    labels = people[column_named(people.columns, target, (), "target")]
+    empty = np.flatnonzero(blank(labels))
+    if empty.size:
+        raise DataError(blame("row", empty + 1, f"the label (column {target!r})", "is missing"))
+    return labels
 
 
 def _rows(
     people: pd.DataFrame, learner: Learner, target: str, **roles: str | None
 ) -> tuple[pd.DataFrame, pd.Series[Any]]:
     """Return what the learner is trained on; nothing that is about the sale is among it."""
-    labels = _column(people, target, "target")
+    labels = _labels(people, target)
     features = getattr(learner, "features", None)
     declared = None if features is None else list(features.columns)
     columns, _ = feature_columns(list(people.columns), target, declared, **roles)
@@ -689,6 +718,8 @@ def price_offers(
     id_column: str | None = None,
     sensitivity_column: str | None = None,
     group_column: str | None = None,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Offers:
     """Make every seller of a list an offer.
@@ -710,8 +741,8 @@ def price_offers(
         Their columns, where they are not called id and sensitivity or something as common.
     group_column : str, optional
         The column of the sellers' groups.
-    progress : callable, optional
-        Called with the name of each stage as it starts.
+    na_values, show_cells, progress
+        As for :func:`price`.
 
     Returns
     -------
@@ -745,7 +776,9 @@ def price_offers(
     if not isinstance(reports, pd.DataFrame):
         origin = {"file": str(reports), "sha256": digest(Path(reports))}
     columns = id_column, sensitivity_column, group_column
-    listed = read_list(reports, prior, *columns, trim=True).reset_index(drop=True)
+    listed = read_list(
+        reports, prior, *columns, trim=True, na_values=na_values, show_cells=show_cells
+    ).reset_index(drop=True)
     wanted: dict[str, Any] = {"mu": mu, "sigma": sigma, "cap": cap, "eta_range": eta_range}
     limits: list[Constraint] = [] if cap is None else [Cap(cap)]
     if eta_range is not None:
@@ -753,10 +786,14 @@ def price_offers(
     if at_least:
         limits.append(GroupShare(listed["group"].to_numpy(), at_least))
     aim = check_nonnegative("mu", mu) * Spread() + check_nonnegative("sigma", sigma) * Noise()
-    if budget is not None:
-        clock.start("calibrating")
-        gamma = calibrate_gamma(budget, prior, len(listed), aim, limits, draws=DRAWS).gamma
-    deal = _offers(listed, "sensitivity", prior, aim, limits, gamma=gamma, stage=clock.start)
+    deal = _offers(
+        listed.drop(columns="group", errors="ignore"), prior, aim, limits,
+        gamma=gamma, budget=budget, stage=clock.start,
+    )  # fmt: skip
+    if gamma is None:
+        parts = deal.market.objective.parts
+        (weight,) = (part.weight for part in parts if part.term.privacy_cost is not None)
+        gamma = float(weight)  # type: ignore[arg-type]  # calibrated, so that it is a number
     clock.start("auditing")
     audit = deal.audit()
     clock.stop()

@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import convexmarket as cm
+from convexmarket.deal import price_offers
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, PriorError
 from convexmarket.privacy import Simulation, account
 
@@ -226,8 +227,8 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
             "how much payments weigh; give gamma, or budget",
         ),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
-        ({"id": "name"}, DataError, "id is 'name', and the table has no such column"),
-        ({"group": "region"}, DataError, "group is 'region', and the table has no such"),
+        ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python\)"),
+        ({"group": "region"}, DataError, r"no column is called 'region'.* \(group in Python\)"),
         ({"learner": cm.PrivateLogisticRegression}, ParameterError, "PrivateLogisticRegression"),
         ({"learner": LogisticRegression()}, ParameterError, "keeps what was bought"),
         (
@@ -248,19 +249,68 @@ def test_a_report_is_no_feature():
         deal(patients(), learner=own)
 
 
-def test_an_ask_outside_of_the_prior_names_the_seller():
+def test_python_and_the_command_line_describe_a_wrong_cell_alike(tmp_path):
+    path = tmp_path / "asks.csv"
+    market = {"ask": "ask", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
+    for cells, why in (
+        (["0,03", "k.A.", "0,05"], "2: the report is not a number"),
+        (["0.03", "0.04", "0.5"], r"3: the report is outside the support \[0.02, 0.1\]"),
+        (["0.03", "-1", "0.04"], "2: the report is negative"),
+    ):
+        table = pd.DataFrame({"Nr.": ["P1", "P2", "P3"], "ask": cells})
+        table.to_csv(path, index=False, sep=";")
+        line = f"line {int(why[0]) + 1}{why[1:]}"
+        for call in (cm.price, price_offers):
+            options = market if call is cm.price else {
+                "prior": PRIOR, "mu": 1, "sigma": 10, "gamma": 0.1, "sensitivity_column": "ask"
+            }  # fmt: skip
+            name = "id" if call is cm.price else "id_column"
+            for given, place in ((table, f"^row {why}"), (path, line)):
+                with pytest.raises(DataError, match=place):
+                    call(given, **options, **{name: "Nr."})
+                with pytest.raises(DataError, match="the report '"):
+                    call(given, **options, **{name: "Nr."}, show_cells=True)
+    table = pd.DataFrame({"Nr.": ["P1", "P1"], "ask": ["0,03", "0,04"]})
+    with pytest.raises(DataError, match=r"row 2: 'P1' is the id .* \(column 'Nr.'\)"):
+        cm.price(table, id="Nr.", **market)
+
+
+def test_a_file_keeps_its_ids_and_marks_of_empty_cells_may_be_named(tmp_path):
+    path = tmp_path / "asks.csv"
+    path.write_text("Nr.;ask;age\n007;0,03;40\n008;k.A.;41\n")
+    market = {"ask": "ask", "id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
+    with pytest.raises(DataError, match="line 3: the report is not a number"):
+        cm.price(path, na_values=["k.A."], **market)
+    path.write_text("Nr.;ask;age\n007;0,03;40\n008;0,04;41\n")
+    stages = []
+    priced = cm.price(path, progress=stages.append, **market)
+    assert priced.offers.index.tolist() == ["007", "008"]
+    assert stages == ["reading", "allocating", "paying"]
+
+
+def test_an_ask_outside_of_the_prior_of_a_group_names_the_seller():
     table = patients().set_index("patient")
     table.loc["P007", "ask"] = 0.5
     with pytest.raises(PriorError, match="P007"):
-        deal(table)
+        cm.price(
+            table, ask="ask", group="clinic", prior={"north": PRIOR, "south": PRIOR},
+            objective=WANTED, gamma=0.1,
+        )  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "role"), [("ask", "ask"), ("ill", "target"), ("clinic", "group")])
-def test_an_empty_cell_is_told_by_row_and_column(name, role):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("ask", "the report is not a number.*"),
+        ("ill", r"the label \(column 'ill'\) is missing"),
+        ("clinic", "the group is missing"),
+    ],
+)
+def test_an_empty_cell_is_named_by_row_and_role(name, why):
     table = patients()
     table[name] = table[name].astype(object)
     table.iloc[[5, 9], table.columns.get_loc(name)] = None
-    with pytest.raises(DataError, match=rf"row 5 has no '{name}' \({role}\), nor have 1 other"):
+    with pytest.raises(DataError, match=rf"^row 6: {why} \(1 more: 10\)"):
         deal(table, group="clinic")
 
 

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from convexmarket.cli.audit import AUDIT_EXAMPLES, audit_command
 from convexmarket.cli.compare import COMPARE_EXAMPLES, compare, run_file
 from convexmarket.cli.consoles import (
     REPORTS_TELL,
@@ -36,6 +35,8 @@ from convexmarket.cli.own import (
     AtLeast,
     Budget,
     GroupColumn,
+    NaValues,
+    ShowCells,
     TrustScheduler,
     buy_command,
     init_command,
@@ -89,7 +90,7 @@ EXAMPLES = f"""
 
 [bold]Attack the privacy guarantees[/bold] of every learner and release:
 
-  convexmarket audit
+  convexmarket report --audit
 
 [bold]See what a problem file may say[/bold]:
 
@@ -279,6 +280,8 @@ def price(
     ] = None,
     group_column: GroupColumn = None,
     at_least: AtLeast = None,
+    na_values: NaValues = None,
+    show_cells: ShowCells = False,
     dask: Annotated[
         str | None,
         typer.Option(
@@ -310,9 +313,10 @@ def price(
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of reports; name another file")
         if dask is not None:
-            if gamma is None or at_least or group_column:
+            if gamma is None or at_least or group_column or na_values or show_cells:
                 raise ParameterError(
-                    "--dask takes --gamma, and no groups; the rest is for lists in one memory"
+                    "--dask takes --gamma, and no groups, --na-values or --show-cells; the rest is"
+                    " for lists in one memory"
                 )
             from convexmarket.partitions import price_parts, workers
 
@@ -349,6 +353,8 @@ def price(
             id_column=id_column,
             sensitivity_column=sensitivity_column,
             group_column=group_column,
+            na_values=na_values or (),
+            show_cells=show_cells,
             progress=lambda stage: status.update(f"{stage} ..."),
         )
         status.update("writing ...")
@@ -393,7 +399,6 @@ app.command("init", epilog=INIT_EXAMPLES)(init_command)
 app.command("buy", epilog=BUY_EXAMPLES)(buy_command)
 app.command("report", epilog=REPORT_EXAMPLES)(report_command)
 app.command("diff", epilog=DIFF_EXAMPLES)(diff_command)
-app.command("audit", epilog=AUDIT_EXAMPLES)(audit_command)
 app.command(epilog=COMPARE_EXAMPLES)(compare)
 
 

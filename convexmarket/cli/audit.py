@@ -1,16 +1,17 @@
-"""The command that attacks the package's own guarantees: ``convexmarket audit``."""
+"""Attacks on the package's own guarantees: ``convexmarket report --audit``."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
 
-from convexmarket.cli.consoles import Force, err, errors_in_one_line, out, progress_bars
+from convexmarket.cli.consoles import err, errors_in_one_line, out, progress_bars
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -18,44 +19,26 @@ if TYPE_CHECKING:
 
     from convexmarket.lab.privacy_audits import MechanismAudit
 
-__all__ = ["AUDIT_EXAMPLES", "audit_command"]
-
-AUDIT_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket audit
-
-  convexmarket audit --seed 7 --out audit.json
-
-  convexmarket audit --mechanism PersonalizedRidge --mechanism SampledRidge
-
-Every learner and release is run on the Wisconsin breast-cancer data under attack, which takes two \
-to three minutes: the largest privacy loss that was found, beside what is guaranteed. An audit \
-refutes a guarantee, or it does not; it never proves one. The exit code is 3 where a guarantee was \
-refuted. For a mechanism of your own: convexmarket.audit_privacy.
-"""
+__all__ = ["write_audit"]
 
 #: Exit code where a guarantee was refuted.
 REFUTED = 3
 
 
-def audit_command(
-    seed: Annotated[int, typer.Option(help="Of weights, starts and noise.", min=0)] = 0,
-    file: Annotated[
-        Path | None, typer.Option("--out", help="CSV or JSON file for what was found.")
-    ] = None,
-    mechanisms: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mechanism",
-            metavar="NAME",
-            help="Audit only this learner or release. Repeatable.",
-            show_default="all",
-        ),
-    ] = None,
-    force: Force = False,
-) -> None:
-    """Attack the privacy guarantees of every learner and release."""
+def write_audit(seed: int, file: Path | None, mechanisms: Sequence[str], force: bool) -> None:
+    """Attack the privacy guarantees of every learner and release, and show what was measured.
+
+    Parameters
+    ----------
+    seed : int
+        Of weights, starts and noise.
+    file : path, optional
+        CSV or JSON file for the table of audits.
+    mechanisms : sequence of str
+        The learners and releases to audit; all if there is none.
+    force : bool
+        Whether a file of another kind may be replaced.
+    """
     from convexmarket.io import check_place, write_together
     from convexmarket.lab.privacy_audits import audit_mechanisms, audit_table
 
@@ -66,7 +49,7 @@ def audit_command(
             check_place(file, force=force)
         with progress_bars() as advance:
             audits = audit_mechanisms(
-                seed, advance, mechanisms=mechanisms or (), found=None if err.is_terminal else _tell
+                seed, advance, mechanisms=mechanisms, found=None if err.is_terminal else _tell
             )
         table = audit_table(audits)
         if file is not None:

@@ -20,6 +20,8 @@ __all__ = [
     "AtLeast",
     "Budget",
     "GroupColumn",
+    "NaValues",
+    "ShowCells",
     "TrustScheduler",
     "buy_command",
     "init_command",
@@ -69,6 +71,16 @@ Budget = Annotated[
 ]
 GroupColumn = Annotated[
     str | None, typer.Option("--group-column", help="Column of the sellers' groups.")
+]
+NaValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--na-values", metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.'
+    ),
+]
+ShowCells = Annotated[
+    bool,
+    typer.Option("--show-cells", help="Show the text of the first wrong report, which is private."),
 ]
 TrustScheduler = Annotated[
     bool,
@@ -155,6 +167,8 @@ def buy_command(
     ] = None,
     group_column: GroupColumn = None,
     at_least: AtLeast = None,
+    na_values: NaValues = None,
+    show_cells: ShowCells = False,
     books: Annotated[
         Path | None, typer.Option("--ledger", help="Ledger that the sale is recorded in.")
     ] = None,
@@ -185,6 +199,9 @@ def buy_command(
                 budget=budget,
                 group=group_column,
                 at_least=shares_of(at_least),
+                na_values=na_values or (),
+                show_cells=show_cells,
+                progress=lambda stage: status.update(f"{stage} ..."),
             )
             status.update("writing ...")
             recorded = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.csv_rows import SEPARATORS, numbers_in, read_texts
 from convexmarket.data.files import open_regular
-from convexmarket.data.tables import read_parquet
+from convexmarket.data.tables import as_frame, read_parquet
 from convexmarket.errors import DataError, ParameterError
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "blame",
     "blank",
     "checked_ids",
+    "checked_list",
     "clipped",
     "column_named",
     "columns_listed",
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 NO_NUMBER = "is not a number, or may be another; write 1234.5, and one decimal sign throughout"
+#: The arguments of :func:`convexmarket.price` by the options of the command.
+_IN_PYTHON = {"--id-column": "id", "--sensitivity-column": "ask", "--group-column": "group"}
 EPSILON_NAMES, PRICE_NAMES = ("epsilon", "eps"), ("payment", "price")
 #: Characters of a value that a message shows.
 SHOWN = 60
@@ -55,8 +59,8 @@ class Supported(Protocol):
 
 
 def read_list(
-    reports: pd.DataFrame | str | Path,
-    prior: Supported,
+    reports: Any,
+    prior: Supported | None,
     id_column: str | None = None,
     sensitivity_column: str | None = None,
     group_column: str | None = None,
@@ -69,10 +73,11 @@ def read_list(
 
     Parameters
     ----------
-    reports : DataFrame, or path of a CSV file or a Parquet file (.parquet)
+    reports : path of a CSV file or a Parquet file (.parquet), or table
         One row per seller. Rows without an id and a sensitivity are left out.
-    prior : Prior
-        The distribution of the sensitivities.
+    prior : Prior or None
+        The distribution of the sensitivities. None if it differs between sellers: then reports are
+        not compared with its support.
     id_column, sensitivity_column : str, optional
         Their columns, where they are not called id and sensitivity or something as common.
     group_column : str, optional
@@ -109,25 +114,52 @@ def read_list(
         return names
 
     is_csv = False
-    if isinstance(reports, pd.DataFrame):
-        table, place = reports[choose(reports.columns)], "row"
+    if not isinstance(reports, str | PathLike):
+        table = as_frame(reports)
+        table, place = table[choose(table.columns)], "row"
         table = table.set_axis(pd.RangeIndex(1, len(table) + 1))
     elif Path(reports).suffix == ".parquet":
-        table, place = read_parquet(reports, choose), f"{reports}: row"
+        table, place = read_parquet(Path(reports), choose), f"{reports}: row"
     else:
-        table, place, is_csv = read_texts(reports, choose, na_values), f"{reports}: line", True
+        table, place, is_csv = (
+            read_texts(Path(reports), choose, na_values),
+            f"{reports}: line",
+            True,
+        )
     id_name = table.columns[0]
     table = table.set_axis(["id", "sensitivity", "group"][: table.shape[1]], axis=1)
     without_id = blank(table["id"])
     if without_id.any():
         table = table[~(without_id & blank(table["sensitivity"]))]
-    forms = _forms(table["id"], place, trim)
-    listed = table.assign(id=forms, sensitivity=numbers_in(table["sensitivity"]))
-    if is_csv and group_column is not None:  # few names, each kept once
+    return checked_list(
+        table, prior, place, id_name, trim=trim, show_cells=show_cells, is_csv=is_csv
+    )
+
+
+def checked_list(
+    table: pd.DataFrame,
+    prior: Supported | None,
+    place: str,
+    id_name: Any,
+    *,
+    trim: bool = True,
+    show_cells: bool = False,
+    is_csv: bool = False,
+) -> pd.DataFrame:
+    """Return a list with numbers as sensitivities, or say which lines are wrong.
+
+    ``table`` has the columns sensitivity, and id and group where they were named. Its index counts
+    the lines; ``place`` is what it counts in, such as "rows.csv: line". ``id_name`` is the name of
+    the column of ids in the file.
+    """
+    listed = table.assign(sensitivity=numbers_in(table["sensitivity"]))
+    if "id" in table:
+        listed["id"] = _forms(table["id"], place, trim)
+    if is_csv and "group" in table:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
     _check(listed, prior, place, table, id_name, show_cells)
     pa.default_memory_pool().release_unused()  # the search for equal ids takes most
-    return listed if is_csv else listed.assign(id=table["id"])
+    return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
 
 def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any]:
@@ -166,7 +198,7 @@ def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
 
 def _check(
     listed: pd.DataFrame,
-    prior: Supported,
+    prior: Supported | None,
     place: str,
     table: pd.DataFrame,
     id_name: Any,
@@ -175,12 +207,13 @@ def _check(
     """Refuse a list without sellers, or with wrong rows."""
     if listed.empty:
         raise DataError("the list has a header and no sellers; give one row per seller")
-    column = f"(column {id_name!r})"
     faults = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
-    faults.append(("", blank(listed["id"]), f"is no id {column}"))
-    if not listed["id"].is_unique:
-        why = f"is the id of an earlier seller {column}; ids must be distinct"
-        faults.append(("", listed["id"].duplicated(), why))
+    if "id" in listed:
+        column = f"(column {id_name!r})"
+        faults.append(("", blank(listed["id"]), f"is no id {column}"))
+        if not listed["id"].is_unique:
+            why = f"is the id of an earlier seller {column}; ids must be distinct"
+            faults.append(("", listed["id"].duplicated(), why))
     if "group" in listed:
         faults.append(("the group", blank(listed["group"]), "is missing"))
     rows = listed.index.to_numpy()
@@ -250,19 +283,23 @@ def _amounts(
     return numbers
 
 
-def report_faults(numbers: pd.Series[float], prior: Supported) -> list[tuple[pd.Series[bool], str]]:
+def report_faults(
+    numbers: pd.Series[float], prior: Supported | None
+) -> list[tuple[pd.Series[bool], str]]:
     """Return what may be wrong with reports: which are, and why."""
-    low, high = prior.support
-    beyond = (
-        f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give a "
-        "prior that covers it"
-    )
-    return [
+    faults = [
         (numbers.isna(), NO_NUMBER),
         (numbers < 0, "is negative, and a sensitivity is >= 0"),
         (numbers == np.inf, "is not finite"),
-        (~numbers.between(low, high), beyond),
     ]
+    if prior is not None:
+        low, high = prior.support
+        beyond = (
+            f"is outside the support [{low:g}, {high:g}] of {prior!r}; correct the report, or give"
+            " a prior that covers it"
+        )
+        faults.append((~numbers.between(low, high), beyond))
+    return faults
 
 
 def blank(values: pd.Series[Any]) -> pd.Series[bool]:
@@ -281,6 +318,8 @@ def column_named(
     ``option`` is the one of the command line that gives it.
     """
     columns = list(columns)
+    if given is not None and given in columns:
+        return given
     for candidate in common if given is None else (given.strip().lower(),):
         found = [name for name in columns if str(name).strip().lower() == candidate]
         if len(found) > 1:
@@ -291,7 +330,7 @@ def column_named(
         if found:
             return found[0]
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
-    python = option.removeprefix("--").replace("-", "_")
+    python = _IN_PYTHON.get(option, option.removeprefix("--").replace("-", "_"))
     raise DataError(
         f"no column is called {sought}; {columns_listed(columns)}. Name one of them with "
         f"{option} ({python} in Python)"

@@ -13,7 +13,7 @@ from convexmarket.data.csv_rows import MOST_CELLS, numbers_in, read_texts
 from convexmarket.data.files import open_parquet
 from convexmarket.errors import DataError
 
-__all__ = ["as_frame", "read_parquet", "read_table"]
+__all__ = ["as_frame", "read_parquet", "read_rows", "read_table"]
 
 
 def as_frame(table: Any) -> pd.DataFrame:
@@ -62,15 +62,31 @@ def read_table(table: Any, na_values: Sequence[str] = ()) -> pd.DataFrame:
     DataError
         If it is no table, or the file cannot be read as one.
     """
+    return read_rows(table, na_values)[0]
+
+
+def read_rows(
+    table: Any, na_values: Sequence[str] = (), texts: Sequence[str] = ()
+) -> tuple[pd.DataFrame, pd.Index[int], str]:
+    """Return a table as :func:`read_table` does, the lines of its rows, and where they are counted.
+
+    The columns ``texts`` of a CSV file stay as they are written.
+    """
     if not isinstance(table, str | PathLike):
-        return as_frame(table)
-    path = Path(table)
-    if path.suffix == ".parquet":
+        rows, place = as_frame(table), "row"
+    elif (path := Path(table)).suffix == ".parquet":
         with open_parquet(path) as stored:
-            return stored.read().to_pandas()
-    texts = read_texts(path, na_values=na_values)
-    columns = {name: _typed(texts[name]) for name in texts if name}
-    return pd.DataFrame(columns).reset_index(drop=True)
+            rows, place = stored.read().to_pandas(), f"{path}: row"
+    else:
+        written = read_texts(path, na_values=na_values)
+        columns = {
+            name: written[name] if name in texts else _typed(written[name])
+            for name in written
+            if name
+        }
+        rows = pd.DataFrame(columns, index=written.index).reset_index(drop=True)
+        return rows, written.index, f"{path}: line"
+    return rows, pd.RangeIndex(1, len(rows) + 1), place
 
 
 def _typed(texts: pd.Series[Any]) -> pd.Series[Any]:

@@ -150,7 +150,7 @@ def test_price_takes_the_names_of_columns(here):
     done = invoke("price", "s.csv", *PRICE, "--out", "o2.csv")
     assert done.exit_code == 2
     assert (
-        "the first line has 2 columns of other names. Name one of them with --id-column (id_column"
+        "the first line has 2 columns of other names. Name one of them with --id-column (id in"
         in plain(done.stderr)
     )
 

@@ -67,6 +67,30 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     assert invoke("buy", "market.toml", *told, "--again").exit_code == 0
 
 
+def test_the_text_of_a_wrong_report_is_shown_on_request_alone(here):
+    table = pd.read_csv(here / "patients.csv").astype({"ask": str, "age": str})
+    table.loc[2, "ask"] = table.loc[3, "age"] = "k.A."
+    table.to_csv(here / "patients.csv", index=False)
+    assert invoke("init", "patients.csv").exit_code == 0
+    draft = here / "market.toml"
+    draft.write_text(declared(draft.read_text()))
+    prior = ["--prior", "uniform:0,1", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
+    price = ["price", "patients.csv", *prior, "--id-column", "patient", "--out", "offers.csv"]
+    buy = ["buy", "market.toml", "--budget", "5", "--out", "sale"]
+    for command in (price, buy):
+        for options, shown in (([], False), (["--show-cells"], True)):
+            done = invoke(*command, *options)
+            assert done.exit_code == 2, done.output
+            assert "patients.csv: line 4: the report" in plain(done.stderr)
+            assert ("k.A." in plain(done.stderr)) == shown
+    table.loc[2, "ask"] = "0.05"
+    table.to_csv(here / "patients.csv", index=False)
+    assert invoke(*buy).exit_code == 2
+    settings = ["--set", 'data.missing="middle"', "--na-values", "k.A."]
+    done = invoke(*buy, *settings)
+    assert done.exit_code == 0, done.output
+
+
 def test_nothing_that_is_there_is_written_over(here):
     (here / "market.toml").write_text("mine")
     done = invoke("init", "patients.csv")

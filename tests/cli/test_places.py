@@ -40,7 +40,7 @@ COMMANDS = {
     "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),
-    "audit": (["audit"], "--out", (privacy_audits, "audit_mechanisms")),
+    "audit": (["report", "--audit"], "--out", (privacy_audits, "audit_mechanisms")),
     "ledger export": (["ledger", "books.sqlite"], "--export", (ledger, "Ledger")),
     "online quote": (
         ["online", "quote", "m", "--csv", "sellers.csv"],

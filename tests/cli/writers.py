@@ -10,7 +10,7 @@ WRITERS = {
     "online backup": (["online", "status", "m"], "--backup"),
     "ledger export": (["ledger", "books.sqlite"], "--export"),
     "ledger backup": (["ledger", "books.sqlite"], "--backup"),
-    "audit": (["audit", "--mechanism", "PersonalizedRidge"], "--out"),
+    "audit": (["report", "--audit", "--mechanism", "PersonalizedRidge"], "--out"),
     "init": (["init", "people.csv"], "--out"),
     "schema": (["schema"], "--out"),
 }

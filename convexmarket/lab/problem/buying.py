@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from convexmarket.deal import Deal, buy
@@ -25,6 +25,9 @@ def buy_from(
     group: str | None = None,
     at_least: Mapping[str, float] | None = None,
     random_state: RandomSource = None,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> tuple[Deal, People]:
     """Buy from the people of a problem file, and train the model that it describes.
 
@@ -41,6 +44,8 @@ def buy_from(
         The least share of the weight of some groups.
     random_state : None or Simulation, default None
         Source of the noise.
+    na_values, show_cells, progress
+        As for :func:`convexmarket.buy`.
 
     Returns
     -------
@@ -73,7 +78,7 @@ def buy_from(
     if gamma is None and budget is None:
         gamma = the_one("objective.gamma", wanted.gamma, ", or --gamma or --budget")
     market = cast(ProblemWithTable, problem)
-    people = read_people(market, group)
+    people = read_people(market, group, na_values, show_cells)
     table = people.parts[SOLD].assign(**{data.report: people.reports})
     constraints = list(wanted.constraints)
     if group is not None:
@@ -92,6 +97,7 @@ def buy_from(
         gamma=gamma,
         budget=budget,
         group=group,
+        progress=progress,
         **told,
     )
     return deal, people

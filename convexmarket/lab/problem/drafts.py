@@ -28,16 +28,20 @@ __all__ = ["Draft", "draft_problem"]
 
 #: What is learnt.
 Learnt: TypeAlias = Literal["class", "number"]
-#: What a column holds, as far as it is told: numbers that are all whole, numbers, words.
-Holds: TypeAlias = Literal["whole", "number", "word"]
+#: What a column holds, as far as it is told: numbers that are all whole, numbers, dates, words.
+Holds: TypeAlias = Literal["whole", "number", "date", "word"]
 
 #: Rows that tell numbers from words.
 FIRST_ROWS = 1_000
 _IDS = (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client")
-_REPORTS = ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost", "price")
-_LABELS = ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y")
+_REPORTS = ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost")
+_LABELS = ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y", "price")
+#: Names of ids by themselves, after the dots and blanks around them are removed.
+_NUMBERS = ("nr", "no", "number")
 #: What makes of "patient" the name of a column of ids, as in "Patient-Nr." or "patient_no".
 _NUMBER_OF = re.compile(r"[\W_]+(id|nr|no|number|code)\W*$")
+#: A day, perhaps with a time.
+_DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{4})([ T].*)?"
 #: Control characters that JSON leaves as they are, and TOML does not.
 _UNESCAPED = re.compile("[\x7f]")
 
@@ -103,14 +107,15 @@ def _csv_columns(path: Path) -> dict[str, Holds]:
     table = read_texts(path, most_rows=FIRST_ROWS)
     if table.empty:
         raise DataError(f"{path}: there is no row under a header; give one row per seller")
-    return {name: _held(table[name]) for name in table if name}
+    return {str(name): _held(table[name]) for name in table if name}
 
 
 def _held(cells: pd.Series[str]) -> Holds:
     filled = cells[~blank(cells)]
     numbers = numbers_in(filled)
     if filled.empty or not np.isfinite(numbers).all():
-        return "word"
+        dates = not filled.empty and filled.str.fullmatch(_DATE).all()
+        return "date" if dates else "word"
     return "whole" if (numbers % 1 == 0).all() else "number"
 
 
@@ -120,6 +125,8 @@ def _parquet_columns(path: Path) -> dict[str, Holds]:
     def held(kind: object) -> Holds:
         if types.is_integer(kind):
             return "whole"
+        if types.is_date(kind) or types.is_timestamp(kind):
+            return "date"
         return "number" if types.is_floating(kind) or types.is_decimal(kind) else "word"
 
     with open_parquet(path) as stored:
@@ -135,12 +142,24 @@ def _roles(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
         exact = [called[name] for name in common if name in called]
         if role == "id":
             exact += [
-                name for name in columns if _NUMBER_OF.sub("", name.strip().lower()) in common
+                name
+                for name in columns
+                if _NUMBER_OF.sub("", name.strip().lower()) in common
+                or name.strip(" .").lower() in _NUMBERS
             ]
         alike = [name for name, known in sale.items() if known == role]
-        if exact or alike:
-            found[role] = (exact or alike)[0]
+        choices = [name for name in exact or alike if role == "label" or not _is_price(name)]
+        if choices:
+            found[role] = choices[0]
+    if "report" not in found and "label" in found and not _is_price(found["label"]):
+        prices = [name for name in columns if _is_price(name)]
+        found |= {"report": prices[0]} if prices else {}
     return found, {name: role for name, role in sale.items() if name not in found.values()}
+
+
+def _is_price(name: str) -> bool:
+    """Whether a column is a price: the label, unless another column is called one."""
+    return name.strip().lower() == "price"
 
 
 def _text(text: str) -> str:
@@ -225,6 +244,10 @@ def _features(columns: dict[str, Holds], roles: dict[str, str], sale: dict[str, 
             entries.append(
                 (f'# {_key(name)} = "{UNDECLARED}"', f"left out: its name says {sale[name]}")
             )
+            continue
+        if what == "date":
+            hint = "left out: a date; write it as a number, such as years, in the table"
+            entries.append((f'# {_key(name)} = "{UNDECLARED}"', hint))
             continue
         hint = "categories" if what == "word" else "[low, high]"
         entries.append((f'{_key(name)} = "{UNDECLARED}"', hint))

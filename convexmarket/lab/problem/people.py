@@ -138,7 +138,12 @@ class People:
         )
 
 
-def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
+def read_people(
+    problem: ProblemWithTable,
+    group: str | None = None,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
+) -> People:
     """Read the table of a problem whose data are the user's own.
 
     Parameters
@@ -147,6 +152,8 @@ def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
         Its ``data`` is an :class:`OwnTable`.
     group : str, optional
         The column of the sellers' groups.
+    na_values, show_cells
+        As for :func:`convexmarket.data.lists.read_list`.
 
     Raises
     ------
@@ -156,14 +163,16 @@ def read_people(problem: ProblemWithTable, group: str | None = None) -> People:
     data: OwnTable = problem.data
     learner = getattr(problem, "learner", None)
     path = problem.file(data.file)
-    table = _Table.read(data, path, data.id, data.report, group)
+    table = _Table.read(data, path, data.id, data.report, group, na_values=na_values)
     ids = table.ids(data.id)
     reports = None
     if data.report is not None:
-        reports = table.reports(data.report, problem.prior, ids)
+        reports = table.reports(data.report, problem.prior, ids, show_cells)
     people = table.people(data, ids, getattr(learner, "target_range", None))
     groups = None if group is None else table.words(group, "the group", ids)
-    parts = _drawn(people, data.public_shares, problem.run.seed, path) | read_public(problem)
+    parts = _drawn(people, data.public_shares, problem.run.seed, path) | read_public(
+        problem, na_values
+    )
     sold = people.index.isin(parts[SOLD].index)
     return People(
         path=path,
@@ -193,7 +202,9 @@ def check_file(problem: ProblemWithTable) -> None:
         _Table.read(problem.data, path, problem.data.id, problem.data.report)
 
 
-def read_public(problem: ProblemWithTable) -> dict[str, pd.DataFrame]:
+def read_public(
+    problem: ProblemWithTable, na_values: Sequence[str] = ()
+) -> dict[str, pd.DataFrame]:
     """Read the public rows that stand in files of their own, by what they are for.
 
     Raises
@@ -204,7 +215,7 @@ def read_public(problem: ProblemWithTable) -> dict[str, pd.DataFrame]:
     data: OwnTable = problem.data
     parts = {}
     for part, name in data.public_files.items():
-        table = _Table.read(data, problem.file(name))
+        table = _Table.read(data, problem.file(name), na_values=na_values)
         parts[part] = table.people(data, None, None)
     return parts
 
@@ -240,14 +251,16 @@ class _Table:
     frame: pd.DataFrame
 
     @classmethod
-    def read(cls, data: OwnTable, path: Path, *others: str | None) -> _Table:
+    def read(
+        cls, data: OwnTable, path: Path, *others: str | None, na_values: Sequence[str] = ()
+    ) -> _Table:
         """Read the columns of features and label, and others."""
         keys = {data.label: "data.label"}
         for key, column in zip(("data.id", "data.report", "--group-column"), others, strict=False):
             if column is not None:
                 keys[column] = key
         keys |= {column: f"data.features.{column}" for column in data.features}
-        frame = read_columns(path, data.source == "parquet", keys)
+        frame = read_columns(path, data.source == "parquet", keys, na_values)
         if frame.empty:
             raise DataError(f"{path}: there are no rows in it; give one row per seller")
         unit = "row" if data.source == "parquet" else "line"
@@ -262,11 +275,16 @@ class _Table:
         self._refuse(blank(texts), f"the id (column {column!r})", "is missing", None)
         return checked_ids(texts, self.place).tolist()
 
-    def reports(self, column: str, prior: Prior, ids: Sequence[str]) -> Floats:
+    def reports(
+        self, column: str, prior: Prior, ids: Sequence[str], show_cells: bool = False
+    ) -> Floats:
         """Return what the sellers report."""
         numbers = numbers_in(self.frame[column])
         for wrong, why in report_faults(numbers, prior):
-            self._refuse(wrong, "the report", why, ids)
+            what = "the report"
+            if show_cells and wrong.any():
+                what += f" {clipped(self.frame[column][wrong].iloc[0])}"
+            self._refuse(wrong, what, why, ids)
         return np.asarray(numbers, dtype=np.float64)
 
     def words(self, column: str, what: str, ids: Sequence[str] | None) -> NDArray[Any]:
@@ -354,7 +372,9 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
     return pd.Series(texts, index=cells.index, dtype=object)
 
 
-def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFrame:
+def read_columns(
+    path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
+) -> pd.DataFrame:
     """Read some columns of a file; the index counts its lines, or rows from 1.
 
     Parameters
@@ -364,6 +384,8 @@ def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFram
         Whether it is a Parquet file, and not CSV.
     keys : dict of str to str
         Where each column was named, for the error if there is none such.
+    na_values : sequence of str, optional
+        Texts that mark an empty cell of a CSV file.
 
     Raises
     ------
@@ -380,4 +402,4 @@ def read_columns(path: Path, parquet: bool, keys: dict[str, str]) -> pd.DataFram
                 )
         return list(keys)
 
-    return read_parquet(path, choose) if parquet else read_texts(path, choose)
+    return read_parquet(path, choose) if parquet else read_texts(path, choose, na_values)

@@ -54,7 +54,7 @@ def test_the_command_shows_and_writes_what_was_found(monkeypatch, tmp_path, pass
         lambda seed, advance, **_: found(passed),
     )
     file = tmp_path / f"audit{suffix}"
-    result = CliRunner().invoke(app, ["audit", "--out", str(file)])
+    result = CliRunner().invoke(app, ["report", "--audit", "--out", str(file)])
     assert result.exit_code == code, result.output
     assert ("REFUTED" in result.output) is not passed
     if suffix == ".json":
@@ -77,7 +77,9 @@ def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
         ),
     )
     with audits_with(20, 8, LONG_AUDITS, of_learners=20):
-        result = CliRunner().invoke(app, ["audit", "--mechanism", "NonPersonalizedRidge"])
+        result = CliRunner().invoke(
+            app, ["report", "--audit", "--mechanism", "NonPersonalizedRidge"]
+        )
     assert result.exit_code == 0, result.output
     expected = audit_table([one for one in few_audits if one.name == "NonPersonalizedRidge"])
     ratio = f"{expected['ratio'].item():.3f}"
@@ -86,7 +88,7 @@ def test_one_mechanism_alone_is_told_as_soon_as_it_is_done_and_found_the_same(
 
 
 def test_a_mechanism_that_is_none_is_refused_before_any_work():
-    result = CliRunner().invoke(app, ["audit", "--mechanism", "Ridge"])
+    result = CliRunner().invoke(app, ["report", "--audit", "--mechanism", "Ridge"])
     assert result.exit_code == 2
     assert "'Ridge' is none of PrivateLogisticRegression, PersonalizedRidge," in " ".join(
         result.output.split()
@@ -94,6 +96,6 @@ def test_a_mechanism_that_is_none_is_refused_before_any_work():
 
 
 def test_another_kind_of_file_is_refused_before_any_work(tmp_path):
-    result = CliRunner().invoke(app, ["audit", "--out", str(tmp_path / "audit.xlsx")])
+    result = CliRunner().invoke(app, ["report", "--audit", "--out", str(tmp_path / "audit.xlsx")])
     assert result.exit_code == 2
     assert ".csv or .json" in result.output

@@ -78,6 +78,10 @@ def test_nothing_of_the_cells_is_written_nor_how_many_there_are(tmp_path, name):
         ),
         (["seller_id", "x", "asking price"], {"id": "seller_id", "report": "asking price"}),
         (["x", "z"], {}),
+        (["Nr.", "size", "ask", "price"], {"id": "Nr.", "report": "ask", "label": "price"}),
+        (["size", "price", "ask"], {"report": "ask", "label": "price"}),
+        (["No", "size", "Price"], {"id": "No", "label": "Price"}),
+        (["size", "price", "label"], {"report": "price", "label": "label"}),
     ],
 )
 def test_roles_are_guessed_by_names(tmp_path, columns, roles):
@@ -85,11 +89,20 @@ def test_roles_are_guessed_by_names(tmp_path, columns, roles):
     assert draft(tmp_path, table).roles == roles
 
 
+@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
+def test_dates_are_left_out_as_features(tmp_path, name):
+    days = pd.date_range("1990-01-01", periods=5)
+    assert '# born = "?"' in draft(tmp_path, patients(5).assign(born=days), name=name).text
+    if name.endswith(".csv"):
+        written = days.strftime("%d.%m.%Y")
+        assert '# born = "?"' in draft(tmp_path, patients(5).assign(born=written)).text
+
+
 def test_what_else_is_about_the_sale_is_left_out(tmp_path):
-    table = patients(5).assign(group="a", price=1.0)
+    table = patients(5).assign(group="a", epsilon=1.0)
     said = draft(tmp_path, table).text
     assert '# group = "?"' in said
-    assert '# price = "?"' in said
+    assert '# epsilon = "?"' in said
     assert "left out: its name says report" in said
 
 
