@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.benchmarks.__main__ import PAGE, page, table
 
 RUN = {
-    "fullname": "tests/benchmarks/test_ridge_tables.py::test_simulation[None-1]",
-    "name": "test_simulation[None-1]",
+    "fullname": "tests/benchmarks/test_ridge_benchmark.py::test_fit[None-1]",
+    "name": "test_fit[None-1]",
     "params": {"cap": None, "m": 1},
     "stats": {"median": 0.0123},
     "extra_info": {"draws": 500, "times": {"ECOS": 123.4}},
@@ -23,7 +23,7 @@ def test_a_section_has_the_names_that_the_benchmarks_give_themselves():
     info = {"cpu": {"count": 2, "brand_raw": "a processor"}, "python_version": "3.11.0"}
     written = page({"machine_info": info, "benchmarks": [RUN]})
     assert "2 cores (a processor), Python 3.11.0." in written
-    assert "## Tables 1 to 4 of the ridge paper\n\n**Three of the seven columns" in written
+    assert "## Private ridge regression\n\n**10^6 rows of 50 features" in written
 
 
 def test_the_page_has_every_benchmark():

@@ -117,6 +117,23 @@ def test_free_sellers_are_worth_a_finite_eta_or_refused(form):
         assert found.objective <= limit
 
 
+@given(forms())
+def test_guarantees_are_shares_of_eta_and_caps_bound_them(form):
+    market = market_of(form)
+    bought = cm.allocate(market)
+    np.testing.assert_allclose(bought.epsilon, bought.eta * bought.weights, rtol=1e-15)
+    assert bought.epsilon.sum() == pytest.approx(bought.eta, rel=1e-12)
+    cap = form.max_weight * form.virtual_costs.size
+    assert bought.epsilon.max() <= cap * bought.epsilon.mean() * (1 + 1e-12)
+
+
+def test_weights_become_equal_as_mu_grows():
+    """B, section 3.3."""
+    ranges = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
+    assert all(np.diff(ranges) < 0)
+    assert ranges[-1] < 1e-3 / len(PSI)
+
+
 @given(forms(), st.floats(-1, 1))
 def test_one_eta(form, exponent):
     eta = float(np.sqrt(form.sigma / form.gamma / form.virtual_costs.mean())) * 10**exponent
