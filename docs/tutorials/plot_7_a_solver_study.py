@@ -30,8 +30,8 @@ certified = cm.allocate(market, method="line_search", formulation="projection", 
 print(certified.lower_bound <= exact.objective <= certified.objective, certified.gap)
 
 # %%
-# ``cm.compare_solvers`` measures solvers and formulations on drawn instances, with limits on time and
-# memory. Each answer is checked by its residuals.
+# ``cm.compare_solvers`` measures solvers and formulations on drawn instances, with limits on time
+# and memory. Each answer is checked by its residuals.
 runs = cm.compare_solvers(
     {"market": market},
     solvers=["exact", "CLARABEL", "OSQP"],
