@@ -355,7 +355,7 @@ class PrivateLogisticRegression(_Classifier):
 
 
 class PrivateLinearSVC(_Classifier):
-    r"""Linear support vector machine with a Huberised hinge, under what was sold to each seller.
+    """Linear support vector machine with a Huberised hinge, under what was sold to each seller.
 
     Parameters
     ----------

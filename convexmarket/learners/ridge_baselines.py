@@ -42,8 +42,9 @@ class SampledRidge(PersonalizedRidge):
         proven. ``"sample"``: weights and noise follow the size of the sample, as in the
         experiments of Acharya et al.; replacing a row is then not covered by the argument of
         amplification by sampling, and only t is guaranteed.
-    regularization, max_norm, sensitivity, feature_range, target_range, rounding, features, \
-epsilon, random_state
+    regularization, max_norm, sensitivity, rounding : optional
+        As for :class:`PersonalizedRidge`.
+    feature_range, target_range, features, epsilon, random_state
         As for :class:`PersonalizedRidge`, which describes the fitted attributes too.
 
     Notes

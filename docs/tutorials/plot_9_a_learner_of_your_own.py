@@ -17,7 +17,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 import convexmarket as cm
 from convexmarket import privacy
 from convexmarket.privacy.composition import gaussian_shift
-from convexmarket.privacy.lattice import LENGTH_ROUNDING, MOST_STEPS, clipped_steps
+from convexmarket.privacy.lattice import (
+    LENGTH_ROUNDING,
+    MOST_STEPS,
+    clipped_steps,
+    discrete_gaussian,
+)
 
 DEVIATION = 2**36  # of the noise, in whole numbers: rounding costs far less
 
@@ -118,7 +123,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
             gradients = self.gradients(X, signs, parameters)
             summed = clipped_steps(gradients, self.clip, radii).sum(axis=0)
             if noisy:
-                summed = summed + np.array(privacy.lattice.discrete_gaussian(DEVIATION, size, rng))
+                summed = summed + np.array(discrete_gaussian(DEVIATION, size, rng))
             moved = parameters - pace * (summed / total).astype(float) - start
             length = max(float(np.linalg.norm(moved)), 1e-9)
             parameters = start + moved * min(1.0, self.max_norm / length)

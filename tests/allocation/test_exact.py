@@ -117,6 +117,23 @@ def test_free_sellers_are_worth_a_finite_eta_or_refused(form):
         assert found.objective <= limit
 
 
+@given(forms())
+def test_guarantees_are_shares_of_eta_and_caps_bound_them(form):
+    market = market_of(form)
+    bought = cm.allocate(market)
+    np.testing.assert_allclose(bought.epsilon, bought.eta * bought.weights, rtol=1e-15)
+    assert bought.epsilon.sum() == pytest.approx(bought.eta, rel=1e-12)
+    cap = form.max_weight * form.virtual_costs.size
+    assert bought.epsilon.max() <= cap * bought.epsilon.mean() * (1 + 1e-12)
+
+
+def test_weights_become_equal_as_mu_grows():
+    """B, section 3.3."""
+    ranges = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
+    assert all(np.diff(ranges) < 0)
+    assert ranges[-1] < 1e-3 / len(PSI)
+
+
 @given(forms(), st.floats(-1, 1))
 def test_one_eta(form, exponent):
     eta = float(np.sqrt(form.sigma / form.gamma / form.virtual_costs.mean())) * 10**exponent
@@ -383,21 +400,6 @@ def test_the_declared_objective_says_the_same(form):
     assert declared == pytest.approx(allocation.objective, rel=1e-12)
     np.testing.assert_allclose(allocation.epsilon, allocation.eta * allocation.weights, rtol=1e-12)
     np.testing.assert_allclose(allocation.epsilon.sum(), allocation.eta, rtol=1e-12)
-
-
-@given(st.integers(0, 1000), st.floats(1.0, 10.0))
-def test_a_cap_bounds_guarantees_by_multiples_of_their_average(seed, cap):
-    psi = np.random.default_rng(seed).uniform(0.1, 2, 12)
-    found = solve_exact(form(psi, max_weight=cap / 12))
-    epsilon = found.eta * found.weights
-    assert epsilon.max() <= cap * epsilon.mean() * (1 + 1e-12)
-
-
-def test_the_more_spread_weighs_the_more_equal_are_weights():
-    """B, section 3.3: their distance from 1/m falls with mu, to nothing."""
-    spread = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
-    assert all(np.diff(spread) < 0)
-    assert spread[-1] < 1e-3 / len(PSI)
 
 
 @pytest.mark.parametrize("cap", [None, 1.0])
