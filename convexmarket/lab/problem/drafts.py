@@ -103,7 +103,7 @@ def _csv_columns(path: Path) -> dict[str, Holds]:
     table = read_texts(path, most_rows=FIRST_ROWS)
     if table.empty:
         raise DataError(f"{path}: there is no row under a header; give one row per seller")
-    return {name: _held(table[name]) for name in table if name}
+    return {name: _held(table[name]) for name in table.columns.astype(str) if name}
 
 
 def _held(cells: pd.Series[str]) -> Holds:
