@@ -8,7 +8,6 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 from rich.table import Table
 
@@ -27,6 +26,8 @@ from convexmarket.cli.consoles import (
 from convexmarket.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from convexmarket.ledger import Ledger
     from convexmarket.privacy import AccountComposition
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +37,7 @@ from convexmarket.report.results import (
     write_content,
 )
 from convexmarket.report.tables import Table, escape_markdown, printable
+from convexmarket.report.workshop import exchange, put_back, workshop
 
 __all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
 
@@ -423,15 +422,14 @@ class Report:
         target = Path(folder).resolve()
         check_folder(target, force=force)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as place:
-                fresh = Path(place, "fresh")
+            with workshop(target) as place:
+                fresh = place / "fresh"
                 self._fill(fresh, formats)
                 for path in (fresh, *fresh.rglob("*")):
                     if path.is_file() and any(table.private for table in self.tables):
                         path.chmod(0o600)
                     keep_access(target / path.relative_to(fresh), path)
-                _exchange(target, fresh, Path(place, "former"))
+                exchange(target, fresh)
         except OSError as error:
             raise DataError(
                 f"{target}: the report could not be written ({error.strerror or error}); the "
@@ -501,6 +499,7 @@ def read_report(folder: str | Path) -> Report:
     >>> read_report("reports/wdbc").to_markdown()  # doctest: +SKIP
     """
     file = Path(folder)
+    put_back((file.parent if file.name == RESULTS else file).resolve())
     file = file / RESULTS if file.is_dir() else file
     place, content = file.parent, read_content(file)
     try:
@@ -578,18 +577,6 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
             f"the folder {target} holds {others[0]!r} and no {RESULTS} of a report; choose another "
             "folder, or pass --force (in Python force=True) to replace all of it"
         )
-
-
-def _exchange(target: Path, fresh: Path, former: Path) -> None:
-    """Move the fresh folder to its place, or leave the former one there."""
-    if target.exists():
-        os.replace(target, former)
-    try:
-        os.replace(fresh, target)
-    except BaseException:
-        if former.exists():
-            os.replace(former, target)
-        raise
 
 
 def _text(name: str, value: object) -> str:

@@ -12,7 +12,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import io as writing
 from convexmarket.errors import DataError
-from convexmarket.report import document
+from convexmarket.report import read_report, workshop
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -98,11 +98,11 @@ def here(tmp_path):
 
 
 @needs_fork
-def test_a_report_whose_process_is_killed_between_the_renames_is_kept_next_to_its_place(here):
+def test_a_report_whose_process_is_killed_between_the_renames_comes_back_when_it_is_read(here):
     before = contents(here / "target")
 
     def work(tell):
-        at(document.os, "replace", 1, after=True)(lambda: (tell("between"), signal.pause()))
+        at(workshop.os, "replace", 1, after=True)(lambda: (tell("between"), signal.pause()))
         write_report("new", here / "target")
 
     child = Child(work)
@@ -111,18 +111,39 @@ def test_a_report_whose_process_is_killed_between_the_renames_is_kept_next_to_it
     assert not (here / "target").exists()
     (former,) = here.glob(".target-*/former")
     assert contents(former) == before
+    assert read_report(here / "target").title == "former"
+    assert contents(here / "target") == before
+    assert [path.name for path in here.iterdir()] == ["target"]
+
+
+def test_the_workshop_of_a_living_process_is_left_alone(here):
+    with workshop.workshop(here / "target") as place:
+        workshop.put_back(here / "target")
+        assert place.is_dir()
+    assert [path.name for path in here.iterdir()] == ["target"]
+
+
+def test_the_workshop_of_a_namesake_is_left_alone(here):
+    other = here / ".target-2-abcdefgh"
+    (other / "former").mkdir(parents=True)
+    (other / "owner.lock").touch()
+    workshop.put_back(here / "target")
+    assert other.is_dir()
+    workshop.put_back(here / "target-2")
+    assert (here / "target-2").is_dir()
+    assert not other.exists()
 
 
 def test_a_report_that_cannot_take_its_place_leaves_the_former_one(here, monkeypatch):
     before = contents(here)
-    replace = document.os.replace
+    replace = workshop.os.replace
 
     def failing(source, target):
         if source.name == "fresh":
             raise OSError("no more renames")
         replace(source, target)
 
-    monkeypatch.setattr(document.os, "replace", failing)
+    monkeypatch.setattr(workshop.os, "replace", failing)
     with pytest.raises(DataError, match="no more renames"):
         write_report("new", here / "target")
     assert contents(here) == before

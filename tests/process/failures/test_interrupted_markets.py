@@ -230,9 +230,9 @@ def test_an_error_changes_nothing_and_is_one_line(here):
 
 OFFERS = "id,epsilon,payment\na,0.5,1.0\nb,0.25,2.0\n"
 LEDGER = {
-    "create": (["create", "new.sqlite"], at(store, "sync")),
-    "record": (["record", "sold.sqlite", "offers.csv"], at(Store, "writing")),
-    "export": (["export", "sold.sqlite", "--out", "out.csv", "--force"], at(writing.os, "fsync")),
+    "create": (["new.sqlite", "--create"], at(store, "sync")),
+    "record": (["sold.sqlite", "--record", "offers.csv"], at(Store, "writing")),
+    "export": (["sold.sqlite", "--export", "out.csv", "--force"], at(writing.os, "fsync")),
 }
 
 
@@ -241,13 +241,13 @@ def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ledger")
     (folder / "offers.csv").write_text(OFFERS)
     (folder / "out.csv").write_text(FORMER_CSV)
-    code, command = run(["ledger", "create", "sold.sqlite"], folder)
+    code, command = run(["ledger", "sold.sqlite", "--create"], folder)
     assert code == 0, command.said
     return folder
 
 
 def shown(folder, name="sold.sqlite"):
-    code, command = run(["ledger", "show", name, "--json"], folder)
+    code, command = run(["ledger", name, "--json"], folder)
     assert code == 0, command.said
     return json.loads(command.out)
 

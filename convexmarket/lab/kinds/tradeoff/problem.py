@@ -136,7 +136,11 @@ class ClassificationTradeoff(ClassificationMarket):
         """Return the learner for one regularisation, told what its constructor has a name for."""
         told, made = self.learner, class_named(self.learner.name)
         known = signature(made).parameters
-        public = {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
+        public: dict[str, Any] = {
+            "data_norm": self.data.data_norm,
+            "cap": self.objective.cap,
+            "tol": 1e-9,
+        }
         public |= arguments
         if told.name == LOGISTIC:
             public |= {"accounting": told.accounting, "calibration": told.calibration}

@@ -1,0 +1,96 @@
+"""The hidden folder in which a report is built before it takes its place at once.
+
+The place is empty between two renames only. A process that is killed there leaves the former
+report, complete, in its workshop. The next process that writes or reads the report puts it back
+and removes the workshop. The owner of a workshop holds a lock on a file in it until it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from convexmarket.errors import DataError
+
+__all__ = ["exchange", "put_back", "workshop"]
+
+_LOCK = "owner.lock"
+_FORMER = "former"
+
+
+@contextmanager
+def workshop(target: Path) -> Iterator[Path]:
+    """Make the workshop of a report; it is removed in the end unless it holds the only report."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    put_back(target)
+    place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
+    try:
+        with open(place / f"{_LOCK}.new", "xb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(lock.name, place / _LOCK)  # from here on others look at the lock
+            yield place
+    finally:
+        if target.exists() or not (place / _FORMER).exists():
+            _remove(place)
+
+
+def put_back(target: Path) -> None:
+    """Undo what killed processes left undone at the place of a report; remove what they left."""
+    name = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as mkdtemp makes them
+    try:
+        places = sorted(path for path in target.parent.iterdir() if name.fullmatch(path.name))
+    except OSError:
+        return
+    for place in places:
+        with suppress(OSError), open(place / _LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not target.exists() and (place / _FORMER).is_dir():
+                os.rename(place / _FORMER, target)
+            _remove(place)
+
+
+def exchange(target: Path, fresh: Path) -> None:
+    """Move a folder from its workshop to its place, or leave the former one there.
+
+    Raises
+    ------
+    DataError
+        If the system refuses both the move and its reversal.
+    """
+    former = fresh.parent / _FORMER
+    try:
+        if target.exists():
+            os.replace(target, former)
+        os.replace(fresh, target)
+    except BaseException:  # an interrupt may come after a rename that took effect
+        if not target.exists() and former.exists():
+            try:
+                os.replace(former, target)
+            except OSError as error:
+                raise DataError(
+                    f"{target}: the report could not be put there, nor the former one back "
+                    f"({error.strerror or error}); that is in {former} now, and comes back with "
+                    "the next command that reads or writes this report"
+                ) from error
+        raise
+
+
+def _remove(place: Path) -> None:
+    """Remove a workshop, its lock last: another process can then complete the removal.
+
+    The former report is renamed first: half of it must not be put back.
+    """
+    former, rest = place / _FORMER, place / "rest"
+    with suppress(OSError):
+        if former.is_dir():
+            os.rename(former, rest)
+        for part in place.iterdir():
+            if part.is_dir():
+                shutil.rmtree(part)
+        shutil.rmtree(place)
