@@ -242,14 +242,14 @@ def use_commands(state):
     """Give the commands that read or copy a database; return one that ended in another way."""
     place, out = state.folder / state.name, state.folder / "out"
     commands = [
-        ("ledger", "show", place),
-        ("ledger", "export", place, "--out", f"{out}.csv"),
-        ("ledger", "backup", place, "--out", f"{out}.sqlite"),
+        ("ledger", place),
+        ("ledger", place, "--export", f"{out}.csv"),
+        ("ledger", place, "--backup", f"{out}.sqlite"),
     ]
     if state.is_market:
         commands += [
             ("online", "quote", state.folder, "--id", seller(0), "--sensitivity", "1.0"),
-            ("online", "backup", state.folder, "--out", f"{out}.sqlite"),
+            ("online", "status", state.folder, "--backup", f"{out}.sqlite"),
         ]
     for command in commands:
         result = invoke(*command)

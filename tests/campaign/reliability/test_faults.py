@@ -132,7 +132,7 @@ def prepared(tmp_path_factory):
         cm.save_model(a_model("former"), folder / "model.json")
         for arguments in (
             ("report", "--index", "reports"),
-            ("ledger", "create", "sold.sqlite"),
+            ("ledger", "sold.sqlite", "--create"),
             ("online", "open", "m", "market.toml"),
             *(("online", "quote", "m", "--id", i, "--sensitivity", "1.1") for i in "abc"),
             ("online", "answer", "m", "--accept", "--id", "a"),

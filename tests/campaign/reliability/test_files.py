@@ -129,8 +129,8 @@ def test_who_may_read(here, attack):
     writers = {
         "offers.csv": [*WRITERS["price"][0], "--out", "offers.csv", "--force"],
         "quotes.csv": [*WRITERS["online quote"][0], "--out", "quotes.csv", "--force"],
-        "balance.csv": ["ledger", "export", "books.sqlite", "--out", "balance.csv", "--force"],
-        "sales.json": ["ledger", "export", "m", "--what=sales", "--out", "sales.json", "--force"],
+        "balance.csv": ["ledger", "books.sqlite", "--export", "balance.csv", "--force"],
+        "sales.json": ["ledger", "m", "--what=sales", "--export", "sales.json", "--force"],
         **{f"report/{name}": None for name in ("results.json", "index.html", "report.md",
                                                "tables/sellers.csv", "tables/sellers.tex")},
     }  # fmt: skip
