@@ -18,9 +18,9 @@ __all__ = ["Lists", "market_of", "read_lists"]
 
 #: What a list's errors call a column, and the key of the problem file that names it.
 _KEYS = {
-    "--id-column (id_column in Python)": "sellers.id",
-    "--sensitivity-column (sensitivity_column in Python)": "sellers.report",
-    "--group-column (group_column in Python)": "sellers.group",
+    "--id-column (id in Python)": "sellers.id",
+    "--sensitivity-column (ask in Python)": "sellers.report",
+    "--group-column (group in Python)": "sellers.group",
 }
 #: The sellers of each file, as they are checked against each prior.
 Lists = Mapping[tuple[ReportsTable, Prior | None], pd.DataFrame]
