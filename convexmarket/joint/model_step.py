@@ -64,16 +64,6 @@ def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
     Examples
     --------
     >>> import convexmarket as cm
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (20, 2))
-    >>> market = cm.Market(cm.Sellers(rng.uniform(0, 1, 20), cm.Uniform(0, 1)), cm.Spread())
-    >>> joint = cm.JointMarket(market, X, np.sign(X[:, 0]), regularization=0.1)
-    >>> cm.joint.best_model(joint, np.full(20, 0.05), 10.0).shape
-    (2,)
-
-    Examples
-    --------
-    >>> import convexmarket as cm
     >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
     >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
     >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
