@@ -8,9 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.allocation import Allocation
 from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
-from convexmarket.terms import Objective
 
-__all__ = ["DUST", "expected_payments", "n_bought", "without_payments"]
+__all__ = ["DUST", "expected_payments", "n_bought"]
 
 Floats = NDArray[np.float64]
 
@@ -22,14 +21,6 @@ def n_bought(weights: ArrayLike, n_sellers: int | None = None) -> int:
     """Count who is bought from, without the weights that a solver leaves where none belongs."""
     array = np.asarray(weights)
     return int(np.count_nonzero(array * (n_sellers or array.size) > DUST))
-
-
-def without_payments(market: Market, found: Allocation) -> float:
-    """Return the part of the objective that is about the model: spread and noise."""
-    parts = tuple(part for part in market.objective.parts if not part.term.pays)
-    if not parts:
-        return 0.0
-    return Objective(parts).value(found.weights, found.eta, market.sellers.virtual_costs)
 
 
 def expected_payments(market: Market, found: Allocation) -> Floats:

@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from convexmarket.errors import ParameterError
-from convexmarket.joint.result import NO_GUARANTEE
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.base import ProblemModel
 from convexmarket.lab.problem.own import OwnTable
@@ -54,8 +53,6 @@ def report_of(result: Any) -> Report:
         settings={"problem": problem.model_dump(mode="json"), "problem file": file, **settings},
     )
     report.versions = {key: str(value) for key, value in versions.items()}
-    if problem.kind.startswith("joint-"):
-        report.add(f"> {NO_GUARANTEE[0].upper()}{NO_GUARANTEE[1:]}.")
     if problem.description:
         report.add(escape_markdown(problem.description))
     data = getattr(problem, "data", None)

@@ -17,7 +17,7 @@ import numpy as np
 from convexmarket.errors import ParameterError
 from convexmarket.io import sync_folder
 
-__all__ = ["Journal", "read_journal"]
+__all__ = ["Journal"]
 
 
 #: The beginning of every line.
@@ -109,12 +109,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} cannot be written to a journal")
-
-
-def read_journal(path: Path) -> bytes:
-    """Return the content of a journal; refuse a symbolic link."""
-    with open(path, "rb", opener=_no_link) as file:
-        return file.read()
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
 from convexmarket.errors import ParameterError
 
-__all__ = ["load_plugin", "plugin_digest"]
+__all__ = ["load_plugin"]
 
 
 def load_plugin(name: str, what: str = "solver", of: str = "a solver interface of CVXPY") -> Any:
@@ -29,10 +26,3 @@ def load_plugin(name: str, what: str = "solver", of: str = "a solver interface o
             f"the {what} {name!r} cannot be imported ({type(error).__name__}: {error}); give "
             f"module:Class of {of} that Python finds"
         ) from None
-
-
-def plugin_digest(name: str) -> str:
-    """Return a digest of the file that a plugin is written in; it changes when the solver does."""
-    load_plugin(name)
-    file = getattr(sys.modules[name.partition(":")[0]], "__file__", None)
-    return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()

@@ -130,7 +130,6 @@ def plot(
     ax.set_yticks(range(len(contenders)), [_name(*pair) for pair in contenders], fontsize=8)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title(f"{kind}, setting {level}: seconds", loc="left", fontsize=9)
     ax.set_xlabel("size")
     return ax
 

@@ -503,3 +503,17 @@ def test_rents_beside_a_huge_spread_keep_their_digits(gamma):
         rent = scale * (np.sqrt(others + 1.9) - np.sqrt(others + costs[seller]))
         expected = market.sellers.sensitivities[seller] * sold + rent
         assert paid[seller] == pytest.approx(expected, rel=1e-8)
+
+
+SKEWED = cm.priors.LogNormal(0.0, 0.747)
+
+
+@pytest.mark.parametrize("mu", [1e-10, 1e-12, 1e-14])
+def test_payments_are_continuous_where_mu_vanishes(mu):
+    """One free seller has the rest of the weight, whose digits a steep path would lose."""
+    sellers = cm.Sellers(SKEWED.quantile([0.31, 0.0022, 0.67, 0.97, 0.5]), SKEWED)
+    paid = []
+    for spread in (mu, 0.0):
+        market = cm.Market.standard(sellers, mu=spread, sigma=1, gamma=0.0411, cap=2.46)
+        paid.append(cm.payments(market, cm.allocate(market)))
+    np.testing.assert_allclose(*paid, rtol=1e-8)
