@@ -1,0 +1,113 @@
+"""The Python blocks of the documents, and the output that each shows below itself.
+
+``python -m tests.documents`` runs every block and writes its output below it, in a block of text.
+Outputs are compared with a tolerance for numbers, because solvers differ in the last digits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests import ROOT
+
+NOT_RUN = "<!-- not run -->"
+BLOCK = re.compile(
+    r"^(?P<skip>" + re.escape(NOT_RUN) + r"\s*?\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*\n"
+    r"(?P<shown>\n```text\n(?P<output>.*?)^```[ \t]*\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
+
+
+class Block(NamedTuple):
+    """A block of Python: its first line in the document, its code, the output it shows or None."""
+
+    line: int
+    code: str
+    output: str | None
+
+
+def blocks(path: Path) -> list[Block]:
+    """Return the Python blocks of a document that run."""
+    text = path.read_text(encoding="utf-8")
+    return [
+        Block(text.count("\n", 0, match.start("code")) + 1, match["code"], match["output"])
+        for match in BLOCK.finditer(text)
+        if not match["skip"]
+    ]
+
+
+def documents() -> Iterator[Path]:
+    """Yield the README and the pages of the site that have no generator."""
+    yield ROOT / "README.md"
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if not {"auto_tutorials", "generated"} & set(path.parts):
+            yield path
+
+
+@contextlib.contextmanager
+def reader_folder(folder: Path) -> Iterator[None]:
+    """Change into a folder that has what a reader's clone has."""
+    for name in ("problems", "README.md"):
+        (folder / name).symlink_to(ROOT / name)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def run(block: Block, path: Path) -> str:
+    """Return what a block prints. A traceback names the line of the document."""
+    printed = io.StringIO()
+    code = compile("\n" * (block.line - 1) + block.code, str(path), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, {"__name__": "__main__"})
+    return "".join(line.rstrip() + "\n" for line in printed.getvalue().splitlines())
+
+
+def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
+    """Return whether two outputs have the same text and numbers within a relative tolerance."""
+    if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    return all(
+        abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), abs(float(b))) + 1e-8
+        for a, b in pairs
+    )
+
+
+def rewrite(path: Path) -> None:
+    """Run the blocks of a document and write their outputs below them."""
+    text = path.read_text(encoding="utf-8")
+
+    def replaced(match: re.Match[str]) -> str:
+        if match["skip"]:
+            return match[0]
+        line = text.count("\n", 0, match.start("code")) + 1
+        with tempfile.TemporaryDirectory() as folder, reader_folder(Path(folder)):
+            output = run(Block(line, match["code"], None), path)
+        head = f"```python\n{match['code']}```\n"
+        if match["output"] is not None and agree(match["output"], output):
+            output = match["output"]
+        return head + (f"\n```text\n{output}```\n" if output else "")
+
+    path.write_text(BLOCK.sub(replaced, text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    warnings.simplefilter("ignore")
+    for name in sys.argv[1:] or [str(path) for path in documents()]:
+        print(name, file=sys.stderr)
+        rewrite(Path(name))
