@@ -17,30 +17,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
+
 from tests import ROOT
 
 NOT_RUN = "<!-- not run -->"
+VARIES = "<!-- varies -->"  # before an output that fresh noise changes
 BLOCK = re.compile(
     r"^(?P<skip>" + re.escape(NOT_RUN) + r"\s*?\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*\n"
-    r"(?P<shown>\n```text\n(?P<output>.*?)^```[ \t]*\n)?",
+    r"(?P<shown>\n(?P<varies>" + re.escape(VARIES) + r"\n)?```text\n(?P<output>.*?)^```[ \t]*\n)?",
     re.MULTILINE | re.DOTALL,
 )
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
 
 
 class Block(NamedTuple):
-    """A block of Python: its first line in the document, its code, the output it shows or None."""
+    """A block of Python: its first line in the document, its code, and the output it shows."""
 
     line: int
     code: str
-    output: str | None
+    output: str | None = None
+    varies: bool = False
 
 
 def blocks(path: Path) -> list[Block]:
     """Return the Python blocks of a document that run."""
     text = path.read_text(encoding="utf-8")
     return [
-        Block(text.count("\n", 0, match.start("code")) + 1, match["code"], match["output"])
+        Block(
+            text.count("\n", 0, match.start("code")) + 1,
+            match["code"],
+            match["output"],
+            bool(match["varies"]),
+        )
         for match in BLOCK.finditer(text)
         if not match["skip"]
     ]
@@ -70,6 +79,7 @@ def reader_folder(folder: Path) -> Iterator[None]:
 def run(block: Block, path: Path) -> str:
     """Return what a block prints. A traceback names the line of the document."""
     printed = io.StringIO()
+    pd.set_option("display.width", 100)
     code = compile("\n" * (block.line - 1) + block.code, str(path), "exec")
     with contextlib.redirect_stdout(printed):
         exec(code, {"__name__": "__main__"})
@@ -96,11 +106,12 @@ def rewrite(path: Path) -> None:
             return match[0]
         line = text.count("\n", 0, match.start("code")) + 1
         with tempfile.TemporaryDirectory() as folder, reader_folder(Path(folder)):
-            output = run(Block(line, match["code"], None), path)
+            output = run(Block(line, match["code"]), path)
         head = f"```python\n{match['code']}```\n"
-        if match["output"] is not None and agree(match["output"], output):
+        if match["output"] is not None and (match["varies"] or agree(match["output"], output)):
             output = match["output"]
-        return head + (f"\n```text\n{output}```\n" if output else "")
+        note = f"{VARIES}\n" if match["varies"] else ""
+        return head + (f"\n{note}```text\n{output}```\n" if output else "")
 
     path.write_text(BLOCK.sub(replaced, text), encoding="utf-8")
 

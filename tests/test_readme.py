@@ -34,6 +34,9 @@ def test_the_block_prints_what_the_page_shows(path, block, tmp_path, monkeypatch
     with documents.reader_folder(tmp_path):
         printed = documents.run(block, path)
     shown = block.output or ""
+    if block.varies:
+        assert bool(shown) == bool(printed)
+        return
     assert documents.agree(shown, printed), f"shown:\n{shown}\nprinted:\n{printed}"
 
 
@@ -44,7 +47,10 @@ def test_blocks_are_read_with_their_outputs(tmp_path):
         f"{documents.NOT_RUN}\n\n```python\nraise SystemExit\n```\n\n"
         "```python\nprint(2.5)\n```\n\n```text\n2.5001\n```\n"
     )
-    assert documents.blocks(page) == [(4, "a = 1\n", None), (17, "print(2.5)\n", "2.5001\n")]
+    assert documents.blocks(page) == [
+        documents.Block(4, "a = 1\n"),
+        documents.Block(17, "print(2.5)\n", "2.5001\n"),
+    ]
     assert documents.agree("gap 2.5001 (a)", "gap 2.5 (a)")
     assert not documents.agree("gap 2.5", "gap 2.6")
     assert not documents.agree("gap 2.5", "span 2.5")
