@@ -1,6 +1,7 @@
 """The Python blocks of the documents, and the output that each shows below itself.
 
-``python -m tests.documents`` runs every block and writes its output below it, in a block of text.
+``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output below it,
+in a block of text; with ``--varying`` also outputs of fresh noise, which are marked.
 Outputs are compared with a tolerance for numbers, because solvers differ in the last digits.
 """
 
@@ -97,8 +98,11 @@ def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
     )
 
 
-def rewrite(path: Path) -> None:
-    """Run the blocks of a document and write their outputs below them."""
+def rewrite(path: Path, *, varying: bool = False) -> None:
+    """Run the blocks of a document and write their outputs below them.
+
+    Outputs that vary are replaced only if ``varying``.
+    """
     text = path.read_text(encoding="utf-8")
 
     def replaced(match: re.Match[str]) -> str:
@@ -108,7 +112,8 @@ def rewrite(path: Path) -> None:
         with tempfile.TemporaryDirectory() as folder, reader_folder(Path(folder)):
             output = run(Block(line, match["code"]), path)
         head = f"```python\n{match['code']}```\n"
-        if match["output"] is not None and (match["varies"] or agree(match["output"], output)):
+        keep = not varying if match["varies"] else agree(match["output"] or "", output)
+        if match["output"] is not None and keep:
             output = match["output"]
         note = f"{VARIES}\n" if match["varies"] else ""
         return head + (f"\n{note}```text\n{output}```\n" if output else "")
@@ -119,6 +124,8 @@ def rewrite(path: Path) -> None:
 if __name__ == "__main__":
     os.environ.setdefault("MPLBACKEND", "Agg")
     warnings.simplefilter("ignore")
-    for name in sys.argv[1:] or [str(path) for path in documents()]:
+    options = {argument for argument in sys.argv[1:] if argument.startswith("--")}
+    names = [argument for argument in sys.argv[1:] if argument not in options]
+    for name in names or [str(path) for path in documents()]:
         print(name, file=sys.stderr)
-        rewrite(Path(name))
+        rewrite(Path(name), varying="--varying" in options)

@@ -49,7 +49,7 @@ def test_blocks_are_read_with_their_outputs(tmp_path):
     )
     assert documents.blocks(page) == [
         documents.Block(4, "a = 1\n"),
-        documents.Block(17, "print(2.5)\n", "2.5001\n"),
+        documents.Block(18, "print(2.5)\n", "2.5001\n"),
     ]
     assert documents.agree("gap 2.5001 (a)", "gap 2.5 (a)")
     assert not documents.agree("gap 2.5", "gap 2.6")
