@@ -1,7 +1,7 @@
 """The Python blocks of the documents, and the output that each shows below itself.
 
-``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output below it,
-in a block of text; with ``--varying`` also outputs of fresh noise, which are marked.
+``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output below
+it, in a block of text; with ``--varying`` also outputs of fresh noise, which are marked.
 Outputs are compared with a tolerance for numbers, because solvers differ in the last digits.
 """
 

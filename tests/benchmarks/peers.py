@@ -22,6 +22,11 @@ for _name in ("DOUBLE", "DTYPE"):
     setattr(_tree, _name, getattr(_tree, _name, np.float64))
 
 
+def medians(samples: dict[str, list[float]]) -> dict[str, float]:
+    """Return the median of each list."""
+    return {name: float(np.median(sample)) for name, sample in samples.items()}
+
+
 def classification(draws: int = 20) -> pd.DataFrame:
     """Return the median percentage of wrong labels on WDBC, with default settings."""
     from diffprivlib.models import LogisticRegression
@@ -97,7 +102,7 @@ def seconds(repeats: int = 7) -> pd.DataFrame:
             start = time.perf_counter()
             fit()
             times[name].append(1e3 * (time.perf_counter() - start))
-    return pd.DataFrame([{name: np.median(each) for name, each in times.items()}]).round(1)
+    return pd.DataFrame([medians(times)]).round(1)
 
 
 def releases() -> pd.DataFrame:
