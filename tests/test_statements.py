@@ -21,46 +21,48 @@ PAPERS = {
     "R": "Personalised privacy for ridge regression",
     "K": "Differentially private learning with kernels",
 }
-VERDICTS = ["holds", "holds, with our constant", "in part", "wrong", "not yet"]
-INTRODUCTION = """# What the papers say, and what we find
+VERDICTS = ["holds", "holds, with our constant", "in part", "wrong"]
+INTRODUCTION = """# Statements of the papers
 
-Every statement of the four papers that can be computed: where we compute it, the test that holds
-it, the report that shows it, and whether it is right. Papers and symbols are those of
-[theory.md](theory.md); names are below `convexmarket`.
+The table lists every statement of the four papers that can be computed, with a verdict, the code
+that computes it, and the test and the report that show it. Papers and symbols are those of the
+[theory](theory.md); names of code are below `convexmarket`.
 
-- *holds, with our constant*: true as stated, or once repaired, and a better constant is proven.
-- *in part*: true under a condition that is not named, or in some of the cases that are.
-- *wrong*: refuted by a proof, a counterexample, or a run.
-- *not yet*: neither code nor a test.
+- *holds*: true as stated.
+- *holds, with our constant*: true, and a better constant is proven.
+- *in part*: true under a further condition, or in some cases.
+- *wrong*: refuted by a proof, a counterexample or a run.
 
-Written from [statements.toml](statements.toml) by `python -m tests.test_statements`.
+`python -m tests.test_statements` writes this page from [statements.toml](statements.toml).
 """
 
 
-def row(key: str, told: dict[str, str]) -> str:
-    path, _, test = told.get("test", "").partition("::test_")
-    report, why = told.get("report", ""), told.get("why", "")
-    cells = [
-        escape_markdown(key[3:]),
-        escape_markdown(told["says"]),
-        f"`{told['by']}`" if "by" in told else "",
+def row(key: str, entry: dict[str, str]) -> str:
+    """Return a row of the table: verdict, statement and comment, evidence."""
+    path, _, test = entry.get("test", "").partition("::test_")
+    report, why = entry.get("report", ""), entry.get("why", "")
+    statement = f"{escape_markdown(key[3:])}: *{escape_markdown(entry['says'])}*"
+    evidence = [
+        f"`{entry['by']}`" if "by" in entry else "",
         f"[{test.replace('_', ' ')}](../{path})" if test else "",
-        f"[{report}](../reports/{report}/report.md)" if report else "",
-        f"**{told['verdict']}**" + (f": {escape_markdown(why)}" if why else ""),
+        f"report [{report}](../reports/{report}/report.md)" if report else "",
     ]
+    if why:
+        statement += f" {escape_markdown(why[0].upper() + why[1:]).rstrip('.')}."
+    cells = [f"**{entry['verdict']}**", statement, "; ".join(filter(None, evidence))]
     return f"| {' | '.join(cells)} |"
 
 
 def page() -> str:
-    count = Counter((key[0], told["verdict"]) for key, told in STATEMENTS.items())
+    """Return the page: counts of verdicts, and a table for each paper."""
+    count = Counter((key[0], entry["verdict"]) for key, entry in STATEMENTS.items())
     heads = ["| | " + " | ".join(VERDICTS) + " |", "|:---|" + "---:|" * len(VERDICTS)]
     numbers = [f"| {p} | {' | '.join(str(count[p, v]) for v in VERDICTS)} |" for p in PAPERS]
     parts = [INTRODUCTION, *heads, *numbers]
     for paper, title in PAPERS.items():
         parts += [f"\n## {paper}. {title}\n"]
-        parts += ["| place | what it says | computed by | test | report | what we find |"]
-        parts += ["|:---|:---|:---|:---|:---|:---|"]
-        parts += [row(k, told) for k, told in STATEMENTS.items() if k[0] == paper]
+        parts += ["| verdict | statement | evidence |", "|:---|:---|:---|"]
+        parts += [row(key, entry) for key, entry in STATEMENTS.items() if key[0] == paper]
     return "\n".join(parts) + "\n"
 
 
@@ -74,24 +76,23 @@ def looked_up(name: str) -> object:
     """Import ``convexmarket.NAME``, or a method of the papers: a module, or an object of one."""
     path = name if name.startswith("problems.") else f"convexmarket.{name}"
     module, _, last = path.rpartition(".")
-    found = import_module(module)
-    return getattr(found, last) if hasattr(found, last) else import_module(path)
+    parent = import_module(module)
+    return getattr(parent, last) if hasattr(parent, last) else import_module(path)
 
 
 @pytest.mark.parametrize("key", STATEMENTS)
 def test_what_a_statement_names_exists(key):
-    told = STATEMENTS[key]
-    assert set(told) <= {"says", "by", "test", "report", "verdict", "why"}
+    entry = STATEMENTS[key]
+    assert set(entry) <= {"says", "by", "test", "report", "verdict", "why"}
     assert key[:3] in {f"{paper}, " for paper in PAPERS}
-    assert told["says"]
-    assert told["verdict"] in VERDICTS
-    assert told.get("why") or told["verdict"].startswith("holds")
-    if told["verdict"] != "not yet":
-        assert looked_up(told["by"]) is not None
-        path, name = told["test"].split("::")
-        assert name in functions_of(path)
-    if "report" in told:
-        assert (ROOT / "reports" / told["report"] / "report.md").is_file()
+    assert entry["says"]
+    assert entry["verdict"] in VERDICTS
+    assert entry.get("why") or entry["verdict"].startswith("holds")
+    assert looked_up(entry["by"]) is not None
+    path, name = entry["test"].split("::")
+    assert name in functions_of(path)
+    if "report" in entry:
+        assert (ROOT / "reports" / entry["report"] / "report.md").is_file()
 
 
 def test_the_page_is_written_from_the_statements():
