@@ -1,6 +1,7 @@
 """What docs/statements.toml claims exists; ``python -m tests.test_statements`` writes its page."""
 
 import ast
+import re
 import tomllib
 from collections import Counter
 from functools import cache
@@ -48,7 +49,8 @@ def row(key: str, entry: dict[str, str]) -> str:
         f"report [{report}](../reports/{report}/report.md)" if report else "",
     ]
     if why:
-        statement += f" {escape_markdown(why[0].upper() + why[1:]).rstrip('.')}."
+        start = why[0].upper() if re.match(r"[a-z]+[ ,]", why) else why[0]
+        statement += f" {escape_markdown(start + why[1:]).rstrip('.')}."
     cells = [f"**{entry['verdict']}**", statement, "; ".join(filter(None, evidence))]
     return f"| {' | '.join(cells)} |"
 
