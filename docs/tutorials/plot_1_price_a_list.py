@@ -1,8 +1,9 @@
 """
-Price a list
-============
+Price a list of sellers
+=======================
 
-People say what a unit of privacy costs them. How much is bought from whom, and at which price?
+Three people state what one unit of epsilon costs them. How much is bought from each, and what are
+they paid?
 """
 
 import pandas as pd
@@ -12,9 +13,8 @@ import convexmarket as cm
 asks = pd.DataFrame({"name": ["ada", "ben", "cleo"], "ask": [0.031, 0.047, 0.090]})
 
 # %%
-# The prior is what everybody knows about such people. The objective weighs three wishes: that the
-# purchase rests on many (``Spread``), that little noise is needed (``Noise``), and, at the price of
-# money ``gamma``, that little is paid.
+# The prior is the public distribution of such costs. The objective has two errors of the model,
+# from few sellers (``Spread``) and from the noise (``Noise``); ``gamma`` weighs the payments.
 deal = cm.price(
     asks,
     id="name",
@@ -23,16 +23,21 @@ deal = cm.price(
     objective=cm.Spread() + 0.5 * cm.Noise(),
     gamma=1,
 )
-deal.offers
+deal.offers.round(3)
 
 # %%
-# No other purchase is better by more than the gap:
+# Ada asks least, so she sells most: her row may be used under 1.01-differential privacy. Her cost
+# is 0.031 * 1.01 = 0.031, and she is paid 0.082. The surplus of 0.051 is the price of truth:
+# without it, a higher report would pay.
+#
+# ``gap`` is the relative distance from the best purchase. It is 0 up to rounding, because all
+# stationary points were enumerated:
 deal.certificate["gap"]
 
 # %%
-# Nobody gains by lying: the market is solved again at each lie.
+# The audit solves the market again at many false reports of each seller. None of them pays:
 deal.audit().max_gain
 
 # %%
-# The dearer a seller is, the less it sells:
+# In the plot, a seller with a higher ask sells less, and each payment exceeds the cost:
 deal.plot()

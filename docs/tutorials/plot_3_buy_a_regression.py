@@ -2,18 +2,20 @@
 Buy a regression
 ================
 
-What a treatment costs is learnt from 1,000 people, each under what it granted.
+A model of treatment costs is learned from 1,000 people, with a different epsilon for each.
 """
+
+import matplotlib.pyplot as plt
 
 import convexmarket as cm
 
 table, prior = cm.datasets.medical_table(), cm.Uniform(0.02, 0.10)
-sold, published = table[:1000], table[1000:]  # the others agreed to be published
+sold, published = table[:1000], table[1000:]  # the others agreed to publication
 public = cm.PublicFeatures({"age": (18, 64), "bmi": (15, 55), "smoker": ["no", "yes"]})
 
 # %%
-# A target with a range is a regression. Its regularization follows from public numbers: what is
-# bought, how many rows and features there are, and the ranges.
+# ``target_range=`` makes it a regression. The regularization depends on public numbers: the
+# epsilons bought, the numbers of rows and features, and the ranges. No row is used to choose it.
 people = sold.assign(ask=prior.sample(len(sold), random_state=0))
 deal = cm.buy(
     people,
@@ -25,19 +27,24 @@ deal = cm.buy(
     budget=100,
     test=published,
 )
-print(deal)
+print(f"standard deviation of the noise in a prediction: {deal.expected_error:,.0f} dollars")
 
 # %%
-# The standard deviation that the noise adds to a prediction, known before training, and the errors
-# on published rows: that of the model, and that of the best constant.
-print(f"noise {deal.expected_error:,.0f}", deal.test_errors)
-print(f"R squared on the published rows: {deal.model.score(published, published['charges']):.2f}")
+# That number is known before training. The published rows show the errors after training, of the
+# model and of the best constant prediction:
+print({name: f"{error:,.0f} dollars" for name, error in deal.test_errors.items()})
 
 # %%
-# More privacy is more expensive for the sellers, and better for the model.
-for budget in (10, 30, 100):
-    few = cm.price(
+# More privacy costs more money and gives a better model. The noise falls with the budget, while the
+# model's other errors stay:
+budgets, noise = (3, 10, 30, 100), []
+for budget in budgets:
+    offers = cm.price(
         people, ask="ask", prior=prior, objective=cm.Spread() + 100 * cm.Noise(), budget=budget
-    )
+    ).offers
     learner = cm.PersonalizedRidge(features=public, target_range=(1_000, 65_000))
-    print(budget, f"{learner.noise_effect(few.offers['epsilon']):,.0f}")
+    noise.append(learner.noise_effect(offers["epsilon"]))
+fig, ax = plt.subplots()
+ax.loglog(budgets, noise, marker="o")
+ax.set(xlabel="budget", ylabel="noise in a prediction (dollars)")
+fig.tight_layout()

@@ -2,7 +2,7 @@
 Budgets, quotas, fairness
 =========================
 
-Variants are written as the formula is: terms add up, constraints are a list.
+A variant of a market is another sum of terms and another list of constraints.
 """
 
 import cvxpy as cp
@@ -18,20 +18,33 @@ sellers = cm.Sellers(asks, prior=cm.Uniform(0.02, 0.10))
 base = cm.Spread() + 10 * cm.Noise() + 0.1 * cm.Payments()
 
 # %%
-# Where the country is dear, it has little say. A quota gives it a share of the weight; ``Fairness``
-# holds down the larger of the groups' mean losses of privacy.
+# Sellers in the country ask more, so few of them are bought. A quota (``GroupShare``) gives them
+# 40 % of the weight. ``Fairness`` penalises the larger of the two groups' mean epsilons.
 markets = {
     "free": cm.Market(sellers, base),
     "quota": cm.Market(sellers, base, [cm.GroupShare(site, at_least={"country": 0.4})]),
     "fair": cm.Market(sellers, base + cm.terms.Fairness("minimax", site)),
 }
-for name, market in markets.items():
-    bought = cm.allocate(market)
-    country = bought.weights[site == "country"].sum()
-    print(f"{name}: country {country:.0%}, gap {bought.gap:.0e}, truthful: {market.incentives}")
+fig, ax = plt.subplots()
+for k, (name, market) in enumerate(markets.items()):
+    allocation = cm.allocate(market)
+    country = allocation.weights[site == "country"].sum()
+    print(f"{name}: country {country:.0%}, gap below 1e-6: {allocation.gap < 1e-6}")
+    means = [allocation.epsilon[site == group].mean() for group in ("town", "country")]
+    ax.bar(np.arange(2) + 0.27 * k, means, width=0.25, label=name)
+ax.set_xticks(np.arange(2) + 0.27, ["town", "country"])
+ax.set(ylabel="mean epsilon of a seller")
+ax.legend()
+fig.tight_layout()
 
 # %%
-# A budget instead of a price of money. It is a parameter, so that the market is compiled once.
+# All three markets have truthful payments, because neither the quota nor the term depends on the
+# reports:
+print([str(market.incentives) for market in markets.values()])
+
+# %%
+# A budget replaces the price of money. As a parameter, it is swept in one compiled market. Twenty
+# times the budget lowers the errors to a quarter:
 budget = cp.Parameter(nonneg=True, name="budget")
 market = cm.Market(sellers, cm.Spread() + 10 * cm.Noise(), [cm.Budget(budget)])
 budgets = [1, 2, 5, 10, 20]
@@ -39,5 +52,5 @@ frontier = cm.sweep(market, budget, budgets)
 
 fig, ax = plt.subplots()
 ax.plot(budgets, [allocation.objective for allocation in frontier], marker="o")
-ax.set(xscale="log", xlabel="budget", ylabel="spread and noise")
+ax.set(xscale="log", yscale="log", xlabel="budget", ylabel="spread and noise")
 fig.tight_layout()

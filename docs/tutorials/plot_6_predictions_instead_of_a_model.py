@@ -2,8 +2,8 @@
 Predictions instead of a model
 ==============================
 
-No line separates two circles. A model with a kernel does, but is made of the sellers' rows and
-cannot be released. Its predictions can.
+No line separates two circles. A kernel model does, but it consists of the sellers' rows and cannot
+be released. Its predictions can.
 """
 
 import matplotlib.pyplot as plt
@@ -14,21 +14,25 @@ from convexmarket.data import datasets
 
 X, y = datasets.circles(5_000, random_state=1)
 erm = cm.KernelERM(gamma=4.0, regularization=0.01, data_norm=1.0).fit(X, y)
+print(f"one row changes a prediction by at most {erm.sensitivity_}")
 
 # %%
-# Predictions at 100 public points are released under epsilon = 4 for each row; a model that is
-# fitted to them predicts anywhere, and costs no more.
+# Noise hides that change at 100 public points, with epsilon = 4 for each row. A second model is
+# fitted to the 100 noisy answers; it predicts anywhere and costs no further privacy.
 account = cm.PrivacyAccountant(np.full(len(X), 5.0), delta=1e-5)
 points, _ = datasets.circles(100, random_state=2)
 release = cm.TestSetRelease(erm, points, epsilon=4.0, delta=1e-6, accountant=account)
-print(release.guarantee)
+print(f"epsilon {release.guarantee.epsilon}, delta {release.guarantee.delta}")
 
 # %%
-# How often it is right on new rows:
+# The accuracy on new rows, and the predicted classes:
 X_test, y_test = datasets.circles(1_000, random_state=3)
-found = release.predictor.classify(X_test)
-print(f"{(found == y_test).mean():.1%}")
+predicted = release.predictor.classify(X_test)
+print(f"accuracy: {(predicted == y_test).mean():.1%}")
 
 fig, ax = plt.subplots(figsize=(4, 4))
-ax.scatter(*X_test[:, :2].T, c=found, s=8)
+for label, marker in ((-1, "o"), (1, "x")):
+    ax.scatter(*X_test[predicted == label, :2].T, marker=marker, s=10, label=f"class {label}")
 ax.set_aspect("equal")
+ax.legend(loc="upper right")
+fig.tight_layout()

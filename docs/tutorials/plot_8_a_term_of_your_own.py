@@ -1,6 +1,6 @@
 """
-A term of your own
-==================
+A user-defined term
+===================
 
 A term is a class with one method, which returns a convex CVXPY expression.
 """
@@ -8,6 +8,7 @@ A term is a class with one method, which returns a convex CVXPY expression.
 from dataclasses import dataclass
 
 import cvxpy as cp
+import matplotlib.pyplot as plt
 import numpy as np
 
 import convexmarket as cm
@@ -15,29 +16,42 @@ import convexmarket as cm
 
 @dataclass(frozen=True)
 class WorstImbalance(cm.Term):
-    """The largest distance of a weighted average from that of all data."""
+    """The largest distance of a weighted average of features from the plain average."""
 
     features: np.ndarray
 
     def expression(self, quantities):
         """Return the term in CVXPY."""
-        off = self.features.T @ quantities.weights - self.features.mean(axis=0)
-        return cp.max(cp.abs(off))
+        distance = self.features.T @ quantities.weights - self.features.mean(axis=0)
+        return cp.max(cp.abs(distance))
 
 
 # %%
-# It adds up with the others, and the answer is certified although it has kinks:
+# The term is added like any other, and the answer is certified although the term has kinks. As its
+# weight grows, the purchased rows become more representative, at a higher cost of the other terms:
 rng = np.random.default_rng(0)
 sellers = cm.Sellers(rng.uniform(1, 5, 60), prior=cm.Uniform(1, 5))
 features = rng.normal(size=(60, 3))
 base = cm.Spread() + 10 * cm.Noise() + 0.01 * cm.Payments()
-for weight in (0, 2):
+weights, imbalances = (0, 0.1, 0.2, 0.5, 1, 2), []
+for weight in weights:
     market = cm.Market(sellers, base + weight * WorstImbalance(features))
-    bought = cm.allocate(market)
-    off = np.abs(features.T @ bought.weights - features.mean(axis=0)).max()
-    print(f"weight {weight}: worst imbalance {off:.4f}, gap {bought.gap:.0e}, {market.incentives}")
+    allocation = cm.allocate(market)
+    distance = features.T @ allocation.weights - features.mean(axis=0)
+    imbalances.append(np.abs(distance).max())
+    print(
+        f"weight {weight}: imbalance {imbalances[-1]:.4f}, gap below 1e-6: {allocation.gap < 1e-6}"
+    )
+
+fig, ax = plt.subplots()
+ax.plot(weights, imbalances, marker="o")
+ax.set(xlabel="weight of the term", ylabel="largest imbalance")
+fig.tight_layout()
 
 # %%
-# "by construction": it does not read the reports, so that truthful prices exist. ``objective=`` of
-# ``cm.price`` and ``cm.buy`` takes it too. A constraint of your own is a
+# Payments stay truthful, because the term does not depend on the reports:
+print(market.incentives)
+
+# %%
+# ``objective=`` of ``cm.price`` and ``cm.buy`` accepts the term too. A user-defined constraint is a
 # :class:`convexmarket.terms.Constraint` with a method that returns CVXPY constraints.

@@ -1,14 +1,15 @@
 r"""
-A learner of your own
-=====================
+A user-defined learner
+======================
 
-A learner is any class that has ``risk``, ``fit(X, y, *, epsilon, ...)`` and, once fitted,
-``guarantee_``. Nothing has to be inherited. Here is noisy gradient descent, linear or with one
-hidden layer: in each step every row's gradient is clipped, weighted by what the row granted and
-rounded to whole numbers; the sum of them gets exact discrete Gaussian noise. What a row loses is
-proven in docs/theory/noisy-descent.md.
+A learner is any class with ``risk``, ``fit(X, y, *, epsilon, ...)`` and, after fitting,
+``guarantee_``. It inherits from no class. This one is noisy gradient descent, linear or with one
+hidden layer. In each step the gradient of every row is clipped, weighted by the epsilon of the row
+and rounded to integers; the sum gets exact discrete Gaussian noise. docs/theory/noisy-descent.md
+proves the privacy loss of a row.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from scipy.special import expit
@@ -39,7 +40,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         self.clip, self.delta, self.classes = clip, delta, classes
 
     def risk(self, n_features, *, failure_probability=0.05):
-        """Return how much spread and noise hurt the linear model: mu and sigma of the market.
+        """Return mu and sigma of the market: the effects of spread and noise on the linear model.
 
         A descent whose gradients have noise of variance v in d directions ends, on average, within
         ``D * sqrt((C**2 + d * v) / T)`` of the best model of norm D.
@@ -50,10 +51,10 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
         return mu, 2.0 * reach * np.sqrt(self.size(n_features)) / (rate * np.log(2.0))
 
     def fit(self, X, y, *, epsilon, rows=None, accountant=None, random_state=None):
-        """Learn from rows that sold epsilon each; a row that sold 0 is not read."""
+        """Fit to rows with one epsilon each; a row with epsilon 0 is not read."""
         epsilon = np.broadcast_to(np.asarray(epsilon, dtype=float), len(y))
         used = epsilon > 0
-        if np.isinf(epsilon).any():  # rows that ask for nothing need no noise, and suffice
+        if np.isinf(epsilon).any():  # rows without a limit need no noise, and suffice
             used = np.isinf(epsilon)
         noisy = bool(np.isfinite(epsilon[used]).all())
         radii = self.radii(epsilon[used], self.size(np.shape(X)[1]), noisy)
@@ -150,8 +151,8 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
 
 
 # %%
-# The audit fits it many times on neighbouring data, and compares what is published: every number
-# in an attribute whose name ends in ``_``.
+# The audit fits it many times on neighbouring data and compares what is published, that is, every
+# number in an attribute with a name that ends in ``_``.
 rng = np.random.default_rng(0)
 X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
 corners = ([[1.0], [1.0]], [-1, 1])  # what an audited row may be
@@ -159,11 +160,24 @@ learner = NoisyDescent(steps=2, delta=1e-3)
 print(cm.audit_privacy(learner, X, y, epsilon=2.0, rows=[0], replacements=corners, draws=300))
 
 # %%
-# With the mu and sigma of its ``risk`` it enters a market:
+# The market uses mu and sigma of its ``risk``. The classes lie in opposite quadrants, which no
+# linear model separates:
 prior = cm.Uniform(0.02, 0.10)
 people = pd.DataFrame(rng.uniform(-1, 1, (400, 2)), columns=["east", "north"])
 people["ask"], people["one"] = prior.sample(400, rng), 1.0
 people["inside"] = np.where(people["east"] * people["north"] > 0, 1, -1)
 sale = {"ask": "ask", "target": "inside", "prior": prior, "budget": 300}
 deal = cm.buy(people, learner=NoisyDescent(8, steps=100, max_norm=30.0), **sale)
-print(deal)
+accuracy = (deal.model.predict(people[["east", "north", "one"]]) == people["inside"]).mean()
+print(f"payments {deal.offers['payment'].sum():.0f}, accuracy {accuracy:.2f}")
+
+# %%
+# The predicted classes:
+fig, ax = plt.subplots(figsize=(4, 4))
+predicted = deal.model.predict(people[["east", "north", "one"]])
+for label, marker in ((-1, "o"), (1, "x")):
+    chosen = people[predicted == label]
+    ax.scatter(chosen["east"], chosen["north"], marker=marker, s=10, label=f"class {label}")
+ax.set(xlabel="east", ylabel="north")
+ax.legend(loc="upper right")
+fig.tight_layout()
