@@ -22,7 +22,7 @@ print(f"one row changes a prediction by at most {erm.sensitivity_}")
 account = cm.PrivacyAccountant(np.full(len(X), 5.0), delta=1e-5)
 points, _ = datasets.circles(100, random_state=2)
 release = cm.TestSetRelease(erm, points, epsilon=4.0, delta=1e-6, accountant=account)
-print(f"epsilon {release.guarantee.epsilon}, delta {release.guarantee.delta}")
+print(f"epsilon {release.guarantee.epsilon.max():.2f}, delta {release.guarantee.delta}")
 
 # %%
 # The accuracy on new rows, and the predicted classes:

@@ -46,6 +46,6 @@ runs = cm.compare_solvers(
 runs.to_frame()[["solver", "formulation", "outcome", "total_s", "accuracy"]]
 
 # %%
-# The plot compares the seconds; ``runs.report("Which solver?").write("out/study")`` writes a report.
-# ``convexmarket compare problems/*.toml`` does the same for problem files.
+# The plot compares the seconds. ``runs.report("Which solver?").write("out/study")`` writes a
+# report, and ``convexmarket compare problems/*.toml`` does the same for problem files.
 runs.plot()
