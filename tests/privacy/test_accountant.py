@@ -368,9 +368,9 @@ def test_the_refusal_says_what_is_left_and_what_to_do() -> None:
 
 def test_a_refusal_calls_the_rows_by_their_ids() -> None:
     account = PrivacyAccountant([1.0, 1.0], 1e-6, composition="basic", ids=["ann", "bob"])
-    with pytest.raises(BudgetExceededError, match=r"row 1 \('bob'\) has spent 0 of epsilon 1"):
+    with pytest.raises(BudgetExceededError, match=r"row 'bob' has spent 0 of epsilon 1"):
         account.check(guarantee([0.5, 1.5]))
-    with pytest.raises(BudgetExceededError, match=r"row 0 \('ann'\) has spent 0 of 1e-06"):
+    with pytest.raises(BudgetExceededError, match=r"row 'ann' has spent 0 of 1e-06"):
         account.check(guarantee([0.5, 0.5], delta=1e-3))
     for ids in (["ann"], ["ann", "bob", "eve"]):
         with pytest.raises(ParameterError, match=f"ids names {len(ids)} rows, and epsilon has 2"):
