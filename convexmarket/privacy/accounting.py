@@ -303,9 +303,7 @@ def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
 
 
-def joint_guarantee(
-    weights: Floats, eta: float, curvature: float
-) -> Floats:
+def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p."""
     sold = _sold(weights, eta)
     if np.isinf(eta):
@@ -316,9 +314,7 @@ def joint_guarantee(
     return half * (1.0 + p) + np.log1p(curvature * weights * p * (1.0 - p))
 
 
-def _sharp_guarantee(
-    weights: Floats, eta: float, curvature: float
-) -> Floats:
+def _sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Take the sharp bound, or that with ``1 + p`` where cells make it the larger one."""
     joint = joint_guarantee(weights, eta, curvature)
     if np.isinf(eta) or curvature > SHARP_CURVATURE:

@@ -192,7 +192,7 @@ def test_a_loud_draw_is_fitted_inside_the_norm_bound():
 
 
 def test_answers_beyond_what_is_remembered_are_refused_and_change_nothing(monkeypatch):
-    monkeypatch.setattr(function, "LARGEST", 6)
+    monkeypatch.setattr(function, "MOST_POINTS", 6)
     release = release_of(model())
     release.predict(CROSS)
     before = state_of(release)

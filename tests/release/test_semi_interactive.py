@@ -383,7 +383,7 @@ def test_a_solver_that_fails_is_told_and_the_release_stays_charged(monkeypatch, 
         ([], DataError, "2 features"),
         (np.zeros((0, 2)), ParameterError, "X has no points"),
         ("points", DataError, "numbers"),
-        (np.zeros((semi_interactive.LARGEST + 1, 2)), NotSupportedError, "5,001 points"),
+        (np.zeros((semi_interactive.MOST_POINTS + 1, 2)), NotSupportedError, "5,001 points"),
     ],
 )
 def test_bad_points_are_refused_and_nothing_is_charged(X, error, words):
