@@ -241,7 +241,9 @@ class PrivacyAccountant(Shown):
         high = np.maximum.reduce([self._budget, low, by_shift, by_moment])
         for _ in range(BISECTIONS):
             middle = (low + high) / 2.0
-            fits = self._fits(self._sums.plus(self._costs(middle, none, middle, none)))
+            fits = self._fits(
+                self._sums.plus(self._costs("pure", slice(None), middle, none, middle, none))
+            )
             low, high = np.where(fits, middle, low), np.where(fits, high, middle)
         return low
 
@@ -330,8 +332,9 @@ class PrivacyAccountant(Shown):
         array([1.  , 1.25])
         """
         at = np.asarray(rows, dtype=np.intp)
-        given = epsilon, delta, epsilon if shift is None else shift
-        given = *given, delta if failure is None else failure
+        shift = epsilon if shift is None else shift
+        failure = delta if failure is None else failure
+        given = epsilon, delta, shift, failure
         charges = [checked_numbers("the charges", each) for each in given]
         if at.ndim != 1 or any(each.shape != at.shape for each in charges):
             raise ParameterError("rows and charges have different shapes; give a row per charge")
@@ -340,7 +343,7 @@ class PrivacyAccountant(Shown):
         if not all(np.all(each >= 0) for each in charges):
             raise ParameterError("epsilon and delta of earlier charges must be nonnegative")
         with self._lock:
-            costs = self._costs(*charges, law, at)
+            costs = self._costs(law, at, *charges)
             sums = _Sums(*(each.copy() for each in self._sums))
             for total, cost in zip(sums[:-1], costs[:-1], strict=True):
                 np.add.at(total, at, cost)
@@ -369,10 +372,10 @@ class PrivacyAccountant(Shown):
                 f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
                 "row, but a row of epsilon zero is not used; give used rows a positive epsilon"
             )
-        risks = (np.where(used, risk, 0.0) for risk in (guarantee.delta, profile.failure))
-        delta, failure = risks
+        delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
         shift = self._spread(profile.shift, rows)
-        sums = self._sums.plus(self._costs(epsilon, delta, shift, failure, profile.law))
+        costs = self._costs(profile.law, slice(None), epsilon, delta, shift, failure)
+        sums = self._sums.plus(costs)
         refused = used & ~self._fits(sums)
         if refused.any():
             row = int(np.argmax(refused))
@@ -402,12 +405,12 @@ class PrivacyAccountant(Shown):
 
     def _costs(
         self,
+        law: Law,
+        rows: NDArray[np.intp] | slice,
         epsilon: Floats,
         delta: Floats,
         shift: Floats,
         failure: Floats,
-        law: Law = "pure",
-        rows: NDArray[np.intp] | slice = slice(None),
     ) -> _Sums:
         """Compute the costs of charges to these rows; their delta counts under "basic" only."""
         none = np.zeros(())

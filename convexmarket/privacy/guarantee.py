@@ -137,6 +137,14 @@ class Guarantee(Shown):
         check_delta(self.delta)
         check_instance("mechanism", self.mechanism, str, "what was released, in words")
         check_instance("accounting", self.accounting, str, "the name of the bound")
+        check_instance("assumptions", self.assumptions, (tuple, list), "texts")
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+        for text in (self.mechanism, self.accounting, *self.assumptions):
+            if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
+                raise ParameterError(
+                    f"mechanism, accounting and assumptions must be text that can be stored, got "
+                    f"{text!r}"
+                )
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
         shift = self.profile.shift
@@ -336,7 +344,7 @@ class Guarantee(Shown):
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        about = self.mechanism, self.accounting, tuple(self.assumptions)
+        about = self.mechanism, self.accounting, self.assumptions
         profile = self.profile.law, self.profile.shift.tobytes(), self.profile.failure
         return self.epsilon.tobytes(), float(self.delta), *about, *profile
 

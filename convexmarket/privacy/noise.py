@@ -99,6 +99,11 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     ------
     ParameterError
         If ``random_state`` is none of these, or is a negative integer.
+
+    Examples
+    --------
+    >>> bool(0 <= resolve_generator(Simulation(7)).random() < 1)
+    True
     """
     generator = open_generator(random_state)
     if not (random_state is None or isinstance(random_state, Simulation)):
@@ -151,6 +156,17 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
     """Return the first assumption of a guarantee: on the source of its noise, if there is noise.
 
+    Parameters
+    ----------
+    random_state : None, Simulation or another source
+    any_noise : bool, default True
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
     >>> noise_assumption(Simulation(0))
     'SIMULATION: the noise comes from a known seed, so this release protects nobody'
     """

@@ -45,7 +45,7 @@ class Release(Shown):
         erm: KernelERM,
         epsilon: ArrayLike,
         delta: float,
-        accounting: str = "tight",
+        accounting: Composition = "tight",
         why_delta: str = "",
     ) -> Floats:
         """Copy a fitted model, and return the largest loss of each row, shape (n_rows,).

@@ -524,27 +524,6 @@ def test_a_second_training_is_refused_before_it_touches_the_rows(tmp_path):
 # ------------------------------------------------------------------ what cannot be stored
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "accounting", "assumptions", "match"),
-    [
-        ("a \ud800", "tight", (), "mechanism .* half of a character"),
-        ("a model", "\udfff", (), "accounting .* half of a character"),
-        ("a model", "tight", ("fine", "\ud800"), "an assumption .* half of a character"),
-        ("a model", "tight", (1,), "an assumption of the guarantee must be text, got 1"),
-        ("a model", "tight", (object(),), "an assumption .* must be text, got"),
-        ("a model", "tight", "text", "must be a tuple of texts"),
-    ],
-)
-def test_a_guarantee_that_cannot_be_stored_is_refused(
-    ledger, mechanism, accounting, assumptions, match
-):
-    account = ledger.account(["Ann"])
-    with pytest.raises(ParameterError, match=match):
-        account.charge(Guarantee(np.array([0.5]), 0.0, mechanism, accounting, assumptions))
-    assert ledger.releases().empty
-    assert account.spent.tolist() == [0.0]
-
-
 def test_half_a_character_is_in_no_name(ledger):
     for step in (
         lambda: ledger.sell(["\ud800"], 1.0, 1.0),

@@ -15,10 +15,9 @@ from convexmarket.errors import ParameterError
 from convexmarket.privacy import (
     Guarantee,
     calibrate_eta,
-    check_weights,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.accounting import joint_guarantee
+from convexmarket.privacy.accounting import check_weights, joint_guarantee
 
 ACCOUNTINGS = ("sharp", "paper")
 
@@ -259,8 +258,9 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
         guarantee.delta = 1.0
     one_number = Guarantee(np.array([0.5, 0.5]), 1e-6, "noise", "tight", ())
     assert str(one_number) == (
-        "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced).\n"
+        "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced;"
+        " declared by the user, not audited).\n"
         "A reader who knows all other rows changes the odds between two values of a row at"
         " most 1.65-fold (but with probability 1e-06), and guesses right which one it is at most"
-        " 62.2 % of the time, where a coin does 50 %.\nThis rests on:"
+        " 62.2 % of the time, where a coin does 50 %."
     )

@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.privacy import (
+from convexmarket.privacy.lattice import (
+    discrete_laplace,
+    lattice_blur,
     lattice_epsilon,
     lattice_moves,
     lattice_release,
     lattice_scale,
     lattice_step,
 )
-from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from tests.privacy.builders import REJECTED, check_lattice_law, discrete_laplace_log_density
 
 SILENT = Fraction(1, 2**40)  # a scale at which every draw is zero, but for exp(-2**40)
