@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -10,25 +11,26 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import aligned, check_choice, check_instance, checked_id
-from convexmarket.errors import ParameterError
+from convexmarket.checks import (
+    aligned,
+    check_choice,
+    check_instance,
+    checked_id,
+    forms_of,
+    is_iterable,
+)
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger.entries import (
+    MODEL,
+    UNNAMED,
     accountant_of,
-    balance_of,
     charge_release,
-    charges_of,
     check_uncharged,
-    checked_ids,
-    checked_release,
-    keeps_market,
     lay_ledger,
-    record_sales,
-    releases_of,
-    sales_of,
-    settings_of,
+    next_number,
 )
-from convexmarket.ledger.store import Kind, Store, back_up, create_database
+from convexmarket.ledger.store import Kind, Store, back_up, create_database, now
 from convexmarket.privacy import AccountComposition, Guarantee, PrivacyAccountant
 from convexmarket.privacy.guarantee import check_delta
 
@@ -37,6 +39,32 @@ __all__ = ["Ledger", "LedgerAccount"]
 Floats = NDArray[np.float64]
 
 LEDGER = Kind("ledger", None, lambda path: path, "ledger PATH --create", "Ledger")
+#: Of a seller's sales together; beyond it rounding may make an infinite budget.
+LARGEST_SUM = 1.7e308
+
+_TOO_MUCH = """
+SELECT seller FROM sales WHERE seller IN (SELECT value FROM json_each(?)) GROUP BY seller
+HAVING NOT coalesce(max(sum(epsilon), sum(price)) <= ?, 0) LIMIT 1
+"""
+_RELEASES = """
+SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller),
+    coalesce(sum(c.epsilon), 0.0), coalesce(max(c.epsilon), 0.0), r.assumptions, r.time
+FROM ledger_releases AS r LEFT JOIN charges AS c ON c.release = r.number
+GROUP BY r.number ORDER BY r.number
+"""
+#: What was sold for one release: what that release used of it, or may still use.
+_RESERVED = """
+SELECT s.seller,
+    sum(CASE WHEN r.number IS NULL THEN s.epsilon ELSE 0.0 END),
+    sum(CASE WHEN r.number IS NULL THEN 0.0 ELSE min(s.epsilon, coalesce(c.epsilon, 0.0)) END)
+FROM (
+    SELECT seller, release, sum(epsilon) AS epsilon FROM sales
+    WHERE release IS NOT NULL GROUP BY seller, release
+) AS s
+LEFT JOIN ledger_releases AS r ON r.name = s.release
+LEFT JOIN charges AS c ON c.release = r.number AND c.seller = s.seller
+GROUP BY s.seller
+"""
 
 
 class Ledger:
@@ -61,15 +89,14 @@ class Ledger:
     Raises
     ------
     DataError
-        Here and in every method: if there is no ledger, its database is damaged or of a newer
+        Here and in every method: if there is no ledger, its database is damaged or of another
         version, may not be written, has no room, or is in use for too long.
 
     Notes
     -----
-    Rows are only added; a changed or removed row breaks the seal. Every method is one transaction:
-    once it has returned, what it did survives the end of the process at any instant
-    (:mod:`convexmarket.ledger.store`). Several processes and threads may use a ledger at once. A
-    ``with`` statement closes the connection at the end.
+    Rows are only added; a changed or removed row breaks the seal. Every method is one transaction,
+    which survives the end of the process once the method has returned. Several processes and
+    threads may use a ledger at once. A ``with`` statement closes the connection at the end.
 
     Examples
     --------
@@ -88,18 +115,18 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    path: Path
     composition: AccountComposition
     delta: float
-    of_market: bool
 
     def __init__(self, path: str | Path | Store) -> None:
         check_instance("path", path, (str, Path, Store), "the path of a ledger")
         self._store = path if isinstance(path, Store) else Store(_database(Path(path)), LEDGER)
         self.path = self._store.path
         with self._store.reading() as connection:
-            self.composition, self.delta = settings_of(connection)
-            self.of_market = keeps_market(connection)
+            settings = connection.execute("SELECT composition, delta FROM ledgers").fetchall()
+            self.composition, self.delta = settings[0]
+            markets = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'markets'"
+            self.of_market = bool(connection.execute(markets).fetchall())
 
     @classmethod
     def create(
@@ -174,16 +201,41 @@ class Ledger:
             Also if sales of this source were recorded before.
         """
         ids, epsilon, prices = aligned(ids=ids, epsilon=epsilon, prices=prices)
-        names = checked_ids(ids)
+        names = _checked_ids(ids)
         amounts = _amounts("epsilon", epsilon, names)
         paid = _amounts("prices", prices, names)
-        purpose = None if release is None else checked_release(release)
+        purpose = None if release is None else _checked_release(release)
         origin = None if source is None else checked_id(source, "source")
-        kept = np.flatnonzero((amounts > 0) | (paid > 0))
+        sold = np.flatnonzero((amounts > 0) | (paid > 0)).tolist()
+        if purpose is not None and self.composition != "basic":
+            raise NotSupportedError(
+                f"release is {purpose!r}, and sales for one release need a ledger with basic "
+                "composition; leave release out, which lets any release use them"
+            )
         with self._store.writing() as connection:
-            sellers = [names[place] for place in kept]
-            record_sales(connection, sellers, amounts[kept], paid[kept], purpose, origin)
-        return kept.size
+            check_uncharged(connection, purpose, "what is sold for it could never be used")
+            before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
+            for (time,) in connection.execute(before, (origin,)).fetchall():
+                raise DataError(
+                    f"sales of the source {origin!r} were recorded on {time}; recorded again they "
+                    "would count twice. If they were sold again, give another source, or none (on "
+                    "the command line: --again)"
+                )
+            first, rest = next_number(connection, "sales"), (purpose, origin, now())
+            connection.executemany(
+                "INSERT INTO sales VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (number, names[place], float(amounts[place]), float(paid[place]), *rest)
+                    for number, place in enumerate(sold, start=first)
+                ),
+            )
+            sellers = json.dumps([names[place] for place in sold])
+            for (seller,) in connection.execute(_TOO_MUCH, (sellers, LARGEST_SUM)).fetchall():
+                raise ParameterError(
+                    f"the sales of seller {seller!r} come to more than {LARGEST_SUM:g} in epsilon "
+                    "or in price; nothing was recorded; give smaller ones"
+                )
+        return len(sold)
 
     def account(self, ids: Iterable[str], release: str | None = None) -> LedgerAccount:
         """Return the account of some sellers, to which a release is charged.
@@ -211,8 +263,8 @@ class Ledger:
         DataFrame
             Columns id, epsilon, price, release (None: any), source and time (UTC, ISO).
         """
-        with self._store.reading() as connection:
-            return sales_of(connection)
+        query = "SELECT seller, epsilon, price, release, source, time FROM sales ORDER BY number"
+        return self._frame(query, "id epsilon price release source time", "epsilon price")
 
     def releases(self) -> pd.DataFrame:
         """Return all releases in the order in which they were charged.
@@ -223,19 +275,16 @@ class Ledger:
             Columns name, mechanism, accounting, delta, law (of the privacy-loss profile), sellers
             (number charged), epsilon (in all), largest_epsilon, assumptions (a tuple) and time.
         """
-        with self._store.reading() as connection:
-            return releases_of(connection)
+        numbers = "delta epsilon largest_epsilon"
+        names = "name mechanism accounting delta law sellers epsilon largest_epsilon"
+        frame = self._frame(_RELEASES, f"{names} assumptions time", numbers)
+        frame["assumptions"] = [tuple(json.loads(text)) for text in frame["assumptions"]]
+        return frame.astype({"sellers": "int64"})
 
     def charges(self) -> pd.DataFrame:
-        """Return what every release took of every seller.
-
-        Returns
-        -------
-        DataFrame
-            Columns release, id and epsilon.
-        """
-        with self._store.reading() as connection:
-            return charges_of(connection)
+        """Return what every release took of every seller: columns release, id and epsilon."""
+        query = "SELECT name, seller, epsilon FROM spending ORDER BY release, seller"
+        return self._frame(query, "release id epsilon", "epsilon")
 
     def balance(self) -> pd.DataFrame:
         """Return how each seller stands, in the order of their first sales.
@@ -247,8 +296,22 @@ class Ledger:
             (the largest epsilon that may still be charged; what was sold for one release that is
             not charged yet counts as well) and paid.
         """
+        query = "SELECT seller, sum(epsilon), sum(price) FROM sales GROUP BY seller"
         with self._store.reading() as connection:
-            return balance_of(connection)
+            sold = connection.execute(f"{query} ORDER BY min(number)").fetchall()
+            frame = _framed(sold, "id sold paid", "sold paid").set_index("id", drop=False)
+            frame["spent"] = frame["left"] = 0.0
+            if len(frame):
+                account = accountant_of(connection, frame["id"].tolist(), None)
+                frame["spent"], frame["left"] = account.spent, account.remaining
+                for seller, reserved, used in connection.execute(_RESERVED):
+                    frame.loc[seller, "left"] += reserved
+                    frame.loc[seller, "spent"] += used
+        return frame.reset_index(drop=True)[["id", "sold", "spent", "left", "paid"]]
+
+    def _frame(self, query: str, names: str, numbers: str) -> pd.DataFrame:
+        with self._store.reading() as connection:
+            return _framed(connection.execute(query).fetchall(), names, numbers)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
         """Copy the ledger as it is at this instant into a file, while others may use it.
@@ -307,8 +370,8 @@ class LedgerAccount:
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
-        self._store, self.ids = store, tuple(checked_ids(ids))
-        self.release = None if release is None else checked_release(release)
+        self._store, self.ids = store, tuple(_checked_ids(ids))
+        self.release = None if release is None else _checked_release(release)
         if not self.ids:
             raise ParameterError("ids is empty; give one seller per row")
         if len(set(self.ids)) < len(self.ids):
@@ -336,26 +399,11 @@ class LedgerAccount:
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some seller cannot pay, without charging it.
 
-        Parameters
-        ----------
-        guarantee : Guarantee
-            Of the release, row by row. A row of epsilon zero is not used and pays nothing.
-        rows : array_like of int, shape (n_used,), optional
-            Positions, in :attr:`ids`, of the rows of the guarantee; all of them by default.
-
-        Raises
-        ------
-        BudgetExceededError
-            If the release would exceed what a seller sold; the message names it.
-        ReleaseChargedError
-            If there is a release of this name.
-        ParameterError
-            If the guarantee has another number of rows, or a row is not in the account.
+        Parameters and errors are those of :meth:`~convexmarket.PrivacyAccountant.check`, with
+        positions in :attr:`ids`, and a ReleaseChargedError if there is a release of this name.
         """
         with self._store.reading() as connection:
-            check_uncharged(
-                connection, self.release, "a second one would be charged as if it were the first"
-            )
+            check_uncharged(connection, self.release)
             accountant_of(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
@@ -372,6 +420,30 @@ class LedgerAccount:
 
     def __repr__(self) -> str:
         return f"LedgerAccount({len(self.ids)} sellers of {str(self._store.path)!r})"
+
+
+def _checked_ids(ids: Iterable[str]) -> list[str]:
+    """Return ids of sellers in their stored form and in their order."""
+    if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
+        raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
+    return forms_of(list(ids))
+
+
+def _checked_release(name: str) -> str:
+    """Return the name of a release in its stored form."""
+    form = checked_id(name, "release")
+    for reserved in (UNNAMED, MODEL):
+        if form.startswith(reserved):
+            raise ParameterError(
+                f"release {form!r} begins with {reserved!r}, as the ledger calls releases itself; "
+                "give another name"
+            )
+    return form
+
+
+def _framed(rows: list[tuple[Any, ...]], names: str, numbers: str) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=names.split(), dtype=object)
+    return frame.astype(dict.fromkeys(numbers.split(), "float64"))
 
 
 def _database(path: Path) -> Path:

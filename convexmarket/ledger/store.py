@@ -1,11 +1,10 @@
 """A database that several processes share, in durable steps.
 
 A step is one transaction. When it has returned, what it stored survives the end of the process at
-any instant, SIGKILL included, and the loss of power as far as the disk keeps what it was told to
-keep (fsync). A step that has not returned happened entirely or not at all; ask again to learn
-which. Steps of several processes happen one after another: each waits for SQLite's lock for up to
-a minute. All that was written is checked when a database is opened, when a market closes and when
-a backup is made (:mod:`convexmarket.ledger.seals`).
+any instant, and the loss of power as far as the disk keeps its promises (fsync). A step that has
+not returned happened entirely or not at all. Steps of several processes happen one after another:
+each waits for SQLite's lock for up to a minute. All that was written is checked when a database is
+opened, when a market closes and when a backup is made (:mod:`convexmarket.ledger.seals`).
 
 The rollback journal is kept and overwritten, and synced before and after every change. A
 write-ahead log would be faster, but before SQLite 3.51.3 two connections that write and tidy it in
@@ -14,9 +13,8 @@ A step that adds nothing syncs the journal before it answers, because another pr
 killed between its commit and its sync.
 
 The folder must be on a disk of this computer: locks and syncs of network file systems are not
-dependable. The database must not be copied, opened as a file or moved while it is in use.
-:func:`back_up` copies it. Where its name is a symbolic link, the files next to it lie next to the
-target of the link.
+dependable. The database must not be copied, opened as a file or moved while it is in use;
+:func:`back_up` copies it.
 """
 
 from __future__ import annotations
@@ -64,39 +62,22 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of a database, for messages.
-
-    Attributes
-    ----------
-    name : str
-        "market", for example.
-    table : str or None
-        A table that it must have; None where any database of ours will do.
-    place : callable
-        From the path to the path that users give: its folder, or itself.
-    command, in_python : str
-        The command that makes one, and the class that does.
-    """
+    """Kind of a database, for messages."""
 
     name: str
-    table: str | None
-    place: Callable[[Path], Path]
-    command: str
-    in_python: str
+    table: str | None  # that it must have; None where any database of ours will do
+    place: Callable[[Path], Path]  # from its path to the one that users give
+    command: str  # that makes one
+    in_python: str  # the class
 
 
 class Store:
     """An existing database, and its connection of this process.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-    kind : Kind
-
     Raises
     ------
     DataError
-        If there is no such database, it is damaged, or its tables are of a newer version.
+        If there is no such database, it is damaged, or its tables are of another version.
     """
 
     def __init__(self, path: Path, kind: Kind) -> None:
@@ -167,20 +148,17 @@ class Store:
             lock = sqlite3.connect(lock_file, timeout=PATIENCE, isolation_level=None)
         except sqlite3.Error as error:
             raise _in_words(error, lock_file) from error
-        try:
+        with contextlib.closing(lock):
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.Error as error:
-                if _name(error).startswith("SQLITE_BUSY"):
-                    raise DataError(
-                        f"the {self.kind.name} in {self.kind.place(self.path)} is being closed by "
-                        "another process; wait until that is done, then close again to get its "
-                        "result"
-                    ) from error
-                raise _in_words(error, lock_file) from error
+                if not _name(error).startswith("SQLITE_BUSY"):
+                    raise _in_words(error, lock_file) from error
+                raise DataError(
+                    f"the {self.kind.name} in {self.kind.place(self.path)} is being closed by "
+                    "another process; wait until that is done, then close again to get its result"
+                ) from error
             yield
-        finally:
-            lock.close()
 
     def _leave_parent(self) -> None:
         """Forget a connection that was opened before this process was forked."""
@@ -294,29 +272,31 @@ def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
+_KEPT = "what was stored before is kept, this step was not stored"
+#: Description and remedy of an error, by its name without the details.
+_ERRORS = {
+    "SQLITE_BUSY": f"is in use by other processes for more than {PATIENCE:g} seconds; {_KEPT}: try"
+    " again",
+    "SQLITE_READONLY": f"may not be written; {_KEPT}: allow writing to the file and its folder, or"
+    " copy both",
+    "SQLITE_FULL": f"has no room left on its disk; {_KEPT}: make room, then ask again",
+    "SQLITE_CANTOPEN": f"or its journal cannot be opened; {_KEPT}: check that both may be read and"
+    " written",
+    "SQLITE_IOERR": "could not be read or written by the disk; what was stored before is kept:"
+    " check the disk and its room, then ask again with the same id, which tells what was stored",
+}
+_ERRORS["SQLITE_LOCKED"] = _ERRORS["SQLITE_BUSY"]
+
+
 def _in_words(error: sqlite3.Error, path: Path) -> DataError:
     """Describe an error of the database, and its remedy."""
     name = _name(error)
-    kept = "what was stored before is kept, this step was not stored"
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        text = f"is in use by other processes for more than {PATIENCE:g} seconds; {kept}: try again"
-    elif name.startswith("SQLITE_READONLY"):
-        text = f"may not be written; {kept}: allow writing to the file and its folder, or copy both"
-    elif name.startswith("SQLITE_FULL"):
-        text = f"has no room left on its disk; {kept}: make room, then ask again"
-    elif name.startswith("SQLITE_CANTOPEN"):
-        text = f"or its journal cannot be opened; {kept}: check that both may be read and written"
-    elif name.startswith("SQLITE_IOERR"):
-        text = (
-            "could not be read or written by the disk; what was stored before is kept: check the "
-            "disk and its room, then ask again with the same id, which tells what was stored"
-        )
-    elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
         return damaged(path, f"or no SQLite database ({name})")
-    elif not name and isinstance(error, sqlite3.OperationalError):  # Python's, which quotes a cell
+    if not name and isinstance(error, sqlite3.OperationalError):  # Python's, which quotes a cell
         return damaged(path, "(a text in it cannot be read)")
-    else:
-        text = f"refused a step; {kept}: this should not happen, please report it"
+    kind = "_".join(name.split("_")[:2])
+    text = _ERRORS.get(kind, f"refused a step; {_KEPT}: this should not happen, please report it")
     return DataError(f"{path} {text} ({error})")
 
 
@@ -327,13 +307,8 @@ def _pragma(connection: sqlite3.Connection, text: str) -> object:
 def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Write a new database under a free name, complete from the instant that it can be seen.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        Its folder is made if there is none.
-    kind : Kind
-    fill : callable
-        Makes the tables and the first rows, in a transaction.
+    ``fill`` makes the tables and the first rows, in a transaction. The folder is made if there is
+    none.
 
     Raises
     ------
@@ -354,13 +329,6 @@ def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection],
 
 def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
     """Copy a database as it is at one instant, check the copy, and rename it to its place.
-
-    Parameters
-    ----------
-    store : Store
-    path : path
-    force : bool, default False
-        Whether an existing file may be replaced.
 
     Raises
     ------

@@ -4,18 +4,10 @@ from convexmarket.privacy.accountant import Account, AccountComposition, Privacy
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
-    check_weights,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.active import RowAccount, account, admit, names_of
 from convexmarket.privacy.guarantee import Guarantee, Profile
-from convexmarket.privacy.lattice import (
-    lattice_epsilon,
-    lattice_moves,
-    lattice_release,
-    lattice_scale,
-    lattice_step,
-)
 from convexmarket.privacy.noise import (
     RandomSource,
     Simulation,
@@ -40,13 +32,7 @@ __all__ = [
     "account",
     "admit",
     "calibrate_eta",
-    "check_weights",
     "gamma_sphere_noise",
-    "lattice_epsilon",
-    "lattice_moves",
-    "lattice_release",
-    "lattice_scale",
-    "lattice_step",
     "names_of",
     "noise_assumption",
     "objective_perturbation_guarantee",

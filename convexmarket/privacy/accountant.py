@@ -12,7 +12,6 @@ one of four sums keeps to its limit. The proof is in docs/theory.md, section 12.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from threading import Lock
 from typing import (
@@ -29,7 +28,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import check_choice, check_instance, checked_numbers, forms_of
+from convexmarket.checks import (
+    check_choice,
+    check_instance,
+    checked_numbers,
+    forms_of,
+    is_iterable,
+)
 from convexmarket.display import Shown
 from convexmarket.errors import BudgetExceededError, NotSupportedError, ParameterError
 from convexmarket.privacy.composition import (
@@ -70,7 +75,7 @@ class Account(Protocol):
 
 
 class _Sums(NamedTuple):
-    """Costs of one release, or of all releases together, of shape (n_rows,) or zero."""
+    """Costs of one release, or of all releases together, of shape (n_rows,)."""
 
     epsilon: Floats  # of releases that are not Gaussian
     failure: Floats
@@ -82,18 +87,18 @@ class _Sums(NamedTuple):
     largest: Floats  # e^2 of the largest of the others
 
     def plus(self, other: _Sums) -> _Sums:
-        total = _Sums(*(one + two for one, two in zip(self, other, strict=True)))
+        total = _Sums(*(mine + more for mine, more in zip(self, other, strict=True)))
         return total._replace(largest=np.maximum(self.largest, other.largest))
 
 
 class _Limits(NamedTuple):
-    """Limits of the sums, each of shape (n_rows,); minus infinity where a sum does not count."""
+    """Limits of the sums, of shape (n_rows,); minus infinity where a sum does not count."""
 
     gaussian: Floats  # of the squared shifts
     half: Floats  # of the squared shifts next to half of the epsilon
     order: Floats  # of the moment; one where it does not count
     moment: Floats
-    short: Floats  # of the moment, compared with order times epsilon
+    short: Floats  # of the moment, compared with order times epsilon; infinite where none counts
 
 
 class PrivacyAccountant(Shown):
@@ -103,16 +108,14 @@ class PrivacyAccountant(Shown):
     ----------
     epsilon : array_like of shape (n_rows,)
         Budget of each row, in nats: what its owner sold. Nonnegative; a row of budget zero may not
-        be used at all.
+        be used at all, and an infinite budget is no limit.
     delta : float, default 0.0
-        Probability with which a row's epsilon may be exceeded, at least 0 and below 1; the same for
-        all rows.
+        Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
         How guarantees add up. ``"basic"``: epsilons add up to the budget, and deltas to ``delta``.
         ``"advanced"``: by their profiles. A release is admitted if the epsilons add up to the
         budget, or if one of three sums with shares of ``delta`` keeps to its limit. A Gaussian or
         Laplace release costs nothing of ``delta``. Releases that may fail use a tenth of it in all.
-        The composition is fixed here, once, and cannot follow the answers.
     ids : sequence of str, optional
         Distinct ids of the rows, shape (n_rows,), which messages name; positions by default.
 
@@ -129,9 +132,9 @@ class PrivacyAccountant(Shown):
     Differential Privacy; the moment: Feldman and Zrnic, Individual Privacy Accounting via a Rényi
     Filter. docs/theory.md, section 12, proves that pure and Laplace releases may be added to the
     sum of Gaussian ones, that any of the sums may hold, and that a budget may grow. Interactive
-    releases may be asked side by side (Haney, Shoemate, Tian, Vadhan, Vyrros, Xu and Zhang,
-    Concurrent Composition for Interactive Differential Privacy with Adaptive Privacy-Loss
-    Parameters). Weights and budgets of later releases may not depend on the rows in any other way.
+    releases may be asked side by side (Haney et al., Concurrent Composition for Interactive
+    Differential Privacy with Adaptive Privacy-Loss Parameters). Weights and budgets of later
+    releases may not depend on the rows in any other way.
 
     Examples
     --------
@@ -167,20 +170,15 @@ class PrivacyAccountant(Shown):
         if not np.all(budget >= 0):
             raise ParameterError("epsilon must be nonnegative in every row")
         check_choice("composition", composition, AccountComposition)
-        names = None if ids is None else _names(ids)
-        if names is not None and len(names) != budget.size:
-            raise ParameterError(f"ids names {len(names)} rows, and epsilon has {budget.size}")
-        self._delta = check_delta(delta)
-        self._composition = composition
-        budget.setflags(write=False)
-        self._budget = budget
-        self._ids = names
+        self._budget, self._delta, self._composition = budget, check_delta(delta), composition
+        self._ids = None if ids is None else _names(ids, budget.size)
         self._by_profile = composition == "advanced" and self._delta > 0
         self._failures = self._delta * (FAILURES if composition == "advanced" else 1.0)
         self._limits = _limits(budget, self._delta if self._by_profile else 0.0)
         self._sums = _Sums(*np.zeros((len(_Sums._fields), budget.size)))
         self._releases: list[tuple[str, float, float]] = []
         self._lock = Lock()
+        budget.setflags(write=False)
 
     @property
     def budget(self) -> Floats:
@@ -198,65 +196,73 @@ class PrivacyAccountant(Shown):
         return self._composition
 
     @property
-    def spent(self) -> Floats:
-        """Epsilon of all releases together, row by row, shape (n_rows,).
-
-        The smallest epsilon that is proven here: at most the sum, and at most the budget.
-        """
-        sums, limits = self._sums, self._limits
-        epsilon = self._total(sums)
-        counted = np.isfinite(limits.short)
-        if counted.any():
-            by_moment = (sums.moment[counted] + limits.short[counted]) / limits.order[counted]
-            shift = np.sqrt(_gaussian_square(sums)[counted])
-            by_shift = gaussian_epsilon(shift, GAUSSIAN * self._delta)
-            epsilon = epsilon.copy()
-            least = np.minimum(np.maximum(by_moment, 0.0), by_shift)
-            epsilon[counted] = np.minimum(epsilon[counted], least)
-            fits = counted & self._fits(sums) & (epsilon > self._budget)
-            epsilon[fits] = self._budget[fits]
-        return epsilon
-
-    @property
-    def spent_delta(self) -> Floats:
-        """Delta of all releases together, with that of the composition where it uses it."""
-        composed = self.spent < self._total(self._sums)
-        return self._sums.failure + np.where(composed, self._delta - self._failures, 0.0)
-
-    @property
-    def remaining(self) -> Floats:
-        """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
-        total = self._total(self._sums)
-        left = np.full_like(total, np.inf)
-        np.subtract(self._budget, total, out=left, where=~np.isposinf(self._budget))
-        left = np.maximum(left, 0.0)
-        if not self._by_profile:
-            return left
-        none = np.zeros_like(left)
-        shift = np.sqrt(np.maximum(self._limits.gaussian, 0.0))
-        order = (np.maximum(self._limits.moment, 0.0) + np.log(2.0)) / self._limits.order
-        low, high = left, np.maximum(np.maximum(self._budget, left), np.maximum(shift, order))
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2.0
-            fits = self._fits(self._sums.plus(self._costs(middle, none, middle, none)))
-            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-        return low
+    def ids(self) -> pd.Index:
+        """Ids of the rows, or their positions."""
+        return pd.RangeIndex(self._budget.size) if self._ids is None else self._ids
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
         """Charged releases: the mechanism, its largest epsilon, its delta."""
         return tuple(self._releases)
 
+    @property
+    def spent(self) -> Floats:
+        """Epsilon of all releases together, row by row, shape (n_rows,).
+
+        The smallest epsilon that is proven here: at most the sum, and at most the budget.
+        """
+        sums, limits = self._sums, self._limits
+        total = _total(sums)
+        if not self._by_profile:
+            return total
+        by_moment = np.maximum((sums.moment + limits.short) / limits.order, 0.0)
+        by_shift = gaussian_epsilon(np.sqrt(_gaussian_square(sums)), GAUSSIAN * self._delta)
+        least = np.minimum(np.minimum(total, by_moment), by_shift)
+        return np.where(self._fits(sums), np.minimum(least, self._budget), least)
+
+    @property
+    def spent_delta(self) -> Floats:
+        """Delta of all releases together, with that of the composition where it uses it."""
+        composed = self.spent < _total(self._sums)
+        return self._sums.failure + np.where(composed, self._delta - self._failures, 0.0)
+
+    @property
+    def remaining(self) -> Floats:
+        """Largest epsilon that one more release of delta zero may have, shape (n_rows,)."""
+        total, limits = _total(self._sums), self._limits
+        left = np.full_like(total, np.inf)
+        np.subtract(self._budget, total, out=left, where=~np.isposinf(self._budget))
+        low = np.maximum(left, 0.0)
+        if not self._by_profile:
+            return low
+        none = np.zeros_like(low)
+        by_moment = (np.maximum(limits.moment, 0.0) + np.log(2.0)) / limits.order
+        by_shift = np.sqrt(np.maximum(limits.gaussian, 0.0))
+        high = np.maximum.reduce([self._budget, low, by_shift, by_moment])
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2.0
+            fits = self._fits(
+                self._sums.plus(self._costs("pure", slice(None), middle, none, middle, none))
+            )
+            low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+        return low
+
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each row, by its id: budget, spent and remaining epsilon."""
-        index = pd.RangeIndex(self._budget.size) if self._ids is None else pd.Index(self._ids)
         columns = {"budget": self._budget, "spent": self.spent, "remaining": self.remaining}
-        return pd.DataFrame(columns, index=index.rename("row"))
+        return pd.DataFrame(columns, index=self.ids.rename("row"))
 
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self._budget.size} rows: {len(self._releases)} releases"
             f" have spent at most {self.spent.max():.6g} of epsilon on a row>"
+        )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotSupportedError(
+            f"a {type(self).__name__} cannot be copied or pickled: what one copy is charged, the "
+            "other would not know of. Charge it in one process (n_jobs=1), or pass the account of "
+            "a convexmarket.Ledger to each"
         )
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
@@ -285,8 +291,7 @@ class PrivacyAccountant(Shown):
         Parameters and errors are those of :meth:`check`.
         """
         with self._lock:
-            for total, after in zip(self._sums, self._after(guarantee, rows), strict=True):
-                total[:] = after
+            self._sums = self._after(guarantee, rows)
             largest = float(guarantee.epsilon.max(initial=0.0))
             self._releases.append((guarantee.mechanism, largest, guarantee.delta))
 
@@ -326,81 +331,86 @@ class PrivacyAccountant(Shown):
         >>> account.remaining
         array([1.  , 1.25])
         """
-        places = checked_numbers("rows", rows)
-        if not np.array_equal(places, np.floor(places)):
-            raise ParameterError(f"rows must be positions in the account, got {rows!r}")
-        charged, deltas = checked_numbers("epsilon", epsilon), checked_numbers("delta", delta)
-        shifts = charged if shift is None else checked_numbers("shift", shift)
-        failures = deltas if failure is None else checked_numbers("failure", failure)
-        charges = charged, deltas, shifts, failures
-        if places.ndim != 1 or any(each.shape != places.shape for each in charges):
-            raise ParameterError(
-                f"rows, epsilon and delta have shapes {places.shape}, {charges[0].shape} and "
-                f"{charges[1].shape}; give one entry of each per charge"
-            )
-        if not np.all((places >= 0) & (places < self._budget.size)):
+        at = np.asarray(rows, dtype=np.intp)
+        shift = epsilon if shift is None else shift
+        failure = delta if failure is None else failure
+        given = epsilon, delta, shift, failure
+        charges = [checked_numbers("the charges", each) for each in given]
+        if at.ndim != 1 or any(each.shape != at.shape for each in charges):
+            raise ParameterError("rows and charges have different shapes; give a row per charge")
+        if not np.all((at >= 0) & (at < self._budget.size)):
             raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}")
         if not all(np.all(each >= 0) for each in charges):
             raise ParameterError("epsilon and delta of earlier charges must be nonnegative")
-        at = places.astype(np.intp)
         with self._lock:
-            costs = self._costs(charged, deltas, shifts, failures, law, at)
+            costs = self._costs(law, at, *charges)
             sums = _Sums(*(each.copy() for each in self._sums))
             for total, cost in zip(sums[:-1], costs[:-1], strict=True):
                 np.add.at(total, at, cost)
             np.maximum.at(sums.largest, at, costs.largest)
             self._sums = sums
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled: what one copy is charged, the "
-            "other would not know of. Charge it in one process (n_jobs=1), or pass the account of "
-            "a convexmarket.Ledger to each"
-        )
+    def add_rows(self, ids: pd.Index) -> None:
+        """Add rows with these ids, and with the budget and the charges of the first row."""
+
+        def longer(values: Floats) -> Floats:
+            return np.r_[values, np.full(len(ids), values[0])]
+
+        with self._lock:
+            self._ids, self._budget = self.ids.append(ids), longer(self._budget)
+            self._budget.setflags(write=False)
+            self._sums = _Sums(*map(longer, self._sums))
+            self._limits = _Limits(*map(longer, self._limits))
 
     def _after(self, guarantee: Guarantee, rows: ArrayLike | None) -> _Sums:
         """Return the sums after the release, or refuse it."""
-        prices = self._prices(guarantee, rows)
-        used = prices.epsilon + prices.gaussian > 0
+        check_instance("guarantee", guarantee, Guarantee)
+        epsilon, profile = self._spread(guarantee.epsilon, rows), guarantee.profile
+        used = epsilon > 0
         if guarantee.delta > 0 and not used.any():
             raise ParameterError(
                 f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
                 "row, but a row of epsilon zero is not used; give used rows a positive epsilon"
             )
-        sums = self._sums.plus(prices)
+        delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
+        shift = self._spread(profile.shift, rows)
+        costs = self._costs(profile.law, slice(None), epsilon, delta, shift, failure)
+        sums = self._sums.plus(costs)
         refused = used & ~self._fits(sums)
         if refused.any():
-            raise BudgetExceededError(self._refusal(guarantee, rows, refused))
-        risky = used & (sums.failure > self._failures * (1.0 + ROUNDING))
+            row = int(np.argmax(refused))
+            self._refuse(
+                f"{guarantee.mechanism} would exceed what {np.count_nonzero(refused)} of"
+                f" {refused.size} rows sold: {self._name(row)} has spent {self.spent[row]:.6g} of"
+                f" epsilon {self._budget[row]:.6g}, and this release needs {epsilon[row]:.6g}.",
+                "buy more, or release with a smaller epsilon",
+            )
+        limited = np.isfinite(self._budget)  # the others have no promise that may fail
+        risky = used & limited & (sums.failure > self._failures * (1.0 + ROUNDING))
         if risky.any():
             row = int(np.argmax(risky))
-            share = ", a tenth of which is for such releases unless composition is 'basic'"
-            raise BudgetExceededError(
-                f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of "
-                f"{risky.size} rows: {self._name(row)} has spent {self._sums.failure[row]:.6g} of "
-                f"{self._failures:.6g} (the account's delta is {self._delta:g}), and "
-                f"this release needs {float(np.max(prices.failure)):.6g}. Nothing was charged and "
-                f"nothing released; use a smaller delta, or an account of a larger one"
-                f"{share if self._by_profile else ''}"
+            tenth = ", a tenth of which is for such releases unless composition is 'basic'"
+            self._refuse(
+                f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of"
+                f" {risky.size} rows: {self._name(row)} has spent {self._sums.failure[row]:.6g} of"
+                f" {self._failures:.6g} (the account's delta is {self._delta:g}), and this release"
+                f" needs {max(delta.max(), failure.max()):.6g}.",
+                f"use a smaller delta, or an account of a larger one"
+                f"{tenth if self._by_profile else ''}",
             )
         return sums
 
-    def _prices(self, guarantee: Guarantee, rows: ArrayLike | None) -> _Sums:
-        """Compute what the release costs each row of the account."""
-        check_instance("guarantee", guarantee, Guarantee)
-        epsilon, profile = self._spread(guarantee.epsilon, rows), guarantee.profile
-        risks = guarantee.delta, profile.failure
-        delta, failure = (np.where(epsilon > 0, d, 0.0) if d else np.zeros(()) for d in risks)
-        return self._costs(epsilon, delta, self._spread(profile.shift, rows), failure, profile.law)
+    def _refuse(self, reason: str, remedy: str) -> NoReturn:
+        raise BudgetExceededError(f"{reason} Nothing was charged and nothing released: {remedy}.")
 
     def _costs(
         self,
+        law: Law,
+        rows: NDArray[np.intp] | slice,
         epsilon: Floats,
         delta: Floats,
         shift: Floats,
         failure: Floats,
-        law: Law = "pure",
-        rows: NDArray[np.intp] | slice = slice(None),
     ) -> _Sums:
         """Compute the costs of charges to these rows; their delta counts under "basic" only."""
         none = np.zeros(())
@@ -418,35 +428,17 @@ class PrivacyAccountant(Shown):
 
     def _fits(self, sums: _Sums) -> NDArray[np.bool_]:
         """Check which rows keep to a limit."""
-        more = 1.0 + ROUNDING
-        fits = self._total(sums) <= self._budget * more
+        more, limits = 1.0 + ROUNDING, self._limits
+        fits = _total(sums) <= self._budget * more
         if self._by_profile and not fits.all():
-            limits = self._limits
             fits |= sums.moment <= limits.moment * more
             fits |= _gaussian_square(sums) <= limits.gaussian * more
-            fits |= (sums.epsilon <= self._budget / 2.0 * more) & (
-                sums.gaussian <= limits.half * more
-            )
+            half = sums.epsilon <= self._budget / 2.0 * more
+            fits |= half & (sums.gaussian <= limits.half * more)
         return fits
 
-    def _total(self, sums: _Sums) -> Floats:
-        """Add up the epsilons; Gaussian releases have none."""
-        return np.where(sums.gaussian > 0, np.inf, sums.epsilon)
-
-    def _refusal(
-        self, guarantee: Guarantee, rows: ArrayLike | None, refused: NDArray[np.bool_]
-    ) -> str:
-        row = int(np.argmax(refused))
-        needed = self._spread(guarantee.epsilon, rows)
-        return (
-            f"{guarantee.mechanism} would exceed what {np.count_nonzero(refused)} of"
-            f" {refused.size} rows sold: {self._name(row)} has spent {self.spent[row]:.6g} of"
-            f" epsilon {self._budget[row]:.6g}, and this release needs {needed[row]:.6g}. Nothing"
-            " was charged and nothing released: buy more, or release with a smaller epsilon."
-        )
-
     def _name(self, row: int) -> str:
-        return f"row {row}" if self._ids is None else f"row {row} ({self._ids[row]!r})"
+        return f"row {row}" if self._ids is None else f"row {self._ids[row]!r}"
 
     def _spread(self, values: Floats, rows: ArrayLike | None) -> Floats:
         """Return values of the guarantee's rows in every row of the account."""
@@ -458,9 +450,7 @@ class PrivacyAccountant(Shown):
                 )
             return values
         places = np.asarray(rows)
-        if places.shape != values.shape or not (
-            np.issubdtype(places.dtype, np.integer) or not places.size
-        ):
+        if places.shape != values.shape or (places.size and places.dtype.kind not in "iu"):
             raise ParameterError(
                 f"rows must hold {values.size} integers, one per row of the guarantee"
             )
@@ -473,16 +463,10 @@ class PrivacyAccountant(Shown):
         spread[places.astype(np.intp)] = values
         return spread
 
-    def _repeat(self, row: int, count: int) -> None:
-        """Add rows that stand as this one does."""
-        with self._lock:
-            budget = np.r_[self._budget, np.full(count, self._budget[row])]
-            budget.setflags(write=False)
-            self._budget = budget
-            self._sums = _Sums(*(np.r_[each, np.full(count, each[row])] for each in self._sums))
-            self._limits = _Limits(
-                *(np.r_[each, np.full(count, each[row])] for each in self._limits)
-            )
+
+def _total(sums: _Sums) -> Floats:
+    """Add up the epsilons; Gaussian releases have none."""
+    return np.where(sums.gaussian > 0, np.inf, sums.epsilon)
 
 
 def _gaussian_square(sums: _Sums) -> Floats:
@@ -501,7 +485,7 @@ def _limits(budget: Floats, delta: float) -> _Limits:
     The order of the moment is the best one where many small releases use up the budget.
     """
     limits = _Limits(*np.full((len(_Limits._fields), budget.size), -np.inf))
-    limits.order[:] = 1.0
+    limits.order[:], limits.short[:] = 1.0, np.inf
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)
     if counted.any():
         some = budget[counted]
@@ -515,12 +499,13 @@ def _limits(budget: Floats, delta: float) -> _Limits:
     return limits
 
 
-def _names(ids: Sequence[str]) -> tuple[str, ...]:
-    try:
-        names = tuple(forms_of(list(ids)))
-    except TypeError:
-        raise ParameterError(f"ids must be a name for each row, got {ids!r}") from None
-    if len(set(names)) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
-        raise ParameterError(f"ids has {twice!r} twice; give one row per id")
+def _names(ids: Sequence[str], n_rows: int) -> pd.Index:
+    """Return ids in their stored form, after checking that each row has one."""
+    if isinstance(ids, str) or not is_iterable(ids):
+        raise ParameterError(f"ids must be a name for each row, got {ids!r}")
+    names = pd.Index(forms_of(list(ids)), dtype=object)
+    if len(names) != n_rows:
+        raise ParameterError(f"ids names {len(names)} rows, and epsilon has {n_rows}")
+    if not names.is_unique:
+        raise ParameterError(f"ids has {names[names.duplicated()][0]!r} twice; give one row per id")
     return names

@@ -48,15 +48,16 @@ __all__ = [
 
 Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 
+Floats = NDArray[np.float64]
+
 WEIGHT_SUM_TOLERANCE = 1e-6
 LARGEST_SHARE = 0.5  # of what the smallest seller sold, that the second noise costs by default
-#: eta^2 and eta^2 Lambda / R^2 beyond which the bound leaves double precision.
-LARGEST_RATIO = 1e300
+LARGEST_ETA = 1e150  # beyond it, squares leave double precision
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
 SHARP_CURVATURE = 1e4
 
 
-def check_weights(weights: ArrayLike, n_rows: int | None = None) -> NDArray[np.float64]:
+def check_weights(weights: ArrayLike, n_rows: int | None = None) -> Floats:
     """Return the weights as an array, after checking that they are a distribution over rows.
 
     Parameters
@@ -75,12 +76,6 @@ def check_weights(weights: ArrayLike, n_rows: int | None = None) -> NDArray[np.f
     ParameterError
         If a weight is negative or not finite, if they do not sum to one, or if their number is
         wrong.
-
-    Examples
-    --------
-    >>> from convexmarket.privacy import check_weights
-    >>> check_weights([0.25, 0.75])
-    array([0.25, 0.75])
     """
     array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size == 0:
@@ -105,7 +100,7 @@ def objective_perturbation_guarantee(
     cap: float | None = None,
     minimum_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Guarantee of each seller, Jacobian included.
 
     Parameters
@@ -151,13 +146,12 @@ def objective_perturbation_guarantee(
     array([1.811, 1.811])
     """
     array = check_weights(weights)
-    curvature = _curvature(eta, regularization, data_norm, accounting)
-    _check_minimum_epsilon(minimum_epsilon)
+    curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
+    check_nonnegative("minimum_epsilon", minimum_epsilon)
     if accounting == "sharp":
         exact = _sharp_guarantee(array, eta, curvature)
     else:
-        bent = _bent(curvature, accounting, loss_curvature)
-        exact = _sold(array, eta) + _extra(array, bent, accounting, cap)
+        exact = _sold(array, eta) + _extra(array, curvature, accounting, cap)
     return exact + np.where(array > 0, minimum_epsilon, 0.0)
 
 
@@ -202,30 +196,33 @@ def calibrate_eta(
     array([4., 4.])
     """
     array = check_weights(weights)
-    curvature = _curvature(eta, regularization, data_norm, accounting)
-    _check_minimum_epsilon(minimum_epsilon)
+    curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
+    check_nonnegative("minimum_epsilon", minimum_epsilon)
     if np.isinf(eta):
         return eta
-    smallest = array[array > 0].min(keepdims=True)
-    if minimum_epsilon > 0 and minimum_epsilon >= smallest[0] * eta:
+    used = array[array > 0]
+    smallest = float(used.min())
+    room = smallest * eta - minimum_epsilon
+    if minimum_epsilon > 0 and room <= 0:
         raise ParameterError(
-            f"minimum_epsilon = {minimum_epsilon:g} leaves nothing of the {smallest[0] * eta:g} "
+            f"minimum_epsilon = {minimum_epsilon:g} leaves nothing of the {smallest * eta:g} "
             "that the smallest used seller sold; use a smaller one, which costs accuracy, or "
             "weights that are zero for those who sold so little"
         )
     if accounting == "sharp":
-        calibrated = _calibrate_sharp(float(smallest[0]), float(eta), curvature, minimum_epsilon)
+        calibrated = _calibrate_sharp(smallest, float(eta), curvature, minimum_epsilon)
     else:
-        bent = _bent(curvature, accounting, loss_curvature)
-        extra = _extra(array, bent, accounting, cap)[array > 0] + minimum_epsilon
-        with np.errstate(over="ignore"):  # a tiny weight leaves no room, and is refused below
-            calibrated = eta - float(np.max(extra / array[array > 0]))
+        extra = _extra(array, curvature, accounting, cap)[array > 0] + minimum_epsilon
+        calibrated = eta - float(np.max(extra / used))
     if calibrated != eta:
         # The totals are rounded; a few units in the last place keep them below what was sold.
         calibrated -= 8 * float(np.spacing(eta))
     if calibrated <= 0:
-        room = float(smallest[0] * eta) - minimum_epsilon
-        enough = _enough(array, room, data_norm, accounting, cap, loss_curvature)
+        # Twice the regularization at which the Jacobian's share fills the room.
+        share = smallest * loss_curvature
+        if accounting == "paper":
+            share, room = _papers_largest(array, cap), room / 2.0
+        enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
             f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at "
             f"regularization = {regularization:g}, data_norm = {data_norm:g} and minimum_epsilon = "
@@ -235,76 +232,44 @@ def calibrate_eta(
     return calibrated
 
 
-def _enough(
-    weights: NDArray[np.float64],
-    room: float,
-    data_norm: float,
-    accounting: str,
-    cap: float | None,
-    loss_curvature: float,
+def _curvature(
+    eta: float, regularization: float, data_norm: float, accounting: str, loss_curvature: float
 ) -> float:
-    """Return twice the regularization at which the Jacobian's share fills the room that is left."""
-    square = data_norm * data_norm
-    if accounting != "paper":
-        share = float(weights[weights > 0].min()) * loss_curvature
-    else:
-        share, room = _papers_largest(weights, cap), room / 2.0
-    return float(2.0 * square * share / np.expm1(room))
-
-
-def _curvature(eta: float, regularization: float, data_norm: float, accounting: str) -> float:
-    """Check the scalars and return R^2 / Lambda."""
+    """Check the scalars and return R^2 / Lambda, under "general" times the loss's curvature."""
     if not (is_number(eta) and eta > 0):
         raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
     check_scales(regularization=regularization, data_norm=data_norm)
     check_choice("accounting", accounting, Accounting)
     ratio = data_norm * data_norm / regularization
-    if ratio == np.inf:
+    if not ratio < np.inf or (np.isfinite(eta) and eta > LARGEST_ETA * min(1.0, np.sqrt(ratio))):
         raise ParameterError(
-            f"regularization is {regularization:g}, too small compared with data_norm ="
-            f" {data_norm:g} for double precision; give a larger one, or scale the rows down"
-        )
-    most = float(max(1.0, eta))
-    if np.isfinite(eta) and most * most > LARGEST_RATIO * min(1.0, ratio):
-        raise ParameterError(
-            f"eta = {eta:g} and regularization = {regularization:g} are too large beside data_norm"
-            f" = {data_norm:g} for double precision; give smaller ones, or an infinite eta, which "
+            f"eta = {eta:g}, regularization = {regularization:g} and data_norm = {data_norm:g} are"
+            " too far apart for double precision; scale the rows, or give an infinite eta, which "
             "means no noise"
         )
-    return ratio
-
-
-def _check_minimum_epsilon(minimum_epsilon: float) -> None:
-    check_nonnegative("minimum_epsilon", minimum_epsilon)
-
-
-def _sold(weights: NDArray[np.float64], eta: float) -> NDArray[np.float64]:
-    """Return a * eta, with 0 * infinity read as 0: a row that is not used loses nothing."""
-    return np.multiply(weights, eta, out=np.zeros_like(weights), where=weights > 0)
-
-
-def _bent(curvature: float, accounting: str, loss_curvature: float) -> float:
-    """Return c R^2 / Lambda where the bound reads c, after checking that it is one."""
-    if accounting == "paper":
-        return curvature
-    if not (is_number(loss_curvature) and 0.0 < loss_curvature * curvature < np.inf):
+    if accounting != "general":
+        return ratio
+    if not (is_number(loss_curvature) and 0.0 < loss_curvature * ratio < np.inf):
         raise ParameterError(
             f"loss_curvature must be positive and finite, got {loss_curvature!r}: a loss with "
             "kinks has none, so give it a smooth one"
         )
-    return loss_curvature * curvature
+    return loss_curvature * ratio
 
 
-def _extra(
-    weights: NDArray[np.float64], curvature: float, accounting: str, cap: float | None
-) -> NDArray[np.float64]:
+def _sold(weights: Floats, eta: float) -> Floats:
+    """Return a * eta, with 0 * infinity read as 0: a row that is not used loses nothing."""
+    return np.multiply(weights, eta, out=np.zeros_like(weights), where=weights > 0)
+
+
+def _extra(weights: Floats, curvature: float, accounting: str, cap: float | None) -> Floats:
     """Return Delta, what the Jacobian adds to ``weights * eta``; the paper has one for all rows."""
     if accounting == "general":
         return np.asarray(np.log1p(curvature * weights))
     return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
 
 
-def _papers_largest(weights: NDArray[np.float64], cap: float | None) -> float:
+def _papers_largest(weights: Floats, cap: float | None) -> float:
     """Return the largest weight that the cap allows, or that there is."""
     largest = float(weights.max())
     if cap is None:
@@ -338,9 +303,7 @@ def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
 
 
-def joint_guarantee(
-    weights: NDArray[np.float64], eta: float, curvature: float
-) -> NDArray[np.float64]:
+def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p."""
     sold = _sold(weights, eta)
     if np.isinf(eta):
@@ -351,9 +314,7 @@ def joint_guarantee(
     return half * (1.0 + p) + np.log1p(curvature * weights * p * (1.0 - p))
 
 
-def _sharp_guarantee(
-    weights: NDArray[np.float64], eta: float, curvature: float
-) -> NDArray[np.float64]:
+def _sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
     """Take the sharp bound, or that with ``1 + p`` where cells make it the larger one."""
     joint = joint_guarantee(weights, eta, curvature)
     if np.isinf(eta) or curvature > SHARP_CURVATURE:

@@ -1,17 +1,17 @@
-"""Accounts that are open in a context, and the count of everything that was released.
+"""Accounts that are open in a context, and the total of everything that was released.
 
-A fit or a release that is passed no account is charged to the accounts that ``with`` statements
-opened in its context (:mod:`contextvars`), or refused by them. One total of the process counts
-every release and refuses none.
+A fit or a release without an account is charged to the accounts that ``with`` statements opened in
+its context (:mod:`contextvars`), or refused by them. A total of the process counts every release
+and refuses none.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from multiprocessing import parent_process
+from os import getpid
 from threading import RLock
 from typing import Any, Self
 from weakref import WeakSet
@@ -32,33 +32,15 @@ __all__ = ["RowAccount", "account", "admit", "names_of"]
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
-OTHERS = 0  # the place of all rows that were never charged by a name
-
-
-class _Rows(PrivacyAccountant):
-    """An account to which rows are added that stand as the others do."""
-
-    def __init__(self, budget: Floats, delta: float, names: pd.Index) -> None:
-        super().__init__(budget, delta)
-        self.names = names
-
-    def add(self, names: pd.Index) -> None:
-        """Give rows a place that were among the others until now."""
-        self.names = self.names.append(names)
-        self._repeat(OTHERS, len(names))
-
-    def _name(self, row: int) -> str:
-        return "a row without a name" if row == OTHERS else f"row {self.names[row - 1]!r}"
+OTHERS = "without a name"  # the first row of an account: all rows that were never charged by name
 
 
 class RowAccount(Shown):
     """Privacy spent on each row by all fits and releases while the account is open.
 
-    Rows are identified by the index of their DataFrame, in the normal form of ids: 1 and "1" are
-    one row, and so are two Unicode spellings of one name. Rows without names (:func:`names_of`) may
-    be any rows: a release on them costs every row its largest epsilon. Equal names in different
-    tables are one row. Both err on the safe side; where that is too much, open an account for each
-    table. Made by :func:`account`.
+    Rows are identified by the index of their DataFrame, in the normal form of ids. Rows without
+    names (:func:`names_of`) may be any rows: a release on them costs every row its largest epsilon.
+    Equal names in different tables are one row. Made by :func:`account`.
 
     Notes
     -----
@@ -72,10 +54,9 @@ class RowAccount(Shown):
     def __init__(self, budget: Budget, delta: float) -> None:
         names, epsilon = _checked_budget(budget)
         self._budget = budget
-        self._rows = _Rows(epsilon, delta, names)
-        self._releases: list[tuple[str, float, float]] = []
+        self._rows = PrivacyAccountant(epsilon, delta, ids=[OTHERS, *names])
         self._times_open = 0
-        if not self._counts_only:
+        if not self._is_unlimited:
             _BUDGETS.add(self)
 
     @property
@@ -92,27 +73,29 @@ class RowAccount(Shown):
     def spent(self) -> pd.Series:
         """Epsilon of all releases together, by name, of the rows that were charged by name."""
         with _LOCK:
-            return pd.Series(self._rows.spent[1:], index=self._rows.names, name="spent")
+            return pd.Series(self._rows.spent, self._rows.ids, name="spent")[1:]
 
     @property
     def spent_unnamed(self) -> float:
         """Epsilon of all releases together, of any other row."""
-        return float(self._rows.spent[OTHERS])
+        return float(self._rows.spent[0])
 
     @property
     def releases(self) -> tuple[tuple[str, float, float], ...]:
         """Charged releases: the mechanism, its largest epsilon, its delta."""
-        return tuple(self._releases)
+        return self._rows.releases
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each row that was charged by name: the epsilon spent."""
         return self.spent.to_frame()
 
+    @property
+    def _is_unlimited(self) -> bool:
+        return is_number(self._budget) and bool(np.isinf(self._budget))
+
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release that a row cannot pay."""
-        if self._counts_only:
-            return
-        if _leaks(guarantee):
+        if _leaks(guarantee) and not self._is_unlimited:
             raise ParameterError(
                 f"{guarantee.mechanism} would use what is computed from the private rows, which no "
                 "guarantee covers and no account with a budget can be charged for; pass it as a "
@@ -123,33 +106,20 @@ class RowAccount(Shown):
     def _charge(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Charge a release, or refuse it and charge nothing."""
         if names is not None:
-            new = (self._places(names) == OTHERS) & (guarantee.epsilon > 0)
-            if new.any():
-                self._rows.add(names[new])
-        price = self._price(guarantee, names)
-        if self._counts_only:
-            used = np.flatnonzero(price.epsilon)
-            epsilon = np.where(_leaks(guarantee), np.inf, price.epsilon[used])
-            self._rows.bring_forward(used, epsilon, np.full(used.size, price.delta))
-        else:
-            self._rows.charge(price)
-        self._releases.append((price.mechanism, float(price.epsilon.max()), price.delta))
-
-    @property
-    def _counts_only(self) -> bool:
-        return is_number(self._budget) and bool(np.isinf(self._budget))
-
-    def _places(self, names: pd.Index) -> NDArray[np.intp]:
-        return self._rows.names.get_indexer(names) + 1
+            new = (guarantee.epsilon > 0) & (self._rows.ids.get_indexer(names) < 0)
+            self._rows.add_rows(names[new])
+        self._rows.charge(self._price(guarantee, names))
 
     def _price(self, guarantee: Guarantee, names: pd.Index | None) -> Guarantee:
         """Compute what a release costs each row of the account."""
 
         def spread(values: Floats) -> Floats:
+            if _leaks(guarantee):
+                values = np.where(values > 0, np.inf, 0.0)
             if names is None:
                 return np.full_like(self._rows.budget, values.max())
             all_rows = np.zeros_like(self._rows.budget)
-            np.maximum.at(all_rows, self._places(names), values)
+            np.maximum.at(all_rows, np.maximum(self._rows.ids.get_indexer(names), 0), values)
             return all_rows
 
         given = guarantee.profile
@@ -176,7 +146,7 @@ class RowAccount(Shown):
     def __repr__(self) -> str:
         limit = f"{self._budget:g}" if is_number(self._budget) else "its budget"
         return (
-            f"<RowAccount: {len(self._releases)} releases have spent at most"
+            f"<RowAccount: {len(self.releases)} releases have spent at most"
             f" {self._rows.spent.max():.6g} of {limit} on a row, {self.spent_unnamed:.6g} on rows"
             " without names>"
         )
@@ -188,9 +158,10 @@ def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
     Parameters
     ----------
     budget : float or Series, optional
-        What each row may lose while the account is open, in nats; a Series gives it by the names of
-        the rows, and others have none. Infinity counts, and refuses nothing. Without it, the
-        innermost account that is open in this context is returned, or the total of the process.
+        Epsilon that each row may lose while the account is open, in nats. A Series gives it by the
+        names of the rows, and other rows have none. Infinity counts, and refuses nothing. Without
+        it, the innermost account that is open in this context is returned, or the total of the
+        process.
     delta : float, default 0.0
         Probability with which that may be exceeded, see :class:`PrivacyAccountant`.
 
@@ -280,7 +251,7 @@ def admit(
         Of the release, computed from public quantities only.
     accountant : Account, optional
         The account that is charged; by default the accounts that are open, :func:`account`,
-        unless it is a :class:`Simulation`.
+        unless ``random_state`` is a :class:`Simulation`.
     rows : array_like of int, optional
         Positions, in the accountant, of the rows of the guarantee; all rows by default.
     names : Index, optional
@@ -347,7 +318,7 @@ def admit(
 def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
     """Charge a release to the open accounts and the total, or refuse it and charge none."""
     opened = tuple(dict.fromkeys(_OPEN.get()))
-    if os.getpid() != _PROCESS or parent_process() is not None:
+    if getpid() != _PROCESS or parent_process() is not None:
         warn_user(
             "this is a worker process: what it releases is charged to an account that the process"
             " that started it cannot see; pass accountant=, the account of a convexmarket.Ledger,"
@@ -372,20 +343,19 @@ def _leaks(guarantee: Guarantee) -> bool:
     return any(assumption.startswith("VIOLATED") for assumption in guarantee.assumptions)
 
 
-def _checked_budget(budget: Budget) -> tuple[pd.Index, Floats]:
+def _checked_budget(budget: Budget) -> tuple[list[str], Floats]:
     """Return the names of rows with a budget of their own, and the budgets, others first."""
     if isinstance(budget, pd.Series):
         forms = forms_of(budget.index.tolist(), "budget.index[{}]".format)
         if len(set(forms)) < len(forms):
             raise ParameterError("budget has a name twice; give one number per row")
-        each = checked_numbers("budget", budget.to_numpy())
-        return pd.Index(forms, dtype=object), np.r_[0.0, each]
+        return forms, np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
     if not is_number(budget):
         raise ParameterError(
             "budget must be one number for all rows, or a Series by the names of the rows, got "
             f"{budget!r}; for rows by position, pass accountant=PrivacyAccountant(...) to fit"
         )
-    return pd.Index([], dtype=object), np.array([float(budget)])
+    return [], np.array([float(budget)])
 
 
 _LOCK = RLock()
@@ -393,4 +363,4 @@ _LOCK = RLock()
 _BUDGETS: WeakSet[RowAccount] = WeakSet()
 _OPEN: ContextVar[tuple[RowAccount, ...]] = ContextVar("accounts that are open", default=())
 _TOTAL = RowAccount(np.inf, 0.0)
-_PROCESS = os.getpid()
+_PROCESS = getpid()

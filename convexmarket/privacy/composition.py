@@ -50,6 +50,7 @@ ORDERS.setflags(write=False)
 
 BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
 LARGEST_EPSILON = 1e12  # that Gaussian noise is calibrated to; a larger one gets its shift
+LARGEST_LOG = 700.0  # of a double
 SLACK = 1e-9  # relative; more than a root of the solver is off by
 
 
@@ -109,7 +110,7 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     normal = np.logaddexp(0.0, size)
     # "As the public model says" is likelier by e^epsilon, and the update less likely ...
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore"):  # infinite, as documented
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
     # ... or the other way round; ``both`` is an update in any case.
     rare = (1.0 + ORDERS) * size - normal - np.log1p(-np.exp(-ORDERS * size - normal))
@@ -189,10 +190,8 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
     It is :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)`.
     """
     each = np.asarray(epsilon, dtype=np.float64)
-    with np.errstate(over="ignore"):
-        return np.asarray(
-            np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * np.expm1(each)
-        )
+    growth = np.expm1(np.minimum(each, LARGEST_LOG))
+    return np.asarray(np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth)
 
 
 def _column(values: ArrayLike) -> Floats:

@@ -74,12 +74,9 @@ class Profile:
 
     def __post_init__(self) -> None:
         check_choice("law", self.law, Law)
-        shift = np.array(checked_numbers("shift", self.shift)) + 0.0  # -0.0 becomes 0.0
-        if shift.ndim != 1 or not np.all(shift >= 0):
-            raise ParameterError("shift must be a list with a number >= 0 for each row")
         check_delta(self.failure)
-        shift.setflags(write=False)
-        object.__setattr__(self, "shift", shift)
+        message = "shift must be a list with a number >= 0 for each row"
+        object.__setattr__(self, "shift", _checked_rows(self.shift, message))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +85,7 @@ class Guarantee(Shown):
 
     Parameters
     ----------
-    epsilon : ndarray of shape (n_sellers,)
+    epsilon : ndarray of shape (n_rows,)
         Guarantee of each row, in nats: replacing that row changes the probability of no event by
         more than a factor ``exp(epsilon)`` plus ``delta``. Kept as a read-only copy.
     delta : float
@@ -98,7 +95,8 @@ class Guarantee(Shown):
     accounting : str
         Name of the bound that gives ``epsilon``.
     assumptions : tuple of str
-        What has to hold for the guarantee to hold, one sentence each.
+        What has to hold for the guarantee to hold, one sentence each. Mechanisms of this package
+        state theirs; a guarantee without assumptions is marked as declared by the user.
     profile : Profile, optional
         The privacy-loss distribution by which accounts compose the release. The default is any
         mechanism of this epsilon that fails with probability ``delta``. Several constructors set
@@ -117,9 +115,12 @@ class Guarantee(Shown):
     2.72-fold, and guesses right which one it is at most 73.1 % of the time, where a coin does 50 %.
     This rests on:
     - the noise is secret
+    >>> Guarantee([1.0], 0.0, "mine", "none", ())  # doctest: +NORMALIZE_WHITESPACE
+    <Guarantee: mine: epsilon of each of 1 rows 1, delta 0 (none accounting, one row replaced;
+    declared by the user, not audited).>
     """
 
-    epsilon: NDArray[np.float64]
+    epsilon: Floats
     delta: float
     mechanism: str
     accounting: str
@@ -127,25 +128,31 @@ class Guarantee(Shown):
     profile: Profile = None  # type: ignore[assignment]  # set below
 
     def __post_init__(self) -> None:
-        epsilon = np.array(checked_numbers("epsilon", self.epsilon))
-        if epsilon.ndim != 1 or not np.all(epsilon >= 0):
-            raise ParameterError(
-                "the guarantee has a negative or undefined epsilon; give a list with a number >= "
-                "0 for each row"
-            )
+        epsilon = _checked_rows(
+            self.epsilon,
+            "the guarantee has a negative or undefined epsilon; give a list with a number >= 0 for"
+            " each row",
+        )
+        object.__setattr__(self, "epsilon", epsilon)
         check_delta(self.delta)
         check_instance("mechanism", self.mechanism, str, "what was released, in words")
         check_instance("accounting", self.accounting, str, "the name of the bound")
-        epsilon = epsilon + 0.0  # -0.0 becomes 0.0
-        epsilon.setflags(write=False)
-        object.__setattr__(self, "epsilon", epsilon)
+        check_instance("assumptions", self.assumptions, (tuple, list), "texts")
+        object.__setattr__(self, "assumptions", tuple(self.assumptions))
+        for text in (self.mechanism, self.accounting, *self.assumptions):
+            if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
+                raise ParameterError(
+                    f"mechanism, accounting and assumptions must be text that can be stored, got "
+                    f"{text!r}"
+                )
         if self.profile is None:
             object.__setattr__(self, "profile", Profile("pure", epsilon, self.delta))
-        elif self.profile.shift.shape != epsilon.shape:
+        shift = self.profile.shift
+        if shift.shape != epsilon.shape:
             raise ParameterError(
-                f"the profile has {self.profile.shift.size} rows, and epsilon has {epsilon.size}"
+                f"the profile has {shift.size} rows, and epsilon has {epsilon.size}"
             )
-        elif np.any((self.profile.shift > 0) != (epsilon > 0)):
+        if np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
                 "epsilon and the shift of the profile must be zero in the same rows: those that are"
                 " not used"
@@ -159,16 +166,8 @@ class Guarantee(Shown):
         accounting: str = "pure",
         assumptions: tuple[str, ...] = (),
     ) -> Self:
-        """Describe a release without a delta.
+        """Describe a release of these epsilons without a delta; for the rest see the class.
 
-        Parameters
-        ----------
-        epsilon : array_like of shape (n_rows,)
-        mechanism, accounting, assumptions
-            As for the class.
-
-        Examples
-        --------
         >>> Guarantee.pure([0.5]).profile.law
         'pure'
         """
@@ -182,7 +181,7 @@ class Guarantee(Shown):
         accounting: str = "laplace",
         assumptions: tuple[str, ...] = (),
     ) -> Self:
-        """Describe answers with Laplace noise.
+        """Describe answers with Laplace noise; for the rest see the class.
 
         Parameters
         ----------
@@ -208,7 +207,7 @@ class Guarantee(Shown):
         accounting: str = "gaussian",
         assumptions: tuple[str, ...] = (),
     ) -> Self:
-        """Describe answers with Gaussian noise.
+        """Describe answers with Gaussian noise; for the rest see the class.
 
         Parameters
         ----------
@@ -266,7 +265,7 @@ class Guarantee(Shown):
         Notes
         -----
         Accounts compose the release as Gaussian noise whose trade-off curve lies below all corners
-        of the curve of this distribution. The smallest such shift is exact for a given grid.
+        of the curve of this distribution.
 
         Examples
         --------
@@ -316,14 +315,15 @@ class Guarantee(Shown):
             return f"{self.mechanism}: no row was used, so nothing is promised to anybody."
         low, high = float(self.epsilon.min()), float(self.epsilon.max())
         span = f"{high:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
-        promise = (
+        declared = "" if self.assumptions else "; declared by the user, not audited"
+        lines = [
             f"{self.mechanism}: epsilon of each of {self.epsilon.size} rows {span},"
-            f" delta {self.delta:g} ({self.accounting} accounting, one row replaced)."
-        )
-        meaning = f"A reader who knows all other rows {odds_in_words(high, self.delta)}."
-        return "\n".join(
-            [promise, meaning, "This rests on:", *(f"- {a}" for a in self.assumptions)]
-        )
+            f" delta {self.delta:g} ({self.accounting} accounting, one row replaced{declared}).",
+            f"A reader who knows all other rows {odds_in_words(high, self.delta)}.",
+        ]
+        if self.assumptions:
+            lines += ["This rests on:", *(f"- {assumption}" for assumption in self.assumptions)]
+        return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
         """Return the epsilon of each row."""
@@ -344,9 +344,18 @@ class Guarantee(Shown):
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        about = self.mechanism, self.accounting, tuple(self.assumptions)
+        about = self.mechanism, self.accounting, self.assumptions
         profile = self.profile.law, self.profile.shift.tobytes(), self.profile.failure
         return self.epsilon.tobytes(), float(self.delta), *about, *profile
+
+
+def _checked_rows(values: ArrayLike, message: str) -> Floats:
+    """Return a read-only copy of numbers >= 0, one for each row."""
+    rows = np.array(checked_numbers("epsilon or shift", values)) + 0.0  # -0.0 becomes 0.0
+    if rows.ndim != 1 or not np.all(rows >= 0):
+        raise ParameterError(message)
+    rows.setflags(write=False)
+    return rows
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:

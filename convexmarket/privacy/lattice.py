@@ -45,16 +45,13 @@ __all__ = [
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_PART = 2**52  # of the fraction that is the scale, so that products stay below 2**63
-LARGEST_DEVIATION = 2**45  # so that the products of an accepted draw do
+LARGEST_SCALE = 2**45  # in steps: products of an accepted draw stay below 2**63
+LARGEST_PART = 2**52  # of a fraction that is the scale
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
-LARGEST_SCALE = 2**45  # in steps: noise beyond half of LARGEST_FLOAT has probability exp(-128)
 STEPS = (2.0**-500, 2.0**500)
-HALF = Fraction(1, 2)
 MOST_STEPS = 2**60  # of one value, as a sum of a few stays below 2**63
 LENGTH_ROUNDING = 1e-6  # relative; more than the length of a scaled vector is off by
-# Relative: what a handful of roundings to nearest can amount to, and far more.
-SLACK = 1e-12
+SLACK = 1e-12  # relative; more than a handful of roundings
 
 
 def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator) -> list[int]:
@@ -63,7 +60,11 @@ def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator)
     Numerator and denominator of the scale t are at most ``2**52``. The generator serves uniform
     integers, and nothing else. (Canonne, Kamath and Steinke, Algorithm 2.)
     """
-    top, bottom = _parts(scale)
+    if isinstance(scale, bool) or not isinstance(scale, Fraction | int):
+        raise ParameterError(f"scale must be a Fraction or an integer, got {scale!r}")
+    top, bottom = scale.numerator, scale.denominator
+    if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
+        raise ParameterError(f"scale must be positive, with parts of at most 2**52, got {scale!r}")
     missing, drawn = check_count("size", size), []
     while missing:
         rest = rng.integers(0, top, size=missing)
@@ -87,16 +88,16 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> list[i
     :math:`||y|-s| = ks + r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and
     :math:`e^{-(r/s)^2/2}`. (Canonne, Kamath and Steinke, Algorithm 3.)
     """
-    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_DEVIATION:
+    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_SCALE:
         raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
     missing, drawn = check_count("size", size), []
     while missing:
         tries = discrete_laplace(scale, 2 * missing, rng)  # two in three are accepted
         whole, rest = np.array([divmod(abs(abs(y) - scale), scale) for y in tries]).T
-        kept = _accept_fraction(rest, scale, rng, halved_square=True)
-        kept[kept] = accept_exponential(whole[kept] * rest[kept], scale, rng)
-        kept[kept] = accept_exponential(whole[kept] ** 2, 2, rng)
-        drawn += [tries[place] for place in np.flatnonzero(kept)[:missing].tolist()]
+        accepted = _accept_fraction(rest, scale, rng, halved_square=True)
+        accepted[accepted] = accept_exponential(whole[accepted] * rest[accepted], scale, rng)
+        accepted[accepted] = accept_exponential(whole[accepted] ** 2, 2, rng)
+        drawn += [tries[place] for place in np.flatnonzero(accepted)[:missing].tolist()]
         missing = size - len(drawn)
     return drawn
 
@@ -131,16 +132,6 @@ def _accept_fraction(
     return accepted
 
 
-def _parts(scale: Fraction | int) -> tuple[int, int]:
-    """Check a scale, and return its numerator and denominator."""
-    if isinstance(scale, bool) or not isinstance(scale, (Fraction, int)):
-        raise ParameterError(f"scale must be a Fraction or an integer, got {scale!r}")
-    top, bottom = scale.numerator, scale.denominator
-    if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
-        raise ParameterError(f"scale must be positive, with parts of at most 2**52, got {scale!r}")
-    return top, bottom
-
-
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
     """Count how often in a row an event of probability 1/e happens."""
     counts = np.zeros(size, dtype=np.int64)
@@ -152,24 +143,8 @@ def _geometric(size: int, rng: np.random.Generator) -> Integers:
 
 
 def lattice_step(rounding: Any) -> float:
-    """Return the largest power of two that is at most ``rounding``.
+    """Compute the largest power of two that is at most ``rounding``, from 2**-500 to 2**500.
 
-    Parameters
-    ----------
-    rounding : float
-        From ``2**-500`` to ``2**500``.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ParameterError
-        If it is out of its range.
-
-    Examples
-    --------
     >>> lattice_step(0.001) == 2.0**-10
     True
     """
@@ -186,7 +161,7 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     Parameters
     ----------
     shift : array_like
-        Bounds on the sum of the values' changes; nonnegative. A zero says that nothing changes.
+        Bounds on the sum of the values' changes; nonnegative. At zero nothing changes.
     step : float
         A power of two.
     n_values : int
@@ -216,50 +191,15 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     return np.asarray(np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0))
 
 
-def check_reach(largest: float, step: float) -> None:
-    """Refuse a step of which values of this size, with noise, would be too many to count."""
-    if not largest / step <= LARGEST_FLOAT / 2:
-        raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; take a step "
-            f"of {largest * 2.0**-50:.2g} or more"
-        )
-
-
-def whole_steps(values: ArrayLike, step: float, largest: float) -> NDArray[np.int64]:
-    """Round values computed from private rows to whole numbers of steps.
-
-    Values are clamped to their public bound, and to ``2**60`` steps, which moves two values no
-    further apart. Not a number counts as 0: an error would reveal the rows.
-    """
-    reach = min(float(largest), MOST_STEPS * step)
-    inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
-    return np.asarray(np.rint(inside / step), dtype=np.int64)
-
-
-def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> NDArray[np.int64]:
-    r"""Clip vectors to a length, scale that length to a radius, and round to whole numbers.
-
-    The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
-    is longer, whatever the arithmetic did, is 0, and so is one with an entry that is not finite.
-    """
-    finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
-    usable = np.where(finite, vectors, 0.0)
-    lengths = np.maximum(row_norms(usable), clip)
-    whole = np.rint(usable * (radii / lengths)[:, None])
-    longest = (radii + sqrt(vectors.shape[1]) / 2.0) * (1.0 + LENGTH_ROUNDING)
-    kept = np.less_equal(np.linalg.norm(whole, axis=1), longest)[:, None]
-    return np.asarray(np.where(kept, whole, 0.0), dtype=np.int64)
-
-
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
-    """Return a whole number of steps, the scale of noise that keeps every epsilon.
+    """Compute a whole number of steps, the scale of noise that keeps every epsilon.
 
     Parameters
     ----------
     moves : array_like of shape (n_rows,)
-        What :func:`lattice_moves` bounds, row by row.
+        Bounds of :func:`lattice_moves`, row by row.
     epsilon : array_like of shape (n_rows,)
-        What each row may lose; positive where the row moves anything.
+        Largest loss of each row; positive where the row moves anything.
 
     Returns
     -------
@@ -278,40 +218,24 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     """
     moved = np.asarray(moves, dtype=np.float64)
     used = moved > 0
-    if not used.any():
-        return 1
     needed = moved[used] / np.broadcast_to(epsilon, moved.shape)[used]
-    scale = float(np.max(needed)) * (1.0 + SLACK)
+    scale = float(np.max(needed, initial=0.0)) * (1.0 + SLACK)
     if not scale <= LARGEST_SCALE:
         raise ParameterError(
             f"noise of {scale:.3g} steps is needed, and at most 2**45 = {LARGEST_SCALE:.3g} are "
             "served; use a larger rounding"
         )
-    return int(np.ceil(scale))
+    return max(int(np.ceil(scale)), 1)
 
 
 def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
-    """Return what each row loses, rounded up.
+    """Compute the loss of each row from its moves and the scale, in steps, rounded up.
 
-    Parameters
-    ----------
-    moves : array_like of shape (n_rows,)
-        What :func:`lattice_moves` bounds, row by row.
-    scale : int
-        Of the noise, in steps.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-
-    Examples
-    --------
     >>> lattice_epsilon([0.0, 3.0], 6).round(9)
     array([0. , 0.5])
     """
-    return np.asarray(np.nextafter(np.asarray(moves, dtype=np.float64) / scale, np.inf)) * (
-        np.asarray(moves) > 0
-    )
+    moved = np.asarray(moves, dtype=np.float64)
+    return np.asarray(np.where(moved > 0, np.nextafter(moved / scale, np.inf), 0.0))
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
@@ -354,6 +278,41 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
     return step, lattice_scale([float(lattice_moves(apart, step, n_values))], [epsilon])
 
 
+def check_reach(largest: float, step: float) -> None:
+    """Refuse a step of which values of this size, with noise, would be too many to count."""
+    if not largest / step <= LARGEST_FLOAT / 2:
+        raise ParameterError(
+            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; take a step "
+            f"of {largest * 2.0**-50:.2g} or more"
+        )
+
+
+def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
+    """Round values computed from private rows to whole numbers of steps.
+
+    Values are clamped to their public bound, and to ``2**60`` steps, which moves two values no
+    further apart. Not a number counts as 0: an error would reveal the rows.
+    """
+    reach = min(float(largest), MOST_STEPS * step)
+    inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
+    return np.asarray(np.rint(inside / step), dtype=np.int64)
+
+
+def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
+    r"""Clip vectors to a length, scale that length to a radius, and round to whole numbers.
+
+    The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
+    is longer, whatever the arithmetic did, is 0, and so is one with an entry that is not finite.
+    """
+    finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
+    usable = np.where(finite, vectors, 0.0)
+    lengths = np.maximum(row_norms(usable), clip)
+    whole = np.rint(usable * (radii / lengths)[:, None])
+    longest = (radii + sqrt(vectors.shape[1]) / 2.0) * (1.0 + LENGTH_ROUNDING)
+    short = np.less_equal(np.linalg.norm(whole, axis=1), longest)[:, None]
+    return np.asarray(np.where(short, whole, 0.0), dtype=np.int64)
+
+
 def lattice_release(
     values: ArrayLike,
     step: float,
@@ -367,15 +326,15 @@ def lattice_release(
     Parameters
     ----------
     values : array_like of shape (n_values,)
-        What was computed from the rows. Not a number counts as 0: an error would reveal the rows.
+        Computed from the rows. Not a number counts as 0: an error would reveal the rows.
     step : float
-        A power of two, from ``2**-500`` to ``2**500``: see :func:`lattice_step`.
+        A power of two, see :func:`lattice_step`.
     scale : Fraction or int
-        Of the noise, in steps.
+        Of the noise, in steps; whole for Gaussian noise.
     rng : numpy.random.Generator
         Source of the noise; it advances.
     gaussian : bool, default False
-        Whether the noise is discrete Gaussian (of a whole scale) and not discrete Laplace.
+        Whether the noise is discrete Gaussian and not discrete Laplace.
 
     Returns
     -------
@@ -400,15 +359,13 @@ def lattice_release(
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise DataError(f"values must be a vector, got an array of shape {array.shape}")
-    noise = (
-        discrete_gaussian(scale, array.size, rng)  # type: ignore[arg-type]
-        if gaussian
-        else discrete_laplace(scale, array.size, rng)
-    )
-    exact = Fraction(step)
+    draw: Any = discrete_gaussian if gaussian else discrete_laplace
+    exact, half = Fraction(step), Fraction(1, 2)
     sums = [
-        floor(Fraction(value) / exact + HALF) + drawn
-        for value, drawn in zip(np.nan_to_num(array).tolist(), noise, strict=True)
+        floor(Fraction(value) / exact + half) + drawn
+        for value, drawn in zip(
+            np.nan_to_num(array).tolist(), draw(scale, array.size, rng), strict=True
+        )
     ]
     if max(map(abs, sums)) > LARGEST_FLOAT:
         raise ParameterError(

@@ -1,14 +1,9 @@
 """Where the randomness of a private release comes from.
 
-A mechanism asks :func:`resolve_generator` for a generator and a sampler of this module for its
-noise. Nothing here knows which model is being trained.
-
 Noise from a seed protects only against those who do not know it, and only once: so a seed is a
-:class:`Simulation`, or it is warned of.
-
-Where no seed is passed, the generator is NumPy's over the stream cipher ChaCha20 of the package
-randomgen. Its ``AESCounter`` has a key of half the length, a processor's ``RDRAND`` has to be
-trusted blindly and is not everywhere, and a binding of our own would be one more to maintain.
+:class:`Simulation`, or it is warned of. Without a seed the generator is NumPy's over the stream
+cipher ChaCha20 of the package randomgen: its ``AESCounter`` has a key of half the length, and a
+processor's ``RDRAND`` has to be trusted blindly.
 """
 
 from __future__ import annotations
@@ -41,24 +36,12 @@ Seed: TypeAlias = (
     int | np.integer | np.random.Generator | np.random.SeedSequence | np.random.RandomState
 )
 
-CHACHA_ROUNDS = 20  # of the cipher as it is standardised
-
-
-def secure_generator() -> np.random.Generator:
-    """Return a generator over ChaCha20 with a fresh 256-bit key from the operating system.
-
-    Without the key nobody can predict the stream who cannot break the cipher. Make one for each
-    use: the key stays in the memory of the process, and a generator that was made before a fork
-    continues the same stream in both processes.
-    """
-    return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=CHACHA_ROUNDS))
-
 
 @dataclass(frozen=True)
 class Simulation:
     """A seed for an experiment: noise that can be drawn again, and that protects nobody.
 
-    What it is passed to says so in the first assumption of its guarantee.
+    A release with it says so in the first assumption of its guarantee.
 
     Parameters
     ----------
@@ -85,6 +68,15 @@ class Simulation:
 RandomSource: TypeAlias = Seed | Simulation | None
 
 
+def secure_generator() -> np.random.Generator:
+    """Return a generator over ChaCha20 with a fresh 256-bit key from the operating system.
+
+    Make one for each use: a generator that was made before a fork continues the same stream in
+    both processes.
+    """
+    return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
+
+
 def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     """Turn what a user passes as ``random_state`` into a generator for noise that is to protect.
 
@@ -92,8 +84,7 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
         ``None`` takes a fresh :func:`secure_generator`. A :class:`Simulation` takes its seed. A
-        seed or a generator by itself is taken too, with a warning: who knows it, or draws from it
-        again, can take the noise off.
+        seed or a generator by itself is taken too, with a warning: it allows to subtract the noise.
 
     Returns
     -------
@@ -111,7 +102,6 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 
     Examples
     --------
-    >>> from convexmarket.privacy import Simulation, resolve_generator
     >>> bool(0 <= resolve_generator(Simulation(7)).random() < 1)
     True
     """
@@ -141,11 +131,18 @@ def open_generator(random_state: RandomSource = None) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
-    """Warn of noise in floating point that could be exact, unless it is a simulation.
+def _check_seed(name: str, seed: object) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, Seed):
+        raise ParameterError(
+            f"{name} must be None, an integer, a SeedSequence, a Generator, a RandomState or a "
+            f"Simulation of one of them, got {seed!r}"
+        )
+    if isinstance(seed, int | np.integer) and seed < 0:
+        raise ParameterError(f"{name} must not be negative, got {seed!r}")
 
-    ``argument`` is the one that switched exact noise off, such as ``rounding``.
-    """
+
+def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
+    """Warn of noise in floating point, which an argument chose, unless it is a simulation."""
     if not isinstance(random_state, Simulation):
         warn_user(
             f"{argument}=None adds noise in plain floating point, whose last digits can tell data"
@@ -157,13 +154,12 @@ def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
-    """Return what a guarantee assumes of the source of its noise: its first assumption.
+    """Return the first assumption of a guarantee: on the source of its noise, if there is noise.
 
     Parameters
     ----------
     random_state : None, Simulation or another source
-    any_noise : bool
-        Whether there is noise at all.
+    any_noise : bool, default True
 
     Returns
     -------
@@ -171,7 +167,6 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
 
     Examples
     --------
-    >>> from convexmarket.privacy import Simulation, noise_assumption
     >>> noise_assumption(Simulation(0))
     'SIMULATION: the noise comes from a known seed, so this release protects nobody'
     """
@@ -184,21 +179,13 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
     return "the random_state that was passed stays secret and is used for no other release"
 
 
-def _check_seed(name: str, seed: object) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, Seed):
-        raise ParameterError(
-            f"{name} must be None, an integer, a SeedSequence, a Generator, a RandomState or a "
-            f"Simulation of one of them, got {seed!r}"
-        )
-    if isinstance(seed, int | np.integer) and seed < 0:
-        raise ParameterError(f"{name} must not be negative, got {seed!r}")
-
-
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector whose density is proportional to :math:`\exp(-\|b\|)`.
 
     Its norm follows the Gamma distribution with shape ``n_features`` and scale one; its direction
-    is uniform on the sphere and independent of the norm.
+    is uniform on the sphere and independent of the norm. (Anjarlekar, Etesami and Srikant,
+    Mechanism Design for Heterogeneous Differentially Private Data Acquisition for Logistic
+    Regression, Algorithm 1, step 2.)
 
     Parameters
     ----------
@@ -216,15 +203,8 @@ def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.
     ParameterError
         If ``n_features`` is smaller than 1.
 
-    References
-    ----------
-    Anjarlekar, Etesami and Srikant, Mechanism Design for Heterogeneous Differentially Private
-    Data Acquisition for Logistic Regression, Algorithm 1, step 2.
-
     Examples
     --------
-    >>> import numpy as np
-    >>> from convexmarket.privacy import gamma_sphere_noise
     >>> gamma_sphere_noise(3, np.random.default_rng(0)).shape
     (3,)
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sized
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,18 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import admit, names_of
 from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.lattice import (
+    accept_exponential,
+    lattice_moves,
+    lattice_scale,
+    lattice_step,
+    whole_steps,
+)
 from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
 
 __all__ = ["private_selection"]
+
+FINEST = 2.0**-30  # step to which scores are rounded, in sensitivities
 
 
 def private_selection(
@@ -32,9 +40,10 @@ def private_selection(
     r"""Choose one of several candidates by its score on private rows.
 
     Candidates are asked in random order; one whose score is d below the best is taken with
-    probability :math:`e^{-\epsilon d/(2\Delta)}`, drawn exactly. On average it loses no
-    more than the exponential mechanism, and down to half of that. It costs every row epsilon, and
-    the candidates themselves have to be private: each fit is charged too.
+    probability :math:`e^{-\epsilon d/(2\Delta)}`, drawn exactly after scores are rounded to
+    :math:`2^{-30}\Delta`. On average it loses no more than the exponential mechanism, and down to
+    half of that. It costs every row epsilon, and the candidates themselves have to be private:
+    each fit is charged too.
 
     Parameters
     ----------
@@ -96,38 +105,12 @@ def private_selection(
         ),
     )
     charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
+    step = lattice_step(sensitivity * FINEST)
+    whole = whole_steps(values, step, np.inf)
+    moves = 2.0 * float(lattice_moves(sensitivity, step, 1))  # of the best score and of another
+    scale = lattice_scale([moves], [epsilon])
     rng = resolve_generator(random_state)
     charge()
-    exact = [Fraction(value) for value in values.tolist()]
-    per_unit = Fraction(float(epsilon)) / (2 * Fraction(float(sensitivity)))
-    best = max(exact)
-    for candidate in rng.permutation(values.size).tolist():
-        if _survives((best - exact[candidate]) * per_unit, rng):
-            return int(candidate)
-    raise AssertionError("the best candidate is always taken")
-
-
-def _survives(rate: Fraction, rng: np.random.Generator) -> bool:
-    """Return True with probability ``exp(-rate)``, exactly."""
-    whole, part = divmod(rate, 1)
-    for _ in range(whole):
-        if not _survives_at_most_one(Fraction(1), rng):
-            return False
-    return _survives_at_most_one(part, rng)
-
-
-def _survives_at_most_one(rate: Fraction, rng: np.random.Generator) -> bool:
-    """Go on with chance rate / k in round k: the last round is odd with chance exp(-rate)."""
-    round_ = 1
-    while _below(rate.denominator * round_, rng) < rate.numerator:
-        round_ += 1
-    return round_ % 2 == 1
-
-
-def _below(limit: int, rng: np.random.Generator) -> int:
-    """Draw a whole number from zero to below a limit of any size, all alike."""
-    bits = limit.bit_length()
-    while True:
-        drawn = int.from_bytes(rng.bytes((bits + 7) // 8)) >> (-bits % 8)
-        if drawn < limit:
-            return drawn
+    order = rng.permutation(values.size)
+    accepted = accept_exponential((whole.max() - whole)[order], scale, rng)
+    return int(order[np.argmax(accepted)])  # the best candidate is always accepted

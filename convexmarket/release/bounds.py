@@ -7,8 +7,10 @@ numbers alone, so that they answer "from which n on" before there are data.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +18,10 @@ from convexmarket.checks import check_choice, check_count, check_positives, chec
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.guarantee import check_delta
-from convexmarket.release.noise import PROCESS_SLACK, noise_scale
+from convexmarket.release.noise import LAPLACE_SLACK, PROCESS_SLACK, noise_scale
 from convexmarket.release.scales import (
     MOST_UPDATES,
+    Calibration,
     NoiseKind,
     function_epsilon,
     interactive_epsilon,
@@ -30,17 +33,8 @@ from convexmarket.release.scales import (
 __all__ = ["ErrorBounds", "SemiInteractiveBound"]
 
 
-@dataclass(frozen=True)
-class SemiInteractiveBound:
-    """Error of a predictor that was fitted to noisy predictions.
-
-    Parameters
-    ----------
-    fit : float
-        Mean absolute error at the points themselves.
-    generalization : float
-        Bound on the additional error at a fresh point of their distribution.
-    """
+class SemiInteractiveBound(NamedTuple):
+    """Mean absolute error of a fit at its points, and the additional error at a fresh point."""
 
     fit: float
     generalization: float
@@ -84,6 +78,14 @@ class ErrorBounds:
     (0.339, 55)
     >>> round(ErrorBounds(S, 1.0, 1e-6, accounting="paper").interactive(1000, 10), 1)
     101.9
+    >>> bound = ErrorBounds(0.001, 1.0, 1e-6).semi_interactive(200)
+    >>> round(bound.fit, 3), round(bound.generalization, 3)
+    (0.032, 0.333)
+    >>> ErrorBounds(0.1, 1.0, 0.0).suggest_test_size(1000)
+    17
+    >>> bounds, net = ErrorBounds(0.001, 1.0, 1e-6), (100, 0.1, 1.0)
+    >>> round(bounds.non_interactive(10, *net), 3), bounds.suggest_rounds(*net)
+    (0.731, 8)
     >>> round(ErrorBounds(0.01, 1.0, 1e-6).function(100), 3)
     0.173
     """
@@ -106,16 +108,9 @@ class ErrorBounds:
     def interactive(self, max_queries: int, max_updates: int) -> float:
         r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
 
-        Parameters
-        ----------
-        max_queries, max_updates : int
-            T and B.
-
-        Returns
-        -------
-        float
-            :math:`5s\log(2T/\beta)` with s the scale of the noise: the threshold and the noise that
-            may hide behind it, as long as updates last.
+        It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
+        scale of the noise: the threshold and the noise that may hide behind it, as long as updates
+        last.
         """
         return 1.25 * self._threshold(max_queries, max_updates)
 
@@ -155,11 +150,8 @@ class ErrorBounds:
                     f"epsilon = {self.epsilon:g} asks for more than {MOST_UPDATES:,} updates, where"
                     " every answer is as good as exact; use a smaller epsilon"
                 )
-        low = high // 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if enough(middle) else (middle, high)
-        return high
+        between = range(high // 2 + 1, high)
+        return between.start + bisect_left(between, True, key=enough)
 
     def semi_interactive(
         self, n_points: int, noise: NoiseKind | None = None
@@ -174,8 +166,7 @@ class ErrorBounds:
         n_points : int
             T, points drawn from the distribution that fresh ones come from.
         noise : {"laplace", "process"}, optional
-            As for :class:`~convexmarket.TestSetRelease`: by default a process where delta is
-            positive.
+            As for :class:`~convexmarket.TestSetRelease`.
 
         Returns
         -------
@@ -191,12 +182,6 @@ class ErrorBounds:
         -----
         The scale is that for points whose predictions move together.
         :class:`~convexmarket.TestSetRelease` computes how far given points do.
-
-        Examples
-        --------
-        >>> bound = ErrorBounds(0.001, 1.0, 1e-6).semi_interactive(200)
-        >>> round(bound.fit, 3), round(bound.generalization, 3)
-        (0.032, 0.333)
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -207,36 +192,19 @@ class ErrorBounds:
             fit = 2.0 * self._process_scale() * (1.0 + np.sqrt(2.0 * np.log(2.0 / beta)))
         else:
             together = float(n_points)
-            calibration = semi_interactive_epsilon(n_points, together, self.delta, self.accounting)
-            scale = noise_scale(self.sensitivity, self.epsilon, calibration)
+            scale = self._scale(
+                semi_interactive_epsilon(n_points, together, self.delta, self.accounting)
+            )
             log = np.log(4.0 / beta)
             total = self.feature_bound * scale * (log + np.sqrt(log**2 + 4.0 * n_points * log))
             fit = 2.0 * scale * np.log(2.0 * n_points / beta)
             fit = min(fit, 2.0 * np.sqrt(self.max_norm * total / n_points))
         reach = 2.0 * self.max_norm * self.feature_bound / np.sqrt(n_points)
-        return SemiInteractiveBound(
-            float(fit), float(reach * (1.0 + np.sqrt(np.log(2.0 / beta) / 2.0)))
-        )
+        fresh = reach * (1.0 + np.sqrt(np.log(2.0 / beta) / 2.0))
+        return SemiInteractiveBound(float(fit), float(fresh))
 
     def suggest_test_size(self, largest: int = 1_000_000, noise: NoiseKind | None = None) -> int:
-        """Compute the number of points at which :meth:`semi_interactive` is smallest.
-
-        Parameters
-        ----------
-        largest : int, default 1_000_000
-            Number of public points.
-        noise : {"laplace", "process"}, optional
-
-        Returns
-        -------
-        int
-            Between 1 and ``largest``.
-
-        Examples
-        --------
-        >>> ErrorBounds(0.1, 1.0, 0.0).suggest_test_size(1000)
-        17
-        """
+        """Compute the number of points, up to ``largest``, with the smallest total error."""
         return _best_count(lambda n_points: self.semi_interactive(n_points, noise).total, largest)
 
     def non_interactive(
@@ -263,33 +231,20 @@ class ErrorBounds:
             what the selection may miss, :math:`g = s\log(2MN/\beta)` (under "paper" four times
             that). With the best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does
             not follow.
-
-        Examples
-        --------
-        >>> bounds, net = ErrorBounds(0.001, 1.0, 1e-6), (100, 0.1, 1.0)
-        >>> round(bounds.non_interactive(10, *net), 3), bounds.suggest_rounds(*net)
-        (0.731, 8)
         """
         check_count("rounds", rounds)
         check_positives(
             net_size=net_size, net_radius=net_radius, feature_lipschitz=feature_lipschitz
         )
         check_delta(self.delta, positive=self.accounting == "paper")
-        epsilon_of = non_interactive_epsilon(rounds, self.delta, self.accounting)
-        scale = noise_scale(self.sensitivity, self.epsilon, epsilon_of)
+        scale = self._scale(non_interactive_epsilon(rounds, self.delta, self.accounting))
         between = 2.0 * self.max_norm * feature_lipschitz * net_radius
         return self.on_net(scale, rounds, net_size, between)
 
     def on_net(self, scale: float, rounds: int, net_size: float, between: float) -> float:
         """Compute :meth:`non_interactive` for a scale of the noise.
 
-        Parameters
-        ----------
-        scale : float
-        rounds : int
-        net_size : float
-        between : float
-            Largest additional disagreement of the models between points of the net.
+        ``between`` bounds the additional disagreement of the models between points of the net.
         """
         log = np.log(2.0 * (rounds + 1) / self.failure_probability)
         missed = scale * (log + np.log(net_size)) / selection_factor(self.accounting)
@@ -297,59 +252,34 @@ class ErrorBounds:
         return float(missed + between + np.sqrt((scale * log) ** 2 + reach**2 / (rounds + 1)))
 
     def suggest_rounds(
-        self,
-        net_size: float,
-        net_radius: float,
-        feature_lipschitz: float,
-        largest: int = 1_000_000,
+        self, net_size: float, net_radius: float, feature_lipschitz: float, largest: int = 1_000_000
     ) -> int:
-        """Compute the number of rounds at which :meth:`non_interactive` is smallest.
-
-        Parameters
-        ----------
-        net_size, net_radius, feature_lipschitz
-            As for :meth:`non_interactive`.
-        largest : int, default 1_000_000
-            Largest number of rounds.
-
-        Returns
-        -------
-        int
-            Between 1 and ``largest``.
-        """
+        """Compute the number of rounds, up to ``largest``, with the smallest error."""
         net = net_size, net_radius, feature_lipschitz
         return _best_count(lambda rounds: self.non_interactive(rounds, *net), largest)
 
     def function(self, n_queries: int) -> float:
-        r"""Bound the error of so many answers of a function release.
+        r"""Bound the error of T = ``n_queries`` answers of a function release.
 
-        Parameters
-        ----------
-        n_queries : int
-            T, chosen without looking at the answers.
-
-        Returns
-        -------
-        float
-            :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise: Gaussian tails, and no
-            other factor that grows with T.
+        It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that are
+        chosen without looking at the answers.
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)
         return float(self._process_scale() * np.sqrt(2.0 * log))
 
+    def _scale(self, calibration: Calibration, slack: float = LAPLACE_SLACK) -> float:
+        return noise_scale(self.sensitivity, self.epsilon, calibration, slack)
+
     def _process_scale(self) -> float:
         check_delta(self.delta, positive=True)
-        return noise_scale(
-            self.sensitivity, self.epsilon, function_epsilon(self.delta), PROCESS_SLACK
-        )
+        return self._scale(function_epsilon(self.delta), PROCESS_SLACK)
 
     def _threshold(self, max_queries: int, max_updates: int) -> float:
         check_count("max_queries", max_queries)
         check_count("max_updates", max_updates)
         check_delta(self.delta, positive=True)
-        epsilon_of = interactive_epsilon(max_updates, self.delta, self.accounting)
-        scale = noise_scale(self.sensitivity, self.epsilon, epsilon_of)
+        scale = self._scale(interactive_epsilon(max_updates, self.delta, self.accounting))
         return float(4.0 * scale * np.log(2.0 * max_queries / self.failure_probability))
 
 

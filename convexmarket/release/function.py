@@ -15,25 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.learners.predictor import PublicPredictor, check_rows
-from convexmarket.privacy import Account, Guarantee, RandomSource
-from convexmarket.release.base import (
-    SingleCopy,
-    admit,
-    assumptions_of,
-    bounded_predictions,
-    check_terms,
-    classes_of,
-    fitted_copy,
-)
+from convexmarket.learners.predictor import PublicPredictor
+from convexmarket.privacy import Account, RandomSource
+from convexmarket.release.base import SingleCopy, bounded_predictions
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.noise import MOST_POINTS, Process, process_noise
 
 __all__ = ["FunctionRelease"]
 
 Floats = NDArray[np.float64]
-
-LARGEST = MOST_POINTS  # answers among which noise is correlated
 
 
 class FunctionRelease(SingleCopy):
@@ -94,29 +84,18 @@ class FunctionRelease(SingleCopy):
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm, names = fitted_copy(erm)
-        self._erm = erm
-        sold = check_terms(erm, epsilon, delta, "tight", " for a Gaussian process")
-        noise = process_noise(erm, sold, delta)
-        self.scale = noise.scale
-        guarantee = Guarantee(
-            noise.epsilon,
-            delta,
+        sold = self._open(erm, epsilon, delta, why_delta=" for a Gaussian process")
+        noise = process_noise(self._erm, sold, delta)
+        generator = self._charge(
+            noise,
             "the prediction function with a Gaussian process added",
-            "exact",
-            assumptions_of(
-                erm,
-                random_state,
-                noise.step,
-                "questions may depend on earlier answers, and not on the rows in any other way",
-                "this object remembers the draw, so that it is as private as the rows",
-            ),
-            noise.profile,
+            "questions may depend on earlier answers, and not on the rows in any other way; this"
+            " object remembers the draw, so that it is as private as the rows",
+            accountant,
+            rows,
+            random_state,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
-        self.guarantee = guarantee
-        self._names = names
-        self._process = Process(erm, noise, generator)
+        self._process = Process(self._erm, noise, generator)
         self._answers: Floats = np.zeros(0)
         self._places: dict[bytes, int] = {}  # of the points that were asked about
         self._lock = Lock()
@@ -143,10 +122,7 @@ class FunctionRelease(SingleCopy):
             If the answers would be more than 5,000 in all. :attr:`predictor` then answers the rest.
         """
         self._check_process()
-        points = check_rows(X, self._erm.n_features_in_, self._names)
-        if not len(points):
-            return np.zeros(0)
-        self._erm.kernel_.check_domain(points, "X")
+        points = self._checked_points(X)
         keys = [(row + 0.0).tobytes() for row in points]  # -0.0 is 0.0
         with self._lock:
             first = {key: place for place, key in reversed([*enumerate(keys)])}
@@ -157,10 +133,10 @@ class FunctionRelease(SingleCopy):
 
     def _ask(self, points: Floats, keys: list[bytes]) -> None:
         n_old, n_new = len(self._answers), len(points)
-        if n_old + n_new > LARGEST:
+        if n_old + n_new > MOST_POINTS:
             raise NotSupportedError(
                 f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process "
-                f"remembers {LARGEST:,} at most; use .predictor, which is public"
+                f"remembers {MOST_POINTS:,} at most; use .predictor, which is public"
             )
         answers = self._process.at(points, bounded_predictions(self._erm, points))
         self._answers = np.append(self._answers, answers)
@@ -171,17 +147,9 @@ class FunctionRelease(SingleCopy):
         """A function that was fitted to all answers so far, and may be published."""
         with self._lock:
             points, answers = self._process.points, self._answers
+        if not len(points):
+            return self._public()
         gram = self._erm.kernel_(points, points)
-        coefficients = np.zeros(0)
-        if len(gram):
-            basis = KernelBasis((gram + gram.T) / 2.0)
-            beta = basis.fit(answers, self._erm.norm_bound_)
-            coefficients = basis.coefficients(beta)
-        return PublicPredictor(
-            self._erm.kernel_,
-            points,
-            coefficients,
-            self.guarantee,
-            classes_of(self._erm),
-            self._names,
-        )
+        basis = KernelBasis((gram + gram.T) / 2.0)
+        beta = basis.fit(answers, self._erm.norm_bound_)
+        return self._public(points, basis.coefficients(beta))

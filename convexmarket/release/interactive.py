@@ -7,8 +7,8 @@ public model is corrected. At most B corrections are made, and only they cost pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,18 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.checks import check_count, check_positives, check_share
 from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.learners.predictor import check_rows
-from convexmarket.privacy import Account, Guarantee, RandomSource
+from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.base import (
-    SingleCopy,
-    admit,
-    assumptions_of,
-    bounded_predictions,
-    check_terms,
-    empty_predictor,
-    fitted_copy,
-)
+from convexmarket.release.base import SingleCopy, bounded_predictions
 from convexmarket.release.noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
@@ -38,29 +29,15 @@ Floats = NDArray[np.float64]
 BLOCK = 64  # answers whose noise is drawn together
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """What an interactive release may still do.
-
-    Parameters
-    ----------
-    queries, updates : int
-    """
+class Remaining(NamedTuple):
+    """Questions and updates that are left of an interactive release."""
 
     queries: int
     updates: int
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What an interactive release has done, and what it costs.
-
-    Parameters
-    ----------
-    queries, updates : int
-    epsilon, delta : float
-        Of the whole release, in its most exposed row: charged at the start, whatever is used.
-    """
+class Spent(NamedTuple):
+    """Questions and updates so far, and the cost of the whole release in its most exposed row."""
 
     queries: int
     updates: int
@@ -165,42 +142,31 @@ class InteractiveRelease(SingleCopy):
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm, names = fitted_copy(erm)
-        self._erm = erm
-        sold = check_terms(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
+        sold = self._open(erm, epsilon, delta, accounting, " for the sparse-vector scheme")
         self._max_queries = check_count("max_queries", max_queries)
         self._max_updates = check_count("max_updates", max_updates)
         check_share("failure_probability", failure_probability)
-        self._noise = laplace_noise(
-            erm, sold, interactive_epsilon(self._max_updates, delta, accounting), delta
-        )
-        self.scale = self._noise.scale
-        usual = 4.0 * self.scale * float(np.log(2.0 * self._max_queries / failure_probability))
         if threshold is not None and threshold != 0:
             check_positives(threshold=threshold)
+        calibration = interactive_epsilon(self._max_updates, delta, accounting)
+        noise = laplace_noise(self._erm, sold, calibration, delta)
+        usual = 4.0 * noise.scale * float(np.log(2.0 * self._max_queries / failure_probability))
         self.threshold = usual if threshold is None else float(threshold)
         # Rounding and discreteness move the tail of the noise by half a step each.
-        self.error_bound = self.threshold + usual / 4.0 + self._noise.step
-        guarantee = Guarantee(
-            self._noise.epsilon,
-            delta,
+        self.error_bound = self.threshold + usual / 4.0 + noise.step
+        self._generator = self._charge(
+            noise,
             f"up to {max_queries} predictions, at most {max_updates} of them noisy (sparse vector)",
-            accounting,
-            assumptions_of(
-                erm,
-                random_state,
-                self._noise.step,
-                "questions may depend on earlier answers, and not on the rows in any other way",
-            ),
+            "questions may depend on earlier answers, and not on the rows in any other way",
+            accountant,
+            rows,
+            random_state,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
-        self.guarantee = guarantee
-        self._generator = generator
         self._drawn: list[float] = []
         self._queries = self._updates = 0
         self._lock = Lock()
         self._stay_here()
-        self.predictor = empty_predictor(erm, guarantee, names)
+        self.predictor = self._public()
 
     @property
     def remaining(self) -> Remaining:
@@ -209,7 +175,7 @@ class InteractiveRelease(SingleCopy):
 
     @property
     def spent(self) -> Spent:
-        """Questions and updates so far, and what the release costs."""
+        """Questions and updates so far, and what the release costs, whatever is used of it."""
         epsilon = float(self.guarantee.epsilon.max())
         return Spent(self._queries, self._updates, epsilon, self.guarantee.delta)
 
@@ -236,17 +202,17 @@ class InteractiveRelease(SingleCopy):
             If the last update has been used: the answers given in this call are in ``answers``.
         """
         self._check_process()
-        points = check_rows(X, self._erm.n_features_in_, self.predictor.feature_names)
-        self._erm.kernel_.check_domain(points, "X")
+        points = self._checked_points(X)
         with self._lock:
             return self._answer_all(points)
 
     def _answer_all(self, points: Floats) -> Floats:
+        free = "The public model in .predictor answers any number for free; a new release costs"
         if len(points) > self.remaining.queries:
             raise QueriesExhaustedError(
                 f"{len(points)} questions were asked, but only {self.remaining.queries} of "
-                f"max_queries = {self._max_queries} are left; none was answered. The public model "
-                "in .predictor answers any number for free; a new release costs epsilon again"
+                f"max_queries = {self._max_queries} are left; none was answered. {free} epsilon "
+                "again"
             )
         if not len(points):
             return np.zeros(0)
@@ -257,11 +223,12 @@ class InteractiveRelease(SingleCopy):
                 raise UpdatesExhaustedError(
                     f"all max_updates = {self._max_updates} updates are used, after "
                     f"{self._queries} questions; {len(answers)} of the {len(points)} asked now "
-                    "were answered, see .answers of this error. The public model in .predictor "
-                    "answers any number for free; a new release costs epsilon again",
+                    f"were answered, see .answers of this error. {free} epsilon again",
                     tuple(answers),
                 )
-            answers.append(self._answer(point, value + self._next_noise()))
+            if not self._drawn:  # many together, which is faster
+                self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
+            answers.append(self._answer(point, value + self._drawn.pop()))
         return np.array(answers)
 
     def _answer(self, point: Floats, noisy: float) -> float:
@@ -272,9 +239,3 @@ class InteractiveRelease(SingleCopy):
         self._updates += 1
         self.predictor = self.predictor.corrected(point, noisy, self._erm.norm_bound_)
         return noisy
-
-    def _next_noise(self) -> float:
-        """Return the noise of one answer, of many that were drawn together, which is faster."""
-        if not self._drawn:
-            self._drawn = self._noise.added_to(np.zeros(BLOCK), self._generator).tolist()
-        return self._drawn.pop()

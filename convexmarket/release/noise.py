@@ -26,13 +26,8 @@ from scipy.linalg import solve_triangular
 from convexmarket.errors import SolverError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
-from convexmarket.privacy import (
-    Profile,
-    lattice_release,
-    lattice_scale,
-    lattice_step,
-)
-from convexmarket.privacy.lattice import check_reach
+from convexmarket.privacy import Profile
+from convexmarket.privacy.lattice import check_reach, lattice_release, lattice_scale, lattice_step
 from convexmarket.release.scales import Calibration, calibrate, function_epsilon
 
 __all__ = [
@@ -86,6 +81,8 @@ class Noise:
         Guarantee of each row.
     profile : Profile
         Of the privacy loss; Gaussian for a process.
+    accounting : str
+        Name of the bound that gives epsilon; empty where the release names it.
     """
 
     scale: float
@@ -93,6 +90,7 @@ class Noise:
     steps: int
     epsilon: Floats
     profile: Profile
+    accounting: str = ""
 
     def rounded(self, values: Floats) -> Floats:
         """Round values to the lattice; noise that was added to zeros may be added to them."""
@@ -105,26 +103,9 @@ class Noise:
 
 
 def noise_scale(
-    sensitivity: float, epsilon: float, calibration: Calibration, slack: float = LAPLACE_SLACK
+    sensitivity: float, epsilon: float, calibration: Calibration, slack: float
 ) -> float:
-    """Return a release's scale of noise at most, with what its lattice adds to it and to errors.
-
-    Parameters
-    ----------
-    sensitivity : float
-        Largest change of a prediction when one row is replaced.
-    epsilon : float
-        Of every row.
-    calibration : callable
-        Epsilon of a change, in scales.
-    slack : float, optional
-        By how much a lattice raises a sensitivity, and then a scale.
-
-    Returns
-    -------
-    float
-        In proportion to the sensitivity.
-    """
+    """Bound a release's scale of noise, where a lattice raises sensitivity and scale by a slack."""
     shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
     return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
@@ -175,7 +156,8 @@ def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
     shifts = np.where(moved > 0, moved + counted, 0.0)
     scale, epsilon = calibrate(shifts, sold, function_epsilon(delta))
     steps = lattice_scale([hypot(scale / step, NARROWER)], [1.0])
-    return Noise(step * steps, step, steps, epsilon, Profile("gaussian", shifts / scale))
+    profile = Profile("gaussian", shifts / scale)
+    return Noise(step * steps, step, steps, epsilon, profile, "exact")
 
 
 class Process:

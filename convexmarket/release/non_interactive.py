@@ -8,7 +8,6 @@ the truth is measured there with noise, and the public model corrected.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,21 +16,13 @@ from convexmarket.checks import check_count, check_scales, check_share
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.predictor import PublicPredictor
-from convexmarket.privacy import Account, Guarantee, RandomSource
+from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.lattice import accept_exponential, whole_steps
-from convexmarket.release.base import (
-    Release,
-    admit,
-    assumptions_of,
-    bounded_predictions,
-    check_terms,
-    empty_predictor,
-    fitted_copy,
-)
+from convexmarket.release.base import Release, bounded_predictions
 from convexmarket.release.bounds import ErrorBounds
 from convexmarket.release.net import ball_net, net_size
-from convexmarket.release.noise import Noise, laplace_noise
+from convexmarket.release.noise import laplace_noise
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]
@@ -128,34 +119,25 @@ class PublicRelease(Release):
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm, names = fitted_copy(erm)
         why = " for the paper's accounting" if accounting == "paper" else ""
-        sold = check_terms(erm, epsilon, delta, accounting, why)
+        sold = self._open(erm, epsilon, delta, accounting, why)
         rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
         check_share("failure_probability", failure_probability)
-        lipschitz = erm.kernel_.feature_lipschitz
+        erm, lipschitz = self._erm, self._erm.kernel_.feature_lipschitz
         noise = laplace_noise(erm, sold, non_interactive_epsilon(rounds, delta, accounting), delta)
-        step, self.scale = noise.step, noise.scale
-        data_norm = _domain_radius(erm)
-        self.net_radius, net = _net(
-            erm.n_features_in_,
-            data_norm,
-            net_radius,
-            self.scale / (2.0 * erm.norm_bound_ * lipschitz),
-            max_net,
-            rounds,
-        )
+        wanted = noise.scale / (2.0 * erm.norm_bound_ * lipschitz)
+        shape = erm.n_features_in_, _domain_radius(erm)
+        self.net_radius, net = _net(*shape, net_radius, wanted, max_net, rounds)
         erm.kernel_.check_domain(net, "the net")
         self.net_size = len(net)
-        guarantee = Guarantee(
-            noise.epsilon,
-            delta,
+        generator = self._charge(
+            noise,
             f"{rounds} rounds of selection and measurement on a net of {len(net):,} points",
-            accounting,
-            assumptions_of(erm, random_state, step),
+            "",
+            accountant,
+            rows,
+            random_state,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
-        self.guarantee = guarantee
         bounds = ErrorBounds(
             erm.sensitivity_,
             float(sold.max()),
@@ -167,10 +149,8 @@ class PublicRelease(Release):
         )
         between = 2.0 * erm.norm_bound_ * lipschitz * self.net_radius
         self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
-        self.error_bound += 2.0 * step  # rounding, in a selection and in a measurement
-        sharpness = round(noise.steps / selection_factor(accounting))
-        start = empty_predictor(erm, guarantee, names)
-        self.predictor = self._run(erm, net, rounds, noise, step, sharpness, generator, start)
+        self.error_bound += 2.0 * noise.step  # rounding, in a selection and in a measurement
+        self.predictor = self._run(net, rounds, generator)
 
     def predict(self, X: ArrayLike) -> Floats:
         """Return the predictor's values at any rows; this reveals nothing more.
@@ -185,25 +165,19 @@ class PublicRelease(Release):
         """
         return self.predictor.predict(X)
 
-    def _run(
-        self,
-        erm: KernelERM,
-        net: Floats,
-        rounds: int,
-        noise: Noise,
-        step: float,
-        sharpness: int,
-        generator: np.random.Generator,
-        model: PublicPredictor,
-    ) -> PublicPredictor:
+    def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
         """Run the rounds, and return the mean of all models, the first of which says zero."""
-        truth = _in_chunks(net, erm.pivots_, partial(bounded_predictions, erm))
+        erm, noise, model = self._erm, self._noise, self._public()
+        sharpness = round(noise.steps / selection_factor(self._accounting))
+        pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
+        parts = np.array_split(net, max(1, pieces))  # no kernel matrix is large
+        truth = np.concatenate([bounded_predictions(erm, part) for part in parts])
         kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
         total = np.zeros(rounds)
         for _ in range(rounds):
             held = len(model.coefficients)
-            public = kernels[:, :held] @ model.coefficients
-            chosen = _selected(np.abs(truth - public), step, sharpness, generator)
+            behind = np.abs(truth - kernels[:, :held] @ model.coefficients)
+            chosen = _selected(behind, noise.step, sharpness, generator)
             answer = float(noise.added_to(truth[chosen : chosen + 1], generator)[0])
             model = model.corrected(
                 net[chosen], answer, erm.norm_bound_, divisor=erm.feature_bound_**2
@@ -240,13 +214,6 @@ def _domain_radius(erm: KernelERM) -> float:
         "a public release covers a public ball, and the model knows of none: fit it with "
         "data_norm, the radius of a ball that holds all rows"
     )
-
-
-def _in_chunks(points: Floats, others: Floats, function: object) -> Floats:
-    """Evaluate a function of many points, so that no kernel matrix is large."""
-    assert callable(function)
-    pieces = max(1, int(np.ceil(points.shape[0] * max(len(others), 1) / CHUNK)))
-    return np.concatenate([function(part) for part in np.array_split(points, pieces)])
 
 
 def _net(

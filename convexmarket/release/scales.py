@@ -44,7 +44,10 @@ Calibration: TypeAlias = Callable[[Floats], Floats]
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
-LARGEST_LOG = 600.0  # of the scale of the noise
+#: Of the scale of the noise, in units of the smallest that an epsilon alone would need.
+LARGEST_LOG = 100.0
+#: Largest and smallest change of a prediction, and epsilon, that are served.
+EXTREME = 1e150
 ROUNDING = 1e-9  # relative; added to every scale, so that rounding never makes noise too small
 MOST_UPDATES = 10**12
 CONSTANT = 200.0  # of Gupta, Roth and Ullman, Theorem 4.1
@@ -64,17 +67,8 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
     return tight if accounting == "tight" else _published(max_updates, delta, tight)
 
 
-def _published(count: int, delta: float, proven: Calibration) -> Calibration:
-    """Return the published calibration, or ours where the published one claims too much."""
-    factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
-    return lambda shifts: np.maximum(factor * shifts, proven(shifts))
-
-
 def semi_interactive_epsilon(
-    n_points: int,
-    effective: float,
-    delta: float,
-    accounting: Composition,
+    n_points: int, effective: float, delta: float, accounting: Composition
 ) -> Calibration:
     r"""Return the calibration of independently noisy predictions at given points.
 
@@ -133,15 +127,21 @@ def function_epsilon(delta: float) -> Calibration:
     return lambda shifts: gaussian_epsilon(shifts, delta)
 
 
+def _published(count: int, delta: float, proven: Calibration) -> Calibration:
+    """Return the published calibration, or ours where the published one claims too much."""
+    factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
+    return lambda shifts: np.maximum(factor * shifts, proven(shifts))
+
+
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
-    """Return the smallest scale of noise that keeps every row's epsilon, and the epsilons.
+    """Compute the smallest scale of noise that keeps every row's epsilon, and the epsilons.
 
     Parameters
     ----------
     shifts : ndarray of shape (n_rows,)
         Change of a prediction when the row is replaced; zero for rows that are not used.
     sold : ndarray of shape (n_rows,)
-        What each row may lose; positive for rows that are used.
+        Largest epsilon of each row; positive for rows that are used.
     epsilon_of : callable
 
     Returns
@@ -158,20 +158,22 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
     moves, bounds = pairs[used].T
-    ratios = np.log(moves) - np.log(bounds)
-    if not np.all((np.abs(ratios) < LARGEST_LOG) & (np.abs(np.log(bounds)) < LARGEST_LOG)):
+    if not np.all((pairs[used] > 1.0 / EXTREME) & (pairs[used] < EXTREME)):
         raise ParameterError(
             f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of "
             f"floating point, for predictions that move by {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the smallest"
         )
     # Few rows decide: add the one that gets too little until there is none.
+    ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0
     while True:
         decided = _smallest_scale(moves[deciding], bounds[deciding], epsilon_of) * (1.0 + ROUNDING)
         scale = max(decided, scale * (1.0 + ROUNDING))
-        priced = _in_pieces(epsilon_of, moves / scale)
+        # A thousand rows at a time: moments are large tables.
+        pieces = np.array_split(moves / scale, max(1, len(moves) // 1000))
+        priced = np.concatenate([epsilon_of(piece) for piece in pieces])
         worst = int(np.argmax(priced / bounds))
         if priced[worst] <= bounds[worst]:
             break
@@ -182,29 +184,23 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     return scale, epsilon[places.reshape(-1)]
 
 
-def _in_pieces(epsilon_of: Calibration, shifts: Floats) -> Floats:
-    """Evaluate a calibration, a thousand rows at a time: moments are large tables."""
-    pieces = np.array_split(shifts, max(1, len(shifts) // 1000))
-    return np.concatenate([epsilon_of(piece) for piece in pieces])
-
-
 def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> float:
-    """Return the scale at which the first of the epsilons reaches its bound."""
+    """Compute the scale at which the first of the epsilons reaches its bound."""
 
-    def log_excess(log_scale: float) -> float:
-        epsilon = np.clip(epsilon_of(moves / np.exp(log_scale)), 1e-300, 1e300)
-        return float(np.max(np.log(epsilon) - np.log(bounds)))
+    def excess(log_scale: float) -> float:
+        share = epsilon_of(moves / np.exp(log_scale)) / bounds
+        return float(np.max(np.log(np.clip(share, 1e-100, 1e100))))
 
     low = high = float(np.max(np.log(moves) - np.log(bounds)))
-    while log_excess(high) > 0:
+    while excess(high) > 0:
         high += 2.0
-        if high - low > 100.0:
+        if high - low > LARGEST_LOG:
             raise ParameterError(
                 "no amount of noise gives this epsilon at this delta; use a larger epsilon or a "
                 "larger delta"
             )
-    while log_excess(low) <= 0 and high - low < 100.0:
+    while excess(low) <= 0:
         low -= 2.0
-    if log_excess(low) <= 0:
-        return float(np.exp(high))
-    return float(np.exp(brentq(log_excess, low, high, xtol=1e-12)))
+        if high - low > LARGEST_LOG:
+            return float(np.exp(high))
+    return float(np.exp(brentq(excess, low, high, xtol=1e-12)))

@@ -14,32 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.checks import check_choice, check_scales
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.kernel_erm import KernelERM
-from convexmarket.learners.predictor import PublicPredictor, check_rows
-from convexmarket.privacy import Account, Guarantee, RandomSource
+from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.base import (
-    Release,
-    admit,
-    assumptions_of,
-    bounded_predictions,
-    check_terms,
-    classes_of,
-    fitted_copy,
-)
+from convexmarket.release.base import Release, bounded_predictions
 from convexmarket.release.fit import KernelBasis, declare_fit
-from convexmarket.release.noise import (
-    MOST_POINTS,
-    Process,
-    laplace_noise,
-    process_noise,
-)
+from convexmarket.release.noise import MOST_POINTS, Process, laplace_noise, process_noise
 from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon
 
 __all__ = ["TestSetRelease"]
 
 Floats = NDArray[np.float64]
-
-LARGEST = MOST_POINTS  # whose kernel matrix, dense, is decomposed
 
 
 class TestSetRelease(Release):
@@ -129,19 +113,27 @@ class TestSetRelease(Release):
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
     ) -> None:
-        erm, names = fitted_copy(erm)
         if noise is None:
             noise = "laplace" if delta == 0 else "process"
         check_choice("noise", noise, NoiseKind)
         why = " for a Gaussian process" if noise == "process" else ""
-        sold = check_terms(erm, epsilon, delta, accounting, why)
+        sold = self._open(erm, epsilon, delta, accounting, why)
+        erm = self._erm
         bound = erm.norm_bound_ if max_norm is None else max_norm
         check_scales(max_norm=bound)
         if solver != "exact" and solver not in cp.installed_solvers():
             raise ParameterError(
                 f"solver must be 'exact' or one of {cp.installed_solvers()}, got {solver!r}"
             )
-        points = _checked_points(erm, X, names)
+        points = self._checked_points(X)
+        if not len(points):
+            raise ParameterError("X has no points: there is nothing to predict")
+        if len(points) > MOST_POINTS:
+            raise NotSupportedError(
+                f"X has {len(points):,} points, whose dense kernel matrix would have "
+                f"{len(points) ** 2:,} entries; take {MOST_POINTS:,} at most, and use the predictor"
+                " for the others"
+            )
         gram = erm.kernel_(points, points)
         gram = (gram + gram.T) / 2.0
         basis = KernelBasis(gram)
@@ -153,19 +145,14 @@ class TestSetRelease(Release):
             spread = 1.0 if accounting == "paper" else np.sqrt(len(points) / effective)
             calibration = semi_interactive_epsilon(len(points), effective, delta, accounting)
             drawn = laplace_noise(erm, sold, calibration, delta, spread)
-        self.scale = drawn.scale
-        guarantee = Guarantee(
-            drawn.epsilon,
-            delta,
+        generator = self._charge(
+            drawn,
             f"predictions at {len(points)} public points ({noise} noise), and a fit to them",
-            "exact" if noise == "process" else accounting,
-            assumptions_of(
-                erm, random_state, drawn.step, "the points do not depend on the private rows"
-            ),
-            drawn.profile,
+            "the points do not depend on the private rows",
+            accountant,
+            rows,
+            random_state,
         )
-        generator = admit(erm, guarantee, accountant, rows, random_state)
-        self.guarantee = guarantee
         noisy = bounded_predictions(erm, points)
         self.coordinates: Floats | None = None
         if noise == "process":
@@ -178,9 +165,7 @@ class TestSetRelease(Release):
         noisy.setflags(write=False)
         self.noisy_predictions: Floats = noisy
         coefficients = fit_coefficients(gram, noisy, float(bound), solver, basis)
-        self.predictor = PublicPredictor(
-            erm.kernel_, points, coefficients, guarantee, classes_of(erm), names
-        )
+        self.predictor = self._public(points, coefficients)
 
     def predict(self, X: ArrayLike) -> Floats:
         """Return the fit's predictions at any rows; this reveals nothing more.
@@ -229,17 +214,3 @@ def fit_coefficients(
         )
     size = float(np.linalg.norm(beta))
     return basis.coefficients(beta * min(1.0, max_norm / size) if size > 0 else beta)
-
-
-def _checked_points(erm: KernelERM, X: ArrayLike, names: tuple[str, ...] | None) -> Floats:
-    points = check_rows(X, erm.n_features_in_, names)
-    if not len(points):
-        raise ParameterError("X has no points: there is nothing to predict")
-    if len(points) > LARGEST:
-        raise NotSupportedError(
-            f"X has {len(points):,} points, whose dense kernel matrix would have "
-            f"{len(points) ** 2:,} entries; take {LARGEST:,} at most, and use the predictor for "
-            "the others"
-        )
-    erm.kernel_.check_domain(points, "X")
-    return points

@@ -33,7 +33,9 @@ def discrete_gaussian_log_density(value, scale):
 
 
 def guarantee(epsilon, delta=0.0, mechanism="a release") -> Guarantee:
-    return Guarantee(np.asarray(epsilon, dtype=float), delta, mechanism, "tight", ())
+    return Guarantee(
+        np.asarray(epsilon, dtype=float), delta, mechanism, "tight", ("the noise is secret",)
+    )
 
 
 # ------------------------------------------------------------------------- sequences of releases

@@ -15,7 +15,6 @@ from convexmarket.errors import ParameterError
 from convexmarket.privacy import (
     Guarantee,
     calibrate_eta,
-    check_weights,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.accounting import joint_guarantee
@@ -40,17 +39,6 @@ def test_paper_formula_uses_the_cap_and_charges_every_row() -> None:
     assert largest == pytest.approx(np.array([6, 2, 0]) + 2 * np.log(1 + 0.75 / 0.5))
     capped = objective_perturbation_guarantee(weights, 8.0, 0.5, accounting="paper", cap=2.7)
     assert capped == pytest.approx(np.array([6, 2, 0]) + 2 * np.log(1 + 0.9 / 0.5))
-
-
-@given(raw_weights, log_scale, log_scale, log_scale)
-def test_joint_is_the_maximum_over_the_margin(raw, eta, regularization, data_norm) -> None:
-    weights = normalised(raw)
-    claimed = joint_guarantee(weights, eta, data_norm**2 / regularization)
-    p = np.linspace(0, 1, 2001)[:, None]
-    curve = weights * eta * (1 + p) / 2
-    curve = curve + np.log1p(weights * data_norm**2 / regularization * p * (1 - p))
-    assert np.all(claimed >= curve.max(axis=0) * (1 - 1e-12))
-    assert claimed == pytest.approx(curve.max(axis=0), rel=1e-3, abs=1e-300)
 
 
 @pytest.mark.parametrize("weight", [1e-6, 0.01, 0.4])
@@ -88,14 +76,6 @@ def test_the_bounds_are_ordered(raw, eta, strength, data_norm) -> None:
     assert np.all(sharp[weights == 0] == 0)
 
 
-def test_joint_adds_nothing_once_the_noise_term_dominates() -> None:
-    weights = np.array([0.5, 0.3, 0.2])
-    enough = joint_guarantee(weights, 200.0, 4.0 / 0.04)
-    assert np.array_equal(enough, weights * 200.0)
-    less = joint_guarantee(weights, 190.0, 4.0 / 0.04)
-    assert np.all(less > weights * 190.0)
-
-
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
 @given(raw=raw_weights, eta=log_scale, strength=strength, data_norm=radius)
 def test_calibration_never_exceeds_what_was_sold(accounting, raw, eta, strength, data_norm) -> None:
@@ -122,17 +102,6 @@ def test_calibration_is_the_largest_possible(accounting) -> None:
     assert calibrated < 2 * eta
     more = objective_perturbation_guarantee(weights, calibrated * (1 + 1e-9), *arguments)
     assert np.any((more > weights * eta)[weights > 0])
-
-
-def test_calibration_needs_at_most_a_quarter_over_the_regularization() -> None:
-    weights = np.full(1000, 1e-3)
-    for regularization in (0.01, 1e-5):  # the second is beyond what cells serve
-        eta = 0.5 / regularization
-        assert calibrate_eta(weights, eta, regularization) >= eta - 0.25 / regularization
-
-
-def test_calibration_changes_nothing_where_nothing_is_added_and_the_cells_give_up() -> None:
-    assert calibrate_eta([0.5, 0.5], 2e6, 1e-5) == pytest.approx(2e6, rel=1e-12)
 
 
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
@@ -193,30 +162,6 @@ def test_what_the_second_noise_may_cost() -> None:
                 function(**arguments, minimum_epsilon=extra)
 
 
-def test_weights_sum_to_one_within_a_millionth() -> None:
-    for total in (1 + 0.9e-6, 1 - 0.9e-6):
-        np.testing.assert_array_equal(check_weights([total, 0.0]), [total, 0.0])
-    for total in (1 + 1.1e-6, 1 - 1.1e-6):
-        with pytest.raises(ParameterError, match="sum to one"):
-            check_weights([total, 0.0])
-    assert check_weights([0.0, 1.0], 2).dtype == np.float64
-    assert check_weights([1], 1).dtype == np.float64
-    for count in (1, 3, 0):
-        with pytest.raises(ParameterError, match=f"2 entries for {count} rows"):
-            check_weights([0.5, 0.5], count)
-
-
-def test_a_cap_may_be_exceeded_by_a_billionth() -> None:
-    def epsilon(cap):
-        return objective_perturbation_guarantee([0.6, 0.4], 8.0, 0.5, 1.0, "paper", cap)
-
-    expected = np.array([4.8, 3.2]) + 2 * np.log(1 + 0.6 / 0.5)
-    np.testing.assert_allclose(epsilon(1.2), expected, rtol=1e-13)
-    np.testing.assert_allclose(epsilon(1.2 * (1 - 0.9e-9)), expected, rtol=1e-8)
-    with pytest.raises(ParameterError, match=r"a weight is 0\.6"):
-        epsilon(1.2 * (1 - 1.1e-9))
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -259,8 +204,9 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
         guarantee.delta = 1.0
     one_number = Guarantee(np.array([0.5, 0.5]), 1e-6, "noise", "tight", ())
     assert str(one_number) == (
-        "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced).\n"
+        "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced;"
+        " declared by the user, not audited).\n"
         "A reader who knows all other rows changes the odds between two values of a row at"
         " most 1.65-fold (but with probability 1e-06), and guesses right which one it is at most"
-        " 62.2 % of the time, where a coin does 50 %.\nThis rests on:"
+        " 62.2 % of the time, where a coin does 50 %."
     )

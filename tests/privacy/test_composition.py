@@ -161,20 +161,6 @@ def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choice
     assert not exceeds(found, selection_moments(spread)).any()
 
 
-@pytest.mark.parametrize("order", [0.01, 1.0, 20.0])
-def test_the_worst_choice_comes_close_to_the_bound(order) -> None:
-    """Two choices, at whose best odds the bound leaves less than a percent."""
-    spread, index = 0.02, np.searchsorted(ORDERS, order)
-
-    def moments(log_odds: float) -> float:
-        odds = np.array([[log_odds + spread, 0.0], [log_odds, 0.0]])
-        return moments_of(*map(normalised, odds))[index]
-
-    worst = -optimize.minimize_scalar(lambda x: -moments(x), bounds=(-3, 3), method="bounded").fun
-    assert 0.99 < worst / selection_moments(spread)[index] <= 1.0
-    assert worst > selection_moments(0.99 * spread)[index]
-
-
 # ----------------------------------------------------------------- updates of the sparse vector
 
 
@@ -221,29 +207,6 @@ def test_an_update_pays_for_its_round_whatever_counts_as_one(seed, log_epsilon, 
     kappa = update_moments(epsilon)
     finite = np.isfinite(kappa)
     assert np.all(growth(log_p, log_q, seen, kappa)[finite] <= 1e-11)
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 0.05, 0.5, 2.0])
-@pytest.mark.parametrize("order", [1e-3, 0.01, 0.03])
-def test_no_pair_that_a_search_finds_breaks_the_inequality(epsilon, order) -> None:
-    index = int(np.searchsorted(ORDERS, order))
-    kappa = update_moments(epsilon)
-    assert np.isfinite(kappa[index])
-
-    def loss(shares, kappa):
-        return -growth(*extreme_pair(epsilon, *shares), NO_UPDATE_FIRST, kappa)[index]
-
-    def found(kappa) -> float:
-        starts = np.random.default_rng(0).random((6, 2))
-        runs = [
-            optimize.minimize(loss, x0, (kappa,), "Nelder-Mead", bounds=[(0, 1)] * 2)
-            for x0 in starts
-        ]
-        return -min(run.fun for run in runs)
-
-    assert found(kappa) <= 1e-11
-    # one percent less would not do, and the search finds out
-    assert found(0.99 * kappa) > 1e-4 * kappa[index]
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 3.0])
@@ -298,20 +261,6 @@ def test_the_scheme_itself_keeps_the_inequality(disagreement, shift, tau, index,
         assert silent + np.exp(-kappa) * spoken <= 1 + 1e-9
 
 
-def test_the_scheme_needs_more_than_a_pure_answers_moments() -> None:
-    """Silence reveals something too, so that counting the update alone would be wrong."""
-    index = np.searchsorted(ORDERS, 1.0)
-    silent, spoken = round_with_laplace_noise(2.0, 1.7, 2.0, ORDERS[index])
-    assert silent + np.exp(-pure_moments(0.3)[index]) * spoken > 1 + 1e-3
-    assert silent + np.exp(-update_moments(0.3)[index]) * spoken <= 1
-
-
-def test_an_update_costs_about_two_answers() -> None:
-    index = np.searchsorted(ORDERS, 1.0)
-    ratio = update_moments(1e-3)[index] / pure_moments(1e-3)[index]
-    assert ratio == pytest.approx(2.0, rel=0.01)
-
-
 # ------------------------------------------------------------------ from moments to an epsilon
 
 
@@ -348,21 +297,6 @@ def test_moments_never_say_less_than_gaussian_noise_reveals(delta) -> None:
     assert np.all(bound >= exact)
     revealing = (exact > 0.1) & (delta < 1e-2)
     assert np.all(bound[revealing] <= 1.3 * exact[revealing])  # they are not idle either
-
-
-@pytest.mark.parametrize("shift", [1e-3, 0.1, 3.0, 100.0])
-def test_the_orders_are_close_enough(shift) -> None:
-    """A search over all orders gains less than 0.1%."""
-
-    def value(log_order: float) -> float:
-        x = np.exp(log_order)
-        mixture = x * np.log(x) - (1 + x) * np.log1p(x)
-        return float((x * (x + 1) * shift**2 / 2 + np.log(1e6) + mixture) / x)
-
-    bound = float(epsilon_of_moments(gaussian_moments(shift), 1e-6))
-    best = optimize.minimize_scalar(value, bounds=(np.log(1e-3), np.log(1e8)), method="bounded")
-    assert best.fun <= bound * (1 + 1e-12)
-    assert bound <= 1.001 * min(best.fun, bound)
 
 
 RESPONSES = [(e, k) for e in (0.01, 0.1, 0.5, 2.0) for k in (1, 3, 30, 1000)]
@@ -437,21 +371,7 @@ def test_the_papers_theorem_by_hand() -> None:
 # -------------------------------------------------------------------------- limits and input
 
 
-def test_a_pure_answer_never_costs_more_than_its_epsilon() -> None:
-    epsilons = np.geomspace(1e-3, 1e4, 50)
-    for moments in (pure_moments, laplace_moments):
-        bound = epsilon_of_moments(moments(epsilons), 1e-9)
-        assert np.all(bound <= epsilons * (1 + 1e-6) + 1e-6)
-
-
 @pytest.mark.parametrize("delta", [-0.1, 1.0, 2.0, np.nan, np.inf])
 def test_a_delta_out_of_range_is_named(delta) -> None:
     with pytest.raises(ParameterError, match=r"delta must be at least 0 and below 1.*try 1e-6"):
         check_delta(delta)
-
-
-def test_a_delta_of_zero_is_refused_where_it_must_be_positive() -> None:
-    assert check_delta(0.0) == 0.0
-    with pytest.raises(ParameterError, match=r"strictly between 0 and 1 for noise, got 0\.0"):
-        check_delta(0.0, positive=True, why=" for noise")
-    assert check_delta(1e-300, positive=True) == 1e-300

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
-from convexmarket.errors import ParameterError
 from convexmarket.privacy.exact import WORD, gamma_sphere_draw, gamma_sphere_error
 from tests.privacy.builders import check_gamma_sphere
 
@@ -101,17 +99,3 @@ def test_every_coordinate_is_as_near_the_ideal_one_as_is_claimed(n, seed, zero_w
         exact = ideal(recorded.drawn, n, [fraction] * (4 * n + 4))
         for found, wanted in zip(vector.tolist(), exact, strict=True):
             assert abs(Decimal(found) - wanted) <= Decimal(gamma_sphere_error()) * abs(wanted)
-
-
-def test_small_numbers_have_all_their_digits():
-    """A uniform double of ``Generator.random`` below 2**-30 has 23 bits; these have 53."""
-    draws = np.array([gamma_sphere_draw(1, np.random.default_rng(i))[0] for i in range(3000)])
-    smallest = np.sort(np.abs(draws))[:100]
-    assert np.mean(smallest * 2.0**53 == np.rint(smallest * 2.0**53)) < 0.1
-    assert stats.kstest(smallest / smallest[-1], stats.uniform.cdf).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("n_features", [0, -1, 1.5])
-def test_a_dimension_is_needed(n_features):
-    with pytest.raises(ParameterError, match="n_features"):
-        gamma_sphere_draw(n_features, np.random.default_rng(0))

@@ -86,3 +86,27 @@ def test_a_profile_has_a_shift_for_each_row() -> None:
         Profile("normal", [0.5])
     with pytest.raises(ParameterError, match="shift"):
         Profile("laplace", [-0.5])
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "accounting", "assumptions"),
+    [
+        ("a \ud800", "tight", ()),
+        ("a model", "\udfff", ()),
+        ("a model", "tight", ("fine", "\ud800")),
+        ("a model", "tight", (1,)),
+        ("a model", "tight", "text"),
+    ],
+)
+def test_texts_that_cannot_be_stored_are_refused(mechanism, accounting, assumptions) -> None:
+    with pytest.raises(ParameterError, match=r"text that can be stored|assumptions must be"):
+        Guarantee([1.0], 0.0, mechanism, accounting, assumptions)
+
+
+def test_a_guarantee_without_assumptions_is_marked_as_declared() -> None:
+    marked = "declared by the user, not audited"
+    declared = Guarantee([1.0], 0.0, "mine", "none", ())
+    proven = guarantee([1.0])
+    for show in (str, repr, Guarantee.statement, Guarantee._repr_html_):
+        assert marked in show(declared)
+        assert marked not in show(proven)

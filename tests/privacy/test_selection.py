@@ -51,14 +51,6 @@ def test_every_fit_of_a_search_is_charged() -> None:
     assert search.best_estimator_.guarantee_.epsilon.max() <= 0.5
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_budget_stops_a_search() -> None:
-    X, y = people()
-    search = GridSearchCV(learner(), {"regularization": ALPHAS}, cv=3, error_score="raise")
-    with account(budget=1.0), pytest.raises(BudgetExceededError, match="row 'p"):
-        search.fit(X, y)
-
-
 # -------------------------------------------------------------------------- a private selection
 
 

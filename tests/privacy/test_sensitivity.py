@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import ParameterError
 from convexmarket.privacy import ridge_norm_bound, ridge_sensitivity
-from tests.privacy.builders import check_angles, check_attacks, largest, solution
+from tests.privacy.builders import check_angles, largest, solution
 
 
 @st.composite
@@ -36,14 +36,6 @@ def test_no_neighbour_moves_the_model_further(case) -> None:
     assert tight <= paper
 
 
-@pytest.mark.parametrize(
-    ("d", "alpha", "weight"),
-    [(1, 0.01, 1e-4), (1, 0.3, 0.2), (2, 0.2, 1e-4), (2, 5.0, 0.1), (3, 0.5, 1e-4), (6, 6.0, 1e-4)],
-)
-def test_directed_attacks_come_close_and_stay_below(d, alpha, weight) -> None:
-    check_attacks(d, alpha, weight, n_others=2, count=4)
-
-
 @pytest.mark.parametrize("d", [1, 4, 30])
 def test_no_smaller_constant_would_do_where_the_regularisation_is_strong(d) -> None:
     alpha, weight = 1e5 * d, 1e-6
@@ -52,17 +44,6 @@ def test_no_smaller_constant_would_do_where_the_regularisation_is_strong(d) -> N
     moved = moved - solution(X, np.array([0.0, -1.0]), weights, alpha)
     attained = np.linalg.norm(moved) / weight
     assert attained == pytest.approx(ridge_sensitivity(alpha, d), rel=1e-4)
-
-
-@pytest.mark.parametrize("d", [2, 12])
-def test_the_limits_of_the_tight_constant(d) -> None:
-    strong, weak = 1e9, 1e-9
-    assert ridge_sensitivity(strong, d) * strong / np.sqrt(d) == pytest.approx(2.0, rel=1e-6)
-    limit = ridge_sensitivity(weak, d) * weak**1.5 / d
-    assert limit == pytest.approx(0.375, rel=1e-3)
-    assert ridge_sensitivity(weak, d, sensitivity="paper") * weak**1.5 / d == pytest.approx(
-        2.0, rel=1e-3
-    )
 
 
 def over_rows(g: float) -> float:
@@ -83,15 +64,6 @@ def test_the_tight_constant_is_the_maximum_and_never_below_it(g) -> None:
     alpha = d / g**2
     exact = np.sqrt(d) / alpha * over_rows(g)
     claimed = ridge_sensitivity(alpha, d)
-    assert exact * (1 - 1e-11) <= claimed <= exact * (1 + 5e-7)
-
-
-@pytest.mark.parametrize(("alpha", "d"), [(0.05, 2), (1.0, 5), (0.4, 1)])
-@pytest.mark.parametrize("bound", [0.0, 0.02, 0.4, 50.0])
-def test_a_known_bound_gives_the_smaller_of_two_maxima(alpha, d, bound) -> None:
-    known = largest(lambda t: np.sqrt(4 - 3 * t**2) * (1 + np.sqrt(d) * bound * t), [(0.0, 1.0)])
-    exact = np.sqrt(d) / alpha * min(known, over_rows(np.sqrt(d / alpha)))
-    claimed = ridge_sensitivity(alpha, d, bound)
     assert exact * (1 - 1e-11) <= claimed <= exact * (1 + 5e-7)
 
 
@@ -129,13 +101,6 @@ def test_lemmas_a1_and_a2_and_their_improvement(case) -> None:
     bound = ridge_norm_bound(alpha, d)
     assert norm <= bound * (1 + 1e-9)
     assert bound <= min(1 / np.sqrt(alpha), np.sqrt(d) / alpha)
-
-
-@pytest.mark.parametrize(("alpha", "d"), [(0.25, 4), (1.0, 1), (12.0, 4)])
-def test_the_norm_bound_is_attained(alpha, d) -> None:
-    row = np.full((1, d), np.sqrt(min(alpha, d) / d))
-    attained = np.linalg.norm(solution(row, np.ones(1), np.ones(1), alpha))
-    assert attained == pytest.approx(ridge_norm_bound(alpha, d), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The sparse-vector release: its noise, what it costs under attack, and when exactly it stops."""
 
-from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -13,13 +12,11 @@ from scipy import optimize, stats
 import convexmarket as cm
 from convexmarket.errors import (
     DataError,
-    ParameterError,
     QueriesExhaustedError,
     ReleaseExhaustedError,
     UpdatesExhaustedError,
 )
 from convexmarket.release import noise as noise_of
-from convexmarket.release.noise import ARITHMETIC
 from convexmarket.release.scales import calibrate, interactive_epsilon
 from tests import one_in
 from tests.release.builders import (
@@ -89,33 +86,6 @@ def test_noise_is_laplace_with_the_scale_that_is_stated():
     assert stats.spearmanr(noise[1:], noise[:-1]).pvalue > REJECTED
 
 
-@pytest.mark.campaign
-def test_noise_has_the_same_scale_around_predictions_that_are_not_zero(monkeypatch):
-    calibrate_once(monkeypatch, noise_of)
-    erm = model()
-    points = np.random.default_rng(2).uniform(-0.7, 0.7, (40, 2))
-    truth = erm.decision_function(points)
-    noise = []
-    for seed in range(120):
-        release = release_of(erm, seed, max_queries=40, max_updates=40, threshold=0.0)
-        noise.append(release.predict(points) - truth)
-    assert not refuted(np.concatenate(noise), release.scale)
-    assert refuted(np.concatenate(noise), 1.15 * release.scale)
-
-
-@pytest.mark.campaign  # a statistical audit
-@pytest.mark.parametrize("ratio", [0.5, 2.0])
-def test_comparisons_see_the_same_noise(ratio):
-    _, plain = silent(20_000, 0.0, 3)
-    answers, release = silent(20_000, ratio * plain.scale, 3)
-    updates = release.spent.updates
-    assert updates == np.count_nonzero(answers)
-    assert np.abs(answers[answers != 0]).min() > release.threshold
-    assert stats.binomtest(updates, 20_000, np.exp(-ratio)).pvalue > REJECTED
-    for off in (0.9, 1.1):
-        assert stats.binomtest(updates, 20_000, np.exp(-ratio / off)).pvalue < REJECTED
-
-
 # ------------------------------------------------------------------ scales and thresholds
 
 
@@ -145,78 +115,13 @@ def test_paper_scale_and_threshold_by_hand(epsilon, delta, updates):
     assert release.guarantee.epsilon.max() == pytest.approx(epsilon, rel=1e-8)
 
 
-def test_a_threshold_of_ones_own_moves_the_bound_and_not_the_noise():
-    usual, own = release_of(model()), release_of(model(), threshold=1.0)
-    assert own.scale == usual.scale
-    assert own.threshold == 1.0
-    assert own.error_bound == pytest.approx(1.0 + usual.threshold / 4.0)
-
-
 def scale(epsilon=1.0, delta=1e-6, updates=4, accounting="tight"):
     return release_of(
         model(), epsilon=epsilon, delta=delta, max_updates=updates, accounting=accounting
     ).scale
 
 
-@given(
-    epsilon=st.floats(1e-2, 50.0),
-    delta=st.floats(1e-12, 0.5),
-    updates=st.integers(1, 500),
-    accounting=st.sampled_from(["tight", "paper"]),
-)
-def test_scale_is_monotone_and_tight_is_never_above_paper(epsilon, delta, updates, accounting):
-    here = scale(epsilon, delta, updates, accounting)
-    assert scale(epsilon * 1.1, delta, updates, accounting) < here
-    assert scale(epsilon, min(delta * 1.5, 0.9), updates, accounting) < here
-    assert scale(epsilon, delta, updates + 1, accounting) > here
-    assert scale(epsilon, delta, updates) <= scale(epsilon, delta, updates, "paper")
-
-
-def test_more_questions_raise_the_threshold_and_not_the_scale():
-    few, many = release_of(model(), max_queries=10), release_of(model(), max_queries=10_000)
-    assert few.scale == many.scale
-    assert many.threshold - few.threshold == pytest.approx(4.0 * few.scale * np.log(1000.0))
-
-
-@given(data=st.data(), accounting=st.sampled_from(["tight", "paper"]))
-def test_no_row_loses_more_than_it_sold_and_some_row_exactly_that(data, accounting):
-    erm = model(weighted=True)
-    sold = np.array(data.draw(st.lists(st.floats(0.05, 5.0), min_size=40, max_size=40)))
-    sold[0] = data.draw(st.sampled_from([0.0, 1.0]))
-    release = release_of(erm, epsilon=sold, accounting=accounting)
-    spent = release.guarantee.epsilon
-    assert np.all(spent <= sold)
-    assert spent[0] == 0.0
-    assert np.all(spent[1:] > 0.0)
-    assert np.max(spent[1:] / sold[1:]) == pytest.approx(1.0, abs=1e-6)
-    # less noise by a millionth would cost some row more than it sold
-    charged = interactive_epsilon(4, 1e-6, accounting)
-    counted = release._noise.step + 2.0 * ARITHMETIC * erm.sensitivity_
-    shifts = np.where(erm.row_sensitivities_ > 0, erm.row_sensitivities_ + counted, 0.0)
-    assert np.any(charged(shifts / (release.scale * (1.0 - 2e-6))) > sold)
-
-
 # ------------------------------------------------------------------ attacks on tight accounting
-
-
-def waiting_delta(shift, updates, epsilon):
-    """Delta of counting questions until the last update, where each is rare: gamma waiting times.
-
-    With an update so rare that questions are a Poisson process, its rate changes by exp(shift).
-    """
-    rate = np.exp(shift)
-    edge = (epsilon + updates * shift) / (rate - 1.0)
-    seen, other = stats.gamma(updates), stats.gamma(updates, scale=1.0 / rate)
-    return seen.sf(edge) - np.exp(epsilon) * other.sf(edge)
-
-
-@pytest.mark.parametrize("updates", [1, 2])
-@pytest.mark.parametrize(("epsilon", "delta"), ATTACKS)
-def test_waiting_for_rare_updates_reveals_no_more_than_is_claimed(updates, epsilon, delta):
-    s = calibrate(np.ones(1), np.full(1, epsilon), interactive_epsilon(updates, delta, "tight"))[0]
-    assert 0.0 < waiting_delta(1.0 / s, updates, epsilon) <= delta
-    # with a quarter of the noise the attack would succeed
-    assert waiting_delta(4.0 / s, updates, epsilon) > delta
 
 
 @pytest.mark.parametrize(("updates", "threshold"), one_in(2, [(1, 0.0), (2, 0.0), (2, 3.0)]))
@@ -230,6 +135,17 @@ def test_the_adversary_would_catch_an_update_that_is_charged_as_one_answer(updat
     s = calibrate(np.ones(1), np.full(1, epsilon), interactive_epsilon(updates, delta, "tight"))[0]
     log_ratios, deltas = worst_delta(np.sqrt(2.0) / s, 3.0, updates, 60, 4.0)
     assert np.interp(epsilon, log_ratios, deltas) > delta
+
+
+def waiting_delta(shift, updates, epsilon):
+    """Delta of counting questions until the last update, where each is rare: gamma waiting times.
+
+    With an update so rare that questions are a Poisson process, its rate changes by exp(shift).
+    """
+    rate = np.exp(shift)
+    edge = (epsilon + updates * shift) / (rate - 1.0)
+    seen, other = stats.gamma(updates), stats.gamma(updates, scale=1.0 / rate)
+    return seen.sf(edge) - np.exp(epsilon) * other.sf(edge)
 
 
 def test_the_dynamic_program_finds_what_is_known_in_closed_form():
@@ -263,42 +179,6 @@ def questions(draw):
     return points
 
 
-def ask(release, points):
-    """Return the answers, and the error that stopped them, if one did."""
-    try:
-        return release.predict(points).tolist(), None
-    except ReleaseExhaustedError as error:
-        return list(error.answers), error
-
-
-def ask_one_by_one(release, points):
-    answers = []
-    for point in points:
-        answers.extend(ask(release, point)[0])
-    return answers
-
-
-@given(points=questions(), seed=st.integers(0, 2**32), ratio=st.sampled_from([0.0, 1.0, 3.0]))
-def test_all_at_once_and_one_by_one_give_the_same_stream(points, seed, ratio):
-    erm = model()
-    threshold = ratio * release_of(erm).scale
-    single = release_of(erm, seed, threshold=threshold)
-    whole = release_of(erm, seed, threshold=threshold)
-    answers = ask_one_by_one(single, points)
-    together, stopped = ask(whole, points)
-    assert (stopped is not None) == (len(together) < len(points))
-    if stopped is not None:
-        assert isinstance(stopped, UpdatesExhaustedError)
-        assert f"{len(together)} of the {len(points)}" in str(stopped)
-        assert whole.remaining.updates == 0
-    # the truth at several rows at once is a product of matrices, which rounds differently
-    assert together == pytest.approx(answers, rel=1e-9, abs=1e-9)
-    assert whole.spent == single.spent
-    assert whole.spent.updates <= TERMS["max_updates"]
-    assert len(whole.predictor.points) == whole.spent.updates
-    assert whole.spent.queries == len(together)
-
-
 def test_answers_are_the_public_models_or_noisy_and_only_the_latter_correct_it():
     erm = model(n_rows=2000, regularization=0.01)
     release = release_of(erm, epsilon=50.0, max_queries=200, max_updates=200, threshold=0.5)
@@ -314,35 +194,6 @@ def test_answers_are_the_public_models_or_noisy_and_only_the_latter_correct_it()
         assert (release.predictor is not before) == updated
         before = release.predictor
     assert kinds == {True, False}
-
-
-def test_the_last_question_is_answered_and_the_next_refused_before_any_work(monkeypatch):
-    release = release_of(model(), max_queries=3, threshold=1e6)
-    points = np.random.default_rng(0).uniform(-0.7, 0.7, (4, 2))
-    assert release.predict(points[:3]).shape == (3,)
-    assert release.remaining == cm.release.Remaining(0, 4)
-    before = state_of(release)
-    monkeypatch.setattr(cm.KernelERM, "decision_function", _unread)
-    with pytest.raises(QueriesExhaustedError, match="max_queries = 3") as refusal:
-        release.predict(points[3])
-    assert refusal.value.answers == ()
-    assert state_of(release) == before
-
-
-def _unread(*_):
-    raise AssertionError("private rows were read")
-
-
-def test_a_call_with_too_many_questions_is_refused_whole(monkeypatch):
-    release = release_of(model(), max_queries=3, threshold=1e6)
-    release.predict([0.1, 0.2])
-    before = state_of(release)
-    with monkeypatch.context() as patch:
-        patch.setattr(cm.KernelERM, "decision_function", _unread)
-        with pytest.raises(QueriesExhaustedError, match="3 questions were asked, but only 2"):
-            release.predict(np.zeros((3, 2)))
-    assert state_of(release) == before
-    assert release.predict(np.zeros((2, 2))).shape == (2,)
 
 
 @pytest.mark.parametrize("earlier", [0, 2])
@@ -366,12 +217,15 @@ def test_after_the_last_update_the_next_question_stops_with_the_answers_of_that_
     assert np.all(np.isfinite(release.predictor.predict(points)))
 
 
-def test_what_is_spent_is_told():
-    release = release_of(model(), epsilon=2.0)
-    assert release.spent == cm.release.Spent(0, 0, float(release.guarantee.epsilon.max()), 1e-6)
-    release.predict([0.0, 0.0])
-    assert (release.spent.queries, release.spent.delta) == (1, 1e-6)
-    assert release.spent.epsilon == pytest.approx(2.0)
+# ------------------------------------------------------------------ the potential
+
+
+def ask(release, points):
+    """Return the answers, and the error that stopped them, if one did."""
+    try:
+        return release.predict(points).tolist(), None
+    except ReleaseExhaustedError as error:
+        return list(error.answers), error
 
 
 class Asking(RuleBasedStateMachine):
@@ -432,9 +286,6 @@ class Asking(RuleBasedStateMachine):
 
 
 TestAsking = Asking.TestCase
-
-
-# ------------------------------------------------------------------ the potential
 
 
 def squared_distance(erm, predictor):
@@ -536,106 +387,7 @@ def check_error_bound_of_answers(n_rows, epsilon):
     assert halved > stats.binom.ppf(1.0 - REJECTED, 200, failure_probability)  # the test has teeth
 
 
-@pytest.mark.campaign  # a statistical audit
-def test_noise_exceeds_a_quarter_of_the_threshold_as_rarely_as_the_bound_needs(monkeypatch):
-    calibrate_once(monkeypatch, noise_of)
-    n_questions, failure_probability, n_seeds, exceeded = 50, 0.4, 400, 0
-    for seed in range(n_seeds):
-        answers, release = silent(n_questions, 0.0, seed)
-        level = release.scale * np.log(2.0 * n_questions / failure_probability)
-        exceeded += bool(np.abs(answers).max() > level)
-    # exactly 1 - (1 - beta/2T)^T, a little less than half of beta
-    exact = 1.0 - (1.0 - failure_probability / (2.0 * n_questions)) ** n_questions
-    assert stats.binomtest(exceeded, n_seeds, exact).pvalue > REJECTED
-    assert stats.binomtest(exceeded, n_seeds, 2.0 * exact).pvalue < REJECTED
-
-
 # ------------------------------------------------------------------ bad questions and arguments
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([[2.0, 0.0]], "data_norm"),
-        ([[0.1, 0.1], [0.9, 0.9]], "1 of 2 rows"),
-        ([[np.nan, 0.0]], "missing"),
-        ([[np.inf, 0.0]], "infinite"),
-        ([[0.1, 0.1, 0.1]], "2 features"),
-        ([0.1], "2 features"),
-        ([], "2 features"),
-        ("words", "numbers"),
-        ([[0.1, 0.1], [0.1]], "numbers"),
-    ],
-)
-@pytest.mark.parametrize("kernel", ["linear", "rbf"])
-def test_questions_outside_the_domain_are_refused_before_anything_is_asked(kernel, rows, words):
-    release = release_of(model(kernel))
-    before = state_of(release)
-    with pytest.raises(DataError, match=words):
-        release.predict(rows)
-    assert state_of(release) == before
-
-
-def test_no_questions_change_nothing():
-    release = release_of(model())
-    before = state_of(release)
-    with suppress(ValueError):
-        assert release.predict(np.zeros((0, 2))).shape == (0,)
-    assert state_of(release) == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"epsilon": -1.0}, "epsilon"),
-        ({"epsilon": np.nan}, "epsilon"),
-        ({"epsilon": np.inf}, "epsilon"),
-        ({"epsilon": 0.0}, "epsilon 0"),
-        ({"epsilon": [1.0, 2.0]}, "epsilon has shape"),
-        ({"epsilon": "much"}, "epsilon"),
-        ({"delta": 0.0}, "delta.*sparse-vector"),
-        ({"delta": 1.0}, "delta"),
-        ({"delta": -1e-6}, "delta"),
-        ({"delta": np.nan}, "delta"),
-        ({"max_queries": 0}, "max_queries"),
-        ({"max_queries": 2.5}, "max_queries"),
-        ({"max_queries": True}, "max_queries"),
-        ({"max_updates": 0}, "max_updates"),
-        ({"max_updates": -3}, "max_updates"),
-        ({"failure_probability": 0.0}, "failure_probability"),
-        ({"failure_probability": 1.0}, "failure_probability"),
-        ({"failure_probability": np.nan}, "failure_probability"),
-        ({"accounting": "loose"}, "accounting.*'loose'"),
-        ({"threshold": -0.1}, "threshold"),
-        ({"threshold": np.nan}, "threshold"),
-        ({"threshold": np.inf}, "threshold"),
-        ({"random_state": -1}, "random_state"),
-        ({"random_state": "seed"}, "random_state"),
-    ],
-)
-def test_a_bad_argument_is_named_and_nothing_is_charged(changes, words):
-    account = cm.PrivacyAccountant(np.full(40, 10.0), 1e-3)
-    with pytest.raises(ParameterError, match=words):
-        release_of(model(), accountant=account, **changes)
-    assert account.releases == ()
-    assert not account.spent.any()
-
-
-def test_rows_without_an_account_and_models_without_a_fit_are_refused():
-    with pytest.raises(ParameterError, match="accountant="):
-        release_of(model(), rows=np.arange(40))
-    with pytest.raises(DataError, match="not fitted"):
-        release_of(cm.KernelERM())
-    with pytest.raises(DataError, match="fitted KernelERM"):
-        release_of("a model")
-
-
-def test_the_guarantee_says_what_it_rests_on():
-    said = release_of(model("linear"), random_state=3).guarantee.statement()
-    for words in ("30 predictions, at most 4 of them noisy", "norm at most 1", "(-1, 1) is public"):
-        assert words in said
-    assert "fresh seed" not in said
-    assert "fresh seed" in release_of(model(), random_state=None).guarantee.statement()
 
 
 def test_the_attacks_come_near_enough_to_say_something():

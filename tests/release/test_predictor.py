@@ -51,13 +51,6 @@ def test_predictions_and_norm_by_hand():
     assert here.norm == pytest.approx(np.sqrt(squared))
 
 
-def test_a_predictor_without_points_is_zero():
-    empty = predictor(n_points=0, classes=("no", "yes"))
-    assert empty.norm == 0.0
-    assert not empty.predict(np.ones((3, 2))).any()
-    assert empty.classify(np.ones((3, 2))).tolist() == ["no"] * 3
-
-
 def test_labels_are_those_of_the_sign():
     here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
@@ -116,19 +109,6 @@ def distance(one, other):
     points = np.vstack([one.points, other.points])
     coefficients = np.concatenate([one.coefficients, -other.coefficients])
     return float(coefficients @ one.kernel(points, points) @ coefficients)
-
-
-def test_a_correction_inside_the_ball_takes_the_answer():
-    before = predictor()
-    after = before.corrected(np.array([0.2, 0.3]), 1.7, 100.0)
-    assert after.predict([0.2, 0.3]) == pytest.approx([1.7])
-    assert np.array_equal(after.points[:4], before.points)
-    assert np.array_equal(after.coefficients[:4], before.coefficients)
-
-
-def test_where_all_functions_vanish_nothing_is_learnt():
-    linear = predictor(Kernel("linear", data_norm=1.0))
-    assert linear.corrected(np.zeros(2), 1.0, 1.0) is linear
 
 
 # ------------------------------------------------------------------ written down

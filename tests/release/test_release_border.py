@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError
 from convexmarket.privacy import Simulation
-from convexmarket.privacy.lattice import MOST_STEPS, lattice_release, whole_steps
+from convexmarket.privacy.lattice import lattice_release
 from convexmarket.release.base import bounded_predictions
 from tests import one_in
 from tests.learners.test_border import ENDS, SEEN, entries, malformed, said
@@ -89,14 +89,6 @@ def test_no_error_of_a_release_quotes_a_question(kind):
         except ConvexMarketError as error:  # any other error fails the test
             text = said(error)
         assert not any(mark in text for mark in SEEN), name
-
-
-@given(st.lists(st.floats(), min_size=1, max_size=9), st.sampled_from([1e-100, 0.25, 1.0, 1e100]))
-def test_every_number_becomes_a_bounded_integer(values, step):
-    found = whole_steps(values, step, 8.0 * step)
-    assert np.all(np.abs(found) <= 8)
-    assert np.all(np.abs(whole_steps(values, step, np.inf)) <= MOST_STEPS)
-    assert np.all(found[np.isnan(values)] == 0)
 
 
 def test_a_value_that_is_not_a_number_is_released_as_noise_around_zero():

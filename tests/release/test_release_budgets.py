@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.errors import BudgetExceededError, ParameterError
+from convexmarket.errors import BudgetExceededError, DataError, ParameterError
+from convexmarket.privacy import Simulation
 from tests.release.builders import source
 
 N_ROWS, N_ACCOUNT = 12, 20
@@ -136,32 +137,6 @@ def test_a_delta_that_is_used_up_refuses_too(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_of_a_budget_can_be_spent_to_the_end(kind):
-    account = cm.PrivacyAccountant(np.linspace(0.5, 2.0, N_ROWS), 1e-3, composition="basic")
-    for _ in range(3):  # a third each time, whatever the rounding
-        release(kind, fitted(), account.budget / 3.0, 1e-6, account, None, 0)
-    # every row has the same weight, so the one that sold least decides, and is used up
-    assert account.spent[0] == pytest.approx(0.5, rel=1e-6)
-    assert np.all(account.spent <= account.budget * (1.0 + 1e-12))
-    with pytest.raises(BudgetExceededError):
-        release(kind, fitted(), 0.1, 1e-6, account, None, 0)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_in_proportion_to_budgets_cost_no_row_too_much(kind):
-    sold = np.linspace(0.0, 2.0, N_ROWS)  # the first sold nothing, and is not used
-    erm = Watched(data_norm=1.0, tol=1e-6).fit(X, LABELS, epsilon=sold)
-    account = cm.PrivacyAccountant(sold, 1e-3, composition="basic")
-    release(kind, erm, sold, 1e-6, account, None, 0)
-    assert account.spent[0] == 0.0
-    used = account.spent[1:] / sold[1:]
-    assert np.all(used <= 1.0)
-    assert used.max() == pytest.approx(1.0, rel=1e-6)
-    if kind == "public":  # so few rounds that epsilons add, and are in proportion to weights
-        assert used.min() > 0.9999
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_interactions_are_charged_in_full_at_the_start(kind):
     account = cm.PrivacyAccountant(np.full(N_ROWS, 2.0), 1e-3, composition="basic")
     made = release(kind, fitted(), 1.0, 1e-6, account, None, 0)
@@ -185,11 +160,100 @@ def test_rows_that_are_no_positions_are_refused_before_anything(kind, rows):
     assert fitted().reads == reads
 
 
+def made_of(kind, erm, **changes):
+    """Make a release with no account, of a kind, on ordinary terms."""
+    terms = {"epsilon": 1.0, "delta": 1e-6, "random_state": Simulation(0)} | changes
+    if kind == "interactive":
+        return cm.InteractiveRelease(erm, **({"max_queries": 3, "max_updates": 3} | terms))
+    if kind == "function":
+        return cm.release.FunctionRelease(erm, **terms)
+    if kind == "public":
+        return cm.release.PublicRelease(erm, **({"rounds": 2, "net_radius": 0.6} | terms))
+    noise = "process" if kind == "process" else "laplace"
+    return cm.TestSetRelease(erm, **({"X": QUESTIONS, "noise": noise} | terms))
+
+
+@pytest.mark.parametrize("accounting", ["tight", "paper"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_account_of_another_size_needs_positions(kind):
-    account = cm.PrivacyAccountant(np.full(N_ACCOUNT, 9.0), 1e-3)
-    with pytest.raises(ParameterError, match="rows="):
-        release(kind, fitted(), 1.0, 1e-6, account, None, 0)
-    with pytest.raises(ParameterError, match="accountant="):
-        release(kind, fitted(), 1.0, 1e-6, None, np.arange(N_ROWS), 0)
+def test_no_row_loses_more_than_it_sold_and_some_row_nearly_that(kind, accounting):
+    erm, sold = fitted(zero_rows=3), np.linspace(0.5, 1.5, N_ROWS)
+    options = {} if kind == "function" else {"accounting": accounting}
+    release, noisier = (
+        made_of(kind, erm, epsilon=epsilon, **options) for epsilon in (sold, sold / 2)
+    )
+    epsilon = release.guarantee.epsilon
+    assert np.all(epsilon[:3] == 0.0)
+    assert np.all(epsilon <= sold)
+    assert (epsilon / sold).max() > 0.999
+    assert noisier.scale > release.scale
+    assert release.guarantee.assumptions[0].startswith("SIMULATION")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"epsilon": -1.0}, "epsilon must be nonnegative and finite"),
+        ({"epsilon": np.nan}, "epsilon"),
+        ({"epsilon": 1e-200}, "beyond the range of floating point"),
+        ({"epsilon": 0.0}, "12 rows have epsilon 0"),
+        ({"epsilon": np.ones(3)}, r"epsilon has shape \(3,\)"),
+        ({"delta": 1.0}, "delta"),
+        ({"rows": np.arange(3)}, "rows"),
+        ({"random_state": "seed"}, "random_state"),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_argument_is_named_and_nothing_is_charged(kind, changes, words):
+    account = cm.PrivacyAccountant(np.full(N_ROWS, 10.0), 1e-3)
+    with pytest.raises(ParameterError, match=words):
+        made_of(kind, fitted(), accountant=account, **changes)
     assert account.releases == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("interactive", {"delta": 0.0}, "delta.*sparse-vector"),
+        ("interactive", {"max_queries": 0}, "max_queries"),
+        ("interactive", {"max_updates": 2.5}, "max_updates"),
+        ("interactive", {"threshold": -1.0}, "threshold"),
+        ("interactive", {"failure_probability": 1.0}, "failure_probability"),
+        ("interactive", {"accounting": "pdp"}, "accounting"),
+        ("function", {"delta": 0.0}, "delta.*Gaussian process"),
+        ("process", {"delta": 0.0}, "delta.*Gaussian process"),
+        ("process", {"noise": "gaussian"}, "noise"),
+        ("process", {"max_norm": -1.0}, "max_norm"),
+        ("process", {"solver": "a solver"}, "solver must be 'exact'"),
+        ("process", {"X": np.zeros((0, 2))}, "X has no points"),
+        ("public", {"rounds": 0}, "rounds"),
+        ("public", {"net_radius": -1.0}, "net_radius"),
+        ("public", {"accounting": "paper", "delta": 0.0}, "paper's accounting"),
+    ],
+)
+def test_a_bad_option_of_a_kind_is_named(kind, changes, words):
+    with pytest.raises(ParameterError, match=words):
+        made_of(kind, fitted(), **changes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_is_not_fitted_is_refused(kind):
+    with pytest.raises(DataError, match="not fitted"):
+        made_of(kind, cm.KernelERM())
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[3.0, 0.0]], "norm"),
+        ([[np.nan, 0.1]], "finite|missing|NaN"),
+        ([[0.1, 0.1, 0.1]], "2 features"),
+        ([["a", "b"]], "numbers"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["interactive", "function"])
+def test_questions_outside_the_domain_are_refused_and_change_nothing(kind, rows, words):
+    asked, other = made_of(kind, fitted()), made_of(kind, fitted())
+    with pytest.raises(DataError, match=words):
+        asked.predict(rows)
+    assert np.array_equal(asked.predict(QUESTIONS), other.predict(QUESTIONS))
+    assert asked.predict(np.zeros((0, 2))).size == 0

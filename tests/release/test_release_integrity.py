@@ -26,11 +26,10 @@ from convexmarket.release.noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import (
     calibrate,
-    function_epsilon,
     interactive_epsilon,
     non_interactive_epsilon,
 )
-from tests.release.builders import bound_of, source
+from tests.release.builders import source
 
 RELEASES = ["interactive", "test set", "public", "function"]
 
@@ -85,13 +84,6 @@ def test_an_epsilon_that_rounds_to_zero_still_pays_its_delta(kind):
     release(kind, erm, 1e-9, 0.9, accountant=generous)
     assert np.all(generous.spent_delta == 0.9)
     assert np.all(generous.spent > 0)
-
-
-def test_a_light_row_pays_its_delta_too():
-    weights = np.append(np.full(59, (1 - 1e-6) / 59), 1e-6)
-    erm = cm.KernelERM(regularization=0.1, tol=1e-7).fit(*rows(), epsilon=weights)
-    made = cm.release.FunctionRelease(erm, 1.0, 0.01)
-    assert made.guarantee.epsilon[-1] > 0
 
 
 def test_a_net_stays_in_the_domain_that_was_fitted():
@@ -169,25 +161,6 @@ def test_a_fit_to_huge_noise_has_a_multiplier(seed):
     assert np.linalg.norm(beta) == pytest.approx(1.0, rel=1e-9)
 
 
-def test_many_budgets_are_priced_together():
-    rng = np.random.default_rng(0)
-    shifts, sold = rng.uniform(0.01, 1.0, 3000), rng.uniform(0.1, 2.0, 3000)
-    scale, epsilon = calibrate(shifts, sold, function_epsilon(1e-6))
-    assert np.all(epsilon <= sold)
-    one_by_one = max(
-        calibrate(shifts[i : i + 1], sold[i : i + 1], function_epsilon(1e-6))[0]
-        for i in np.argsort(sold / shifts)[:20]
-    )
-    assert scale == pytest.approx(one_by_one, rel=1e-7)
-
-
-@pytest.mark.parametrize("kind", RELEASES)
-@pytest.mark.parametrize("epsilon", [1e-300, 1e300])
-def test_noise_beyond_floats_is_refused(kind, epsilon):
-    with pytest.raises(ParameterError, match="epsilon"):
-        release(kind, model(data_norm=1.0), epsilon)
-
-
 def test_a_public_release_needs_a_public_ball():
     with pytest.raises(ParameterError, match="data_norm"):
         release("public", model())
@@ -214,19 +187,6 @@ def test_columns_are_those_of_the_model(kind, tmp_path):
     assert again.feature_names == ("age", "dose")
     with pytest.raises(DataError, match="columns"):
         again.predict(table[["dose", "age"]].iloc[:3])
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"accountant": 3.0}, {"epsilon": "1"}, {"epsilon": True}, {"epsilon": 1j}]
-)
-def test_what_is_no_account_and_no_epsilon_is_refused(wrong):
-    with pytest.raises(ParameterError, match=next(iter(wrong))):
-        release("function", model(), **({"epsilon": 1.0} | wrong))
-
-
-def test_a_suggestion_ends_where_updates_do():
-    with pytest.raises(ParameterError, match="epsilon"):
-        bound_of("suggest_updates", 1e-12, 1e6, 1e-6, max_queries=100, max_norm=8.0)
 
 
 def test_the_published_scale_is_not_believed_where_it_claims_too_much():

@@ -18,7 +18,8 @@ from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
-from convexmarket.privacy import check_weights, gamma_sphere_noise
+from convexmarket.privacy import gamma_sphere_noise
+from convexmarket.privacy.accounting import check_weights
 from convexmarket.studies.subproblems.base import Floats, Instance
 
 __all__ = ["RidgeInstance", "WeightedLogisticInstance", "draw_rows", "unknown_formulation"]
