@@ -136,7 +136,7 @@ def test_a_market_does_not_change():
         market.objective = 1 * cm.Spread()
     with pytest.raises(dataclasses.FrozenInstanceError):
         market.standard_form.mu = 5
-    assert repr(market) == "Market(4 sellers, 1 * Spread() + 1 * Payments(), [Cap(k=2)])"
+    assert repr(market) == "Market(4 sellers, 1 * Spread() + 1 * Payments(), [Cap(2)])"
 
 
 def test_constraints_may_come_from_any_iterable():
@@ -232,7 +232,7 @@ BAD = {
     "one constraint, not a list": (
         lambda: cm.Market(sellers(), 1 * cm.Spread(), cm.Cap(5)),
         ParameterError,
-        r"constraints must be a list such as \[Cap\(5\)\], got Cap\(k=5\)",
+        r"constraints must be a list such as \[Cap\(5\)\], got Cap\(5\)",
     ),
     "one eta": (
         lambda: papers(eta_range=3),

@@ -412,16 +412,16 @@ REFUSED = {
     "p = 1": (
         lambda: cm.Spread(1),
         ParameterError,
-        "p is 1; the spread .* needs a number from 1.01 to 40",
+        "p must be a number from 1.01 to 40, or inf .*, got 1",
     ),
-    "p as text": (lambda: cm.Spread("2"), ParameterError, "p is '2'"),
-    "p = nan": (lambda: cm.Spread(np.nan), ParameterError, "p is nan"),
+    "p as text": (lambda: cm.Spread("2"), ParameterError, "p must be .*, got '2'"),
+    "p = nan": (lambda: cm.Spread(np.nan), ParameterError, "p must be .*, got nan"),
     "power below 1": (
         lambda: cm.PowerCost(0.5),
         ParameterError,
         "convex only for power >= 1",
     ),
-    "power inf": (lambda: cm.PowerCost(np.inf), ParameterError, "power is inf"),
+    "power inf": (lambda: cm.PowerCost(np.inf), ParameterError, "power must be a finite number >= 1.*, got inf"),
     "no cost": (
         lambda: cm.Payments(2),
         ParameterError,
@@ -768,12 +768,12 @@ def test_pieces_are_compared_by_value_and_read_well():
     shares = [cm.GroupShare(GROUPS, {"a": 0.2}, {"a": 1, "b": 0.7}) for _ in range(2)]
     assert shares[0] == shares[1] != cm.GroupShare(GROUPS, {"a": 0.3}, {"a": 1, "b": 0.7})
     assert len(set(shares)) == 1
-    assert repr(cm.Cap(OWN)) == "Cap(k=<5 values in [0, 4]>)"
+    assert repr(cm.Cap(OWN)) == "Cap(<5 values in [0, 4]>)"
     assert repr(cm.terms.GivenEpsilon(OWN)) == "GivenEpsilon(<5 values in [0, 4]>)"
-    assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(at_least={'a': 0.2})"
+    assert repr(cm.GroupShare(GROUPS, {"a": 0.2})) == "GroupShare(<5 entries>, at_least={'a': 0.2})"
     assert repr(cm.Budget(3)) == "Budget(3)"
     assert repr(cm.Spread(3) + 2 * cm.Payments(cm.PowerCost(2))) == (
-        "1 * Spread(p=3) + 2 * Payments(PowerCost(power=2))"
+        "1 * Spread(p=3) + 2 * Payments(privacy_cost=PowerCost(2))"
     )
     with pytest.raises(ValueError, match="read-only"):
         cm.Cap(OWN).k[0] = 9
@@ -794,26 +794,26 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
             pieces.Moments(FEATURES, [1, 2], 0),
             pieces.Moments(FEATURES.tolist(), np.array([1, 2]), 0.0),
             pieces.Moments(FEATURES, [1, 2], [0, 0]),
-            "Moments(2 of 5 sellers, tol=0)",
+            "Moments(<5 x 2 entries>, <2 values in [1, 2]>)",
         ),
         (
             pieces.QuadraticSpread(sparse.csc_matrix(ALIKE)),
             pieces.QuadraticSpread(sparse.coo_array(ALIKE)),
             pieces.QuadraticSpread(ALIKE),
-            "QuadraticSpread(5 sellers)",
+            "QuadraticSpread(<5 x 5 entries>)",
         ),
         (
             pieces.TieredCost([1, 2], [3]),
             pieces.TieredCost(np.array([1.0, 2.0]), (3,)),
             pieces.TieredCost([1, 2], [4]),
-            "TieredCost(slopes=(1.0, 2.0), thresholds=(3.0,))",
+            "TieredCost((1.0, 2.0), thresholds=(3.0,))",
         ),
-        (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(level=0.5"),
+        (pieces.CVaR(0.5), pieces.CVaR(0.5, "eps"), pieces.CVaR(0.5, "payments"), "CVaR(0.5"),
         (
             pieces.Fairness("minimax", groups),
             pieces.Fairness("minimax", pd.Series(groups)),
             pieces.Fairness("minimax", groups[::-1]),
-            "Fairness('minimax', 3 groups)",
+            "Fairness('minimax', <5 entries>)",
         ),
         (
             pieces.RobustCosts("budget", OWN, 2),
