@@ -421,7 +421,11 @@ REFUSED = {
         ParameterError,
         "convex only for power >= 1",
     ),
-    "power inf": (lambda: cm.PowerCost(np.inf), ParameterError, "power must be a finite number >= 1.*, got inf"),
+    "power inf": (
+        lambda: cm.PowerCost(np.inf),
+        ParameterError,
+        "power must be a finite number >= 1.*, got inf",
+    ),
     "no cost": (
         lambda: cm.Payments(2),
         ParameterError,
