@@ -225,7 +225,7 @@ class Prior(ABC):
         return self._over_support(self._ironed_virtual_cost, c)
 
     def check_reports(
-        self, c: ArrayLike, name: Callable[[int], str] = "c[{}]".format, top: float = LARGEST
+        self, c: ArrayLike, name: Callable[[int], str] | None = None, top: float = LARGEST
     ) -> None:
         """Check that every reported sensitivity is in the support, or at most ``top`` if finite.
 
@@ -241,12 +241,13 @@ class Prior(ABC):
         if not outside.any():
             return
         first = int(np.argmax(outside))
-        # A report is private; a single report is that of the caller.
-        value = f" = {reports.flat[first]}" if reports.size == 1 else ""
+        place = name(first) if name else f"c[{first}]"
+        if not name and reports.size == 1:  # the report of the caller; others are private
+            place += f" = {reports.flat[first]}"
         what = "are not in" if top < np.inf else "are NaN or below"
         raise PriorError(
             f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
-            f"[{low:g}, {high:g}] of {self!r}; the first is {name(first)}{value}. "
+            f"[{low:g}, {high:g}] of {self!r}; the first is {place}. "
             "Correct the reports, or declare a prior that covers them"
         )
 

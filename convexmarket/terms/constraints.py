@@ -95,11 +95,8 @@ class MaxEpsilon(Constraint):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> market = cm.Market(sellers, objective, [cm.MaxEpsilon(1.5)])
-    >>> cm.allocate(market).epsilon.round(3)
-    array([1.5  , 1.311, 0.601])
+    >>> print(cm.MaxEpsilon(1.5))
+    eps_i <= 1.5
     """
 
     formula_template = "eps_i <= {epsilon}"
@@ -209,11 +206,8 @@ class GroupShare(Constraint):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> market = cm.Market(sellers, objective, [cm.GroupShare(["a", "a", "b"], equal=True)])
-    >>> cm.allocate(market).weights.round(3)
-    array([0.305, 0.195, 0.5  ])
+    >>> print(cm.GroupShare(["old", "old", "new"], at_least={"new": 0.4}))
+    sum_{i in new} a_i >= 0.4
     """
 
     groups: Any = field(metadata=checked(fields.groups, each=True))
