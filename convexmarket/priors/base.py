@@ -339,7 +339,10 @@ class ScipyPrior(Prior):
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c); same shape as ``c``."""
-        return self._frozen.cdf(checked_numbers("c", c))
+        try:
+            return self._frozen.cdf(checked_numbers("c", c))
+        except (OverflowError, RecursionError) as error:
+            raise PriorError(f"{self!r} is beyond double precision: {error}") from None
 
     def pdf(self, c: ArrayLike) -> FloatArray:
         """Compute the density f(c); same shape as ``c``."""
