@@ -93,7 +93,7 @@ class MarketRows:
         if missing:
             raise DataError(
                 f"{len(missing)} of {len(ids)} sellers who accepted have no row ({_some(missing)}); "
-                "add their rows to the data, or leave them out with --leave-out; nothing was trained"
+                "add their rows to the data, or leave them out with --leave-out"
             )
         return self.X[places], self.y[places]
 
