@@ -63,16 +63,16 @@ def as_float(value: object) -> float:
         return np.nan
 
 
-def _check_number(name: str, value: object, inside: bool, what: str) -> None:
-    if not inside:
+def _check_number(name: str, value: object, inside: Callable[[float], bool], what: str) -> float:
+    number = as_float(value)
+    if not inside(number):  # NaN is not inside
         raise ParameterError(f"{name} must {what}, got {value!r}")
+    return number
 
 
 def check_positive(name: str, value: object) -> float:
     """Check for a finite number > 0."""
-    number = as_float(value)
-    _check_number(name, value, 0 < number < np.inf, "be a finite number > 0")
-    return number
+    return _check_number(name, value, lambda x: 0 < x < np.inf, "be a finite number > 0")
 
 
 def check_positives(**numbers: object) -> None:
@@ -83,23 +83,20 @@ def check_positives(**numbers: object) -> None:
 
 def check_scales(**numbers: object) -> None:
     """Check that squares and ratios of numbers, given by name, stay within floating point."""
+    what = f"lie between {SMALLEST:g} and {LARGEST:g}"
     for name, value in numbers.items():
-        inside = SMALLEST <= check_positive(name, value) <= LARGEST
-        _check_number(name, value, inside, f"lie between {SMALLEST:g} and {LARGEST:g}")
+        check_positive(name, value)
+        _check_number(name, value, lambda x: SMALLEST <= x <= LARGEST, what)
 
 
 def check_nonnegative(name: str, value: object) -> float:
     """Check for a finite number >= 0."""
-    number = as_float(value)
-    _check_number(name, value, 0 <= number < np.inf, "be a finite number >= 0")
-    return number
+    return _check_number(name, value, lambda x: 0 <= x < np.inf, "be a finite number >= 0")
 
 
 def check_share(name: str, value: object) -> float:
     """Check for a number strictly between 0 and 1."""
-    number = as_float(value)
-    _check_number(name, value, 0 < number < 1, "lie strictly between 0 and 1")
-    return number
+    return _check_number(name, value, lambda x: 0 < x < 1, "lie strictly between 0 and 1")
 
 
 def check_count(name: str, value: Any, least: int = 1) -> int:
@@ -151,18 +148,13 @@ def numbers_of(values: Any, *, truth_values: bool = False) -> NDArray[np.float64
     try:
         array = np.asarray(values)
         if array.dtype.kind == "O":
-            real = all(_is_real(cell, truth_values) for cell in array.flat)
+            others = (Decimal, bool, np.bool_) if truth_values else Decimal
+            real = all(is_number(cell) or isinstance(cell, others) for cell in array.flat)
         else:
             real = array.dtype.kind in ("fiub" if truth_values else "fiu") or not array.size
         return array.astype(np.float64, copy=False) if real else None
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _is_real(cell: object, truth_values: bool) -> bool:
-    return is_number(cell) or (
-        isinstance(cell, Decimal | bool | np.bool_ if truth_values else Decimal)
-    )
 
 
 def where_no_number(values: Any, *, truth_values: bool = False) -> str:
@@ -199,10 +191,9 @@ def checked_numbers(
 
 
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
-    """Return finite numbers, each 0 or between ``1e-150`` and ``1e150`` in size.
+    """Clip larger numbers to ``1e150`` in size, and replace smaller ones than ``1e-150`` by 0.
 
-    A larger number is clipped and a smaller one becomes 0, by itself. Private rows pass through
-    this function before anything is computed from them. A refusal would reveal the row.
+    Private rows pass through this function first; a refusal would reveal the row.
     """
     if values.dtype != np.float64:
         return values
@@ -278,8 +269,7 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
         check_distinct(name, own)
     moved = [name for name, own in labels.items() if not own.equals(order)]
     for name in moved:
-        own = labels[name]
-        remedy = f"{name}.to_numpy() if it has the order of {first}"
+        own, remedy = labels[name], f"{name}.to_numpy() if it has the order of {first}"
         if is_default(own) or is_default(order):
             raise DataError(
                 f"{first} and {name} have different labels, and those of "

@@ -1,39 +1,10 @@
-"""Every exception and warning a user can meet.
+"""Exceptions and warnings of the package; each message names argument, value and remedy.
 
-Each message names the argument, the value that was found and what to do about it. All exceptions
-derive from :class:`ConvexMarketError`, so ``except cm.ConvexMarketError`` catches exactly the
-errors of this package; those about a bad value are ``ValueError`` as well, as users expect.
+All exceptions derive from :class:`ConvexMarketError`; those about a bad value from ``ValueError``
+as well.
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "AllocationError",
-    "BudgetExceededError",
-    "ConvexMarketError",
-    "CurvatureError",
-    "DataError",
-    "DataTypeError",
-    "InfeasibleMarketError",
-    "LooseCertificateWarning",
-    "MarketClosedError",
-    "NotSupportedError",
-    "OfferError",
-    "ParameterError",
-    "PriorError",
-    "PriorFromReportsWarning",
-    "PrivacyLeakWarning",
-    "ProblemFileError",
-    "QueriesExhaustedError",
-    "ReleaseChargedError",
-    "ReleaseExhaustedError",
-    "SellersError",
-    "SolverError",
-    "UnattainedOptimumError",
-    "UpdatesExhaustedError",
-    "UselessModelWarning",
-    "WeakGuaranteeWarning",
-]
 
 
 class ConvexMarketError(Exception):
@@ -144,3 +115,6 @@ class UselessModelWarning(UserWarning):
 
 class WeakGuaranteeWarning(UserWarning):
     """A guarantee is above epsilon 10, where it protects next to nothing."""
+
+
+__all__ = sorted(name for name in dir() if name.endswith(("Error", "Warning")))

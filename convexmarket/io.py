@@ -1,11 +1,9 @@
-"""Writing several files at once: all of them appear, or none of them changes.
+"""Atomic writes of several files: all of them appear, or none of them changes.
 
-Each file is written next to its place, under a hidden name, and synced; only then is it renamed. A
-file that was there before keeps its name until the new one takes it, so that at every instant, also
-when the process is killed, there is a complete file, the former or the new one. What a killed
-process leaves are hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads.
-
-A file that takes another's place takes its mode and owner, too.
+Each file is written and synced under a hidden name next to its place, and then renamed. At every
+instant, also when the process is killed, a complete file exists, the former or the new one. A
+killed process leaves hidden files, ``.NAME.xxxxxxxx.new`` and ``.old``, which nothing reads. A new
+file takes the mode and owner of the former one.
 """
 
 from __future__ import annotations
@@ -24,12 +22,8 @@ from convexmarket.errors import DataError, ParameterError
 
 #: Of a file: bytes, or a function that is given the open text file.
 Content: TypeAlias = bytes | Callable[[Any], Any]
-
-
 #: The database of an online market, in the market's folder.
 MARKET_FILE = "market.sqlite"
-#: Of a file that only its owner may read.
-_PRIVATE = 0o600
 
 
 def write_together(
@@ -102,10 +96,7 @@ def _check_free(path: Path, place: str, *, force: bool) -> None:
 
 
 def keep_access(former: Path, fresh: Path) -> None:
-    """Give what takes the place of a file or folder its mode and owner, where it has one.
-
-    Where the owner or group cannot be given, it is not opened to those of ours instead.
-    """
+    """Copy mode and owner of a file or folder; without the right to, the group gets no access."""
     try:
         before = former.stat()
     except FileNotFoundError:
@@ -121,7 +112,7 @@ def keep_access(former: Path, fresh: Path) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Say which of the files failed; those that are being written have names of no use."""
+    """Name the file that failed, instead of its hidden name."""
     try:
         yield
     except OSError as error:
@@ -134,22 +125,19 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _write(path: Path, content: Content, private: bool) -> None:
     def create(name: str, flags: int) -> int:
-        return os.open(name, flags, _PRIVATE if private else 0o666)
+        return os.open(name, flags, 0o600 if private else 0o666)
 
+    how: Any = {"mode": "x", "encoding": "utf-8", "newline": ""}
     if isinstance(content, bytes):
-        with open(path, "xb", opener=create) as raw:
-            raw.write(content)
-            raw.flush()
-            os.fsync(raw.fileno())
-        return
-    with open(path, "x", encoding="utf-8", newline="", opener=create) as file:
-        content(file)
+        how = {"mode": "xb"}
+    with open(path, opener=create, **how) as file:
+        file.write(content) if isinstance(content, bytes) else content(file)
         file.flush()
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Ask the disk to keep the names in a folder, where the system can be asked."""
+    """Sync the names in a folder, where the system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -87,13 +87,6 @@ def as_objective(given: Objective | Term) -> Objective:
     return objective
 
 
-def _check_fits(piece: Piece, sellers: Sellers) -> None:
-    """Refuse a piece for another number of sellers, or with pandas labels in another order."""
-    piece.check(len(sellers))
-    for name, labels in piece.column_labels.items():
-        sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
-
-
 def checked_constraints(
     constraints: Iterable[Constraint], sellers: Sellers
 ) -> tuple[Constraint, ...]:
@@ -106,8 +99,16 @@ def checked_constraints(
     for piece in pieces:
         if not isinstance(piece, Constraint):
             raise ParameterError(f"{shown(piece)} is not a constraint such as Cap(5)")
-        _check_fits(piece, sellers)
+    _check_fit(pieces, sellers)
     return pieces
+
+
+def _check_fit(pieces: Iterable[Piece], sellers: Sellers) -> None:
+    """Refuse pieces for another number of sellers, or with pandas labels in another order."""
+    for piece in pieces:
+        piece.check(len(sellers))
+        for name, labels in piece.column_labels.items():
+            sellers.check_labels(f"{name} of {type(piece).__name__}", labels)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -127,10 +128,6 @@ class Market(Written, Shown):
     ParameterError
         If an argument is not of its kind or does not fit the number of sellers, or payments are
         weighted with zero.
-    DataError
-        If a piece was made of a pandas column whose labels are not those of the sellers.
-    CurvatureError
-        If a piece is not convex; the message names it and its curvature.
 
     Warns
     -----
@@ -159,8 +156,8 @@ class Market(Written, Shown):
             raise ParameterError(f"sellers must be a Sellers object, got {type(sellers).__name__}")
         objective = as_objective(objective)
         constraints = checked_constraints(constraints, sellers)
+        _check_fit((part.term for part in objective.parts), sellers)
         for part in objective.parts:
-            _check_fits(part.term, sellers)
             if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
                     "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
@@ -256,49 +253,45 @@ class Market(Written, Shown):
         """Whether each seller sells less the more it asks for, so that truthful prices exist.
 
         - "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, or
-          only through a budget next to one spread and noise. Section 9.4 of docs/theory.md has
-          both proofs.
+          only through a budget next to one spread and noise (docs/theory.md, section 9.4).
         - "not guaranteed": a budget next to other pieces; in known examples a seller gains by
           lying.
         - "unknown": a user's own piece reads the virtual costs, or a prior may be computed from
           the reports.
 
-        The verdict is about each seller alone: ``audit_incentives(market, coalitions=100)`` tests
-        joint lies. Other numbers computed from the reports, as in ``Losses(-20 * reports)``, are
-        not detected; :func:`~convexmarket.audit_incentives` with ``build`` tests them.
+        Joint lies, and reports that enter other numbers, as in ``Losses(-20 * reports)``, are not
+        covered; :func:`~convexmarket.audit_incentives` tests them.
         """
-        return Incentives(*self._verdict())
-
-    def _verdict(self) -> tuple[str, str]:
         pieces = (*self.terms, *self.constraints)
         readers = {piece.reading(len(self.sellers)): piece for piece in reversed(pieces)}
         if "budget" in readers and not self._budget_is_harmless:
-            return (
+            return Incentives(
                 "not guaranteed",
                 "the budget puts the reports into a constraint: a seller that asks for more makes "
                 "the buyer poorer, who may then buy more of it; the truthful way to meet a budget "
                 "next to other terms or constraints is calibrate_gamma",
             )
         if "unknown" in readers:
-            return (
+            return Incentives(
                 "unknown",
                 f"{shown(readers['unknown'])} reads the virtual costs, and the effect of a report "
                 "on the seller's guarantee is not known; audit_incentives tests it",
             )
         if any(cost != self._costs[0] for cost in self._costs):
-            return "unknown", _DIFFERENT_COSTS
+            return Incentives("unknown", _DIFFERENT_COSTS)
         if not readers.keys() & {"budget", "price"}:
             no_effect = "reports do not enter the problem, so no report changes it"
-            return "by construction", f"{no_effect}, {_GIVEN}"
+            return Incentives("by construction", f"{no_effect}, {_GIVEN}")
         if self.sellers.prior_is_from_reports:
-            return "unknown", _FROM_REPORTS
+            return Incentives("unknown", _FROM_REPORTS)
         where = (
             "the budget, and next to such a spread and noise a more expensive seller sells no more"
             if "budget" in readers
             else "the payments, so a more expensive seller sells no more at the global minimum "
             "(certified up to the gap)"
         )
-        return "by construction", f"reports enter only through {where}, {_GIVEN}{_ALONE}"
+        reason = f"reports enter only through {where}, {_GIVEN}{_ALONE}"
+        return Incentives("by construction", reason)
 
     @property
     def _budget_is_harmless(self) -> bool:

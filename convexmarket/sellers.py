@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, Self
 
 import cvxpy as cp
@@ -30,7 +30,6 @@ from convexmarket.errors import (
     DataError,
     NotSupportedError,
     ParameterError,
-    PriorError,
     SellersError,
 )
 from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
@@ -89,8 +88,8 @@ class Sellers(Shown):
     DataError
         If the labels of columns cannot be matched.
     SellersError
-        If lengths differ or are 0, an id repeats or is not valid, a number is not finite and >= 0,
-        or a prior is missing.
+        If lengths differ or are 0, an id repeats, a number is not finite and >= 0, or a prior is
+        missing.
     PriorError
         If a sensitivity lies outside the support of its prior.
 
@@ -142,7 +141,7 @@ class Sellers(Shown):
             check_distinct(name, index)
         sensitivities, virtual_costs, prior, ids, groups = aligned(**columns)
         reports = None if sensitivities is None else _costs("sensitivities", sensitivities)
-        costs = _given_costs(virtual_costs) if reports is None else reports
+        costs = _costs("virtual_costs", virtual_costs) if reports is None else reports
         labels = _groups(groups, costs.size)
         priors, prior_of = ((), None) if reports is None else assigned(prior, labels, reports.size)
         default = None if index is None or is_default(index) else index
@@ -175,11 +174,6 @@ class Sellers(Shown):
     ) -> Sellers:
         """Draw sellers with truthful reports, each from its prior.
 
-        Raises
-        ------
-        ParameterError
-            If n_sellers is not a whole number >= 1.
-
         Examples
         --------
         >>> import convexmarket as cm
@@ -209,13 +203,12 @@ class Sellers(Shown):
             If the reports are in parts.
         """
         self.check_in_memory()
-        if isinstance(self._costs, cp.Parameter):
-            if self._costs.value is None:
-                name = self._costs.name()
-                raise ParameterError(f"the parameter {name!r} has no value; set its value")
-            return _costs("virtual_costs", self._costs.value)
-        assert self._costs is not None
-        return self._costs
+        if not isinstance(self._costs, cp.Parameter):
+            return self._costs  # type: ignore[return-value]
+        if self._costs.value is None:
+            name = self._costs.name()
+            raise ParameterError(f"the parameter {name!r} has no value; set its value")
+        return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
         """Check that the reports are in memory.
@@ -311,14 +304,15 @@ class Sellers(Shown):
         """
         if not as_float(virtual_cost) >= 0:
             raise SellersError(f"virtual_cost must be a number >= 0, or inf, got {virtual_cost!r}")
-        costs = _replaced(self.virtual_costs, position, virtual_cost)
-        changed = copy.copy(self)._set(_costs=costs, sensitivities=None)
-        return changed._set(priors=(), _prior_of=None)
+        return self._with_costs(_replaced(self.virtual_costs, position, virtual_cost))
 
     def with_cost_parameter(self) -> Sellers:
         """Make the virtual costs a CVXPY parameter that has their values. Drop all reports."""
-        parameter = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
-        changed = copy.copy(self)._set(_costs=parameter, sensitivities=None)
+        costs = cp.Parameter(len(self), nonneg=True, name="psi", value=self.virtual_costs)
+        return self._with_costs(costs)
+
+    def _with_costs(self, costs: Floats | cp.Parameter) -> Sellers:
+        changed = copy.copy(self)._set(_costs=costs, sensitivities=None)
         return changed._set(priors=(), _prior_of=None)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
@@ -347,21 +341,17 @@ class Sellers(Shown):
         """Compute the virtual costs of reports, each checked against its prior."""
         costs = np.empty(reports.size)
         for prior, who in self.by_prior():
-            low, high = prior.support
-            outside = who[~((reports[who] >= low) & (reports[who] <= high))]
-            if outside.size:
-                first = outside[0]
-                name = "" if isinstance(self.ids, range) else f" of {self.ids[first]!r}"
-                if self.groups is not None:
-                    name += f" (group {self.groups.tolist()[first]!r})"
-                raise PriorError(
-                    f"{outside.size} of {who.size} sensitivities are not in the support [{low:g}, "
-                    f"{high:g}] of {prior!r}; the first is sensitivities[{first}]{name}. "
-                    "Correct the reports, or declare a prior that covers them"
-                )
+            prior.check_reports(reports[who], partial(self._name, who))
             costs[who] = prior.ironed_virtual_cost(reports[who])
         costs.flags.writeable = False
         return costs
+
+    def _name(self, who: Ints, place: int) -> str:
+        """Name the report of one of some sellers in a message."""
+        position = int(who[place])
+        owner = "" if isinstance(self.ids, range) else f" of {self.ids[position]!r}"
+        group = "" if self.groups is None else f" (group {self.groups.tolist()[position]!r})"
+        return f"sensitivities[{position}]{owner}{group}"
 
 
 def _groups(groups: Any, m: int) -> NDArray[Any] | None:
@@ -390,20 +380,15 @@ def _replaced(values: Floats | None, position: int, value: float) -> Floats:
     return changed
 
 
-def _given_costs(given: Any) -> Floats | cp.Parameter:
-    """Check virtual costs, or a parameter for them."""
-    if not isinstance(given, cp.Parameter):
-        return _costs("virtual_costs", given)
-    if given.ndim != 1 or given.size == 0 or not given.is_nonneg():
-        raise SellersError(
-            f"virtual_costs is a parameter of shape {given.shape}; give cp.Parameter(m, "
-            "nonneg=True) for m sellers"
-        )
-    return given
-
-
-def _costs(name: str, values: ArrayLike | None) -> Floats:
-    """Convert to a read-only vector of finite numbers >= 0."""
+def _costs(name: str, values: Any) -> Any:
+    """Convert to a read-only vector of finite numbers >= 0; check a parameter."""
+    if isinstance(values, cp.Parameter):
+        if values.ndim != 1 or values.size == 0 or not values.is_nonneg():
+            raise SellersError(
+                f"virtual_costs is a parameter of shape {values.shape}; give cp.Parameter(m, "
+                "nonneg=True) for m sellers"
+            )
+        return values
     costs = np.array(checked_numbers(name, values, SellersError))
     if costs.ndim != 1 or costs.size == 0:
         raise SellersError(

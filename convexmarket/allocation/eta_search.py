@@ -157,7 +157,7 @@ class Range:
             names = dict.fromkeys(name for each in self.proofs[-2:] for name in each.pieces)
             low, high = self.given
             if low > 0 or high < np.inf:
-                names[f"EtaRange(low={low:g}, high={high:g})"] = None
+                names[f"EtaRange({low:g}, {high:g})"] = None
             raise InfeasibleMarketError(
                 f"these constraints contradict each other: {', '.join(names)}; loosen one of them"
                 if len(names) > 1

@@ -1,15 +1,12 @@
-"""Policies that look back: plans for the rest of the sellers, and priors learnt on the way.
+"""Policies with new plans: for the sellers still to come, and with priors learnt from reports.
 
-Both use what earlier sellers reported and sold, never the report that is being quoted, and change
-the terms at sizes of the history that are fixed in advance. So the terms are settled before a
-seller speaks, and each quote prices truth as a fixed policy does: no seller gains by misreporting
-to its own quote, and it cannot change the past. What that does not cover is a seller who can choose
-when to come, because the terms of another day may be better, or one who lies for those to come.
+New plans use the history, never the report that is quoted, and are made at sizes of the history
+that are fixed in advance. So no seller gains by misreporting in its own quote. A seller who can
+choose when to come, or who lies for later sellers, is not covered.
 
-The prior is learnt without a model: the reports so far, and as many quantiles of the first guess
-as the guess is worth, are taken for the prior. Its virtual cost is ironed, so the expected-cost
-curve is the convex hull of the sample's (Grenander's estimator, in quantile space), which needs no
-bandwidth and can never make a guarantee rise with the report.
+The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
+ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
+space), which needs no bandwidth, and with which guarantees never rise with the report.
 """
 
 from __future__ import annotations
@@ -33,34 +30,33 @@ Floats = NDArray[np.float64]
 
 #: Earlier reports below this share of their median count as that much.
 _FREE = 1e-6
-#: Of new plans, relative: far below what the chance of who comes makes of them.
+#: Relative gap of new plans, far below the effect of chance.
 _GAP = 1e-7
+_OPTIONS = ("replan", "learn", "first", "growth", "guess_size", "trust_guess")
 
 
 class AdaptivePolicy:
-    """A policy that is made anew from time to time, from what earlier sellers did.
+    """A policy with new plans after fixed numbers of sellers, from the history.
 
     Parameters
     ----------
     start : OnlinePolicy
         Terms of the first sellers. With ``learn``, its prior is the buyer's first guess, whose
-        support must hold all reports.
+        support contains all reports.
     replan : bool
-        Whether each new plan is for the sellers still to come, given what was sold so far; if not,
-        it is a plan for all of them.
+        Whether a new plan is for the sellers still to come, after the sales so far, or for all.
     learn : bool
-        Whether each new plan takes the earlier reports for the prior.
+        Whether a new plan takes the earlier reports for the prior.
     first : int
         Number of sellers before the first new plan, at least 1.
     growth : float
-        Factor, > 1, by which the number of sellers grows until the next new plan; from the middle
-        on it is the number still to come that shrinks by this factor.
+        Factor, > 1, between the numbers of sellers at new plans; in the second half, between the
+        numbers of sellers still to come.
     guess_size : int
-        With ``learn``, how many reports the first guess is worth, at least 1.
+        With ``learn``, the number of reports that the first guess stands for, at least 1.
     trust_guess : bool
-        With ``learn``, whether the first sellers are quoted by the guess. A guess that is far off
-        can spend on a handful of sellers what was meant for all, so nothing is bought before the
-        first new plan unless this is asked for.
+        With ``learn``, whether the first sellers are quoted by the guess. Otherwise nothing is
+        bought before the first new plan: a wrong guess can spend everything on a few sellers.
 
     Attributes
     ----------
@@ -72,12 +68,11 @@ class AdaptivePolicy:
     Raises
     ------
     ParameterError
-        If an argument is out of its range, or neither ``replan`` nor ``learn`` is asked for.
+        If an argument is out of its range, or ``replan`` and ``learn`` are both False.
 
     Notes
     -----
-    Truth is a best reply for sellers who cannot choose when to come. The cost of not knowing the
-    prior is measured by problems/papers/online.py.
+    problems/papers/online.py measures the cost of not knowing the prior.
 
     Examples
     --------
@@ -150,22 +145,12 @@ class AdaptivePolicy:
         return self.start.buyer
 
     def replanned(self, history: History) -> OnlinePolicy:
-        """Return the terms for the sellers that come after a history.
-
-        Parameters
-        ----------
-        history : History
-            Of all sellers so far, fewer than expected.
-
-        Returns
-        -------
-        OnlinePolicy
-            With its own plan; the opening's terms where double precision cannot make one.
+        """Return the policy for the sellers after a history; the opening if no plan exists.
 
         Raises
         ------
         ParameterError
-            If nobody is still to come.
+            If no seller is still to come.
         """
         check_instance("history", history, History)
         came = np.asarray(history.sensitivities).size
@@ -211,16 +196,8 @@ class AdaptivePolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy, ready for JSON; see :func:`policy_from_dict`."""
-        return {
-            "policy": "adaptive",
-            "start": self.start.to_dict(),
-            "replan": self.replan,
-            "learn": self.learn,
-            "first": self.first,
-            "growth": self.growth,
-            "guess_size": self.guess_size,
-            "trust_guess": self.trust_guess,
-        }
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        return {"policy": "adaptive", "start": self.start.to_dict(), **options}
 
     def __repr__(self) -> str:
         return (
@@ -235,7 +212,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
     Parameters
     ----------
     described : mapping
-        What ``to_dict`` of the policy returned.
+        The result of ``to_dict``.
 
     Returns
     -------
@@ -243,7 +220,7 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
 
     Raises
     ------
-    ParameterError, PriorError
+    ParameterError
         If it does not describe one.
 
     Examples

@@ -1,11 +1,10 @@
 r"""A prior as finitely many virtual costs, from above and from below.
 
-On cells of sensitivities let R(q) = q*F^-1(q), so that the expected virtual cost on a cell is a
-difference of R. Two sets of atoms have these means: the means themselves, and the virtual costs
-at the ends of the cells, between which each mean is divided. A policy for the first set buys the
-same on each cell, which the buyer may do; a policy for the prior can be copied with the second
-set, as it tells more apart. So the best plan for the prior is between the two, and their distance
-is of second order in the width of the cells.
+With R(q) = q*F^-1(q), the expected virtual cost on a cell of sensitivities is a difference of R.
+Two sets of atoms have these means: the means themselves, and the virtual costs at the ends of the
+cells, between which each mean is divided. A policy for the first set buys the same on each cell,
+which is feasible for the prior. Any policy for the prior has a copy for the second set. So the best
+plan for the prior lies between the two, whose distance is of second order in the cells' width.
 """
 
 from __future__ import annotations
@@ -23,24 +22,15 @@ __all__ = ["Atoms", "Cells", "atoms_of", "cells_of"]
 
 Floats = NDArray[np.float64]
 
-#: Cells halve in width towards the bottom, and in probability towards both ends, this often.
-_HALVINGS = 40
-_EVEN = 129
-#: Parts of each of these, before anything is known of the plan.
-_PARTS = 4
-#: Cells of less probability, of what is below and above them or at all, drown in rounding.
+#: Halvings of cells towards the bottom, and in probability towards both ends; evenly spaced ends;
+#: parts of each cell before a plan is known.
+_HALVINGS, _EVEN, _PARTS = 40, 129, 4
+#: The smallest probability of a cell, relative to that below and above, and absolute.
 _APART, _ROUNDING = 1e-9, 1e-15
 
 
 class Shape(NamedTuple):
-    """Moments of ``s = min(v, w)``, how purchases are shared out up to a factor.
-
-    Attributes
-    ----------
-    first, second, cost : E[s], E[s^2], E[psi*s]
-    beyond : E[(v - w)_+]
-    share, margin : P(0 < v < w) and E[v; v < w], half the slope of ``second`` in p
-    """
+    """Moments of ``s = min(v, w)``: E[s], E[s^2], E[psi*s], E[(v-w)_+], P(0<v<w), E[v; v<w]."""
 
     first: Floats
     second: Floats
@@ -51,21 +41,10 @@ class Shape(NamedTuple):
 
 
 class Atoms:
-    """Finitely many virtual costs, each with its probability.
+    """Nondecreasing virtual costs with probabilities, which may sum to less than one.
 
-    Parameters
-    ----------
-    costs : ndarray, shape (n,)
-        Finite, not falling.
-    masses : ndarray, shape (n,)
-        Not negative; the rest to one is never bought from.
-
-    Attributes
-    ----------
-    lowest, unit : float
-        Smallest cost, and a typical distance above it.
-    above, masses : ndarray, shape (n,)
-        Costs less the smallest, and their probabilities.
+    ``lowest`` is the smallest cost, ``unit`` a typical distance above it, and ``above`` the costs
+    less the smallest.
     """
 
     def __init__(self, costs: Floats, masses: Floats) -> None:
@@ -76,13 +55,7 @@ class Atoms:
         self._sums = np.concatenate((np.zeros((3, 1)), np.cumsum(masses * powers, axis=1)), axis=1)
 
     def shape(self, price: Floats, width: Floats) -> Shape:
-        """Return the moments of ``min(v, w)``, the margin ``v = (p - psi)_+`` cut off at w.
-
-        Parameters
-        ----------
-        price, width : ndarray, of one shape
-            p above the lowest cost, and w, which may be infinite.
-        """
+        """Compute the moments of the margin ``v = (p - psi)_+`` cut at w; p is above ``lowest``."""
         full, below, below2 = self._sums[:, np.searchsorted(self.above, price - width, "right")]
         share, mean, square = self._sums[:, np.searchsorted(self.above, price, "right")]
         share, mean, square = share - full, mean - below, square - below2  # of those in between
@@ -96,15 +69,7 @@ class Atoms:
 
 
 class Cells:
-    """A prior on cells of sensitivities.
-
-    Parameters
-    ----------
-    prior : Prior
-        With a density.
-    edges : ndarray, shape (k + 1,)
-        Increasing, from the bottom of the support on.
-    """
+    """A prior with a density on cells between increasing edges, from the bottom of its support."""
 
     def __init__(self, prior: Prior, edges: Floats) -> None:
         levels = np.asarray(prior.cdf(edges))
@@ -121,24 +86,24 @@ class Cells:
         low, high = self._costs[:-1], self._costs[1:]
         with np.errstate(invalid="ignore", divide="ignore"):
             up = np.where((low < high) & (high < np.inf), (self._means - low) / (high - low), 0.0)
-            #: What telling the ends apart adds to the variance of the costs.
+            # The variance of the costs that the ends add.
             self._spread = np.fmax(up * (high - self._means) * (high - low) * masses, 0.0)
         self._at_ends = np.append(masses * (1.0 - up), 0.0) + np.append(0.0, masses * up)
         self._at_ends[-1] += max(0.0, 1.0 - levels[-1])
 
     @property
     def inner(self) -> Atoms:
-        """Atoms at the means of cells: a plan for them is not better than one for the prior."""
+        """Atoms at the means of cells, whose best plan is not better than that for the prior."""
         return Atoms(self._means, self._masses)
 
     @property
     def outer(self) -> Atoms:
-        """Atoms at ends of cells: a plan for them is not worse."""
+        """Atoms at the ends of cells, whose best plan is not worse."""
         some = (self._at_ends > 0) & np.isfinite(self._costs)
         return Atoms(self._costs[some], self._at_ends[some])
 
     def refined(self, size: int, low: float, high: float) -> Cells:
-        """Return about so many cells more, where virtual costs between these differ most."""
+        """Add about ``size`` cells, where virtual costs between ``low`` and ``high`` vary most."""
         touched = (self._costs[1:] > low) & (self._costs[:-1] < high)
         need = np.where(touched, np.cbrt(self._spread), 0.0)
         parts = 1 + np.ceil(size * need / max(float(need.sum()), 1e-300))
@@ -146,7 +111,7 @@ class Cells:
 
 
 def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
-    """Return the edges of so many equal parts of each cell."""
+    """Return the edges of equal parts of each cell."""
     number = np.broadcast_to(parts, edges.size - 1)
     left = np.repeat(edges[:-1], number)
     step = np.repeat(np.diff(edges) / number, number)
@@ -156,7 +121,7 @@ def _divided(edges: Floats, parts: NDArray[np.int_] | int) -> Floats:
 
 @lru_cache(maxsize=16)
 def cells_of(prior: Prior) -> Cells:
-    """Return cells that are narrow wherever the cheapest sellers may be."""
+    """Create cells that are narrow wherever the cheapest sellers may be."""
     low, high = prior.support
     halves = 0.5 ** np.arange(1.0, _HALVINGS)
     middle = float(prior.quantile(0.5))

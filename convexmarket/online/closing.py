@@ -1,4 +1,4 @@
-"""What the model of an online market costs its sellers: charged before it is trained."""
+"""Charges for the model of an online market, before it is trained."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING_DRAWN = (DataError, ParameterError, ProblemFileError)
 
 
 def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
-    """Return the largest guarantee that a model of these offers may have."""
+    """Return the largest guarantee of a model of these offers."""
     epsilon = accepted["epsilon"].to_numpy(dtype=float)
     return Guarantee(epsilon, 0.0, "the model of the market", "all that was sold", ())
 
@@ -38,19 +38,17 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge the model of a market, but for what attempts since the last failure were charged.
+    """Charge the model of a market, less the charges of attempts since the last failure.
 
-    At most one of the attempts is ever stored. Those that were killed, or refused their input
-    before anything was drawn, cost each seller together what the dearest of them does. One that
-    failed stays charged by itself, because whether it fails may depend on the rows and the noise:
-    who could draw again for free would choose among noises by such a test.
+    At most one attempt is stored. Attempts that were killed, or that refused their input before
+    noise was drawn, cost each seller together as much as the most expensive of them. The charge of
+    a failed attempt stays, because the failure may depend on the rows and the noise: free
+    repetitions would choose among noises.
 
     Raises
     ------
     BudgetExceededError
         If a seller has not that much left; nothing is charged then.
-    ParameterError
-        If the guarantee has another number of rows.
     """
     ids = accepted["id"].tolist()
     if charged_at(connection, MODEL) is None:
@@ -58,13 +56,9 @@ def charge_model(
         return
     charged = dict(connection.execute(_CHARGED).fetchall())
     before = np.array([charged.get(id, 0.0) for id in ids])
-    more = Guarantee(
-        np.maximum(guarantee.epsilon - before, 0.0),
-        guarantee.delta,
-        guarantee.mechanism,
-        guarantee.accounting,
-        guarantee.assumptions,
-    )
+    epsilon = np.maximum(guarantee.epsilon - before, 0.0)
+    kept = guarantee.mechanism, guarantee.accounting, guarantee.assumptions
+    more = Guarantee(epsilon, guarantee.delta, *kept)
     if not more.epsilon.any():
         return
     failures = _failures(connection)
@@ -84,15 +78,10 @@ def charge_model(
 
 
 def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
-    """Return what is released, and write down a failure that may depend on the rows.
+    """Call ``release``, and record a failure that may depend on the rows.
 
-    Whatever ``release`` raises is one, but for errors that refuse its input. A process that is
-    killed or interrupted writes nothing down.
-
-    Raises
-    ------
-    ParameterError
-        If what is released is no JSON text.
+    That is any error, except those that refuse the input. A process that is killed or interrupted
+    records nothing.
     """
     returned = False
     try:

@@ -1,4 +1,4 @@
-"""From a plan to terms: what a report sells, and what it earns at all higher reports.
+"""Guarantees and payments of reports under a plan.
 
 With the price p, the scale s and the largest guarantee e of a plan, a report z sells
 ``eps(z) = min(s*(p - psi(z))_+, e)``. A's Eq. (8) pays ``c*eps(c)`` and the rent, the integral of
@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 #: Even nodes up to the last sale, and how often cells halve towards it.
 _EVEN, _HALVINGS = 1025, 50
 _BISECTIONS = 120
-#: A cell whose halves differ from it by this share of the largest rent is halved, unless so many
-#: are that it must be rounding.
+#: A cell that differs from its halves by this share of the largest rent is halved, unless there are
+#: so many that it must be rounding.
 _ACCURACY, _MANY = 1e-15, 5000
 #: Places of a Gauss rule on [0, 1], and from values there to coefficients of powers.
 _PLACES, _WEIGHTS = 0.5 * (np.array([[1.0], [0.0]]) + np.polynomial.legendre.leggauss(5))
@@ -34,22 +34,11 @@ _TO_POWERS = np.linalg.inv(np.vander(_PLACES))
 
 
 class Curve:
-    """What reports sell and earn.
+    """Guarantees and rents of reports of at least ``low``.
 
-    Parameters
-    ----------
-    prior : Prior
-    terms : Terms
-    low : float
-        Lowest possible report. One below the prior's support counts as the lowest of that, and
-        from one above it nothing is bought.
-
-    Attributes
-    ----------
-    error : float
-        Estimated error of any rent.
-    last : float
-        Largest report from which something is bought; NaN where nothing is.
+    A report below the prior's support counts as the lowest of the support, and a report above it
+    sells nothing. ``error`` estimates the error of any rent, and ``last`` is the largest report
+    that sells; NaN if none does.
     """
 
     def __init__(self, prior: Prior, terms: Terms, low: float) -> None:
@@ -86,7 +75,7 @@ class Curve:
         self._rent = self._integral(places)
 
     def _settled(self, nodes: Floats) -> tuple[float, Floats]:
-        """Return what is still off in all, and nodes among them where halves agree with wholes."""
+        """Halve cells until halves agree with wholes; return the remaining error and all nodes."""
         left, right, off = nodes[:-1], nodes[1:], 0.0
         span = self._end - nodes[0]
         largest = float(self._sold(nodes[:1])[0]) * span

@@ -1,7 +1,7 @@
-"""Many sellers at once: a list of arrivals to quote, a list of answers to record.
+"""CSV lists for an online market: arrivals to quote, and answers to record.
 
-A list is checked as a whole before the first step is taken, because a step cannot be undone. What
-was done already when a list is given again stays as it is.
+A list is checked as a whole before the first step, because a step cannot be undone. Steps that were
+done before stay as they are.
 """
 
 from __future__ import annotations
@@ -34,25 +34,13 @@ Answer = Literal["accepted", "declined"]
 Progress: TypeAlias = Callable[[str, int, int], None]
 #: The status of a seller who was offered nothing.
 NOTHING = "nothing bought"
-
-#: Sellers of a list who are quoted, or answer, in one transaction.
+#: Sellers of a list in one transaction.
 TOGETHER = 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class QuotedList:
-    """What became of a list of arrivals.
-
-    Attributes
-    ----------
-    offers : DataFrame
-        Columns id, number, sensitivity, epsilon, payment and status of those who were quoted, in
-        the order of the list.
-    repeated : int
-        How many of them had been quoted before.
-    turned_away : int
-        How many came after the expected number.
-    """
+    """Offers to a list of arrivals, and numbers of sellers quoted before and turned away."""
 
     offers: pd.DataFrame
     repeated: int
@@ -66,28 +54,13 @@ def quote_list(
     sensitivity_column: str | None = None,
     progress: Progress | None = None,
 ) -> QuotedList:
-    """Quote the sellers of a CSV file, in its order.
+    """Quote the sellers of a CSV file, in its order; sellers quoted before keep their terms.
 
-    Interrupted and started again, it goes on where it was: who was quoted keeps the same terms.
-
-    Parameters
-    ----------
-    market : OnlineMarket
-    path : path of a CSV file
-    id_column, sensitivity_column : str, optional
-        Their columns, where they are not called id and sensitivity or something as common.
-    progress : callable, optional
-        Called with the stage, the steps done and the steps in all.
-
-    Returns
-    -------
-    QuotedList
+    Without names, the columns are recognised by common names. ``progress`` is called with the
+    stage, the steps done and all steps. A list with a bad row is a DataError that names the lines.
 
     Raises
     ------
-    DataError
-        If the list cannot be read, or holds a bad row; the message names the lines. Nobody was
-        quoted then.
     MarketClosedError
         If the market was closed and the list has sellers that were not quoted before.
     """
@@ -125,20 +98,14 @@ def answer_list(
     id_column: str | None = None,
     progress: Progress | None = None,
 ) -> int:
-    """Record the same answer of every seller of a CSV file.
+    """Record the same answer of every seller of a CSV file; return the number of sellers.
 
-    The file may be one of offers, as :func:`write_offers` writes it: who was offered nothing, as
-    its column ``status`` says, is passed over.
-
-    Returns
-    -------
-    int
-        How many sellers answer.
+    Sellers with the status "nothing bought" in the file are passed over.
 
     Raises
     ------
     DataError
-        If the list cannot be read, or a seller of it cannot give this answer; the message names the
+        If the list cannot be read, or a seller cannot give this answer; the message names the
         lines. No answer was recorded then.
     """
     table = read_texts(path)

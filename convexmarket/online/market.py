@@ -1,9 +1,7 @@
-"""A market that runs for real: sellers are quoted as they come, and nothing is forgotten.
+"""An online market in a database: quotes, answers and one release, each stored once.
 
-A seller who was quoted gets the same terms again, one who accepted stays accepted, and the model
-is released once, whatever happens to the processes. A seller who accepts has sold, which its
-ledger writes down in the same instant. :mod:`convexmarket.ledger.store` says what is promised and
-how it is kept.
+A seller who accepts has sold, which the ledger of the market records in the same transaction.
+:mod:`convexmarket.ledger.store` describes what the database guarantees.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from convexmarket.errors import ConvexMarketError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
 from convexmarket.ledger.seals import check_whole
-from convexmarket.ledger.store import back_up, now
+from convexmarket.ledger.store import Store, back_up, create_database, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
 from convexmarket.online.offers import OFFERS, Offer, checked_sensitivity, frame_of
@@ -36,23 +34,14 @@ from convexmarket.online.steps import (
     released_text,
     stored_policy,
 )
-from convexmarket.online.store import create_market, market_store
+from convexmarket.online.tables import MARKET, lay_market
 from convexmarket.privacy import Guarantee
 
 __all__ = ["MarketPlan", "OnlineMarket"]
 
 
 class MarketPlan(NamedTuple):
-    """By which policy the sellers after the first so many were quoted.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    after : int
-        Number of sellers quoted before.
-    policy : OnlinePolicy
-    """
+    """The policy of the sellers after the first ``after``; ``number`` counts from 1."""
 
     number: int
     after: int
@@ -65,27 +54,21 @@ class OnlineMarket:
     Parameters
     ----------
     folder : path
-        Where :meth:`create` made it.
+        The folder that :meth:`create` made.
 
     Attributes
     ----------
     folder : pathlib.Path
     policy : OnlinePolicy or AdaptivePolicy
     problem : str
-        Text of the problem file, as it was given.
-
-    Raises
-    ------
-    DataError
-        Here and in every method: if there is no market in the folder, its database is damaged or
-        of a newer version, may not be written, has no room, or is in use for too long.
+        Text of the problem file.
 
     Notes
     -----
-    Every method is one transaction. Once it has returned, what it says survives the end of the
-    process at any instant; see :mod:`convexmarket.ledger.store`. A market may be used from several
-    threads, and in a forked child, which opens a connection of its own. It can be used as a
-    context manager, which closes the connection at the end.
+    Every method is one transaction, and its result survives the end of the process. Each may raise
+    a DataError: without a market in the folder, and if the database is damaged, of a newer version,
+    read-only, full, or locked for too long. Ids are compared in Unicode form NFC. Threads and
+    forked children may share a market; as a context manager it closes its connection.
 
     Examples
     --------
@@ -109,7 +92,7 @@ class OnlineMarket:
     def __init__(self, folder: str | Path) -> None:
         check_instance("folder", folder, (str, Path), "the path of a market's folder")
         self.folder = Path(folder)
-        self._store = market_store(self.folder / MARKET_FILE)
+        self._store = Store(self.folder / MARKET_FILE, MARKET)
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
@@ -120,81 +103,46 @@ class OnlineMarket:
     def create(
         cls, folder: str | Path, policy: OnlinePolicy | AdaptivePolicy, problem: str = ""
     ) -> Self:
-        """Make a market in a folder that has none.
+        """Create a market in a folder without one, which is made if it does not exist.
 
-        Parameters
-        ----------
-        folder : path
-            Made if it does not exist; on a disk of this computer.
-        policy : OnlinePolicy or AdaptivePolicy
-        problem : str, optional
-            Text to be kept with it, such as that of a problem file.
-
-        Raises
-        ------
-        DataError
-            If there is a market already, or none can be written.
-        ParameterError
-            If an argument is of another kind.
+        The folder is on a disk of this computer; ``problem`` is a text to store with the market.
         """
         policies = (OnlinePolicy, AdaptivePolicy)
         check_instance("policy", policy, policies, "an OnlinePolicy or an AdaptivePolicy")
         check_instance("problem", problem, str, "the text of a problem file")
-        create_market(
+        numbers = policy.expected_sellers, problem, policy_json(policy), policy_json(policy.opening)
+        create_database(
             Path(folder) / MARKET_FILE,
-            policy.expected_sellers,
-            problem,
-            policy_json(policy),
-            policy_json(policy.opening),
+            MARKET,
+            lambda connection: lay_market(connection, *numbers, now()),
         )
         return cls(folder)
 
     # ------------------------------------------------------------------ quotes and answers
 
     def quote(self, id: str, sensitivity: float) -> Offer:
-        """Return the offer of a seller: a new one, or the one it already has.
+        """Return the offer to a seller for its report: a new one, or the one it already has.
 
-        Parameters
-        ----------
-        id : str
-            Who it is; up to 200 characters, compared in Unicode's form NFC.
-        sensitivity : float
-            What it reports, in the support of the prior.
-
-        Raises
-        ------
-        OfferError
-            If the seller was quoted at another report.
-        MarketClosedError
-            If the seller is new, and as many as expected came or the market was closed.
-        PriorError
-            If the report is outside the support of the prior.
-        ParameterError
-            If the id or the report cannot be one.
+        A seller quoted at another report is an OfferError, a new one after the expected number or
+        the end a MarketClosedError, and a report outside the support a PriorError.
         """
         id, sensitivity = checked_id(id), checked_sensitivity(sensitivity)
         with self._quoting_step() as connection:
             return self._quoting.quote(connection, id, sensitivity)
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
-        """Quote a stream of sellers, several in one step, in their order.
+        """Quote a stream of sellers in their order, ``batch`` of them in one transaction.
 
         Parameters
         ----------
         reports : iterable of (id, sensitivity)
         batch : int, default 100
-            How many sellers to wait for before they are quoted together.
 
         Yields
         ------
         Offer
-            Only once it is stored. An error, as of :meth:`quote`, is raised after the offers of
-            all sellers before the one that it is about.
-
-        Raises
-        ------
-        ParameterError
-            If batch is not a whole number >= 1.
+            After it is stored. An error, as of :meth:`quote`, is raised after the offers of all
+            sellers before.
         """
         check_count("batch", batch)
         return self._quote_in_batches(iter(reports), batch)
@@ -227,39 +175,23 @@ class OnlineMarket:
             raise
 
     def accept(self, id: str) -> Offer:
-        """Take down that a seller accepts its offer; again, if it was taken down before.
-
-        Raises
-        ------
-        OfferError
-            If the seller was not quoted, nothing was bought from it, or it declined.
-        """
+        """Record that a seller accepts its offer; see :meth:`answer`."""
         return self.answer([id], "accepted")[0]
 
     def decline(self, id: str) -> Offer:
-        """Take down that a seller declines its offer; again, if it was taken down before.
-
-        Raises
-        ------
-        OfferError
-            If the seller was not quoted, nothing was bought from it, or it accepted.
-        """
+        """Record that a seller declines its offer; see :meth:`answer`."""
         return self.answer([id], "declined")[0]
 
     def answer(self, ids: Iterable[str], answer: Literal["accepted", "declined"]) -> list[Offer]:
-        """Take down the same answer of several sellers in one step: all of them, or none.
+        """Record the same answer of several sellers: of all, or of none.
 
-        Parameters
-        ----------
-        ids : iterable of str
-        answer : {"accepted", "declined"}
+        An answer may be repeated. A seller without a quote, without an offer to buy, or with the
+        opposite answer is an OfferError.
 
         Raises
         ------
-        OfferError
-            As of :meth:`accept` and :meth:`decline`, for one of the sellers.
         ParameterError
-            If the answer is neither, or an id cannot be one.
+            If the answer is neither "accepted" nor "declined".
         """
         if answer not in ("accepted", "declined"):
             raise ParameterError(f"answer must be 'accepted' or 'declined', got {answer!r}")
@@ -268,18 +200,12 @@ class OnlineMarket:
             return [answer_offer(connection, id, answer) for id in checked]
 
     def offer(self, id: str) -> Offer:
-        """Return the offer of a seller who was quoted.
-
-        Raises
-        ------
-        OfferError
-            If it was not.
-        """
+        """Return the offer of a seller who was quoted; otherwise raise an OfferError."""
         id = checked_id(id)
         with self._store.reading() as connection:
             return known_offer(connection, id)
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ contents
 
     def offers(self) -> pd.DataFrame:
         """Return all offers in the order of arrival.
@@ -287,14 +213,13 @@ class OnlineMarket:
         Returns
         -------
         DataFrame
-            Columns id, number, sensitivity, epsilon, payment, status, and plan, the number of the
-            plan that the seller was quoted by.
+            Columns id, number, sensitivity, epsilon, payment, status, and the number of the plan.
         """
         with self._store.reading() as connection:
             return frame_of(connection.execute(f"{OFFERS} ORDER BY q.number").fetchall())
 
     def plans(self) -> list[MarketPlan]:
-        """Return the plans that were made so far, the first one included."""
+        """Return the plans so far, including the first."""
         with self._store.reading() as connection:
             rows = connection.execute("SELECT number, after, policy FROM plans ORDER BY number")
             return [
@@ -305,7 +230,7 @@ class OnlineMarket:
             ]
 
     def counts(self) -> dict[str, int]:
-        """Return how many sellers were quoted, and what became of their offers.
+        """Count the quoted sellers by the status of their offers.
 
         Returns
         -------
@@ -317,16 +242,10 @@ class OnlineMarket:
                 "SELECT count(*), coalesce(sum(epsilon > 0), 0) FROM quotes"
             ).fetchall()[0]
             rows = connection.execute("SELECT answer, count(*) FROM answers GROUP BY answer")
-            answers = dict(rows.fetchall())
-        accepted, declined = answers.get("accepted", 0), answers.get("declined", 0)
-        return {
-            "quoted": quoted,
-            "offered": bought - accepted - declined,
-            "accepted": accepted,
-            "declined": declined,
-            "nothing bought": quoted - bought,
-            "expected": self._expected,
-        }
+            answers = {"accepted": 0, "declined": 0} | dict(rows.fetchall())
+        offered = bought - sum(answers.values())
+        nothing = {"nothing bought": quoted - bought, "expected": self._expected}
+        return {"quoted": quoted, "offered": offered, **answers, **nothing}
 
     @property
     def is_closed(self) -> bool:
@@ -336,7 +255,7 @@ class OnlineMarket:
 
     @property
     def released(self) -> str | None:
-        """What :meth:`close` returned, or nothing before."""
+        """The result of :meth:`close`; None before."""
         with self._store.reading() as connection:
             return released_text(connection)
 
@@ -348,52 +267,36 @@ class OnlineMarket:
         lapse: bool = False,
         guarantee: Callable[[pd.DataFrame], Guarantee] = all_that_was_sold,
     ) -> str:
-        """End the market, and release what is made of the guarantees that were sold: once.
+        """End the market, and release a result under the guarantees that were sold: once.
 
         Parameters
         ----------
         release : callable
-            From the accepted offers, as of :meth:`offers`, to JSON text, such as the weights of a
-            private model. It may raise a DataError, ParameterError or ProblemFileError only as long
-            as it has drawn no noise.
+            Returns JSON text, such as a private model, given the accepted offers as of
+            :meth:`offers`. It may raise a DataError, ParameterError or ProblemFileError only as
+            long as it has drawn no noise.
         lapse : bool, default False
-            Whether offers that are unanswered count as declined.
+            Whether unanswered offers count as declined; otherwise they are an OfferError.
         guarantee : callable, optional
-            From the accepted offers to what the release will guarantee each of their rows, worked
-            out without looking at any row. It must not use the market. By default everything that
-            was sold counts as used.
+            Returns the guarantee of the result for each accepted offer, without reading a row. By
+            default everything sold counts as used. A seller who sold less, or spent too much of it
+            elsewhere, is a BudgetExceededError, and the market stays open.
 
         Returns
         -------
         str
-            What was released: the result of ``release``, or the stored one, without calling it,
-            if there is one.
-
-        Raises
-        ------
-        OfferError
-            If offers are unanswered, unless ``lapse`` is set.
-        BudgetExceededError
-            If a seller sold less than the guarantee, or other releases used too much of it. The
-            market stays as it was.
-        ParameterError
-            If ``release`` returns anything but JSON text.
-        DataError
-            Also if another process is closing the market and takes too long.
+            The result of ``release``, or the stored one, without a call.
 
         Notes
         -----
-        First all that is stored is checked, quoting ends and the guarantee is charged, in one step;
-        nothing can change from then on. Then ``release`` is called, by one process at a time, and
-        its result is stored. If it fails or is killed nothing was released, what was charged stays
-        charged, the market takes no more sellers, and it can be closed again.
+        First all that is stored is checked, quoting ends and the guarantee is charged, in one
+        transaction. Then one process at a time calls ``release``, and its result is stored. After
+        a failure nothing is released, the charge stays, and the market can be closed again.
 
-        After a kill, an interrupt (Ctrl-C), or an error that refuses the input before noise is
-        drawn (a file of rows that is missing, say), that is charged only as far as it guarantees
-        less than the attempts before, because one result at most is ever stored. After any other
-        error, or a result that is no JSON text, it is charged in full, because such a failure may
-        depend on the rows: who drew again for free would choose among noises by it. Where the
-        sellers have no more to spend, a market that failed so ends without a model.
+        After a kill, an interrupt, or an error that refuses the input before noise is drawn, the
+        next attempt is charged as far as it guarantees less than those before, because at most one
+        result is stored. After any other error, or a result that is not JSON text, it is charged in
+        full: the failure may depend on the rows, and free repetitions would choose among noises.
         """
         stored = self.released
         if stored is not None:
@@ -418,28 +321,14 @@ class OnlineMarket:
 
     @property
     def ledger(self) -> Ledger:
-        """What was sold to the market, and what of it is spent; in the same database."""
+        """What was sold to the market and spent; in the same database."""
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the market as it is at this instant into a file, while others may use it.
+        """Copy the market into a file, while others may use it; docs/ledger.md explains restoring.
 
-        Put in place of ``market.sqlite`` the copy is the market again, which knows nothing of what
-        came after it: see "Backups" in docs/ledger.md before that is done.
-
-        Parameters
-        ----------
-        path : path
-        force : bool, default False
-            Whether an existing file may be replaced, once the copy is complete, checked and on
-            disk.
-
-        Raises
-        ------
-        DataError
-            Also if the file exists without ``force``, is the market itself, or cannot be written.
-        ParameterError
-            If it is no path.
+        With ``force`` an existing file is replaced, after the copy is complete, checked and on
+        disk.
         """
         back_up(self._store, path, force=force)
 

@@ -1,16 +1,15 @@
-"""Offers of an online market: what one is, how it is read back, and what may be asked for."""
+"""Offers of an online market, and checks of reports and releases."""
 
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
+from convexmarket.checks import check_nonnegative
 from convexmarket.errors import ParameterError
 
 __all__ = [
@@ -35,21 +34,17 @@ OFFERS = (
 
 @dataclass(frozen=True)
 class Offer:
-    """What a seller was offered, and what became of it.
+    """An offer to a seller, and its status.
 
     Attributes
     ----------
     id : str
     number : int
         Of arrival, from 1.
-    sensitivity : float
-        What the seller reported.
-    epsilon : float
-        The guarantee to be bought; 0 where nothing is.
-    payment : float
-        What is paid for it (A, Eq. 8), in the currency of the sensitivity.
+    sensitivity, epsilon, payment : float
+        The report, the guarantee to be bought, and the payment for it (A, Eq. 8).
     status : {"offered", "accepted", "declined", "nothing bought"}
-        "nothing bought" where epsilon is 0: there is nothing to accept.
+        "nothing bought" if epsilon is 0.
     """
 
     id: str
@@ -70,7 +65,7 @@ def find_offer(connection: sqlite3.Connection, id: str) -> Offer | None:
 
 
 def status_of(epsilon: float, answer: Status | None) -> Status:
-    """Return what has become of an offer."""
+    """Return the status of an offer."""
     if epsilon == 0:
         return "nothing bought"
     return answer or "offered"
@@ -87,7 +82,7 @@ def frame_of(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
 
 
 def check_json(result: object) -> None:
-    """Raise a ParameterError if a release is anything but JSON text."""
+    """Check that a release is JSON text."""
     try:
         if not isinstance(result, str):
             raise ValueError(f"an object of type {type(result).__name__}")
@@ -100,13 +95,5 @@ def check_json(result: object) -> None:
 
 
 def checked_sensitivity(sensitivity: float) -> float:
-    """Return a report as a float, or raise a ParameterError."""
-    value = math.nan
-    if isinstance(sensitivity, Real) and not isinstance(sensitivity, bool):
-        try:
-            value = float(sensitivity)
-        except OverflowError:
-            value = math.inf
-    if not 0 <= value < math.inf:
-        raise ParameterError(f"sensitivity must be a finite number >= 0, got {sensitivity!r}")
-    return value + 0.0  # -0.0 becomes 0.0
+    """Convert a report to a float."""
+    return check_nonnegative("sensitivity", sensitivity) + 0.0  # -0.0 becomes 0.0

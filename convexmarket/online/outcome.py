@@ -1,4 +1,4 @@
-"""A whole stream of sellers, quoted in order of arrival, and what the buyer ends up with."""
+"""A stream of sellers, quoted in order of arrival, and audits of quotes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class OnlineOutcome(Shown):
-    """What a policy sold to the sellers that came.
+    """Sales of a policy to a stream of sellers.
 
     Attributes
     ----------
@@ -85,16 +85,7 @@ class OnlineOutcome(Shown):
         return pd.DataFrame(columns).rename_axis(index="arrival")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the epsilon that was sold against its seller's report.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-
-        Returns
-        -------
-        matplotlib Axes
-        """
+        """Draw the epsilon sold against the report, on matplotlib Axes, which are returned."""
         ax = axes(ax, xlabel="sensitivity", ylabel="epsilon sold")
         ax.plot(self.sensitivities, self.epsilon, ".", ms=4)
         return ax
@@ -106,16 +97,13 @@ class OnlineOutcome(Shown):
         )
 
     def loss(self, prior: Prior) -> float:
-        """Return ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11) under the true prior.
-
-        Infinite where nothing was sold: there is no model then.
-        """
+        """Compute ``mu*||a|| + sigma/eta + gamma*psi'eps`` (A, Eq. 11); inf if nothing was sold."""
         bought = self.epsilon > 0
         costs = np.asarray(prior.ironed_virtual_cost(self.sensitivities[bought]))
         return self._loss(float(costs @ self.epsilon[bought]))
 
     def paid_loss(self) -> float:
-        """Return the same with the payments that were made in the place of psi'eps."""
+        """Compute the loss with the payments instead of psi'eps."""
         return self._loss(float(self.payments.sum()))
 
     def _loss(self, spent: float) -> float:
@@ -126,9 +114,7 @@ class OnlineOutcome(Shown):
 
 
 def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
-    """Quote sellers in the order of their arrival; all accept.
-
-    More sellers than expected are turned away, because the plan has no use for them.
+    """Quote sellers in the order of their arrival; all accept, up to the expected number.
 
     Parameters
     ----------
@@ -142,10 +128,8 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 
     Raises
     ------
-    PriorError
-        If a report lies outside the support.
     ParameterError
-        If there is no report.
+        If there is no report, or one is not a number.
 
     Examples
     --------
@@ -159,10 +143,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     """
     kinds = (OnlinePolicy, AdaptivePolicy)
     check_instance("policy", policy, kinds, "an OnlinePolicy or an AdaptivePolicy")
-    try:
-        reports = np.asarray(sensitivities, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"sensitivities must hold numbers: {error}") from None
+    reports = checked_numbers("sensitivities", sensitivities)
     if reports.ndim != 1 or reports.size == 0:
         raise ParameterError(
             f"sensitivities has shape {reports.shape}; give one report for each of at least one "
@@ -188,10 +169,9 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:
-    """Return what a plan for all expects if all sellers come and accept.
+    """Compute the expected outcome if all sellers come and accept.
 
-    Keys are sellers, bought, eta, payments, loss, largest_epsilon and largest_weight. Payments are
-    those to sellers whose sensitivities are the quantiles of the prior.
+    Payments are those to sellers whose sensitivities are the quantiles of the prior.
     """
     sellers = policy.expected_sellers
     epsilon, payment = policy.quote(policy.prior.quantile(_TYPICAL))
@@ -209,16 +189,14 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class QuoteAudit:
-    """What an audit of a policy's quotes found.
+    """Result of an audit of a policy's quotes.
 
     Attributes
     ----------
-    max_gain : float
-        Largest gain of any seller from any misreport, in the currency of the payments.
-    min_surplus : float
-        Smallest payment less cost of any truthful seller.
+    max_gain, min_surplus : float
+        Largest gain from a misreport, and smallest payment less cost of a truthful seller.
     max_rise : float
-        Most that a guarantee rises from one report to the next dearer one.
+        Largest rise of a guarantee with the report.
     n_truths, n_misreports : int
         Sellers tried, and misreports tried by each.
     tolerance : float
@@ -239,7 +217,7 @@ class QuoteAudit:
 
     @property
     def is_individually_rational(self) -> bool:
-        """Whether nobody lost more than rounding by accepting."""
+        """Whether no seller lost more than rounding by accepting."""
         return self.min_surplus >= -self.tolerance
 
 
@@ -253,14 +231,18 @@ def audit_quotes(
     Parameters
     ----------
     policy : OnlinePolicy
-    sensitivities : array_like, optional
-        True sensitivities; where left out, 401 over the support, dense where sellers sell.
-    misreports : array_like, optional
-        Reports to try; where left out, the same, and both sides of the report at which sales end.
+    sensitivities, misreports : array_like, optional
+        True sensitivities, and reports to try; by default 401 over the support, dense where
+        sellers sell.
 
     Returns
     -------
     QuoteAudit
+
+    Raises
+    ------
+    ParameterError
+        If there is no report to try.
 
     Examples
     --------
@@ -271,8 +253,13 @@ def audit_quotes(
     """
     check_instance("policy", policy, OnlinePolicy)
     grid = _reports(policy)
-    truths = grid if sensitivities is None else _given("sensitivities", sensitivities)
-    tried = grid if misreports is None else _given("misreports", misreports)
+    given = {"sensitivities": sensitivities, "misreports": misreports}
+    truths, tried = (
+        grid if values is None else checked_numbers(name, values).ravel()
+        for name, values in given.items()
+    )
+    if not (truths.size and tried.size):
+        raise ParameterError("sensitivities or misreports are empty; give at least one report")
     at_truth, at_lie = policy.quote(truths), policy.quote(tried)
     surplus = at_truth.payment - truths * at_truth.epsilon
     gains = [
@@ -290,14 +277,6 @@ def audit_quotes(
         n_misreports=tried.size,
         tolerance=_ROUNDING * largest + 2.0 * policy.payment_error,
     )
-
-
-def _given(name: str, reports: ArrayLike) -> Floats:
-    """Return reports as a vector of at least one."""
-    values = checked_numbers(name, reports).ravel()
-    if values.size == 0:
-        raise ParameterError(f"{name} is empty; give at least one report")
-    return values
 
 
 def _reports(policy: OnlinePolicy) -> Floats:

@@ -1,19 +1,18 @@
-r"""The plan behind the quotes: the buyer's problem with expectations in the place of sums.
+r"""The plan behind the quotes: the buyer's problem with expectations instead of sums.
 
-Sellers still to come are known by their prior only. After a total E of privacy whose squares sum
-to Q (both 0 at first), the buyer minimises over the guarantees of the n sellers to come
+After a total E of privacy whose squares sum to Q (both 0 at first), the buyer minimises over the
+guarantees of the n sellers to come
 
 .. math:: (\mu N + \sigma)/S + \gamma n E[\psi\epsilon], \qquad
           N^2 = Q + n E[\epsilon^2],\quad S = E + n E[\epsilon],\quad \epsilon \le k S/m.
 
 For a given S the optimum is ``eps = b*min(v, w)`` with the margin ``v = (p - psi)_+`` at a price p
-of privacy, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` where there is a cap (A, Eq. 13, in
-expectation). For a given N the width ``w`` is known, and one price solves what is left, so that a
-walk over N meets all of these optima. Let G(S, r) be the least ``r*mu*N + gamma*n*E[psi*eps]``: it
-is concave in r and convex in S. So between two points of the walk the loss ``G(S, 1/S) + sigma/S``
-is above what chords in r and tangents in S say, and cells are divided until that proves the best
-point to be one. A prior with a density stands between two sets of atoms
-(:mod:`convexmarket.online.atoms`).
+of privacy, ``b = gamma*S*N/mu``, and ``b*w = k*S/m`` with a cap (A, Eq. 13, in expectation). For a
+given N the width ``w`` is known, and one price is the solution, so that a walk over N passes all
+optima. Let G(S, r) be the least ``r*mu*N + gamma*n*E[psi*eps]``: it is concave in r and convex in
+S. So chords in r and tangents in S bound the loss ``G(S, 1/S) + sigma/S`` from below between two
+points of the walk, and intervals are divided until the best point is certified. A prior with a
+density lies between two sets of atoms (:mod:`convexmarket.online.atoms`).
 """
 
 from __future__ import annotations
@@ -33,31 +32,20 @@ __all__ = ["Buyer", "Plan", "Terms", "algorithm_3", "plan", "plan_atoms"]
 
 Floats = NDArray[np.float64]
 
-#: Relative distance of the best point of a walk to what is proven, and of the best plan.
-_WALK, _GAP = 1e-10, 1e-9
-#: How often the cells of a prior are refined until they prove it.
-_REFINEMENTS = 2
-#: Powers of 4 that a walk covers, parts that its cells are divided into, how often, and how many
-#: at a time at most, as there are more only where rounding decides.
+#: Relative gaps of a walk and of a plan, and refinements of the cells of a prior.
+_WALK, _GAP, _REFINEMENTS = 1e-10, 1e-9, 2
+#: Powers of 4 that a walk covers, parts of a divided interval, rounds of divisions, and the largest
+#: number of divided intervals, as there are more only where rounding decides.
 _REACH, _PARTS, _ROUNDS, _MANY = 100.0, 6, 40, 300
 _STEPS = 100
 _ROUNDING = 8.0 * float(np.finfo(float).eps)
-#: Of the largest guarantee, so much may hang on the last digit of the price.
+#: The largest effect of the last digit of the price, relative to the largest guarantee.
 _DIGITS = 1e-7
 
 
 @dataclass(frozen=True)
 class Buyer:
-    """What the buyer wants (A, Eq. 11), and how many sellers are expected.
-
-    Attributes
-    ----------
-    mu, sigma, gamma : float
-    m : int
-        Sellers expected in all.
-    cap : float
-        k; infinite where there is none.
-    """
+    """Weights of the buyer's objective (A, Eq. 11), expected sellers m, and cap k (or inf)."""
 
     mu: float
     sigma: float
@@ -72,42 +60,31 @@ class Buyer:
 
 @dataclass(frozen=True)
 class Terms:
-    """What a plan fixes.
-
-    Attributes
-    ----------
-    price : float
-        Virtual cost from which on nothing is bought.
-    scale : float
-        Guarantee per unit of margin.
-    largest : float
-        Largest guarantee; infinite where there is no cap.
-    """
+    """Price (the virtual cost where sales end), guarantee per unit of margin, and largest one."""
 
     price: float
     scale: float
     largest: float = np.inf
 
     def epsilon(self, costs: Floats) -> Floats:
-        """Return what is bought at virtual costs, +inf among them."""
+        """Compute the guarantees at virtual costs, which may be +inf."""
         return np.minimum(self.scale * np.maximum(self.price - costs, 0.0), self.largest)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the buyer does with any seller to come, and what that leads to in expectation.
+    """The terms for sellers to come, and their outcome in expectation.
 
     Attributes
     ----------
     terms : Terms
-        Price, scale and largest guarantee.
     eta : float
-        Expected total of all guarantees, those sold before included.
+        Expected total of all guarantees, including those sold before.
     objective : float
-        The loss (A, Eq. 11) with expectations in the place of sums; infinite where nothing is
-        bought. In a plan for the rest, what was paid before does not count.
+        The loss (A, Eq. 11) with expectations instead of sums, without earlier payments; infinite
+        if nothing is bought.
     lower_bound : float
-        No plan has a smaller one; NaN where nothing is proved.
+        A bound on the objective of every plan; NaN if unknown.
     """
 
     terms: Terms
@@ -117,7 +94,7 @@ class Plan:
 
     @property
     def cutoff(self) -> float:
-        """Virtual cost from which on nothing is bought."""
+        """Virtual cost at which sales end."""
         return self.terms.price
 
     @property
@@ -129,9 +106,8 @@ class Plan:
 class _Points(NamedTuple):
     """Points of a walk: arrays of one shape.
 
-    ``new`` is the norm of the guarantees still to be bought, ``norm`` that of all; ``price`` is
-    counted from the lowest cost; ``slope`` is that of G in S, and ``error`` what rounding may do
-    to the loss ``value``.
+    ``new`` is the norm of the guarantees to be bought, ``norm`` that of all, ``price`` is above the
+    lowest cost, ``slope`` is that of G in S, ``error`` bounds the rounding of the loss ``value``.
     """
 
     new: Floats
@@ -179,14 +155,14 @@ class _Market:
         return replace(best_plan, terms=terms, lower_bound=bound), price
 
     def _start(self) -> _Points:
-        """Return points over all scales, and the one at which nothing more is bought."""
+        """Return points over all scales, and the point without further purchases."""
         atoms, buyer = self.atoms, self.buyer
         first = atoms.shape(np.array([atoms.unit]), np.array([np.inf])).first
         powers = 4.0 ** np.arange(-_REACH, _REACH + 1.0)
         new = buyer.mu / (buyer.gamma * self.n * first) * powers
         if self.total == 0:
             return self._at(new)
-        if self.is_limited:  # the last point is that of all who come at the cap
+        if self.is_limited:  # at the last point all sellers to come are at the cap
             part = buyer.cap / buyer.m
             eta = self.total / (1.0 - part * self.n * atoms.masses.sum())
             most = np.array([part * eta * np.sqrt(self.n * atoms.masses.sum())])
@@ -204,9 +180,9 @@ class _Market:
         return self.buyer.cap * self.n * float(self.atoms.masses.sum()) < self.buyer.m
 
     def _at(self, new: Floats, near: _Points | None = None, at_most: bool = False) -> _Points:
-        """Return the points with these norms; with ``at_most``, all who come are at the cap.
+        """Return the points with these norms that the cap allows; with ``at_most``, at the cap.
 
-        Without those that the cap excludes. Prices are looked for from those of ``near`` on.
+        The search for prices starts at those of ``near``.
         """
         buyer, n = self.buyer, self.n
         norm = np.hypot(np.sqrt(self.squares), new)
@@ -317,28 +293,10 @@ def plan(
     squares: float = 0.0,
     gap: float = 1e-9,
 ) -> Plan:
-    """Return the best plan for the sellers still to come, with a lower bound.
+    """Compute the best plan for n sellers to come (by default all), with a lower bound.
 
-    Parameters
-    ----------
-    prior : Prior
-    buyer : Buyer
-    n : int, optional
-        How many are still to come; all that are expected where left out.
-    total, squares : float
-        Sums of the guarantees sold so far, and of their squares.
-    gap : float
-        Relative distance of objective and lower bound at which cells are narrow enough. A sample
-        has no cells, and is planned as it is.
-
-    Raises
-    ------
-    InfeasibleMarketError
-        If the cap leaves no weights.
-    UnattainedOptimumError
-        If free sellers make eta run away.
-    SolverError
-        If costs and weights are further apart than double precision can weigh.
+    ``total`` and ``squares`` are the sums of the guarantees sold so far and of their squares, and
+    cells of the prior are refined up to a relative ``gap``. A sample has no cells.
     """
     n = buyer.m if n is None else n
     if not buyer.cap > 1.0 and total == 0:
@@ -366,10 +324,18 @@ def plan(
     return best
 
 
-def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
-    """Return the plan for means, its terms corrected by those for ends of cells.
+def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float) -> Plan:
+    """Compute the plan for finitely many virtual costs."""
+    market = _Market(atoms, buyer, n, total, squares)
+    best = market.walk()[0]
+    _check(market, best)
+    return best
 
-    On a cell of even density the means lose a variance of D^2/12 and the ends add D^2/6, so that
+
+def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
+    """Correct the terms of a plan for means of cells by those for ends of cells.
+
+    On a cell of uniform density the means lose a variance of D^2/12 and the ends add D^2/6, so that
     two thirds and one third cancel to leading order.
     """
     some, others = inner.terms, outer.terms
@@ -384,16 +350,8 @@ def _between(inner: Plan, outer: Plan, buyer: Buyer) -> Plan:
     return replace(inner, terms=terms, eta=eta)
 
 
-def plan_atoms(atoms: Atoms, buyer: Buyer, n: int, total: float, squares: float) -> Plan:
-    """Return the plan where costs are these atoms; arguments and errors as for :func:`plan`."""
-    market = _Market(atoms, buyer, n, total, squares)
-    best = market.walk()[0]
-    _check(market, best)
-    return best
-
-
 def _check(market: _Market, best: Plan) -> None:
-    """Refuse a plan that is no optimum, or whose price has too few digits."""
+    """Refuse a plan that is not an optimum, or whose price has too few digits."""
     atoms, buyer, terms = market.atoms, market.buyer, best.terms
     free = float(atoms.masses[0]) if atoms.lowest == 0 and market.total == 0 else 0.0
     if free * buyer.cap >= 1 and best.objective >= buyer.mu / np.sqrt(free * buyer.m):
@@ -418,15 +376,9 @@ def _too_far_apart(market: _Market) -> SolverError:
 
 
 def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
-    """Return A's Algorithm 3: the leading order of the plan for many sellers, without a cap.
+    """Compute A's Algorithm 3: the leading order of the plan for many sellers, without a cap.
 
-    Parameters
-    ----------
-    prior : Prior
-        For what the plan leads to.
-    buyer : Buyer
-    density : float
-        Of the virtual cost, at 0.
+    ``density`` is that of the virtual cost at 0.
     """
     cutoff = np.sqrt(buyer.mu**2 * buyer.gamma / (buyer.sigma * buyer.m * density))
     scale = 2.0 * np.sqrt(3.0) * buyer.gamma**2.5 * buyer.mu
@@ -437,7 +389,7 @@ def algorithm_3(prior: Prior, buyer: Buyer, density: float) -> Plan:
 
 
 def _outcome(market: _Market, terms: Terms) -> Plan:
-    """Return what terms lead to, by sums over the atoms."""
+    """Compute the outcome of terms by sums over the atoms."""
     atoms, n = market.atoms, market.n
     epsilon = terms.epsilon(atoms.lowest + atoms.above)
     sold = n * atoms.masses * epsilon

@@ -1,8 +1,4 @@
-"""Terms for a seller who has just arrived, from its own report and the prior alone (A, section V).
-
-A policy is made once. Its quotes depend on nothing but the report, so who keeps the policy can
-quote sellers in any order and on any machine, and each gets what its report is worth.
-"""
+"""Quotes for sellers on arrival, from their own report and the prior alone (A, section V)."""
 
 from __future__ import annotations
 
@@ -40,15 +36,7 @@ _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
 
 
 class Quote(NamedTuple):
-    """What a seller is offered: numbers, or arrays of the shape of the reports.
-
-    Attributes
-    ----------
-    epsilon : float or ndarray
-        Guarantee to be bought; 0 where nothing is bought.
-    payment : float or ndarray
-        What is paid for it (A, Eq. 8), in the currency of the sensitivities.
-    """
+    """Guarantees to buy (0 for nothing) and payments for them (A, Eq. 8), of the reports' shape."""
 
     epsilon: Any
     payment: Any
@@ -56,17 +44,7 @@ class Quote(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What is known of the sellers that came so far, in the order of their arrival.
-
-    Attributes
-    ----------
-    sensitivities : ndarray, shape (n,)
-        Their reports.
-    epsilon : ndarray, shape (n,)
-        What they sold: 0 where nothing was offered, or the offer was declined.
-    payments : ndarray, shape (n,)
-        What was paid.
-    """
+    """Reports, guarantees sold (0 if declined) and payments of the sellers so far, in order."""
 
     sensitivities: Floats
     epsilon: Floats
@@ -79,9 +57,8 @@ class OnlinePolicy:
     Parameters
     ----------
     prior : Prior or frozen scipy.stats distribution
-        The distribution that sensitivities are drawn from, common knowledge.
     expected_sellers : int
-        m, the number of sellers expected to come; see the notes for fewer and more.
+        m; see the notes for fewer and more.
     mu, sigma, gamma : float
         Weights of spread, noise and payments in the buyer's objective, all > 0 (A, Eq. 11).
     cap : float, optional
@@ -94,33 +71,29 @@ class OnlinePolicy:
     Attributes
     ----------
     plan : Plan
-        What the policy does in expectation: price, eta, objective and a lower bound.
+        Price, eta, objective and a lower bound, in expectation.
     payment_error : float
         Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
     support : (float, float)
-        Where reports may lie.
+        The range of reports.
     stages : tuple of int
         Numbers of sellers after which another plan is made: none here.
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
-    PriorError
-        If the rule is "algorithm-3" and the prior violates Assumption IV.3.
-    NotSupportedError
-        If the rule is "algorithm-3" and there is a cap.
-    UnattainedOptimumError
-        If the prior has sellers whose privacy is free.
+    ParameterError, NotSupportedError
+        If an argument is out of its range, or "algorithm-3" has a cap.
+    PriorError, UnattainedOptimumError
+        If "algorithm-3" has a prior outside Assumption IV.3, or free sellers leave no optimum.
 
     Notes
     -----
-    A quote never rises with the report and the payment follows Eq. (8), so the truth is a
-    seller's best reply whatever all others do, and no truthful seller loses by accepting.
+    Guarantees do not rise with the report and payments follow Eq. (8), so the truth is a best reply
+    whatever the others do, and no truthful seller loses by accepting.
 
-    If only a fraction xi of the expected sellers comes, what was promised stays as it is: the
-    privacy sold and the payments are xi times what was planned, the loss is larger (A, Theorem
-    V.1). If more come than expected, a market stops (:class:`OnlineMarket`, :func:`run_online`).
+    If a fraction xi of the expected sellers comes, privacy and payments are xi times the planned
+    ones, and the loss is larger (A, Theorem V.1). Sellers after the expected number are refused
+    (:class:`OnlineMarket`, :func:`run_online`).
 
     Examples
     --------
@@ -165,7 +138,7 @@ class OnlinePolicy:
 
     @classmethod
     def _planned(cls, plan: Plan, support: tuple[float, float], *arguments: Any) -> Self:
-        """Return a policy of the constructor's arguments, whose plan is made already."""
+        """Create a policy with a given plan and the constructor's arguments."""
         policy = object.__new__(cls)
         policy._set(*arguments)
         policy._adopt(plan, support)
@@ -212,22 +185,10 @@ class OnlinePolicy:
         return self._curve.error
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Return what a seller with this report is offered.
-
-        Parameters
-        ----------
-        sensitivity : float or array_like
-            Reports, in the support of the prior.
-
-        Returns
-        -------
-        Quote
-            Floats for a float, arrays of the same shape for an array.
+        """Quote a report in the support, or an array of them.
 
         Raises
         ------
-        PriorError
-            If a report lies outside the support.
         ParameterError
             If a report is not a number.
         """
@@ -258,17 +219,16 @@ class OnlinePolicy:
 
     @property
     def start(self) -> OnlinePolicy:
-        """The policy before anybody came: this one."""
+        """The policy before the first seller: this one."""
         return self
 
     @property
     def opening(self) -> OnlinePolicy:
-        """The terms of the first sellers: these."""
+        """The policy of the first sellers: this one."""
         return self
 
     def replanned(self, history: History) -> OnlinePolicy:
-        """Return the policy for the next sellers, whatever came before: this one."""
-        del history
+        """Return the policy for the next sellers: this one."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -278,24 +238,19 @@ class OnlinePolicy:
         return {
             "policy": "fixed",
             "prior": self.prior.to_dict(),
-            "expected_sellers": self.expected_sellers,
-            "mu": self.mu,
-            "sigma": self.sigma,
-            "gamma": self.gamma,
-            "cap": self.cap,
-            "rule": self.rule,
+            **{name: getattr(self, name) for name in _ARGUMENTS},
             "support": [_written(bound) for bound in self.support],
             "plan": dict(zip(_PLAN, map(_written, numbers), strict=True)),
         }
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Self:
-        """Return the policy that :meth:`to_dict` describes, with the very same terms.
+        """Return the policy that :meth:`to_dict` describes, with the same terms to the last bit.
 
         Raises
         ------
         ParameterError
-            If an entry is missing, or has a value that no policy has.
+            If an entry is missing or not valid.
         """
         try:
             numbers = [float(described["plan"][name]) for name in _PLAN]

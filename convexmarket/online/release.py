@@ -1,4 +1,4 @@
-"""The model that an online market releases when it closes: trained once, under what was sold."""
+"""The model that an online market releases when it closes, under the guarantees sold."""
 
 from __future__ import annotations
 
@@ -49,27 +49,25 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, eq=False)
 class MarketRows:
-    """Private rows by the id of their owner, and public rows to measure a model on.
+    """Private rows by the id of their owner, and public rows for tests.
 
     Attributes
     ----------
     ids : sequence of str
         Owners of the private rows.
-    X, y : ndarray of shape (n, n_features) and (n,)
-        The private rows; labels are -1 or 1.
-    X_test, y_test : ndarray
-        The public rows; none of them where nothing public is at hand.
+    X, y, X_test, y_test : ndarray
+        Private rows with labels -1 or 1, and public rows, possibly none.
     feature_names : tuple of str
     data_norm : float
         The public bound on the Euclidean norm of every row.
     description : str
-        Where the rows come from.
+        The source of the rows.
     classes : tuple of two labels
-        What -1 and 1 stand for.
+        The classes of -1 and 1.
     reports : ndarray of shape (n,), or None
-        What the owners report, where a file says it.
+        Reports of the owners, from the same file.
     features : PublicFeatures, or None
-        What made the rows of a file.
+        The preprocessing of the rows of a file.
     """
 
     ids: Sequence[str]
@@ -85,24 +83,17 @@ class MarketRows:
     features: PublicFeatures | None = None
 
     def labels(self, signs: Floats) -> NDArray[Any]:
-        """Return the classes that -1 and 1 stand for."""
+        """Return the classes of signs."""
         return np.asarray(self.classes)[(signs > 0).astype(np.intp)]
 
     def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return the rows of these owners, in this order.
-
-        Raises
-        ------
-        DataError
-            Naming those who have no row.
-        """
+        """Return the rows of owners in their order; a missing row is a DataError."""
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
         missing = [owner for owner, place in zip(ids, places, strict=True) if place < 0]
         if missing:
-            named = ", ".join(missing[:MOST_NAMES]) + (", ..." if len(missing) > MOST_NAMES else "")
             raise DataError(
-                f"{len(missing)} of {len(ids)} sellers who accepted have no row ({named}); add "
-                "their rows to the data, or leave them out with --leave-out; nothing was trained"
+                f"{len(missing)} of {len(ids)} sellers who accepted have no row ({_some(missing)}); "
+                "add their rows to the data, or leave them out with --leave-out"
             )
         return self.X[places], self.y[places]
 
@@ -117,28 +108,13 @@ def check_closing(
 ) -> None:
     """Check that a market can close with a model; nothing is trained, and it stays open.
 
-    Parameters
-    ----------
-    market : OnlineMarket
-    learner : PrivateLogisticRegression
-        The learner to train.
-    rows : callable
-        Reads the rows of the sellers.
-    lapse : bool
-        Whether offers that are still unanswered count as declined.
-    leave_out : sequence of str
-        Sellers who accepted and whose rows never came.
+    ``rows`` reads the rows of the sellers, after all other checks. The other arguments are those of
+    :func:`release_model` and :meth:`OnlineMarket.close`.
 
     Raises
     ------
-    OfferError
-        If offers are unanswered.
-    ParameterError
-        As :func:`model_guarantee`.
     BudgetExceededError
-        If the model would cost a seller more than it sold and other releases left; no row was read.
-    DataError
-        If a seller who accepted has no row, or the rows cannot be read.
+        If the model would cost a seller more than it has left.
     """
     offers = market.offers()
     _check_answers(offers, lapse)
@@ -157,12 +133,10 @@ def check_closing(
 
 
 def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
-    """Close a market for good and train nothing; what was accepted is owed all the same.
+    """Close a market and train nothing; the payments of accepted offers stay due.
 
     Raises
     ------
-    OfferError
-        If offers are unanswered, and may not lapse.
     MarketClosedError
         If the market was closed with a model.
     """
@@ -179,36 +153,31 @@ def _nothing(accepted: pd.DataFrame) -> Guarantee:
     return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
 
 
+def _some(ids: Sequence[str] | pd.Series[str]) -> str:
+    """Write the first ids of a list."""
+    return ", ".join(ids[:MOST_NAMES]) + (", ..." if len(ids) > MOST_NAMES else "")
+
+
 def _check_answers(offers: pd.DataFrame, lapse: bool) -> None:
     waiting = offers["id"][offers["status"] == "offered"]
     if len(waiting) and not lapse:
-        named = ", ".join(waiting[:MOST_NAMES]) + (", ..." if len(waiting) > MOST_NAMES else "")
         raise OfferError(
-            f"offers without an answer: {len(waiting)} ({named}); accept or decline them, or close "
-            "with --lapse (lapse=True in Python), which counts them as declined"
+            f"offers without an answer: {len(waiting)} ({_some(waiting)}); accept or decline them, "
+            "or close with --lapse (lapse=True in Python), which counts them as declined"
         )
 
 
 def model_guarantee(
     learner: PrivateLogisticRegression, accepted: pd.DataFrame, leave_out: Sequence[str] = ()
 ) -> Guarantee:
-    """Compute what the model will guarantee those who accepted; no row is read.
+    """Compute the guarantee of the model for each accepted offer, without reading a row.
 
-    Parameters
-    ----------
-    learner, accepted, leave_out
-        As for :func:`release_model`.
-
-    Returns
-    -------
-    Guarantee
-        One row per accepted offer, the Jacobian and the second noise included; zero for those who
-        are left out.
+    It includes the Jacobian and the second noise, and is zero for sellers who are left out.
 
     Raises
     ------
     ParameterError
-        If nobody accepted, or eta is too small for the regularisation.
+        If no offer was accepted, or eta is too small for the regularisation.
     """
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
@@ -230,13 +199,7 @@ def model_guarantee(
 
 
 def _usable(accepted: pd.DataFrame, leave_out: Sequence[str]) -> pd.DataFrame:
-    """Return those who accepted, without the ones whose rows never came.
-
-    Raises
-    ------
-    ParameterError
-        If one of these did not accept.
-    """
+    """Return the accepted offers without the sellers to leave out, who must have accepted."""
     wrong = [who for who in leave_out if who not in set(accepted["id"])]
     if wrong:
         raise ParameterError(
@@ -254,7 +217,7 @@ def release_model(
     *,
     seed: np.random.SeedSequence | None = None,
 ) -> str:
-    """Train on the rows of those who accepted, under what each of them sold.
+    """Train on the rows of the sellers who accepted, under the guarantees sold.
 
     Parameters
     ----------
@@ -271,17 +234,8 @@ def release_model(
     Returns
     -------
     str
-        The released model as JSON: coefficients, classes, the guarantee of each seller, what it
-        rests on, and its error on public rows where there are some.
-
-    Raises
-    ------
-    ParameterError
-        As :func:`model_guarantee`.
-    DataError
-        If a seller has no row.
-    SolverError
-        If the minimiser is not found; nothing is released then.
+        The model as JSON: coefficients, classes, guarantees and their assumptions, and its error on
+        the public rows.
     """
     used = _usable(accepted, leave_out)
     model_guarantee(learner, used)
@@ -323,14 +277,14 @@ def release_model(
 
 
 def model_text(released: dict[str, Any]) -> str:
-    """Return a released model as it is stored, and as ``model.json`` holds it."""
+    """Write a released model as JSON text."""
     return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _without_noise(
     model: PrivateLogisticRegression, rows: MarketRows, X: Floats, y: Floats, sold: Floats
 ) -> Floats:
-    """Return the coefficients that the noise hides; only a simulation may know them."""
+    """Compute the coefficients without noise, for simulations."""
     none = np.zeros(X.shape[1])
     objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
     return minimise(objective, rows.data_norm, 1e-9)
@@ -339,7 +293,7 @@ def _without_noise(
 def _measured(
     model: PrivateLogisticRegression, rows: MarketRows, plain: Floats | None
 ) -> dict[str, Any] | None:
-    """Return errors and AUC on public rows: of the model, of one class, and without noise."""
+    """Compute errors and AUC on public rows: of the model, of one class, and without noise."""
     if not rows.y_test.size:
         return None
     positive = float(np.mean(rows.y_test > 0))

@@ -1,4 +1,4 @@
-"""What happens inside the steps of an online market; each function is given an open transaction."""
+"""Steps of an online market inside an open transaction."""
 
 from __future__ import annotations
 
@@ -41,16 +41,7 @@ _UNANSWERED = "FROM quotes WHERE epsilon > 0 AND number NOT IN (SELECT number FR
 
 
 class Quoting:
-    """The terms of the sellers that come, with the latest plan at hand.
-
-    Parameters
-    ----------
-    policy : OnlinePolicy or AdaptivePolicy
-    expected : int
-        How many sellers are quoted in all.
-    path : pathlib.Path
-        Of the database.
-    """
+    """Quotes of a policy for the expected number of sellers, with the latest plan in memory."""
 
     def __init__(self, policy: OnlinePolicy | AdaptivePolicy, expected: int, path: Path) -> None:
         self._policy, self._expected, self._path = policy, expected, path
@@ -58,13 +49,7 @@ class Quoting:
         self._latest: tuple[int, OnlinePolicy] | None = None
 
     def quote(self, connection: sqlite3.Connection, id: str, sensitivity: float) -> Offer:
-        """Return a seller's offer, the one it has or a new one; nothing is stored on an error.
-
-        Raises
-        ------
-        OfferError, MarketClosedError, PriorError
-            As :meth:`OnlineMarket.quote` says.
-        """
+        """Return a seller's offer, its stored one or a new one; nothing is stored on an error."""
         stored = find_offer(connection, id)
         if stored is not None:
             if stored.sensitivity != sensitivity:
@@ -97,11 +82,11 @@ class Quoting:
         return offer
 
     def forget(self) -> None:
-        """Forget the plan at hand, because the step in which it was made may be undone."""
+        """Drop the plan in memory, as its transaction may be undone."""
         self._latest = None
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
-        """Return the number of the plan for the next seller; make it if that was not done."""
+        """Return the number of the plan for the next seller, a new one if there is none."""
         made = connection.execute("SELECT number FROM plans WHERE after = ?", (quoted,)).fetchall()
         if made:
             return int(made[0][0])
@@ -120,7 +105,7 @@ class Quoting:
         return latest + 1
 
     def _policy_of(self, connection: sqlite3.Connection, plan: int) -> OnlinePolicy:
-        """Return the policy of a plan as it is stored, so that it is the same in every process."""
+        """Return the stored policy of a plan, the same in every process."""
         if self._latest is None or self._latest[0] != plan:
             rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
             text = rows.fetchall()[0][0]
@@ -129,7 +114,7 @@ class Quoting:
 
 
 def known_offer(connection: sqlite3.Connection, id: str) -> Offer:
-    """Return the offer of a seller, or raise an OfferError that it was never quoted."""
+    """Return the offer of a seller who was quoted."""
     stored = find_offer(connection, id)
     if stored is None:
         raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
@@ -139,7 +124,7 @@ def known_offer(connection: sqlite3.Connection, id: str) -> Offer:
 def answer_offer(
     connection: sqlite3.Connection, id: str, answer: Literal["accepted", "declined"]
 ) -> Offer:
-    """Take down an answer, unless it was; raise an OfferError if there can be none."""
+    """Record an answer, unless it is recorded."""
     offer = known_offer(connection, id)
     if offer.status == answer:
         return offer
@@ -158,13 +143,7 @@ def answer_offer(
 
 
 def end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
-    """End quoting, unless it has ended; afterwards every offer is answered.
-
-    Raises
-    ------
-    OfferError
-        If offers are unanswered and may not lapse.
-    """
+    """End quoting, unless it has ended; afterwards every offer is answered."""
     if connection.execute("SELECT count(*) FROM endings").fetchall()[0][0]:
         return
     unanswered = connection.execute(f"SELECT count(*) {_UNANSWERED}").fetchall()[0][0]
@@ -184,26 +163,18 @@ def end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
 
 
 def released_text(connection: sqlite3.Connection) -> str | None:
-    """Return what was released, if anything was."""
+    """Return the release, if there is one."""
     rows = connection.execute("SELECT release FROM releases").fetchall()
     return str(rows[0][0]) if rows else None
 
 
 def policy_json(policy: OnlinePolicy | AdaptivePolicy) -> str:
-    """Return a policy as it is stored."""
+    """Write a policy as JSON text."""
     return json.dumps(policy.to_dict(), allow_nan=False)
 
 
 def stored_policy(text: str, path: Path, from_dict: Callable[[Any], Policy]) -> Policy:
-    """Return a policy as it was stored, with the very same terms.
-
-    ``from_dict`` reads what :func:`policy_json` wrote.
-
-    Raises
-    ------
-    DataError
-        If it cannot be read any more: a database that was never sealed may be damaged.
-    """
+    """Read a policy from JSON text; a database without a seal may be damaged."""
     try:
         return from_dict(json.loads(text))
     except (ConvexMarketError, ValueError):

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sqlite3
 
 from convexmarket.ledger.entries import lay_ledger
+from convexmarket.ledger.store import Kind
 
-__all__ = ["lay_market"]
+__all__ = ["MARKET", "lay_market"]
+
+#: The kind of database that :class:`convexmarket.ledger.store.Store` opens.
+MARKET = Kind("market", "markets", lambda path: path.parent, "online open", "OnlineMarket")
 
 _TABLES = (
     """CREATE TABLE markets (  -- one row

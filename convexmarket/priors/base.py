@@ -24,8 +24,10 @@ PriorLike: TypeAlias = Any
 
 #: Smallest normal number. The code behind SciPy's beta distribution ends the process below it.
 SMALLEST = float(np.finfo(np.float64).tiny)
-#: Halvings of an interval after which nothing is left of it in floating point.
+#: Halvings of an interval, to the last digit.
 _HALVINGS = 80
+#: Largest finite number.
+LARGEST = float(np.finfo(np.float64).max)
 
 
 class Prior(ABC):
@@ -71,15 +73,8 @@ class Prior(ABC):
     def from_scipy(frozen: Any) -> Prior:
         """Convert a frozen continuous ``scipy.stats`` distribution to a prior.
 
-        Parameters
-        ----------
-        frozen : scipy.stats frozen distribution
-            A custom one is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for samples.
-
-        Returns
-        -------
-        Prior
-            Regularity is tested on about 6000 sensitivities, up to rounding.
+        A custom distribution is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for
+        samples. Regularity is tested on about 6000 sensitivities, up to rounding.
 
         Raises
         ------
@@ -118,7 +113,7 @@ class Prior(ABC):
         return np.select([u <= 0, u >= 1], [low, top], inside)
 
     def _bisect(self, u: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Solve F(c) = u between two bounds, to the last digit."""
+        """Solve F(c) = u between two bounds."""
         for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
             enough = self.cdf(middle) >= u
@@ -167,13 +162,9 @@ class Prior(ABC):
         if self.is_regular:
             return self._virtual_cost(c)
         nodes, costs, _ = self._ironing
-        ironed = np.interp(c, nodes, costs)
-        # Above the last node: an unbounded tail, or a top where psi is infinite.
-        above = c > nodes[-1]
-        if not np.any(above):
-            return ironed
+        above = c > nodes[-1]  # an unbounded tail, or a top where psi is infinite
         tail = np.maximum(self._virtual_cost(np.where(above, c, nodes[-1])), costs[-1])
-        return np.where(above, tail, ironed)
+        return np.where(above, tail, np.interp(c, nodes, costs))
 
     @cached_property
     def _nodes(self) -> FloatArray:
@@ -233,16 +224,32 @@ class Prior(ABC):
         """
         return self._over_support(self._ironed_virtual_cost, c)
 
-    def check_reports(self, c: ArrayLike) -> None:
-        """Check that every reported sensitivity is finite and in the support.
+    def check_reports(
+        self, c: ArrayLike, name: Callable[[int], str] | None = None, top: float = LARGEST
+    ) -> None:
+        """Check that every reported sensitivity is in the support, or at most ``top`` if finite.
 
         Raises
         ------
         PriorError
-            If one is not; the message has the first position and the number of such reports.
+            If one is not; the message has the ``name`` of the first position, and the number of
+            such reports.
         """
-        highest = min(self.support[1], float(np.finfo(float).max))
-        self._check(checked_numbers("c", c), highest, "are not in")
+        reports, (low, high) = checked_numbers("c", c), self.support
+        highest = min(high, top) if top < np.inf else top
+        outside = ~((reports >= low) & (reports <= highest))  # NaN compares false
+        if not outside.any():
+            return
+        first = int(np.argmax(outside))
+        place = name(first) if name else f"c[{first}]"
+        if not name and reports.size == 1:  # the report of the caller; others are private
+            place += f" = {reports.flat[first]}"
+        what = "are not in" if top < np.inf else "are NaN or below"
+        raise PriorError(
+            f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
+            f"[{low:g}, {high:g}] of {self!r}; the first is {place}. "
+            "Correct the reports, or declare a prior that covers them"
+        )
 
     def contains(self, reports: FloatArray) -> bool:
         """Whether the prior is a sample that contains these reports."""
@@ -268,26 +275,10 @@ class Prior(ABC):
         self, formula: Callable[[FloatArray], FloatArray], c: ArrayLike
     ) -> FloatArray:
         """Apply ``formula`` on the support; the cost is +inf above it."""
-        reports = checked_numbers("c", c)
-        low, high = self.support
-        self._check(reports, np.inf, "are NaN or below")
+        self.check_reports(c, top=np.inf)
+        reports, (low, high) = checked_numbers("c", c), self.support
         above = (reports > high) | np.isinf(reports)
-        costs = formula(np.where(above, low, reports) if above.any() else reports)
-        return np.where(above, np.inf, costs)[()]
-
-    def _check(self, reports: FloatArray, top: float, what: str) -> None:
-        low, high = self.support
-        outside = ~((reports >= low) & (reports <= top))  # NaN compares false
-        if not outside.any():
-            return
-        first = int(np.argmax(outside))
-        # A report is private; a single report is that of the caller.
-        value = f" = {reports.flat[first]}" if reports.size == 1 else ""
-        raise PriorError(
-            f"{int(outside.sum())} of {reports.size} sensitivities {what} the support "
-            f"[{low:g}, {high:g}] of {self!r}; the first is c[{first}]{value}. "
-            "Correct the reports, or declare a prior that covers them"
-        )
+        return np.where(above, np.inf, formula(np.where(above, low, reports)))[()]
 
     def _key(self) -> tuple[Any, ...]:
         """Identify the prior, by something hashable."""
@@ -305,47 +296,41 @@ class Prior(ABC):
 class ScipyPrior(Prior):
     """The prior of a frozen continuous distribution, and the base class of named families.
 
-    ``parameters`` determine repr, equality and dict. ``regular`` follows from a theorem; without
-    it, regularity is tested on nodes. ``slope`` is that of an affine psi.
+    A family sets its parameters, which determine repr, equality and dict, and its support before.
+    ``regular`` follows from a theorem; without it, regularity is tested on nodes. ``slope`` is that
+    of an affine psi.
     """
 
     family = "scipy"
+    _parameters: dict[str, Any] | None = None
 
     def __init__(
-        self,
-        frozen: Any,
-        parameters: dict[str, Any] | None = None,
-        *,
-        support: tuple[float, float] | None = None,
-        regular: bool | None = None,
-        slope: float | None = None,
+        self, frozen: Any, *, regular: bool | None = None, slope: float | None = None
     ) -> None:
-        self.support = support or _support(frozen)
-        self._frozen: Any = frozen
-        self._parameters = parameters
-        name = str(frozen.dist.name)
-        if parameters is None and type(getattr(stats, name, None)) is type(frozen.dist):
-            self._parameters = {
-                "distribution": name,
-                "args": [float(value) for value in frozen.args],
-                "kwds": {name: float(value) for name, value in sorted(frozen.kwds.items())},
-            }
-        self.virtual_cost_slope = slope
+        self._frozen, self.virtual_cost_slope = frozen, slope
+        if self._parameters is None:
+            self.support = _support(frozen)
+            name = str(frozen.dist.name)
+            if type(getattr(stats, name, None)) is type(frozen.dist):
+                kwds = {key: float(value) for key, value in sorted(frozen.kwds.items())}
+                args = [float(value) for value in frozen.args]
+                self._parameters = {"distribution": name, "args": args, "kwds": kwds}
         low, high = self.support
         try:
-            if regular is not None:
-                self.is_regular = regular
-            else:
+            if regular is None:
                 self._check_density()
-            for what, value in (("median", frozen.median()), ("mean", self.mean)):
-                # Averages of numbers next to an end may be rounded to just outside it.
-                if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-                    raise PriorError(
-                        f"{self!r}: the {what} is {value} in floating point, outside the support "
-                        f"[{low:g}, {high:g}]; choose less extreme parameters"
-                    )
+            else:
+                self.is_regular = regular
+            averages = {"median": float(frozen.median()), "mean": self.mean}
         except (OverflowError, RecursionError) as error:
             raise PriorError(f"{self!r} is beyond double precision: {error}") from None
+        for what, value in averages.items():
+            # Averages of numbers next to an end may be rounded to just outside it.
+            if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+                raise PriorError(
+                    f"{self!r}: the {what} is {value} in floating point, outside the support "
+                    f"[{low:g}, {high:g}]; choose less extreme parameters"
+                )
 
     @cached_property
     def mean(self) -> float:
@@ -354,9 +339,8 @@ class ScipyPrior(Prior):
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c); same shape as ``c``."""
-        values = checked_numbers("c", c)
         try:
-            return self._frozen.cdf(values)
+            return self._frozen.cdf(checked_numbers("c", c))
         except (OverflowError, RecursionError) as error:
             raise PriorError(f"{self!r} is beyond double precision: {error}") from None
 
@@ -421,25 +405,22 @@ def _support(frozen: Any) -> tuple[float, float]:
     dist = getattr(frozen, "dist", None)
     name = f"scipy.stats.{getattr(dist, 'name', None)}"
     if isinstance(frozen, stats.rv_continuous | stats.rv_discrete):
-        raise PriorError(
-            f"frozen = {type(frozen).__name__} has no parameters yet; call it with them"
-        )
-    if isinstance(dist, stats.rv_discrete):
-        raise PriorError(
-            f"frozen = {name} is discrete and has no density; use EmpiricalPrior(samples)"
-        )
-    if not isinstance(dist, stats.rv_continuous):
-        raise PriorError(f"frozen = {frozen!r} is not a frozen scipy.stats distribution; {example}")
-    given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
-    if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in given if x.dtype.kind in "iuf"):
-        raise PriorError(
-            f"{name} has a parameter below {SMALLEST:.0g} that is not zero; give a larger one, or "
-            "zero"
-        )
-    low, high = frozen.support()
-    if np.ndim(low) or np.ndim(high) or not 0 <= low < high:
-        raise PriorError(
-            f"{name} has support [{low}, {high}], which is not one interval of sensitivities >= 0; "
-            "give it one valid value of each parameter, truncate or shift it"
-        )
-    return float(low), float(high)
+        problem = f"{type(frozen).__name__} has no parameters yet; call it with them"
+    elif isinstance(dist, stats.rv_discrete):
+        problem = f"{name} is discrete and has no density; use EmpiricalPrior(samples)"
+    elif not isinstance(dist, stats.rv_continuous):
+        problem = f"{frozen!r} is not a frozen scipy.stats distribution; {example}"
+    else:
+        given = [np.asarray(value) for value in (*frozen.args, *frozen.kwds.values())]
+        numbers = [x for x in given if x.dtype.kind in "iuf"]
+        low, high = frozen.support()
+        if any(np.any((x != 0) & (abs(x) < SMALLEST)) for x in numbers):
+            problem = f"{name} has a parameter below {SMALLEST:.0g}; give a larger one, or zero"
+        elif np.ndim(low) or np.ndim(high) or not 0 <= low < high:
+            problem = (
+                f"{name} has support [{low}, {high}], which is not one interval of sensitivities "
+                ">= 0; give it one valid value of each parameter, truncate or shift it"
+            )
+        else:
+            return float(low), float(high)
+    raise PriorError(f"frozen = {problem}")

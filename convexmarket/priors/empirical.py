@@ -114,9 +114,7 @@ class EmpiricalPrior(Prior):
         PriorError
             Always.
         """
-        raise PriorError(
-            f"{self!r} is discrete and has no density; use cdf, or fit a continuous prior"
-        )
+        raise PriorError(f"{self!r} is discrete and has no density; use cdf, or a continuous prior")
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         # Compared with cdf's own quotients, so that quantile(cdf(v)) is v whatever the rounding.

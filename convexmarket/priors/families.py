@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import stats
 
@@ -11,35 +13,35 @@ from convexmarket.priors.base import SMALLEST, FloatArray, ScipyPrior
 
 __all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Power", "TruncatedNormal", "Uniform"]
 
-#: Of logarithms; with less, virtual costs consist of rounding errors.
-SMALLEST_SPREAD = 1e-9
-#: Above it the logarithm of a density is a difference of numbers with too few digits left.
-LARGEST_SHAPE = 1e8
+_ANY, _POSITIVE = (-np.inf, np.inf), (SMALLEST, np.inf)
+_LOGARITHM, _SPREAD = (-700.0, 700.0), (1e-9, np.inf)
+#: Above 1e8 the logarithm of a density is a difference of numbers with too few digits left.
+_SHAPE = (SMALLEST, 1e8)
 
 
-def _number(
-    prior: ScipyPrior, name: str, value: float, least: float = -np.inf, most: float = np.inf
-) -> float:
-    """Return a parameter of ``prior`` as a finite float in a range."""
-    number = as_float(value)
-    if np.isfinite(number) and least <= number <= most:
-        return number
-    kind = f"number > 0, from {least:.0g}" if least > 0 else "finite number"
-    upto = f" to {most:.0e}" if most < np.inf else ""
-    raise PriorError(f"{type(prior).__name__}: {name} = {value!r}; give a {kind}{upto}")
+class Family(ScipyPrior):
+    """A family with named parameters, each in a range; ``low`` and ``high`` are the support."""
+
+    def _checked(self, **given: tuple[Any, tuple[float, float]]) -> tuple[float, ...]:
+        """Store parameters, given as ``(value, range)``, as finite floats, and return them."""
+        kind = type(self).__name__
+        self._parameters = {name: as_float(value) for name, (value, _) in given.items()}
+        for name, number in self._parameters.items():
+            value, (least, most) = given[name]
+            if not (np.isfinite(number) and least <= number <= most):
+                what = "number > 0" if least > 0 else "finite number"
+                what += f", from {least:.0g}" if least > -np.inf else ""
+                what += f" to {most:.0e}" if most < np.inf else ""
+                raise PriorError(f"{kind}: {name} = {value!r}; give a {what}")
+        low, high = self._parameters.get("low", 0.0), self._parameters.get("high", np.inf)
+        if not 0 <= low < high:
+            ends = f"low = {given['low'][0]!r}, high = {given['high'][0]!r}"
+            raise PriorError(f"{kind}: {ends}; give 0 <= low < high")
+        self.support = low, high
+        return tuple(self._parameters.values())
 
 
-def _interval(prior: ScipyPrior, low: float, high: float) -> tuple[float, float]:
-    """Return the ends of a support, with 0 <= low < high."""
-    bottom, top = _number(prior, "low", low), _number(prior, "high", high)
-    if not 0 <= bottom < top:
-        raise PriorError(
-            f"{type(prior).__name__}: low = {low!r}, high = {high!r}; give 0 <= low < high"
-        )
-    return bottom, top
-
-
-class Uniform(ScipyPrior):
+class Uniform(Family):
     """Sensitivities uniform on [low, high]; psi(c) = 2c - low.
 
     Parameters
@@ -53,16 +55,14 @@ class Uniform(ScipyPrior):
     array([0.5, 1.5, inf])
     """
 
-    family = "uniform"
-    example = "uniform:0.02,0.10"
+    family, example = "uniform", "uniform:0.02,0.10"
 
     def __init__(self, low: float, high: float) -> None:
-        low, high = _interval(self, low, high)
-        named, frozen = {"low": low, "high": high}, stats.uniform(low, high - low)
-        super().__init__(frozen, named, support=(low, high), regular=True, slope=2.0)
+        low, high = self._checked(low=(low, _ANY), high=(high, _ANY))
+        super().__init__(stats.uniform(low, high - low), regular=True, slope=2.0)
 
 
-class Power(ScipyPrior):
+class Power(Family):
     """F(c) = (c/high)**exponent on [0, high]; psi(c) = (1 + 1/exponent)*c.
 
     Parameters
@@ -79,20 +79,15 @@ class Power(ScipyPrior):
     0.075
     """
 
-    family = "power"
-    example = "power:2,0.1"
+    family, example = "power", "power:2,0.1"
 
     def __init__(self, exponent: float, high: float) -> None:
-        exponent, high = (
-            _number(self, "exponent", exponent, SMALLEST),
-            _number(self, "high", high, SMALLEST),
-        )
-        named, frozen = {"exponent": exponent, "high": high}, stats.powerlaw(exponent, scale=high)
-        slope = 1 + 1 / exponent
-        super().__init__(frozen, named, support=(0.0, high), regular=True, slope=slope)
+        exponent, high = self._checked(exponent=(exponent, _POSITIVE), high=(high, _POSITIVE))
+        frozen = stats.powerlaw(exponent, scale=high)
+        super().__init__(frozen, regular=True, slope=1 + 1 / exponent)
 
 
-class Exponential(ScipyPrior):
+class Exponential(Family):
     """Exponential sensitivities, unbounded; psi(c) = c + mean*(exp(c/mean) - 1).
 
     Parameters
@@ -107,19 +102,18 @@ class Exponential(ScipyPrior):
     0.1359
     """
 
-    family = "exponential"
-    example = "exponential:0.05"
+    family, example = "exponential", "exponential:0.05"
 
     def __init__(self, mean: float) -> None:
-        mean = _number(self, "mean", mean, SMALLEST)
-        super().__init__(stats.expon(scale=mean), {"mean": mean}, regular=True)
+        (mean,) = self._checked(mean=(mean, _POSITIVE))
+        super().__init__(stats.expon(scale=mean), regular=True)
 
     def _virtual_cost(self, c: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
             return c + self.mean * np.expm1(c / self.mean)
 
 
-class Beta(ScipyPrior):
+class Beta(Family):
     """Beta(a, b) sensitivities stretched to [low, high].
 
     Its psi is affine for b = 1; it is regular for b >= 1 and falls near ``high`` for b < 1,
@@ -140,24 +134,20 @@ class Beta(ScipyPrior):
     ((0.02, 0.1), 0.0838)
     """
 
-    family = "beta"
-    example = "beta:2,5,0,0.1"
+    family, example = "beta", "beta:2,5,0,0.1"
 
     def __init__(self, a: float, b: float, low: float = 0.0, high: float = 1.0) -> None:
-        a, b = (
-            _number(self, "a", a, SMALLEST, LARGEST_SHAPE),
-            _number(self, "b", b, SMALLEST, LARGEST_SHAPE),
+        a, b, low, high = self._checked(
+            a=(a, _SHAPE), b=(b, _SHAPE), low=(low, _ANY), high=(high, _ANY)
         )
-        low, high = _interval(self, low, high)
         # F is log-concave, so F/f never falls, exactly when b >= 1: the density is log-concave
         # (a >= 1) or decreasing (a <= 1). For b < 1, F/f falls to 0 with slope -inf at the top.
         frozen = stats.beta(a, b, loc=low, scale=high - low)
-        named = {"a": a, "b": b, "low": low, "high": high}
         slope = 1 + 1 / a if b == 1 else None
-        super().__init__(frozen, named, support=(low, high), regular=b >= 1, slope=slope)
+        super().__init__(frozen, regular=b >= 1, slope=slope)
 
 
-class TruncatedNormal(ScipyPrior):
+class TruncatedNormal(Family):
     """Normal sensitivities conditioned to [low, high]; regular, its density being log-concave.
 
     Parameters
@@ -174,24 +164,24 @@ class TruncatedNormal(ScipyPrior):
     0.0748
     """
 
-    family = "truncnorm"
-    example = "truncnorm:0.05,0.02,0.01,0.10"
+    family, example = "truncnorm", "truncnorm:0.05,0.02,0.01,0.10"
 
     def __init__(self, mean: float, std: float, low: float, high: float) -> None:
-        mean, std = _number(self, "mean", mean), _number(self, "std", std, SMALLEST)
-        low, high = _interval(self, low, high)
+        mean, std, low, high = self._checked(
+            mean=(mean, _ANY), std=(std, _POSITIVE), low=(low, _ANY), high=(high, _ANY)
+        )
         frozen = stats.truncnorm((low - mean) / std, (high - mean) / std, loc=mean, scale=std)
-        named = {"mean": mean, "std": std, "low": low, "high": high}
-        super().__init__(frozen, named, support=(low, high), regular=True)
+        super().__init__(frozen, regular=True)
 
 
-class LogNormal(ScipyPrior):
+class LogNormal(Family):
     """Sensitivities whose logarithm is normal, unbounded; regular, its F being log-concave.
 
     Parameters
     ----------
     log_mean, log_std : float
-        Mean and standard deviation of the natural logarithm; ``log_std`` is at least 1e-9.
+        Mean (from -700 to 700) and standard deviation of the natural logarithm; with a ``log_std``
+        below 1e-9, which is refused, virtual costs would consist of rounding errors.
 
     Examples
     --------
@@ -200,21 +190,16 @@ class LogNormal(ScipyPrior):
     0.0815
     """
 
-    family = "lognormal"
-    example = "lognormal:-3,0.5"
+    family, example = "lognormal", "lognormal:-3,0.5"
 
     def __init__(self, log_mean: float, log_std: float) -> None:
-        log_mean, log_std = (
-            _number(self, "log_mean", log_mean),
-            _number(self, "log_std", log_std, SMALLEST_SPREAD),
+        log_mean, log_std = self._checked(
+            log_mean=(log_mean, _LOGARITHM), log_std=(log_std, _SPREAD)
         )
-        with np.errstate(over="ignore"):
-            median = _number(self, "exp(log_mean)", np.exp(log_mean), SMALLEST)
-        named = {"log_mean": log_mean, "log_std": log_std}
-        super().__init__(stats.lognorm(log_std, scale=median), named, regular=True)
+        super().__init__(stats.lognorm(log_std, scale=np.exp(log_mean)), regular=True)
 
 
-class Gamma(ScipyPrior):
+class Gamma(Family):
     """Gamma sensitivities, unbounded; regular, its F being log-concave for every shape.
 
     Parameters
@@ -229,13 +214,8 @@ class Gamma(ScipyPrior):
     0.1024
     """
 
-    family = "gamma"
-    example = "gamma:2,0.05"
+    family, example = "gamma", "gamma:2,0.05"
 
     def __init__(self, shape: float, scale: float) -> None:
-        shape, scale = (
-            _number(self, "shape", shape, SMALLEST, LARGEST_SHAPE),
-            _number(self, "scale", scale, SMALLEST),
-        )
-        named = {"shape": shape, "scale": scale}
-        super().__init__(stats.gamma(shape, scale=scale), named, regular=True)
+        shape, scale = self._checked(shape=(shape, _SHAPE), scale=(scale, _POSITIVE))
+        super().__init__(stats.gamma(shape, scale=scale), regular=True)

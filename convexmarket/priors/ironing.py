@@ -1,9 +1,4 @@
-"""The numbers of a continuous prior: where to look at its virtual cost, and how to iron it.
-
-The expected-cost curve R(q) = q * F^-1(q) has no closed form in general, so it is put on nodes;
-there its convex hull, whose slope is the ironed virtual cost, is an isotonic regression of slopes
-(see :mod:`convexmarket.priors`). Functions of arrays, which know nothing of distributions.
-"""
+"""Nodes of a continuous prior, and the ironing of its virtual cost on them."""
 
 from __future__ import annotations
 
@@ -19,9 +14,8 @@ __all__ = ["IronedCosts", "dense_nodes", "iron", "never_falls"]
 
 FloatArray = NDArray[np.float64]
 
-# A scipy prior is checked, and an irregular prior ironed, on nodes: quantiles dense in both tails,
-# down to this probability, with equally spaced sensitivities between two neighbours; and equally
-# spaced ones over the whole, because quantiles are far apart where few sellers are.
+# Nodes are quantiles that are dense in both tails, down to this probability, with equally spaced
+# sensitivities between two neighbours, and equally spaced sensitivities over the whole support.
 _TAIL = 1e-9
 _TAIL_LEVELS = 97
 _EVEN_LEVELS = 33
@@ -66,7 +60,11 @@ def iron(
     nodes: FloatArray, levels: FloatArray, virtual_cost: Callable[[FloatArray], FloatArray]
 ) -> IronedCosts:
     """Iron a virtual cost, given the probabilities ``levels`` = F(nodes)."""
-    kept = _apart(levels, _SMALLEST_CELL)
+    kept = [0]  # nodes at least the smallest cell apart in probability, and the last
+    for position, level in enumerate(levels):
+        if level - levels[kept[-1]] >= _SMALLEST_CELL <= levels[-1] - level:
+            kept.append(position)
+    kept.append(len(levels) - 1)
     nodes, levels = nodes[kept], levels[kept]
     mass = np.diff(levels)
     slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
@@ -77,12 +75,3 @@ def iron(
     nodes, costs = nodes[np.isfinite(costs)], costs[np.isfinite(costs)]
     flat = np.concatenate([[False], np.diff(costs) == 0, [False]])
     return IronedCosts(nodes, costs, nodes[flat[1:] != flat[:-1]])
-
-
-def _apart(levels: FloatArray, least: float) -> list[int]:
-    """Return positions of increasing levels at least ``least`` apart, first and last included."""
-    kept = [0]
-    for position, level in enumerate(levels):
-        if level - levels[kept[-1]] >= least and levels[-1] - level >= least:
-            kept.append(position)
-    return [*kept, len(levels) - 1]

@@ -49,7 +49,14 @@ class Mixture(Prior):
 
     def __init__(self, weights: ArrayLike, components: Sequence[PriorLike]) -> None:
         shares = checked_numbers("weights", weights)
-        parts = _continuous(components)
+        given = components if isinstance(components, Sequence) else (components,)
+        parts = [as_prior(part, f"components[{place}]") for place, part in enumerate(given)]
+        for place, part in enumerate(parts):
+            if part.is_step:
+                raise PriorError(
+                    f"components[{place}] is {part!r}, which has no density; give priors such as "
+                    "Uniform(0, 1)"
+                )
         if shares.shape != (len(parts),) or not parts:
             raise PriorError(
                 f"Mixture: {len(parts)} components and weights of shape {shares.shape}; give one "
@@ -61,20 +68,24 @@ class Mixture(Prior):
             raise PriorError(
                 f"Mixture: weights[{first}] = {shares[first]}; give finite numbers > 0"
             )
-        whole = shares.sum()
         # Shares that sum to one are not divided: to_dict then describes the same prior.
-        self._weights = shares if abs(whole - 1.0) < 1e-12 else shares / whole
-        self._components = parts
-        self.support = _union([part.support for part in parts])
+        self._weights = shares if abs(shares.sum() - 1.0) < 1e-12 else shares / shares.sum()
+        self._components = tuple(parts)
+        ordered = sorted(part.support for part in parts)
+        low, high = ordered[0]
+        for bottom, top in ordered[1:]:
+            if bottom > high:
+                raise PriorError(
+                    f"Mixture: nothing lies between {high:g} and {bottom:g}, so psi = c + F/f is "
+                    "undefined there; give components whose supports overlap, or EmpiricalPrior"
+                )
+            high = max(high, top)
+        self.support = low, high
         self.mean = float(self._average([part.mean for part in parts]))
         self._check_density()
 
     def _average(self, values: list[Any]) -> FloatArray:
         return np.tensordot(self._weights, np.array(values), 1)[()]
-
-    def _log_average(self, logarithms: list[Any]) -> FloatArray:
-        weights = self._weights.reshape(-1, *[1] * np.ndim(logarithms[0]))
-        return logsumexp(logarithms, axis=0, b=weights)
 
     def cdf(self, c: ArrayLike) -> FloatArray:
         """Compute F(c), the average over the components; same shape as ``c``."""
@@ -85,10 +96,12 @@ class Mixture(Prior):
         return self._average([part.pdf(c) for part in self._components])
 
     def _log_cdf(self, c: FloatArray) -> FloatArray:
-        return self._log_average([part._log_cdf(c) for part in self._components])
+        logs = np.array([part._log_cdf(c) for part in self._components])
+        return logsumexp(logs.T, axis=-1, b=self._weights).T
 
     def _log_pdf(self, c: FloatArray) -> FloatArray:
-        return self._log_average([part._log_pdf(c) for part in self._components])
+        logs = np.array([part._log_pdf(c) for part in self._components])
+        return logsumexp(logs.T, axis=-1, b=self._weights).T
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         ends = np.array([part.quantile(u) for part in self._components])
@@ -128,30 +141,3 @@ class Mixture(Prior):
 
     def __repr__(self) -> str:
         return f"Mixture({self._weights.tolist()}, [{', '.join(map(repr, self._components))}])"
-
-
-def _continuous(components: Sequence[PriorLike]) -> tuple[Prior, ...]:
-    """Check that the components are priors with a density."""
-    given = components if isinstance(components, Sequence) else (components,)
-    parts = [as_prior(part, f"components[{place}]") for place, part in enumerate(given)]
-    for place, part in enumerate(parts):
-        if part.is_step:
-            raise PriorError(
-                f"components[{place}] is {part!r}, which has no density; give priors such as "
-                "Uniform(0, 1)"
-            )
-    return tuple(parts)
-
-
-def _union(supports: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return the union of supports, which must be one interval."""
-    ordered = sorted(supports)
-    low, reach = ordered[0]
-    for bottom, top in ordered[1:]:
-        if bottom > reach:
-            raise PriorError(
-                f"Mixture: nothing lies between {reach:g} and {bottom:g}, so psi = c + F/f is "
-                "undefined there; give components whose supports overlap, or EmpiricalPrior"
-            )
-        reach = max(reach, top)
-    return low, reach

@@ -12,14 +12,14 @@ from scipy import stats
 
 from convexmarket.errors import PriorError
 from convexmarket.priors import families
-from convexmarket.priors.base import FloatArray, Prior, ScipyPrior
+from convexmarket.priors.base import FloatArray, Prior
 from convexmarket.priors.empirical import EmpiricalPrior
 from convexmarket.priors.mixture import Mixture
 
 __all__ = ["parse_prior", "prior_from_dict"]
 
-_NAMED: tuple[type[Prior], ...] = tuple(vars(families)[name] for name in families.__all__)
-_KINDS: tuple[type[Prior], ...] = (*_NAMED, EmpiricalPrior, Mixture)
+_KINDS: list[type[Prior]] = [vars(families)[name] for name in families.__all__]
+_KINDS += [EmpiricalPrior, Mixture]
 _FAMILIES = {kind.family: kind for kind in _KINDS}
 #: Distributions whose quantiles are integrals within searches: one of them takes minutes to load.
 _SLOW = ("gausshyper", "geninvgauss", "irwinhall", "ksone", "kstwo", "studentized_range")
@@ -62,7 +62,7 @@ def parse_prior(text: str) -> Prior:
         parts = [part.partition("*") for part in arguments.split(";")]
         weights = [_number(weight, text, kind) for weight, _, _ in parts]
         return Mixture(weights, [parse_prior(prior) for _, _, prior in parts])
-    return _build(kind, [_number(word, text, kind) for word in arguments.split(",")], {})
+    return _build(kind, *(_number(word, text, kind) for word in arguments.split(",")))
 
 
 def prior_from_dict(described: Mapping[str, Any]) -> Prior:
@@ -90,11 +90,10 @@ def prior_from_dict(described: Mapping[str, Any]) -> Prior:
     if not isinstance(described, Mapping) or "family" not in described:
         raise PriorError(f"prior = {described!r} has no key 'family'; name one of {_EXAMPLES}")
     parameters = {name: value for name, value in described.items() if name != "family"}
-    if described["family"] == Mixture.family and isinstance(parameters.get("components"), list):
+    family = described["family"]
+    if family == Mixture.family and isinstance(parameters.get("components"), list):
         parameters["components"] = [prior_from_dict(part) for part in parameters["components"]]
-    if described["family"] == ScipyPrior.family:
-        return _build(_from_scipy_name, [], parameters)
-    return _build(_family(described["family"]), [], parameters)
+    return _build(_from_scipy_name if family == "scipy" else _family(family), **parameters)
 
 
 def _from_scipy_name(
@@ -116,10 +115,10 @@ def _from_scipy_name(
         frozen.support()  # numpy raises here where a parameter is not a number
     except (TypeError, ValueError, OverflowError) as error:
         raise PriorError(f"scipy.stats.{distribution}: {error}; correct args and kwds") from None
-    return ScipyPrior(frozen)
+    return Prior.from_scipy(frozen)
 
 
-def _build(build: Callable[..., Prior], values: list[Any], parameters: dict[str, Any]) -> Prior:
+def _build(build: Callable[..., Prior], *values: Any, **parameters: Any) -> Prior:
     """Call ``build``; parameters that it does not have raise a PriorError."""
     signature = inspect.signature(build)
     try:
@@ -147,16 +146,15 @@ def _number(word: str, text: str, kind: type[Prior]) -> float:
 
 def _first_numeric_column(path: str) -> FloatArray:
     """Read the first column of a CSV file that holds numbers, with or without a header."""
-    try:
-        # Without a header, as pandas would take the first of bare numbers for one.
+    try:  # without a header, as pandas would take the first of bare numbers for one
         table = pd.read_csv(path, header=None, dtype=str)
     except (OSError, ValueError) as error:
         raise PriorError(f"prior 'empirical:{path}': {error}; give a CSV file") from None
     for name in table:
         numbers = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float)
-        header = int(np.isnan(numbers[0]))
-        if numbers.size > header and not np.isnan(numbers[header:]).any():
-            return numbers[header:]
+        rows = numbers[int(np.isnan(numbers[0])) :]
+        if rows.size and not np.isnan(rows).any():
+            return rows
     raise PriorError(
         f"prior 'empirical:{path}': no column holds a number in every row; "
         "give a CSV file with a column of sensitivities"

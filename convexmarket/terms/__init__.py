@@ -20,24 +20,25 @@ from convexmarket.terms.base import (
 from convexmarket.terms.constraints import (
     Budget,
     Cap,
+    EffectiveSize,
     EtaRange,
     GivenEpsilon,
     GroupShare,
     MaxEpsilon,
+    Moments,
 )
 from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost, TieredCost
 from convexmarket.terms.form import Form
-from convexmarket.terms.moments import EffectiveSize, Moments
 from convexmarket.terms.objectives import (
     Losses,
     NegativeEntropy,
     Noise,
     Payments,
+    QuadraticSpread,
     Spread,
     SquaredNoise,
     SquaredSpread,
 )
-from convexmarket.terms.quadratic import QuadraticSpread
 from convexmarket.terms.risk import CVaR, Fairness, RobustCosts
 
 __all__ = [

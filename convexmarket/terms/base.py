@@ -13,8 +13,8 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from convexmarket.checks import as_float, is_number, labels_of, shown
 from convexmarket.errors import CurvatureError, ParameterError
+from convexmarket.terms.fields import Record
 from convexmarket.terms.formula import Defined, Written, times
-from convexmarket.terms.values import check_length
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,14 +74,12 @@ class Quantities:
 
     Attributes
     ----------
-    weights : cvxpy.Expression, shape (m,)
-        The weights a.
-    epsilon : cvxpy.Expression, shape (m,)
-        The guarantees eps = eta * a.
+    weights, epsilon : cvxpy.Expression, shape (m,)
+        The weights a, and the guarantees eps = eta * a.
     inverse_eta : cvxpy.Expression, scalar
         1/eta, the reciprocal of the total privacy bought.
-    virtual_costs : ndarray, shape (m,)
-        psi(c_i), or a cvxpy.Parameter.
+    virtual_costs : ndarray or cvxpy.Parameter, shape (m,)
+        psi(c_i).
     """
 
     weights: cp.Expression
@@ -109,7 +107,7 @@ class Quantities:
         )
 
 
-class Piece(Defined):
+class Piece(Record, Defined):
     """A term of an objective, or a constraint.
 
     Methods use the attributes of a piece, not its class. What a subclass does not declare is read
@@ -121,10 +119,6 @@ class Piece(Defined):
     reports: ClassVar[Literal["price", "budget"] | None] = None
     #: Whether it is a sum over sellers, or a cap on each (docs/theory.md, section 9.4).
     separable: ClassVar[bool] = False
-    #: The field that is at most the number of sellers, and its name in messages.
-    at_most_all: ClassVar[tuple[str, str] | None] = None
-    #: The field that may have an entry or a row for each seller, and its name in messages.
-    each_seller: ClassVar[tuple[str, str] | None] = None
     #: Labels of the pandas columns among its arguments, by the names or places of these.
     column_labels: dict[str, pd.Index[Any]]
 
@@ -135,26 +129,6 @@ class Piece(Defined):
         labels = {name: own for name in given if (own := labels_of(given[name])) is not None}
         object.__setattr__(piece, "column_labels", labels)
         return piece
-
-    def check(self, n_sellers: int) -> None:
-        """Check that the piece fits the number of sellers.
-
-        Raises
-        ------
-        ParameterError
-            If it does not.
-        """
-        if self.each_seller:
-            name, called = self.each_seller
-            check_length(called, getattr(self, name), n_sellers)
-        if self.at_most_all:
-            name, called = self.at_most_all
-            value = getattr(self, name)
-            if value is not None and value > n_sellers:
-                raise ParameterError(
-                    f"{called} is {value!r}, but there are {n_sellers} sellers; give at most "
-                    f"{n_sellers}"
-                )
 
     @property
     def is_parametric(self) -> bool:
@@ -275,18 +249,9 @@ class Term(Piece, Summand):
     ) -> NDArray[np.float64] | None:
         """Compute the minimum of ``weight * term + costs'a`` over a >= 0, sum a = 1, or None.
 
-        A certificate keeps the curvature of one such term and replaces the others by tangents. The
-        term must be one in the weights alone. The result is a lower bound up to rounding.
-
-        Parameters
-        ----------
-        weight : float
-            Positive.
-        costs : ndarray, shape (..., m)
-
-        Returns
-        -------
-        ndarray, shape (...), or None
+        A certificate keeps the curvature of one such term, one in the weights alone, and replaces
+        the others by tangents. The weight is positive, ``costs`` has shape (..., m), and the result
+        is a lower bound of shape (...) up to rounding.
         """
         return None
 
@@ -375,22 +340,21 @@ class WeightedTerm(Written):
     term: Term
 
     def __post_init__(self) -> None:
-        weight = self.weight
+        weight, name = self.weight, f"the weight of {shown(self.term)}"
         if isinstance(weight, cp.Expression):
             if not (weight.is_scalar() and weight.is_constant() and weight.is_nonneg()):
                 raise ParameterError(
-                    f"the weight of {shown(self.term)} is {weight}; a parameter must be a scalar "
-                    "cvxpy.Parameter(nonneg=True)"
+                    f"{name} is {weight}; a parameter must be a scalar cvxpy.Parameter(nonneg=True)"
                 )
         elif not np.isfinite(as_float(weight)):
             raise ParameterError(
-                f"the weight of {shown(self.term)} must be a finite number >= 0, or a "
-                f"cvxpy.Parameter(nonneg=True), got {weight!r}"
+                f"{name} must be a finite number >= 0, or a cvxpy.Parameter(nonneg=True), got "
+                f"{weight!r}"
             )
         elif weight < 0:
             raise CurvatureError(
-                f"the weight of {shown(self.term)} is {weight!r}: a negative multiple of a convex "
-                "term is concave, so the market would not be convex; give a weight >= 0"
+                f"{name} is {weight!r}: a negative multiple of a convex term is concave, so the "
+                "market would not be convex; give a weight >= 0"
             )
 
     def expression(self, quantities: Quantities) -> cp.Expression:
@@ -401,18 +365,18 @@ class WeightedTerm(Written):
         CurvatureError, ParameterError
             If it is not convex, or not scalar; the message names it.
         """
-        found = self.term.expression(quantities)
-        if not isinstance(found, cp.Expression) or not found.is_scalar():
-            what = f"shape {found.shape}" if isinstance(found, cp.Expression) else shown(found)
+        plain = self.term.expression(quantities)
+        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
+            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
             raise ParameterError(
                 f"the expression of {shown(self.term)} is {what}; return a scalar CVXPY expression"
             )
-        if not found.is_convex():
+        if not plain.is_convex():
             raise CurvatureError(
-                f"{shown(self.term)} is {found.curvature.lower()}, but a term must be convex "
+                f"{shown(self.term)} is {plain.curvature.lower()}, but a term must be convex "
                 "in the weights, epsilon and 1/eta"
             )
-        return found
+        return plain
 
     @property
     def is_parametric(self) -> bool:
@@ -465,13 +429,7 @@ class Objective(Summand):
     parts: tuple[WeightedTerm, ...]
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the whole objective as a CVXPY expression.
-
-        Raises
-        ------
-        CurvatureError
-            If a term is not convex in the quantities given; the message names it.
-        """
+        """Return the whole objective as a CVXPY expression."""
         pieces = [part.weight * part.expression(quantities) for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -29,7 +29,9 @@ def check_convex(
     """
     if not isinstance(costs, cp.Parameter):
         costs = np.where(np.isfinite(costs), costs, 0.0)
-    quantities = Quantities.unknown(costs)
+    quantities: Any = Quantities.unknown(costs)
+    quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
+    quantities.inverse_eta.value = 1.0
     package = __name__.rpartition(".")[0]
     for part in objective.parts:
         if not part.term.owner().__module__.startswith(package):
@@ -50,9 +52,9 @@ def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
                 f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides are "
                 f"{sides}"
             )
-        read = {id(variable) for variable in item.variables()}
+        variables = {id(variable) for variable in item.variables()}
         factors = {id(quantities.weights), id(quantities.inverse_eta)}
-        if id(quantities.epsilon) in read and read & factors:
+        if id(quantities.epsilon) in variables and variables & factors:
             raise CurvatureError(
                 f"{shown(piece)} binds epsilon = eta * weights together with one of its factors, "
                 "which is not convex; write it with the weights and 1/eta alone, for example "
@@ -65,14 +67,9 @@ def _check_closed(
     piece: Piece, quantities: Quantities, first: list[cp.Expression], second: list[cp.Expression]
 ) -> None:
     """Check that a piece has no other variables, and the same value each time."""
-    m = quantities.weights.size
-    for unknown in (quantities.weights, quantities.epsilon, quantities.inverse_eta):
-        cast("cp.Variable", unknown).value = np.ones(unknown.shape) / (m if unknown.ndim else 1)
     known = {id(quantity) for quantity in vars(quantities).values()}
     for expression in first:
-        for variable in expression.variables():
-            if id(variable) in known:
-                continue
+        for variable in (each for each in expression.variables() if id(each) not in known):
             if variable.attributes["boolean"] or variable.attributes["integer"]:
                 raise CurvatureError(
                     f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
@@ -99,9 +96,8 @@ def _check_closed(
 
 def _is_tree(expression: cp.Expression) -> bool:
     """Test whether an expression consists of atoms and leaves."""
-    if isinstance(expression, Leaf):
-        return True
-    return isinstance(expression, Atom) and all(map(_is_tree, expression.args))
+    atoms = isinstance(expression, Atom) and all(map(_is_tree, expression.args))
+    return atoms or isinstance(expression, Leaf)
 
 
 def _value(expression: cp.Expression) -> NDArray[np.float64]:

@@ -9,16 +9,28 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 
-from convexmarket.checks import as_float, check_positive
+from convexmarket.checks import aligned, as_float, check_positive
 from convexmarket.errors import ParameterError
+from convexmarket.terms import fields
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
+from convexmarket.terms.fields import checked
 from convexmarket.terms.form import Form
-from convexmarket.terms.formula import named
-from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
+from convexmarket.terms.formula import named, number
 
-__all__ = ["Budget", "Cap", "EtaRange", "GivenEpsilon", "GroupShare", "MaxEpsilon"]
+__all__ = [
+    "Budget",
+    "Cap",
+    "EffectiveSize",
+    "EtaRange",
+    "GivenEpsilon",
+    "GroupShare",
+    "MaxEpsilon",
+    "Moments",
+]
 
 Floats = NDArray[np.float64]
 
@@ -30,7 +42,7 @@ _TOO_SMALL = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Cap(ByValue, Constraint):
+class Cap(Constraint):
     """The largest weight is at most ``k`` times the average: a_i <= k/m (A, Eq. 11).
 
     Parameters
@@ -51,16 +63,14 @@ class Cap(ByValue, Constraint):
 
     separable = True
     formula_template = "a_i <= {k}/m"
-    each_seller = ("k", "cap")
-    k: float | Floats
+    k: float | Floats = field(metadata=checked(fields.one_or_each, "cap", each=True, example="5"))
 
     def __post_init__(self) -> None:
         if isinstance(self.k, Real) and not self.k >= 1:
             raise ParameterError(f"cap is {self.k!r}, but {_TOO_SMALL}")
-        k = one_or_each("cap", self.k, "5", parameter=True)
-        if not isinstance(k, cp.Parameter) and np.mean(k) < 1:
-            raise ParameterError(f"the mean of cap is {np.mean(k):g}, but {_TOO_SMALL}")
-        object.__setattr__(self, "k", k)
+        super().__post_init__()
+        if not isinstance(self.k, cp.Parameter) and np.mean(self.k) < 1:
+            raise ParameterError(f"the mean of cap is {np.mean(self.k):g}, but {_TOO_SMALL}")
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return m*a_i <= k, whose entries are of order one."""
@@ -72,12 +82,9 @@ class Cap(ByValue, Constraint):
         own = value_of(self.k) / form.virtual_costs.size
         return replace(form, max_weight=np.minimum(form.max_weight, own))
 
-    def __repr__(self) -> str:
-        return f"Cap(k={brief(self.k)})"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MaxEpsilon(ByValue, Constraint):
+class MaxEpsilon(Constraint):
     """Each guarantee has a largest epsilon: eps_i <= e_i.
 
     Parameters
@@ -88,22 +95,19 @@ class MaxEpsilon(ByValue, Constraint):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> market = cm.Market(sellers, objective, [cm.MaxEpsilon(1.5)])
-    >>> cm.allocate(market).epsilon.round(3)
-    array([1.5  , 1.311, 0.601])
+    >>> print(cm.MaxEpsilon(1.5))
+    eps_i <= 1.5
     """
 
     formula_template = "eps_i <= {epsilon}"
-    each_seller = ("epsilon", "the largest epsilon")
-    epsilon: float | Floats
+    epsilon: float | Floats = field(
+        metadata=checked(fields.one_or_each, "the largest epsilon", each=True, example="1.0")
+    )
 
     def __post_init__(self) -> None:
-        given = one_or_each("the largest epsilon", self.epsilon, "1.0", parameter=True)
-        if not isinstance(given, cp.Parameter) and np.max(given) == 0:
+        super().__post_init__()
+        if not isinstance(self.epsilon, cp.Parameter) and np.max(self.epsilon) == 0:
             raise ParameterError("the largest epsilon is 0 for every seller; let one sell")
-        object.__setattr__(self, "epsilon", given)
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return m*a_i <= m*e_i/eta, whose left side is of order one."""
@@ -115,10 +119,8 @@ class MaxEpsilon(ByValue, Constraint):
         """Lower the largest guarantee."""
         return replace(form, max_epsilon=np.minimum(form.max_epsilon, value_of(self.epsilon)))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({brief(self.epsilon)})"
 
-
+@dataclass(frozen=True, eq=False, repr=False)
 class GivenEpsilon(MaxEpsilon):
     """Guarantees that the sellers have granted: a_i*eta <= eps_i (A, Algorithm 1; B, Eq. 3).
 
@@ -136,27 +138,20 @@ class GivenEpsilon(MaxEpsilon):
     array([0.5, 1. , 2. ])
     """
 
-    def __post_init__(self) -> None:
-        """Check the guarantees."""
-        if np.ndim(self.epsilon) != 1:
-            raise ParameterError(
-                "the given epsilon must be a vector with one for each seller, or MaxEpsilon(1.0) "
-                f"for one bound on all, got {self.epsilon!r}"
-            )
-        super().__post_init__()
+    epsilon: Floats = field(metadata=checked(fields.one_or_each, "the given epsilon", each=True))
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Budget(Constraint):
-    """The expected payments have an upper bound: psi'eps <= amount.
+    """The expected payments of linear costs are at most ``amount``: psi'eps <= B.
 
-    This constraint contains the reports, so that a seller may gain by lying. The truthful way to
-    meet a budget is :func:`convexmarket.calibrate_gamma`.
+    Reports enter a constraint, so truthful prices may not exist next to other pieces; see
+    ``market.incentives`` and :func:`~convexmarket.calibrate_gamma`.
 
     Parameters
     ----------
     amount : float or cvxpy.Parameter
-        In the currency of the sensitivities, > 0. For a parameter see :func:`convexmarket.sweep`.
+        B > 0. A ``cp.Parameter(nonneg=True)`` is for :func:`~convexmarket.sweep`.
 
     Examples
     --------
@@ -171,9 +166,6 @@ class Budget(Constraint):
     formula_template = "sum_i psi_i eps_i <= {amount}"
     reports = "budget"
     amount: Number
-
-    def __repr__(self) -> str:
-        return f"Budget({brief(self.amount)})"
 
     def __post_init__(self) -> None:
         if isinstance(self.amount, cp.Parameter):
@@ -199,7 +191,7 @@ class Budget(Constraint):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupShare(ByValue, Constraint):
+class GroupShare(Constraint):
     """Bounds on the share of each group in the weight, or equal shares.
 
     Parameters
@@ -214,21 +206,18 @@ class GroupShare(ByValue, Constraint):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> market = cm.Market(sellers, objective, [cm.GroupShare(["a", "a", "b"], equal=True)])
-    >>> cm.allocate(market).weights.round(3)
-    array([0.305, 0.195, 0.5  ])
+    >>> print(cm.GroupShare(["old", "old", "new"], at_least={"new": 0.4}))
+    sum_{i in new} a_i >= 0.4
     """
 
-    each_seller = ("groups", "groups")
-    groups: Any = field(repr=False)
+    groups: Any = field(metadata=checked(fields.groups, each=True))
     at_least: Mapping[Any, float] = field(default_factory=dict)
     at_most: Mapping[Any, float] = field(default_factory=dict)
     equal: bool = False
 
     def __post_init__(self) -> None:
-        groups, known = checked_groups(self.groups)
+        super().__post_init__()
+        known = self._names
         for name in ("at_least", "at_most"):
             shares = getattr(self, name)
             if not isinstance(shares, Mapping):
@@ -248,15 +237,18 @@ class GroupShare(ByValue, Constraint):
             raise ParameterError(
                 "the group share has no bound; give at_least, at_most or equal=True"
             )
-        object.__setattr__(self, "groups", groups)
+
+    @property
+    def _names(self) -> list[Any]:
+        """The groups, in the order they appear."""
+        return list(dict.fromkeys(self.groups.tolist()))
 
     @property
     def formula(self) -> str:
         """The bounds on the shares; at most four are written."""
-        lower = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
-        upper = [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
-        equal = ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
-        bounds = lower + upper + equal
+        bounds = [f"sum_{{i in {named(g)}}} a_i >= {low:g}" for g, low in self.at_least.items()]
+        bounds += [f"sum_{{i in {named(g)}}} a_i <= {high:g}" for g, high in self.at_most.items()]
+        bounds += ["sum_{i in g} a_i = sum_{i in h} a_i"] * self.equal
         return ", ".join(bounds[:4] + ["..."] * (len(bounds) > 4))
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -265,12 +257,11 @@ class GroupShare(ByValue, Constraint):
         def share(group: Any) -> cp.Expression:
             return (self.groups == group).astype(float) @ quantities.weights
 
-        found: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
-        found += [share(g) <= high for g, high in self.at_most.items()]
+        bounds: list[cp.Constraint] = [share(g) >= low for g, low in self.at_least.items()]
+        bounds += [share(g) <= high for g, high in self.at_most.items()]
         if self.equal:
-            known = checked_groups(self.groups)[1]
-            found += [share(g) == 1.0 / len(known) for g in known[1:]]
-        return found
+            bounds += [share(g) == 1.0 / len(self._names) for g in self._names[1:]]
+        return bounds
 
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         """Return the prices of the shares, by group."""
@@ -292,13 +283,8 @@ class GroupShare(ByValue, Constraint):
             least, most = np.maximum(least, 1 / names.size), np.minimum(most, 1 / names.size)
         return group, least, most
 
-    def __repr__(self) -> str:
-        said = {"at_least": self.at_least, "at_most": self.at_most, "equal": self.equal}
-        shares = ", ".join(f"{name}={value!r}" for name, value in said.items() if value)
-        return f"GroupShare({shares})"
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class EtaRange(Constraint):
     """The total privacy bought lies between two public numbers, low <= eta <= high.
 
@@ -328,12 +314,108 @@ class EtaRange(Constraint):
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return 1 <= high/eta and low/eta <= 1."""
-        return [
-            self.high * quantities.inverse_eta >= 1,
-            self.low * quantities.inverse_eta <= 1,
-        ]
+        inverse = quantities.inverse_eta
+        return [self.high * inverse >= 1, self.low * inverse <= 1]
 
     def numbers(self, form: Form) -> Form:
         """Narrow the range of eta."""
         low, high = max(form.eta_low, self.low), min(form.eta_high, self.high)
         return replace(form, eta_low=low, eta_high=high)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments(Constraint):
+    """Weighted averages of public features match targets: ``|A'a - b| <= tol``, each one.
+
+    With the averages of a population (a census) as b, the purchase represents it in these features.
+    Statistics calls it calibration of weights (Deville and Sarndal, 1992).
+
+    Parameters
+    ----------
+    A : array_like or scipy sparse matrix, shape (m, k)
+        Public features of each seller, one per column.
+    b : array_like, shape (k,)
+        Targets of their weighted averages.
+    tol : float or array_like, shape (k,)
+        Largest deviation, >= 0, in the units of each feature.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> print(cm.terms.Moments([[30.0], [40.0], [65.0]], [45.0], tol=1))
+    |A'a - b| <= 1
+    """
+
+    A: Any = field(
+        metadata=checked(fields.matrix, each=True, of="a row of public features for each seller")
+    )
+    b: Floats = field(metadata=checked(fields.vector, of="one for each column of A"))
+    tol: float | Floats = field(
+        default=0.0,
+        metadata=checked(fields.one_or_each, example="0.1", zero=True, unit="column of A"),
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.A, pd.DataFrame):
+            _, b, tol = aligned(**{"A.T": self.A.T, "b": self.b, "tol": self.tol})
+            object.__setattr__(self, "b", b)
+            object.__setattr__(self, "tol", tol)
+        super().__post_init__()
+        for name, entries in (("b", self.b), ("tol", self.tol)):
+            if isinstance(entries, np.ndarray) and entries.size != self.A.shape[1]:
+                raise ParameterError(
+                    f"{name} has {entries.size} entries for {self.A.shape[1]} columns of A; give "
+                    "one for each"
+                )
+
+    @property
+    def formula(self) -> str:
+        """The bound on each moment."""
+        return "A'a = b" if not np.any(self.tol) else f"|A'a - b| <= {number(self.tol, 'tol')}"
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return ``-tol <= A'a - b <= tol``, with each feature scaled to a largest value of one."""
+        largest = abs(sparse.csc_array(self.A)).max(axis=0).toarray().ravel()
+        unit = np.where(largest > 0, largest, 1.0)
+        off = cp.multiply(1 / unit, self.A.T @ quantities.weights - self.b)
+        room = np.broadcast_to(self.tol, unit.shape) / unit
+        some = room > 0
+        bounds = [off[some] <= room[some], -room[some] <= off[some]] if some.any() else []
+        return bounds if some.all() else [*bounds, off[~some] == 0]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EffectiveSize(Constraint):
+    """The effective size of the weights is at least n: ``1/||a||^2 >= n`` (Kish, 1965).
+
+    An average with weights a is as precise as one of that many rows.
+
+    Parameters
+    ----------
+    n : float
+        From 1 (no restriction) to the number of sellers, which makes all weights equal.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> print(cm.terms.EffectiveSize(2.9))
+    1/||a||_2^2 >= 2.9
+    """
+
+    formula_template = "1/||a||_2^2 >= {n}"
+    n: float = field(
+        metadata=checked(
+            fields.number,
+            "the effective size",
+            most=True,
+            inside=lambda n: 1 <= n < np.inf,
+            what="a finite number >= 1, such as half the number of sellers",
+        )
+    )
+
+    def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
+        """Return ``||m*a|| <= m*n^(-1/2)``."""
+        m = quantities.weights.size
+        if self.n == m:  # a ball of a single point
+            return [m * quantities.weights == 1]
+        return [cp.norm(m * quantities.weights) <= m / np.sqrt(self.n)]

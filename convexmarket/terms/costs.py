@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import as_float, is_iterable
 from convexmarket.errors import ParameterError
+from convexmarket.terms.fields import Record, checked, number
 from convexmarket.terms.formula import Defined
 
 __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredCost"]
@@ -24,22 +25,22 @@ __all__ = ["ExponentialCost", "LinearCost", "PowerCost", "PrivacyCost", "TieredC
 Floats = NDArray[np.float64]
 
 
-class PrivacyCost(Defined):
+class PrivacyCost(Record, Defined):
     """A privacy cost u, the same for all sellers.
 
     Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
     """
 
     definition = "expression"
-    shortcuts = (
+    shortcuts: ClassVar[tuple[str, ...]] = (
         "formula",
         "formula_template",
         "__call__",
         "priced",
         "derivatives",
-        "is_linear",
         "name",
     )
+    shortcuts += ("is_linear",)
     #: Its name in problem files; None for a cost without a name.
     name: ClassVar[str | None] = None
 
@@ -68,7 +69,7 @@ class PrivacyCost(Defined):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class PowerCost(PrivacyCost):
     """u(eps) = eps ** power: the cost grows faster than the lost privacy.
 
@@ -86,14 +87,13 @@ class PowerCost(PrivacyCost):
 
     name = "power"
     formula_template = "eps_i^{power}"
-    power: float
-
-    def __post_init__(self) -> None:
-        if not 1 <= as_float(self.power) < np.inf:
-            raise ParameterError(
-                f"power is {self.power!r}, but eps ** power is convex only for power >= 1; "
-                "give a finite number >= 1"
-            )
+    power: float = field(
+        metadata=checked(
+            number,
+            inside=lambda p: 1 <= p < np.inf,
+            what="a finite number >= 1, as u is convex only for power >= 1",
+        )
+    )
 
     @property
     def is_linear(self) -> bool:
@@ -117,7 +117,7 @@ class PowerCost(PrivacyCost):
             return p * epsilon ** (p - 1), p * (p - 1) * epsilon ** (p - 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearCost(PowerCost):
     """u(eps) = eps (A, section II).
 
@@ -130,10 +130,10 @@ class LinearCost(PowerCost):
 
     name = "linear"
     formula_template = "eps_i"
-    power: float = field(default=1.0, init=False, repr=False)
+    power: float = field(default=1.0, init=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExponentialCost(PrivacyCost):
     """u(eps) = exp(eps) - 1: the largest factor of an adversary's odds, minus one.
 
@@ -163,12 +163,18 @@ class ExponentialCost(PrivacyCost):
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats]:
         """Return exp(eps), twice."""
-        with np.errstate(over="ignore"):
-            grown = np.exp(epsilon)
+        grown = self(epsilon) + 1.0
         return grown, grown
 
 
-@dataclass(frozen=True)
+def _positives(value: Any, name: str) -> tuple[float, ...]:
+    values = tuple(map(as_float, value)) if is_iterable(value) else (np.nan,)
+    if not all(0 < number < np.inf for number in values):
+        raise ParameterError(f"{name} must be a list of finite numbers > 0, got {value!r}")
+    return values
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class TieredCost(PrivacyCost):
     """A piecewise linear u: ``u'(eps)`` is ``slopes[k]`` in tier k.
 
@@ -188,16 +194,11 @@ class TieredCost(PrivacyCost):
     array([0.5, 4. ])
     """
 
-    slopes: Sequence[float]
-    thresholds: Sequence[float] = ()
+    slopes: Sequence[float] = field(metadata=checked(_positives))
+    thresholds: Sequence[float] = field(default=(), metadata=checked(_positives))
 
     def __post_init__(self) -> None:
-        for name in ("slopes", "thresholds"):
-            given = getattr(self, name)
-            values = tuple(map(as_float, given)) if is_iterable(given) else (np.nan,)
-            if not all(0 < value < np.inf for value in values):
-                raise ParameterError(f"{name} must be a list of finite numbers > 0, got {given!r}")
-            object.__setattr__(self, name, values)
+        super().__post_init__()
         if len(self.thresholds) != len(self.slopes) - 1:
             raise ParameterError(
                 f"there are {len(self.slopes)} slopes and {len(self.thresholds)} thresholds; give "
@@ -209,15 +210,18 @@ class TieredCost(PrivacyCost):
             raise ParameterError(f"thresholds must increase, got {self.thresholds!r}")
 
     @property
+    def _rises(self) -> list[tuple[float, float]]:
+        """The increase of the rate at each threshold, with the threshold."""
+        rises = [high - low for low, high in pairwise(self.slopes)]
+        return list(zip(rises, self.thresholds, strict=True))
+
+    @property
     def formula(self) -> str:
         """The rate of the first tier, and the increase of the rate at each threshold."""
-        rises = zip(pairwise(self.slopes), self.thresholds, strict=True)
-        parts = [f"{high - low:g} (eps_i - {end:g})_+" for (low, high), end in rises]
+        parts = [f"{rise:g} (eps_i - {end:g})_+" for rise, end in self._rises]
         return f"({' + '.join([f'{self.slopes[0]:g} eps_i', *parts])})"
 
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
         """Return the first rate times eps, and the rise of the rate at each threshold."""
-        found = self.slopes[0] * epsilon
-        for (low, high), end in zip(pairwise(self.slopes), self.thresholds, strict=True):
-            found += (high - low) * cp.pos(epsilon - end)
-        return found
+        rises = (rise * cp.pos(epsilon - end) for rise, end in self._rises)
+        return sum(rises, self.slopes[0] * epsilon)

@@ -98,18 +98,17 @@ class Form:
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
     ) -> Form:
         """Add the parts of an objective and constraints."""
-        form, parts, constraints = self, list(parts), list(constraints)
-        changing = any(part.is_parametric or part.term.is_parametric for part in parts)
-        if changing or any(piece.is_parametric for piece in constraints):
-            form = replace(form, parametric=True)
+        form, changing = self, self.parametric
         for part in parts:
+            changing = changing or part.is_parametric or part.term.is_parametric
             if part.value > 0:
                 added = part.term.numbers(part.value, form)
                 form = added or replace(form, other_terms=(*form.other_terms, part.term))
         for piece in constraints:
+            changing = changing or piece.is_parametric
             added = piece.numbers(form)
             form = added or replace(form, other_constraints=(*form.other_constraints, piece))
-        return form
+        return replace(form, parametric=changing)
 
     @property
     def rest(self) -> tuple[Piece, ...]:
@@ -133,11 +132,7 @@ class Form:
 
     @property
     def granted(self) -> Floats | None:
-        """The largest guarantee of each seller, shape (m,), if nothing else limits the buyer.
-
-        Such a market has ``Spread(2)``, ``Noise``, and ``GivenEpsilon`` or ``MaxEpsilon``. For any
-        other market it is None.
-        """
+        """The largest guarantees, shape (m,), of a market of them, ``Spread(2)`` and ``Noise``."""
         paid = self.bills or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_low > 0 or self.eta_high < np.inf
         able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from scipy.special import logsumexp
 
-from convexmarket.checks import as_float
+from convexmarket.checks import check_instance
 from convexmarket.errors import ParameterError
+from convexmarket.terms import fields
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PrivacyCost
+from convexmarket.terms.fields import checked
 from convexmarket.terms.form import Form
-from convexmarket.terms.values import ByValue, brief, checked_reference, checked_vector
 
 __all__ = [
     "Losses",
     "NegativeEntropy",
     "Noise",
     "Payments",
+    "QuadraticSpread",
     "Spread",
     "SquaredNoise",
     "SquaredSpread",
@@ -29,10 +34,13 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 _MAX_NEWTON = 200
+#: Relative to the largest entry or eigenvalue: asymmetry and negative eigenvalues that are rounding
+#: errors, and eigenvalues that are zeros.
+_ROUNDING, _ZERO = 1e-9, 1e-15
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Spread(ByValue, Term):
+class Spread(Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
     With p = 2 it is the term ``mu * ||a||`` of the excess risk (A, Theorem II.4). The minimum,
@@ -56,20 +64,22 @@ class Spread(ByValue, Term):
     array([0.446, 0.37 , 0.183])
     """
 
-    each_seller = ("reference", "reference")
-    p: float = 2
-    reference: Floats | None = None
+    p: float = field(
+        default=2,
+        metadata=checked(
+            fields.number,
+            inside=lambda p: 1.01 <= p <= 40 or p == np.inf,
+            what="a number from 1.01 to 40, or inf (for p = 1 the spread is always one; beyond 40 "
+            "it is nearly the largest weight)",
+        ),
+    )
+    reference: Floats | None = field(default=None, metadata=checked(fields.target, each=True))
 
     def __post_init__(self) -> None:
-        if not (1.01 <= as_float(self.p) <= 40 or as_float(self.p) == np.inf):
-            raise ParameterError(
-                f"p is {self.p!r}; the spread ||a||_p needs a number from 1.01 to 40, or inf (for "
-                "p = 1 it is always one; beyond 40 it is nearly the largest weight)"
-            )
+        super().__post_init__()
         if self.p < np.inf:
             reciprocal = (1 / Fraction(float(self.p))).limit_denominator(1024)
             object.__setattr__(self, "p", float(1 / reciprocal))
-        object.__setattr__(self, "reference", checked_reference(self.reference))
 
     @property
     def formula(self) -> str:
@@ -111,20 +121,22 @@ class Spread(ByValue, Term):
         q = 1.0 if self.p == np.inf else float(self.p / (self.p - 1))
         least = costs.min(axis=-1)
         scaled = (costs - least[..., None]) / weight  # no margin is above 1: nothing overflows
-        tau = np.ones_like(least)
-        for _ in range(_MAX_NEWTON):
-            norm, slope = _dual_norm(tau, scaled, q)
-            step = np.maximum((norm - 1.0) / slope, 0.0)
-            tau = tau - step
-            if np.all(step <= 4e-16):
-                break
+        tau = _level(scaled, q)
         # The norm grows at least as fast as tau, so that this tau is feasible.
         excess = _dual_norm(tau, scaled, q)[0] - 1.0
         return np.asarray(least + weight * (tau - np.maximum(excess, 0.0)))
 
-    def __repr__(self) -> str:
-        about = [] if self.reference is None else [f"reference={brief(self.reference)}"]
-        return f"Spread({', '.join([f'p={self.p:g}'] * (self.p != 2) + about)})"
+
+def _level(costs: Floats, q: float) -> Floats:
+    """Solve ``||(tau - costs)_+||_q = 1`` for tau; the least cost is 0."""
+    tau = np.ones(costs.shape[:-1])
+    for _ in range(_MAX_NEWTON):
+        norm, slope = _dual_norm(tau, costs, q)
+        step = np.maximum((norm - 1.0) / slope, 0.0)
+        tau = tau - step
+        if np.all(step <= 4e-16):
+            break
+    return tau
 
 
 def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
@@ -138,17 +150,15 @@ def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
     return norm, np.maximum(slope, 1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SquaredSpread(Term):
     """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17).
 
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.terms.SquaredSpread() + cm.Noise() + 0.1 * cm.Payments()
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.474, 0.359, 0.168])
+    >>> print(3 * cm.terms.SquaredSpread() + cm.Noise())
+    3 ||a||_2^2 + 1/eta
     """
 
     formula_template = "||a||_2^2"
@@ -170,19 +180,83 @@ class SquaredSpread(Term):
         """
         least = costs.min(axis=-1)
         scaled = (costs - least[..., None]) / (2 * weight)
-        tau = np.ones_like(least)  # the cheapest alone: a margin of 1
-        for _ in range(_MAX_NEWTON):
-            margin = np.maximum(tau[..., None] - scaled, 0.0)
-            step = (margin.sum(axis=-1) - 1.0) / np.count_nonzero(margin, axis=-1)
-            tau = tau - np.maximum(step, 0.0)
-            if np.all(step <= 1e-15):
-                break
+        tau = _level(scaled, 1.0)
         margin = np.maximum(tau[..., None] - scaled, 0.0)
         return np.asarray(least + weight * (2 * tau - (margin**2).sum(axis=-1)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NegativeEntropy(ByValue, Term):
+class QuadraticSpread(Term):
+    """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
+
+    With the covariance of the sellers' rows as Sigma, it generalises :class:`SquaredSpread` to
+    dependent rows, such as those of a household. It is the risk of a portfolio (Markowitz, 1952).
+
+    Parameters
+    ----------
+    Sigma : array_like or scipy sparse matrix, shape (m, m)
+        Public, symmetric and positive semidefinite, up to 1e-9 of its largest entry or eigenvalue.
+        Blocks (households) are factored separately, so that a sparse matrix may be large.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> print(cm.terms.QuadraticSpread([[1.0, 0.5], [0.5, 1.0]]) + cm.Noise())
+    a'Sigma a + 1/eta
+    """
+
+    formula_template = "a'Sigma a"
+    Sigma: Any = field(
+        metadata=checked(fields.matrix, each=True, of="a row and a column for each seller")
+    )
+    _factor: sparse.csr_array = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.Sigma.shape[0] != self.Sigma.shape[1]:
+            raise ParameterError(f"Sigma has shape {self.Sigma.shape}; give a square matrix")
+        object.__setattr__(self, "_factor", _factor(sparse.csr_array(self.Sigma)))
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return ``||F a||^2`` with ``F'F = Sigma``."""
+        return cp.sum_squares(self._factor @ quantities.weights)
+
+
+def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
+    """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
+    m, largest = Sigma.shape[0], float(abs(Sigma).max())
+    skew = float(abs(Sigma - Sigma.T).max())
+    if largest == 0:
+        raise ParameterError("Sigma is zero; leave the term out")
+    if skew > _ROUNDING * largest:
+        raise ParameterError(
+            f"Sigma and its transpose differ by {skew:g}; give a symmetric matrix, such as "
+            "(Sigma + Sigma.T)/2"
+        )
+    whole = sparse.csr_array((Sigma + Sigma.T) / 2)
+    _, label = connected_components(whole, directed=False)
+    order = np.argsort(label, kind="stable")  # sellers, block by block
+    blocks = [
+        (members, *np.linalg.eigh(whole[members][:, members].toarray()))
+        for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
+    ]
+    eigenvalues = np.concatenate([lengths for _, lengths, _ in blocks])
+    if eigenvalues.min() < -_ROUNDING * eigenvalues.max():
+        raise ParameterError(
+            f"Sigma has the eigenvalue {eigenvalues.min():g} beside {eigenvalues.max():g}; give a "
+            "positive semidefinite matrix, such as a covariance"
+        )
+    factors = []
+    for members, lengths, vectors in blocks:
+        some = lengths > _ZERO * eigenvalues.max()
+        rows = np.sqrt(lengths[some])[:, None] * vectors.T[some]
+        row, column = np.nonzero(np.ones_like(rows))
+        factors.append(sparse.csr_array((rows.ravel(), (row, members[column])), (len(rows), m)))
+    return sparse.csr_array(sparse.vstack(factors))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NegativeEntropy(Term):
     """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
 
     Its slope is unbounded near zero, so that every seller sells. With a reference q it is the
@@ -197,21 +271,15 @@ class NegativeEntropy(ByValue, Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.terms.NegativeEntropy() + cm.Noise() + 0.1 * cm.Payments()
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.422, 0.34 , 0.238])
+    >>> print(cm.terms.NegativeEntropy([0.5, 0.5]) + cm.Noise())
+    sum_i a_i log (a_i/q_i) + 1/eta
     """
 
-    each_seller = ("reference", "reference")
-    reference: Floats | None = None
-
+    reference: Floats | None = field(
+        default=None, metadata=checked(fields.target, each=True, positive=True)
+    )
     separable = True
     is_smooth = False  # near 0, rounding of a weight changes the gradient much
-
-    def __post_init__(self) -> None:
-        target = checked_reference(self.reference, positive=True)
-        object.__setattr__(self, "reference", target)
 
     @property
     def formula(self) -> str:
@@ -227,15 +295,11 @@ class NegativeEntropy(ByValue, Term):
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute ``-weight * log sum q_i exp(-costs_i/weight)``, with q = 1 by default."""
         if self.reference is not None and costs.shape[-1] != self.reference.size:
-            return None  # unnamed sellers are excluded
+            return None  # some sellers are excluded
         return np.asarray(-weight * logsumexp(-costs / weight, axis=-1, b=self.reference))
 
-    def __repr__(self) -> str:
-        about = "" if self.reference is None else f"reference={brief(self.reference)}"
-        return f"NegativeEntropy({about})"
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Noise(Term):
     """The reciprocal of the total privacy bought, 1/eta: the price of the noise in the model.
 
@@ -264,7 +328,7 @@ class Noise(Term):
         return replace(form, sigma=form.sigma + weight)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SquaredNoise(Term):
     """The square of the reciprocal of the total privacy bought, 1/eta^2.
 
@@ -274,10 +338,8 @@ class SquaredNoise(Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, cm.Spread() + cm.terms.SquaredNoise() + cm.Payments())
-    >>> round(cm.allocate(market).eta, 2)
-    2.15
+    >>> print(cm.Spread() + 2 * cm.terms.SquaredNoise())
+    ||a||_2 + 2/eta^2
     """
 
     formula_template = "1/eta^2"
@@ -301,19 +363,12 @@ class Losses(Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Losses([0.3, 0.0, 0.0]) + cm.Noise() + 0.1 * cm.Payments()
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.37 , 0.422, 0.208])
+    >>> print(cm.Spread() + cm.Noise() + 2 * cm.Losses([0.3, 0.0, 0.0]))
+    ||a||_2 + 1/eta + 2 sum_i l_i a_i
     """
 
     formula_template = "sum_i l_i a_i"
-    each_seller = ("values", "losses")
-    values: Floats
-
-    def __post_init__(self) -> None:
-        values = checked_vector("losses", self.values, "one for each seller")
-        object.__setattr__(self, "values", values)
+    values: Floats = field(metadata=checked(fields.vector, "losses", each=True))
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the losses, weighted."""
@@ -323,11 +378,8 @@ class Losses(Term):
         """Add to the losses."""
         return replace(form, losses=form.losses + weight * self.values)
 
-    def __repr__(self) -> str:
-        return f"Losses({self.values.min():g}..{self.values.max():g})"
 
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Payments(Term):
     """The expected payments, sum_i psi(c_i) u(eps_i) (A, Eq. 9; with a convex u: B, Eq. 10).
 
@@ -351,11 +403,8 @@ class Payments(Term):
     privacy_cost: PrivacyCost = field(default_factory=LinearCost)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.privacy_cost, PrivacyCost):
-            raise ParameterError(
-                "privacy_cost must be LinearCost(), PowerCost(2), ExponentialCost() or your own "
-                f"PrivacyCost, got {self.privacy_cost!r}"
-            )
+        kinds = "LinearCost(), PowerCost(2), ExponentialCost() or your own PrivacyCost"
+        check_instance("privacy_cost", self.privacy_cost, PrivacyCost, kinds)
 
     @property
     def formula(self) -> str:
@@ -380,6 +429,3 @@ class Payments(Term):
         if self.is_linear:
             return replace(form, gamma=form.gamma + weight)
         return replace(form, payments=(*form.payments, (weight, self.privacy_cost)))
-
-    def __repr__(self) -> str:
-        return "Payments()" if self.is_linear else f"Payments({self.privacy_cost!r})"

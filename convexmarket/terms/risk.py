@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.checks import as_float, check_choice
 from convexmarket.errors import ParameterError
+from convexmarket.terms import fields
 from convexmarket.terms.base import Quantities, Term
+from convexmarket.terms.fields import checked
 from convexmarket.terms.formula import number
-from convexmarket.terms.values import ByValue, brief, checked_groups, one_or_each
 
 __all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
 
@@ -25,7 +25,7 @@ Rule = Literal["minimax"]
 Groups = Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class CVaR(Term):
     """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
 
@@ -43,22 +43,21 @@ class CVaR(Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments() + 0.1 * cm.terms.CVaR(0.5)
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.402, 0.356, 0.242])
+    >>> print(cm.Spread() + cm.Noise() + 0.1 * cm.terms.CVaR(0.9))
+    ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
     """
 
-    level: float
-    of: Of = "epsilon"
+    level: float = field(
+        metadata=checked(
+            fields.number,
+            inside=lambda x: 0 <= x < 1,
+            what="a number in [0, 1), such as 0.9 for the worst tenth",
+        )
+    )
+    of: Of = field(default="epsilon", metadata=checked(fields.choice, words=Of))
 
     def __post_init__(self) -> None:
-        if not 0 <= as_float(self.level) < 1:
-            raise ParameterError(
-                "level must be a number in [0, 1), such as 0.9 for the worst tenth, got "
-                f"{self.level!r}"
-            )
-        check_choice("of", self.of, Of)
+        super().__post_init__()
         if self.of == "eps":
             object.__setattr__(self, "of", "epsilon")
 
@@ -77,7 +76,7 @@ class CVaR(Term):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fairness(ByValue, Term):
+class Fairness(Term):
     """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
 
     It reduces the loss of privacy of the group with the largest (minimax fairness, after Rawls).
@@ -91,21 +90,13 @@ class Fairness(ByValue, Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> fairness = cm.terms.Fairness("minimax", ["a", "a", "b"])
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.Payments() + fairness
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.36 , 0.307, 0.333])
+    >>> print(cm.Spread() + cm.Noise() + cm.terms.Fairness("minimax", ["a", "a", "b"]))
+    ||a||_2 + 1/eta + max_g mean_{i in g} eps_i
     """
 
     formula_template = "max_g mean_{{i in g}} eps_i"
-    each_seller = ("groups", "groups")
-    kind: Rule
-    groups: Groups
-
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, Rule)
-        object.__setattr__(self, "groups", checked_groups(self.groups)[0])
+    kind: Rule = field(metadata=checked(fields.choice, words=Rule))
+    groups: Groups = field(metadata=checked(fields.groups, each=True))
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the largest of the averages."""
@@ -113,12 +104,9 @@ class Fairness(ByValue, Term):
         each = (1.0 / sizes[group], (group, np.arange(group.size)))
         return cp.max(sparse.csr_array(each) @ quantities.epsilon)
 
-    def __repr__(self) -> str:
-        return f"Fairness({self.kind!r}, {np.unique(self.groups).size} groups)"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RobustCosts(ByValue, Term):
+class RobustCosts(Term):
     """The largest expected payments if virtual costs are known up to a radius r_i.
 
     It is ``sup psi'eps`` over a set of virtual costs, as estimated priors have errors:
@@ -130,8 +118,7 @@ class RobustCosts(ByValue, Term):
     - "ellipsoid": ``sum ((psi_i' - psi_i)/r_i)^2 <= 1`` (Ben-Tal and Nemirovski, 1999),
       ``psi'eps + ||r*eps||``.
 
-    It replaces :class:`Payments`, but truthful prices are not known to exist with it:
-    ``market.incentives`` is "unknown".
+    It replaces :class:`Payments`; ``market.incentives`` is "unknown" with it.
 
     Parameters
     ----------
@@ -145,30 +132,22 @@ class RobustCosts(ByValue, Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread() + cm.Noise() + 0.1 * cm.terms.RobustCosts("box", 0.2)
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.602, 0.382, 0.015])
+    >>> print(cm.Spread() + cm.Noise() + 0.1 * cm.terms.RobustCosts("box", 0.2))
+    ||a||_2 + 1/eta + 0.1 sum_i (1 + 0.2) psi_i eps_i
     """
 
     pays = True
-    each_seller = ("radius", "radius")
-    at_most_all = ("budget", "budget")
-
-    kind: Kind
-    radius: float | Floats
-    budget: float | None = None
+    kind: Kind = field(metadata=checked(fields.choice, words=Kind))
+    radius: float | Floats = field(
+        metadata=checked(fields.one_or_each, each=True, example="0.1", zero=True)
+    )
+    budget: float | None = field(default=None, metadata={"most": True})
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, Kind)
-        radius = one_or_each("radius", self.radius, "0.1", zero=True)
-        object.__setattr__(self, "radius", radius)
+        super().__post_init__()
         if self.kind == "budget":
-            if not 0 < as_float(self.budget) < np.inf:
-                raise ParameterError(
-                    "budget must be the number of costs that deviate, finite and > 0, got "
-                    f"{self.budget!r}"
-                )
+            what = "the number of costs that deviate, finite and > 0"
+            fields.number(self.budget, "budget", lambda x: 0 < x < np.inf, what)
         elif self.budget is not None:
             raise ParameterError(
                 f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "
@@ -191,13 +170,7 @@ class RobustCosts(ByValue, Term):
         radius = cp.multiply(np.broadcast_to(self.radius, epsilon.shape), costs)
         off = cp.multiply(radius, epsilon)
         if self.kind == "box":
-            worst = cp.sum(off)
-        elif self.kind == "budget":
-            worst = cp.sum_largest(off, float(self.budget or 0))
-        else:
-            worst = cp.norm(off)
-        return costs @ epsilon + worst
-
-    def __repr__(self) -> str:
-        budget = "" if self.budget is None else f", budget={self.budget!r}"
-        return f"RobustCosts({self.kind!r}, {brief(self.radius)}{budget})"
+            return costs @ epsilon + cp.sum(off)
+        if self.kind == "budget":
+            return costs @ epsilon + cp.sum_largest(off, float(self.budget or 0))
+        return costs @ epsilon + cp.norm(off)

@@ -491,7 +491,7 @@ def test_free_sellers_make_eta_run_away():
 CLASHES = {
     "cap and share": (
         [cm.Cap(1.0), cm.Noise, cm.GroupShare(list("aabbbb"), at_least={"a": 0.6})],
-        r"contradict each other: Cap\(k=1.0\), GroupShare\(at_least={'a': 0.6}\); loosen one",
+        r"contradict each other: Cap\(1\), GroupShare\(<. entries>, at_least=.*; loosen one",
     ),
     "shares alone": (
         [cm.GroupShare(list("aabbbb"), at_least={"a": 0.6, "b": 0.6})],
@@ -499,7 +499,7 @@ CLASHES = {
     ),
     "too little for the range": (
         [cm.Cap(5), cm.MaxEpsilon(0.1), cm.EtaRange(1, 2), cm.Budget(100)],
-        r"contradict each other: MaxEpsilon\(0.1\), EtaRange\(low=1, high=2\); loosen",
+        r"contradict each other: MaxEpsilon\(0.1\), EtaRange\(1, 2\); loosen",
     ),
 }
 
@@ -581,7 +581,7 @@ def test_sellers_that_cannot_be_bought_from():
         found = cm.allocate(cm.Market(sellers, objective, constraints))
         assert found.weights[2] == 0
         assert found.gap <= GAP
-    with pytest.raises(InfeasibleMarketError, match=r"Cap\(k=1\).*1 sellers with infinite"):
+    with pytest.raises(InfeasibleMarketError, match=r"Cap\(1\).*1 sellers with infinite"):
         cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]), "branch_and_bound")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import cvxpy as cp
 import numpy as np
@@ -257,9 +257,3 @@ def test_a_term_of_ones_own_goes_everywhere():
     assert market.form.other_terms == (Reserve(2.0),)
     found = cm.allocate(market)
     assert (found.method, found.gap <= 1e-5) == ("branch_and_bound", True)
-
-
-def test_forms_are_values():
-    assert replace(FORM, mu=1.0).mu == 1.0
-    with pytest.raises(AttributeError):
-        FORM.mu = 1.0

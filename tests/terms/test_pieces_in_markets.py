@@ -97,7 +97,7 @@ def test_an_effective_size_of_everybody_makes_all_equal():
 def test_moments_without_tolerance_are_met_exactly():
     found = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, AVERAGES)]))
     np.testing.assert_allclose(FEATURES.T @ found.weights, AVERAGES, rtol=1e-6)
-    with pytest.raises(InfeasibleMarketError, match=r"satisfy Moments\(2 of 5 sellers, tol=0\)"):
+    with pytest.raises(InfeasibleMarketError, match=r"satisfy Moments\(<5 x 2 entries>"):
         cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, [9, 0], 0)]))
 
 
