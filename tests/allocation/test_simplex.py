@@ -150,7 +150,7 @@ def test_equal_shares_for_everybody_cost_the_mean(m):
 )
 def test_the_norm_is_minimised_under_one_cap_or_one_for_each(costs, caps, mu):
     costs, caps = np.array(costs), np.array(caps)
-    weights = norm_minimiser(costs, mu, caps if caps.ndim else float(caps))
+    weights = norm_minimiser(costs, mu, np.broadcast_to(caps, 4)).weights
     assert weights.sum() == pytest.approx(1.0, abs=1e-14)
     assert np.all((weights >= 0) & (weights <= caps))
     slope = mu * weights / np.linalg.norm(weights) + costs
