@@ -157,9 +157,7 @@ class ProjectableForm(Form):
         assert level is not None  # the spread is about no reference
         return level
 
-    def _priced(
-        self, mu: float, costs: Floats, limit: float | Floats
-    ) -> tuple[Projection, Floats]:
+    def _priced(self, mu: float, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
         """Minimise ``mu*R(a) + costs'a`` under a bound on the weights."""
         if not self.has_shares and not self.squared:
             level = self._level(mu, costs)

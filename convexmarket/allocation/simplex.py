@@ -140,8 +140,8 @@ def norm_minimiser(
     def excess(norm: float) -> float:
         return float(norm - np.linalg.norm(at(norm).weights))
 
-    norm = smallest = 1.0 / np.sqrt(costs.size)
-    largest = max(np.sqrt(np.max(limits)), smallest)  # ||a||^2 <= max a
+    norm = smallest = float(1.0 / np.sqrt(costs.size))
+    largest = max(float(np.sqrt(np.max(limits))), smallest)  # ||a||^2 <= max a
     low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     for _ in range(_NORMS):
         point = at(norm)

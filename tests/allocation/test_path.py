@@ -25,7 +25,8 @@ MARKETS = [
 
 def least(psi, cap, rate):
     """Return the least of ``||a|| + rate*psi'a``, and where it is."""
-    weights = norm_minimiser(rate * psi, 1.0, max(cap, 1 / psi.size))
+    limits = np.full(psi.size, max(cap, (1 + 1e-15) / psi.size))
+    weights = norm_minimiser(rate * psi, 1.0, limits).weights
     return float(np.linalg.norm(weights) + rate * (psi @ weights)), weights
 
 
