@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize.elementwise import find_root
 
 from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
 from convexmarket.allocation.path import Point, beta_at, point_at, segment
@@ -33,12 +34,13 @@ __all__ = ["minimise_bounded"]
 #: Steps towards the piece that a total is on, from a guess; a search follows where they fail.
 _STEPS = 30
 #: Parts of an interval in each round, and rounds; intervals narrower than this are let be.
-_PARTS, _ROUNDS, _NARROW = 4, 80, 1e-11
+_PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
+_CLOSE, _AROUND = 1.1, np.array([-0.03, 0.0, 0.03])
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
-_NEWTON = 30
+_SHORT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -166,60 +168,17 @@ class _Bounded:
         meet = (a.value - b.value + up * width) / np.where(bent, up - down, 1.0)
         return a.value + down * np.where(bent, np.clip(meet, 0.0, width), 0.0)
 
-    def on_one_piece(self, cells: _Cells) -> NDArray[np.bool_]:
-        """Return where the same sellers are at the bound, and bought from, all along."""
-        costs, a, b = self.costs[cells.e], cells.a, cells.b
-        j, q = a.capped, a.bought
-        low, high = a.beta * a.n, b.beta * b.n  # b, in units of the bound
-        x_low = (costs.offset + a.level_above) * low
-        x_high = (costs.offset + b.level) * high
+    def polished(self, cells: _Cells) -> _Total:
+        """Return the point of each interval where T, which crosses rho, is rho."""
+        a, b = cells.a, cells.b
+        guess = a.capped, b.bought
 
-        def at(k: Ints) -> Floats:
-            return costs.offset + costs.value(np.clip(k, 0, costs.size - 1))
+        def excess(n: Floats, e: Ints, j: Ints, q: Ints) -> Floats:
+            at = self.at(e, n, (j, q))
+            return self.excess(at, at.level)
 
-        same = (j == b.capped) & (q == b.bought) & (j < q)
-        same &= (j == 0) | (x_low - high * at(j - 1) >= 1.0)
-        same &= x_high - low * at(j) <= 1.0
-        same &= x_low - high * at(q - 1) >= 0.0
-        return same & ((q == costs.size) | (x_high - low * at(q) <= 0.0))
-
-    def bend(self, cells: _Cells) -> tuple[Floats, Floats]:
-        """Bound the slope of T over n on intervals of one piece."""
-        a, b, g, costs = cells.a, cells.b, self.largest, self.costs[cells.e]
-        piece = segment(costs, a.n, a.capped, a.bought)
-        free, mean, bent = piece.free, piece.mean + costs.offset, piece.spread * g * g
-        j, low, high = costs.number(a.capped), a.n, b.n
-        # N and its slope, in units of the bound.
-        n1, n2 = a.norm * low, b.norm * high
-        d1, d2 = (1.0 - n * n * bent for n in (low, high))
-        s1 = ((low - j) / free + low * bent * n1 * n1) / (n2 * d1)
-        s2 = ((high - j) / free + high * bent * n2 * n2) / (n1 * d2)
-        gap1, gap2 = 1.0 - (high - j) / free, 1.0 - (low - j) / free
-        least = 2.0 * g * mean * low - bent * (2.0 * high * n2 + high * high * s2)
-        most = 2.0 * g * mean * high - bent * (2.0 * low * n1 + low * low * s1)
-        least += j * (s1 / n2**2 * gap1 + 1.0 / (free * n2))
-        most += j * (s2 / n1**2 * gap2 + 1.0 / (free * n1))
-        return least, most
-
-    def roots(self, cells: _Cells) -> _Total:
-        """Return the point of each interval of one piece where T, which rises, is rho."""
-        low, high, e = cells.a.n.copy(), cells.b.n.copy(), cells.e
-        j, q = cells.a.capped, cells.a.bought
-        n = 0.5 * (low + high)
-        for _ in range(_NEWTON):
-            at = self._points(e, n, j, q)
-            excess = self.excess(at, at.level)
-            low, high = np.where(excess < 0, n, low), np.where(excess < 0, high, n)
-            slope, _ = self.bend(_Cells(e, at, at))
-            following = n - excess / (slope * self.largest)
-            close = np.abs(following - n) <= 1e-12 * n  # rounding may put it outside
-            inside = close | ((following >= low) & (following <= high))
-            following = np.where(inside, following, 0.5 * (low + high))
-            still = np.all(np.abs(following - n) <= 1e-15 * n)
-            n = np.clip(following, cells.a.n, cells.b.n)
-            if still:
-                break
-        return self._points(e, n, j, q)
+        root = find_root(excess, (a.n, b.n), args=(cells.e, *guess))
+        return self.at(cells.e, np.where(root.success, root.x, b.n), guess)
 
 
 def _value_or_inf(costs: Costs, k: Ints, number: Ints) -> Floats:
@@ -232,6 +191,14 @@ def _split(markets: _Bounded, cells: _Cells, parts: int) -> _Cells:
     """Split every interval: at whole numbers where there are any, else by equal factors."""
     low, high = cells.a.n, cells.b.n
     n = low[:, None] * (high / low)[:, None] ** (np.arange(1, parts) / parts)
+    first, last = (
+        markets.excess(cells.a, cells.a.level_above),
+        markets.excess(cells.b, cells.b.level),
+    )
+    near = (first < 0) & (last > 0) & (high < _CLOSE * low)
+    if parts == _PARTS and np.any(near):  # around where a chord crosses
+        share = np.clip((first / (first - last))[near, None] + _AROUND, 0.01, 0.99)
+        n[near] = low[near, None] + (high - low)[near, None] * share
     whole = np.rint(n)
     inside = (whole > low[:, None]) & (whole < high[:, None])
     n = np.where(inside, whole, n)
@@ -297,19 +264,11 @@ def minimise_bounded(
         undecided = below < aim - _EXACT * np.abs(aim)
         narrow = (cells.b.n - cells.a.n <= _NARROW * cells.b.n) | (round_ == _ROUNDS - 1)
         np.minimum.at(bound, cells.e[undecided & narrow], below[undecided & narrow])
-        cells = cells[undecided & ~narrow]
-        single = np.flatnonzero(markets.on_one_piece(cells))
-        if single.size:
-            rises, falls = markets.bend(cells[single])
-            rising, falling = single[rises > 0], single[falls < 0]
-            some = cells[rising]
-            crossed = markets.excess(some.a, some.a.level_above) < 0
-            some = some[crossed & (markets.excess(some.b, some.b.level) > 0)]
-            if some.e.size:
-                best = _better(best, some.e, markets.roots(some), 4 * _EXACT)
-            keep = np.ones(cells.e.size, dtype=bool)
-            keep[rising] = keep[falling] = False
-            cells = cells[keep]
+        last, cells = cells[undecided & narrow], cells[undecided & ~narrow]
+        crossed = markets.excess(last.a, last.a.level_above) < 0
+        some = last[crossed & (markets.excess(last.b, last.b.level) > 0)]
+        if some.e.size:
+            best = _better(best, some.e, markets.polished(some), 4 * _EXACT)
         if not cells.e.size:
             break
         cells = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))

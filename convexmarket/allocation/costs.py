@@ -184,20 +184,14 @@ class Costs:
         upto = np.searchsorted(self.psi, value, side="right")
         return (below + (self.new < value), upto + (self.new <= value)) if many else (below, upto)
 
-    def deviations(self, j: int, q: int, origin: float, unit: float) -> tuple[float, float]:
-        """Return the mean deviation of rows j to q from ``origin``, and the squares about it.
-
-        Both in a unit that keeps them within double precision; a power of two rounds nothing.
-        """
-        numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / unit
+    def deviations(self, j: int, q: int, origin: float) -> tuple[float, float]:
+        """Return the mean deviation of rows j to q from ``origin``, and the scaled squares."""
+        numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / self.scale
         mean = float((numbers * deviation).sum()) / int(numbers.sum())
         deviation -= mean
-        return mean, float((self._squares[j:q] / unit / unit + numbers * deviation**2).sum())
+        squares = self._squares[j:q] / self.scale / self.scale + numbers * deviation**2
+        return mean * self.scale, float(squares.sum())
 
     def total(self, j: int) -> float:
         """Return the sum of the costs in the first j rows."""
         return float((self._numbers[:j] * self._means[:j]).sum())
-
-    def groups(self, k: int) -> tuple[Ints, Floats, Floats]:
-        """Return numbers, means and squares of the first k rows."""
-        return self._numbers[:k], self._means[:k], self._squares[:k]

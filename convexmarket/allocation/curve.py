@@ -1,7 +1,7 @@
-"""What a seller gets as a function of its own report, the others' reports fixed.
+"""What a seller sells as a function of its report, the others' reports fixed.
 
-Each point of the curve is a market of its own, with one cost replaced; all of them are solved at
-once, exactly, from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
+Each point of the curve is a market with one cost replaced. All of them are solved at once, exactly,
+from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import check_noise
-from convexmarket.allocation.costs import Arrays, Costs
+from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
 from convexmarket.allocation.exact import (
     check_feasible,
-    check_sold,
     costs_that_matter,
     optimum,
-    ratio_of_scales,
+    rates_of,
     solve_exact,
     unattained,
 )
@@ -27,9 +24,6 @@ from convexmarket.allocation.path import Path, common_stretches
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 #: Markets solved at once: enough to vectorise, few enough for the cache.
 _CHUNK = 1 << 13
@@ -68,7 +62,7 @@ class OwnReportCurve:
     costs : Costs, optional
         Those of all sellers who matter, however one of them is replaced.
     limit : float, optional
-        A cost above which nobody is bought from.
+        A cost above which nothing is bought.
     n_sellers : int, optional
         How many sellers there are at finite costs.
     """
@@ -81,14 +75,13 @@ class OwnReportCurve:
         n_sellers: int | None = None,
     ) -> None:
         psi = form.virtual_costs
+        available = n_sellers or int(np.count_nonzero(psi < np.inf))
         if costs is None:
-            check_feasible(form)
-            check_noise(form)
-            check_sold(form)
+            check_feasible(form, available, psi.size)
             # One seller may leave, so that the next dearer ones must be there.
             costs, limit = costs_that_matter(form, float(psi.min()))
         self.form, self._base, self._limit = form, costs, limit
-        self._others = (n_sellers or int(np.count_nonzero(psi < np.inf))) - 1
+        self._others = available - 1
         self._shared: tuple[float, Ints] | None = None
 
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
@@ -103,12 +96,10 @@ class OwnReportCurve:
             carry the whole weight, the answer is the limit: as little of the seller as possible.
         """
         truthful = psi == self.form.virtual_costs[seller]
-        ask, source = np.arange(seller.size), np.arange(seller.size)
-        if np.count_nonzero(truthful) > 1:
-            # At the truth all sellers are in one and the same market, which is solved once.
-            ask = np.concatenate((np.flatnonzero(truthful)[:1], np.flatnonzero(~truthful)))
-            source = np.zeros(seller.size, dtype=np.intp)
-            source[ask] = np.arange(ask.size)
+        # At the truth all sellers are in one and the same market, which is solved once.
+        ask, source = np.unique(
+            np.where(truthful, -1, np.arange(seller.size)), return_index=True, return_inverse=True
+        )[1:]
         chunks = [ask[start : start + _CHUNK] for start in range(0, ask.size, _CHUNK)]
         solved = [self._solve(seller[some], psi[some]) for some in chunks]
         points = CurvePoints.joined(solved or [CurvePoints(*np.empty((4, 0)))])[source]
@@ -119,8 +110,8 @@ class OwnReportCurve:
     @cached_property
     def truth(self) -> Floats:
         """The guarantees of all sellers at the costs that the market has of them, shape (m,)."""
-        found = solve_exact(self.form, self._base)
-        return found.eta * found.weights
+        best = solve_exact(self.form, self._base)
+        return best.eta * best.weights
 
     @cached_property
     def _of_any_report(self) -> OwnReportCurve:
@@ -142,18 +133,14 @@ class OwnReportCurve:
     def _stretches(self, psi: Floats) -> Ints | None:
         """Return where the optima are for such costs of a seller; None where that is unknown."""
         base, form = self._base, self.form
-        if not self.can_do_without() or form.mu == 0 or base.stretches is not None:
+        if form.mu == 0 or base.stretches is not None or np.any(psi < base.lowest):
             return base.stretches
-        finite = psi[np.isfinite(psi)]
-        if np.any(finite < base.lowest):
-            return None
-        dearest = max(float(base.psi[-1]), float(finite.max(initial=0.0)))
+        dearest = max(float(base.psi[-1]), float(psi[np.isfinite(psi)].max(initial=0.0)))
         dearest = self._limit if self._limit < np.inf else dearest
         if self._shared is None or self._shared[0] < dearest:
-            rho, unit = ratio_of_scales(form, base), form.gamma * base.scale / form.mu
-            rates = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
-            n = 1.0 / form.max_weight
-            self._shared = dearest, common_stretches(base, n, rho, rates, dearest)
+            rho, _, ends = rates_of(form, base)
+            shared = common_stretches(base, 1.0 / form.max_weight, rho, ends, dearest)
+            self._shared = dearest, shared
         return self._shared[1]
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
@@ -172,15 +159,14 @@ class OwnReportCurve:
         return points
 
     def _interior(self, costs: Costs) -> CurvePoints:
-        form, base = self.form, self._base
-        point, _ = optimum(form, costs)
+        base, mu = self._base, self.form.mu
+        point, _ = optimum(self.form, costs)
         if np.any(np.isinf(point.rate)):
             raise unattained()
         width = 1.0 / (point.n * point.beta)
-        eta = point.rate * form.mu / (form.gamma * base.scale)
         return CurvePoints(
-            epsilon=point.weight_of(costs) * eta,
-            value=form.mu * point.value,
+            epsilon=point.weight_of(costs) * (point.rate / rates_of(self.form, base)[1]),
+            value=mu * point.value,
             level=base.lowest + base.scale * point.level,
             cap_level=base.lowest + base.scale * (point.level - width),
         )
@@ -190,11 +176,11 @@ class OwnReportCurve:
         form, base = self.form, self._base
         piece, below, upto = Path(costs, 1.0 / form.max_weight).end()
         cost = piece.cost * base.scale
-        with np.errstate(divide="ignore"):  # free sellers
-            eta = np.sqrt(form.sigma / form.gamma / np.maximum(cost, 0.0))
-        eta = np.clip(eta, form.eta_low, form.eta_high)
-        if np.any(np.isinf(eta)):
+        if np.any(cost <= 0) and form.eta_high == np.inf:
             raise unattained()
+        eta = np.full(cost.size, float(form.eta_high))
+        eta[cost > 0] = np.sqrt(form.sigma / form.gamma / cost[cost > 0])
+        eta = np.clip(eta, form.eta_low, form.eta_high)
         weight = np.where(costs.place < below, form.max_weight, piece.left / piece.free)
         marginal = base.lowest + base.scale * costs.value(upto - 1)
         return CurvePoints(

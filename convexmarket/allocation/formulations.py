@@ -59,7 +59,8 @@ Formulation = Literal["primal", "dual", "projection"]
 
 def optimal_weights(form: StandardForm, t: float) -> NDArray[np.float64]:
     """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0."""
-    return norm_minimiser(t * form.virtual_costs, form.mu, form.max_weight)
+    limits = feasible_limits(np.full(form.virtual_costs.size, form.max_weight))
+    return norm_minimiser(t * form.virtual_costs, form.mu, limits).weights
 
 
 def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:

@@ -42,18 +42,17 @@ def allocate_budget(form: Form) -> Allocation:
     assert projectable is not None  # as the market is budgeted
     priced, active = projectable
     price = form.sigma / budget
-    weights = priced.weights(price)
+    (weights, prices, _), _ = priced.optimum(price)
     cost = float(priced.virtual_costs @ weights)
     objective = priced.objective(weights, 1.0) + (price - 1.0) * cost
     bound = min(priced.minimum(priced.weight, priced.prices(price)), objective)
-    multiplier = priced.multipliers(priced.weight, weights, priced.prices(price), priced.limit(1.0))
     eta = budget / cost
     return Allocation(
         weights=embed(weights, active),
         eta=eta,
         objective=objective,
         lower_bound=bound,
-        multiplier=multiplier[0] / eta,
+        multiplier=float(prices[0]) / eta,
         method="exact",
         seconds=time.perf_counter() - start,
         scale=priced.size(weights, price) or None,

@@ -16,19 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.allocation.bounds import check_noise
 from convexmarket.allocation.costs import Costs, Floats
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact import (
     Place,
     best_place,
-    check_enough,
-    check_range,
-    check_sum,
+    check_feasible,
     highest_cost_bought,
-    priced,
-    sums_of_weights,
-    weigh,
 )
 from convexmarket.allocation.passes import Pass, blocks_of, survey
 from convexmarket.errors import NotSupportedError
@@ -107,10 +101,7 @@ class PartedAllocation:
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
         """Return the weights of some sellers of this market, by their reports."""
-        psi = np.asarray(self.prior.ironed_virtual_cost(sensitivities))
-        out = np.empty(psi.size)
-        weigh(psi, self._place, out)
-        return out
+        return self._place.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
         """Return the guarantees of some sellers of this market, by their reports."""
@@ -165,8 +156,6 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
             f"mu > 0 and gamma > 0, under Cap and EtaRange; this one is {market!r}"
         )
     form = replace(form, virtual_costs=np.empty(0))
-    check_range(form)
-    check_noise(form)
 
     def each(work: Pass) -> Sequence[Any]:
         nonlocal n_passes
@@ -177,7 +166,7 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         return highest_cost_bought(form, np.broadcast_to(g, m))
 
     def check(available: int) -> None:
-        check_enough(form, available, m)
+        check_feasible(form, available, m)
 
     instead = None
     if _can_do_without_one(m, form):
@@ -186,18 +175,16 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         instead = float(prior.ironed_virtual_cost(low)), dearest
     costs, limit = survey(each, form, ceiling, _MOST, check, instead)
     place = best_place(form, costs)
-    total, norm, cost, n_bought = sums_of_weights(costs, place)
-    check_sum(total)
-    bought = priced(form, costs, place, norm, cost)
+    best = place.solution(form)
     return PartedAllocation(
-        eta=bought.eta,
-        objective=bought.objective,
-        lower_bound=bought.lower_bound,
-        multiplier=bought.multiplier,
-        binding=("Cap",) * (place.capped > 0) + bought.binding,
-        expected_payment=bought.eta * cost,
+        eta=best.eta,
+        objective=best.objective,
+        lower_bound=best.lower_bound,
+        multiplier=best.multiplier,
+        binding=("Cap",) * (place.capped > 0) + best.binding,
+        expected_payment=best.eta * place.cost,
         n_sellers=m,
-        n_bought=n_bought,
+        n_bought=place.bought,
         n_passes=n_passes,
         seconds=time.perf_counter() - start,
         prior=prior,

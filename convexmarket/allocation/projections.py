@@ -29,11 +29,11 @@ from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     ROUNDING,
-    common_price,
+    Projection,
     feasible_limits,
     largest_eta,
     norm_minimiser,
-    project_capped_simplex,
+    project,
 )
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
@@ -128,9 +128,16 @@ class ProjectableForm(Form):
         """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
+    def optimum(self, eta: float) -> tuple[Projection, Floats]:
+        """Return the optimal weights at an eta, with prices, and the multipliers of their bounds.
+
+        The prices are the multipliers of ``sum a = 1``, of each block.
+        """
+        return self._priced(self.weight, self.prices(eta), self.limit(eta))
+
     def weights(self, eta: float) -> Floats:
         """Return the optimal weights at an eta, exact up to rounding, shape (m,)."""
-        return self._cheapest(self.weight, self.prices(eta), self.limit(eta))
+        return self.optimum(eta)[0].weights
 
     def minimum(self, mu: float, costs: Floats) -> float:
         """Return the minimum of ``mu*R(a) + costs'a`` under the caps; by its dual, never above it.
@@ -140,8 +147,7 @@ class ProjectableForm(Form):
         """
         relieved = 0.0
         if np.min(self.max_weight) < 1 and not self.has_shares:
-            weights = self._cheapest(mu, costs, self.max_weight)
-            extra = self.multipliers(mu, weights, costs, self.max_weight)[1]
+            extra = self._priced(mu, costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
         return float(self._level(mu, costs)) - relieved
 
@@ -151,94 +157,65 @@ class ProjectableForm(Form):
         assert level is not None  # the spread is about no reference
         return level
 
-    def _cheapest(self, mu: float, costs: Floats, limit: float | Floats) -> Floats:
-        """Return the minimiser of ``mu*R(a) + costs'a`` under a bound on the weights."""
+    def _priced(self, mu: float, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
+        """Minimise ``mu*R(a) + costs'a`` under a bound on the weights."""
+        if not self.has_shares and not self.squared:
+            level = self._level(mu, costs)
+            margins = np.maximum(level - costs, 0.0)
+            total = float(margins.sum())
+            if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
+                return Projection(margins / total, level[None], self.group), 0.0 * costs
+        limits = np.broadcast_to(limit, costs.shape)
+        if not self.has_shares:
+            limits = feasible_limits(limits)
+
+        def region(point: Floats) -> Projection:
+            return self._project(point, limits)
+
         if self.squared:
-            return self._project(costs / (-2.0 * mu), limit)[0]
-        if self.has_shares:
-            return norm_minimiser(costs, mu, limit, lambda point: self._project(point, limit))
-        margins = np.maximum(self._level(mu, costs) - costs, 0.0)
-        total = float(margins.sum())
-        if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
-            return np.asarray(margins / total)
-        return norm_minimiser(costs, mu, limit)
+            best = region(costs / (-2.0 * mu))
+            best = best._replace(levels=-2.0 * mu * best.levels)
+            marginal = 2.0 * mu * best.weights + costs
+        else:
+            best = norm_minimiser(costs, mu, limits, region)
+            marginal = mu * best.weights / np.linalg.norm(best.weights) + costs
+        at_limit = best.weights >= limits * (1 - 1e-12)
+        return best, np.where(at_limit, np.maximum(best.levels[best.block] - marginal, 0.0), 0.0)
 
     def _sum(self, values: Floats) -> Floats:
         return np.bincount(self.group, values, minlength=self.least.size).astype(float)
 
-    def _project(self, point: Floats, limit: float | Floats) -> tuple[Floats, Ints]:
-        """Return the nearest feasible weights, and each seller's block.
+    def _project(self, point: Floats, limits: Floats) -> Projection:
+        """Return the nearest feasible weights, by block.
 
-        Groups with an active bound have a capped simplex each, and all others share the rest, at a
-        level found by Newton's method.
+        Groups with an active bound are blocks with a capped simplex each. All others share the
+        rest, in block 0, at a level found by Newton's method.
         """
         if not self.has_shares:
-            return project_capped_simplex(point, limit), self.group
-        limit = np.broadcast_to(limit, point.shape)
-        low, high = float(np.min(point - limit)), float(np.max(point))
-        theta = 0.5 * (low + high)
+            weights, level = project(point, limits)
+            return Projection(weights, np.array([level]), self.group)
+        low, high = float(np.min(point - limits)), float(np.max(point))
+        level = 0.5 * (low + high)
         for _ in range(_STEPS):
-            weights = np.clip(point - theta, 0.0, limit)
+            weights = np.clip(point - level, 0.0, limits)
             mass = self._sum(weights)
             share = np.clip(mass, self.least, self.most)
             excess = float(share.sum()) - 1.0
-            low, high = (theta, high) if excess > 0 else (low, theta)
+            low, high = (level, high) if excess > 0 else (low, level)
             active = (mass <= self.least) | (mass >= self.most)
-            free = np.count_nonzero((weights > 0) & (weights < limit) & ~active[self.group])
-            following = theta + excess / free if free else 0.5 * (low + high)
-            close = abs(following - theta) <= 1e-15 * max(abs(theta), high - low)
+            free = np.count_nonzero((weights > 0) & (weights < limits) & ~active[self.group])
+            following = level + excess / free if free else 0.5 * (low + high)
+            close = abs(following - level) <= 1e-15 * max(abs(level), high - low)
             if not (close or low < following < high):
                 following = 0.5 * (low + high)
             if close or low == high:
                 break
-            theta = following
-        for k in np.flatnonzero(active):
-            some, total = self.group == k, float(share[k])
-            weights[some] = 0.0
-            if total > 0:
-                part = project_capped_simplex(point[some] / total, limit[some] / total)
-                weights[some] = total * part
-        return weights, np.where(active[self.group], self.group + 1, 0)
-
-    def multipliers(
-        self, mu: float, weights: Floats, costs: Floats, limit: float | Floats
-    ) -> tuple[float, Floats, float, Floats]:
-        """Return the multipliers at such a minimiser.
-
-        Those of ``sum a = 1`` and of the bounds on weights, and the constant and the slopes of the
-        Lagrangian's part for the shares.
-        """
-        marginal = mu / self.weight * self.slope(weights) + costs
-        at_limit = weights >= limit * (1 - 1e-12)
-        room = np.where(at_limit, 0.0, limit - weights)
-        if not self.has_shares:
-            price = common_price(weights, marginal, room)
-            return price, np.where(at_limit, np.maximum(price - marginal, 0.0), 0.0), 0.0, 0 * room
-        mass = self._sum(weights)
-        low = (mass <= self.least + 1e-12) & (self.least > 0)
-        high = (mass >= self.most - 1e-12) & (self.most < 1)
-        active, prices = low | high, np.zeros(self.least.size)
+            level = following
+        levels = np.full(self.least.size + 1, level)
         for k in np.flatnonzero(active & (np.bincount(self.group, minlength=mass.size) > 0)):
             some = self.group == k
-            prices[k] = (
-                common_price(weights[some], marginal[some], room[some])
-                if np.any(weights[some] > 0)
-                else marginal[some].min()
-            )
-        others = ~active[self.group]
-        if np.any(weights[others] > 0):
-            price = common_price(weights[others], marginal[others], room[others])
-        elif np.any(low & ~high):
-            price = float(prices[low & ~high].min())
-        else:
-            price = float(prices[high].max())
-        more = np.where(active, prices - price, 0.0)
-        more = np.where(low & ~high, np.maximum(more, 0.0), more)
-        more = np.where(high & ~low, np.minimum(more, 0.0), more)
-        own = np.where(others, price, prices[self.group])
-        extra = np.where(at_limit, np.maximum(own - marginal, 0.0), 0.0)
-        const = float(more @ np.where(more > 0, self.least, self.most))
-        return price, extra, const, -more[self.group]
+            weights[some], levels[k + 1] = project(point[some], limits[some], float(share[k]))
+        return Projection(weights, levels, np.where(active[self.group], self.group + 1, 0))
 
     def slope(self, weights: Floats) -> Floats:
         """Return the gradient of the spread, shape (m,)."""
@@ -297,14 +274,14 @@ class Projections:
         """Return the optimum at eta and the cut of its multipliers."""
         start = time.perf_counter()
         form = self.form
-        limit, weights = form.limit(eta), form.weights(eta)
-        price, extra, const, shares = form.multipliers(
-            form.weight, weights, form.prices(eta), limit
-        )
-        capped = np.where(limit >= form.max_weight, extra, 0.0)
-        extra = extra - capped
+        (weights, prices, _), extra = form.optimum(eta)
+        capped = np.where(form.limit(eta) >= form.max_weight, extra, 0.0)
+        extra, price, const, shares = extra - capped, float(prices[0]), 0.0, 0.0 * extra
         if form.has_shares:  # otherwise caps stay in the cut
-            const, shares = const - float(np.sum(form.max_weight * capped)), shares + capped
+            more = prices[1:] - price
+            const = float(more @ np.where(more > 0, form.least, form.most))
+            const -= float(np.sum(form.max_weight * capped))
+            shares = capped - more[form.group]
         cut = KeptSpreadCut(
             const=const,
             noise=form.sigma - float((np.where(extra > 0, form.max_epsilon, 0.0) * extra).sum()),

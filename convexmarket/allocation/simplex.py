@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,22 +18,31 @@ Ints = NDArray[np.intp]
 ROUNDING = 1e-9
 #: Steps towards the level of weights, and towards their norm, which is then the same.
 _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
+#: A level this many bounds away from the origin loses digits.
+_FAR = 1e4
 
 __all__ = [
+    "Projection",
     "cheapest_purchase",
     "common_price",
     "feasible_limits",
     "largest_eta",
     "norm_minimiser",
+    "project",
     "project_capped_simplex",
 ]
 
 
+class Projection(NamedTuple):
+    """A projected point: ``clip(point - levels[block], 0, limits)``, shape (m,)."""
+
+    weights: Floats
+    levels: Floats
+    block: Ints
+
+
 def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -> Floats:
     """Return the nearest point of ``{a : sum a = 1, 0 <= a <= max_weight}``.
-
-    The projection is ``clip(point - theta, 0, max_weight)``. Its sum is piecewise linear in theta,
-    which Newton's method solves in a few steps, exactly up to rounding.
 
     Parameters
     ----------
@@ -56,76 +66,104 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
     point = np.asarray(point, dtype=float)
     if np.isnan(point).any() or np.isposinf(point).any():
         raise ParameterError("point holds NaN or +inf; its entries must be finite or -inf")
-    finite = np.isfinite(point)
-    limits = feasible_limits(np.where(finite, max_weight, 0.0))
-    if limits.sum() <= 1:  # one feasible point
-        return limits
-    shifted = _close_gaps(point - point.max(), float(limits.max()))
-    threshold = _threshold(shifted[finite], limits[finite])
-    weights = np.clip(shifted - threshold, 0.0, limits)
-    return _settle_sum(weights, limits)
+    limits = feasible_limits(np.where(np.isfinite(point), max_weight, 0.0))
+    return project(point - point.max(), limits)[0]
+
+
+def project(
+    point: Floats, limits: Floats, total: float = 1.0, centred: bool = False
+) -> tuple[Floats, float]:
+    """Return ``clip(point - level, 0, limits)`` that sums to a total, and the level.
+
+    The sum is piecewise linear in the level. Newton's method solves it, with bisection where that
+    leaves the bracket. Entries at an end on the whole bracket are left out, so that steps get ever
+    cheaper. ``centred`` is set where the level is close to the origin.
+    """
+    caps = limits[limits > 0]
+    points = point if caps.size == point.size else point[limits > 0]
+    ends, full = points - caps, 0.0
+    low, high = float(ends.min()), float(points.max())
+    if caps.sum() <= total:
+        return limits.copy(), low
+    level = min(max(float(points.mean() - total / points.size), low), high)
+    for _ in range(_STEPS):
+        excess = full + float(np.minimum(np.maximum(points - level, 0.0), caps).sum()) - total
+        free = (points > level) & (ends < level)
+        number = np.count_nonzero(free)
+        low, high = (level, high) if excess > 0 else (low, level)
+        following = level + excess / number if number else 0.5 * (low + high)
+        if excess == 0 or abs(following - level) <= 4e-16 * abs(level):
+            break
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if following in (low, high):
+            break
+        level = following
+        at_limit = ends >= high
+        inside = (points > low) & ~at_limit
+        if 2 * np.count_nonzero(inside) < points.size:
+            full += float(caps[at_limit].sum())
+            points, caps, ends = points[inside], caps[inside], ends[inside]
+    if abs(level) > _FAR * limits.max() and not centred:
+        origin = float(point[np.argmin(np.abs(point - level))])
+        weights, level = project(point - origin, limits, total, True)
+        return weights, level + origin
+    # Once more from deviations from the level, whose sums keep their digits.
+    free = (points > level) & (ends < level)
+    above = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
+    shift = (full + above - total) / max(int(np.count_nonzero(free)), 1)
+    weights = np.clip((point - level) - shift, 0.0, limits)
+    missing = total - float(weights.sum())  # what rounding left, for entries that have room for it
+    room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
+    if (space := float(room.sum())) > abs(missing):
+        weights = np.clip(weights + missing * (room / space), 0.0, limits)
+    return weights, level + shift
 
 
 def norm_minimiser(
-    costs: Floats,
-    mu: float,
-    max_weight: float | Floats,
-    project: Callable[[Floats], tuple[Floats, Ints]] | None = None,
-) -> Floats:
-    """Return the minimiser of ``mu*||a|| + costs'a`` over the capped simplex, for mu > 0.
+    costs: Floats, mu: float, limits: Floats, region: Callable[[Floats], Projection] | None = None
+) -> Projection:
+    """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
 
-    It is the projection of ``-costs * ||a||/mu``, with ||a|| found as a root: exact up to rounding.
-    ``project`` may replace the capped simplex by another set; it returns the projection, and for
-    each entry the number of its block, whose free entries move together.
+    It is the projection of ``-costs * ||a||/mu`` on the capped simplex, or on the ``region``, with
+    ||a|| found as a root: exact up to rounding. An entry between its bounds has the price
+    ``mu*a_i/||a|| + costs_i``, the same in each block.
     """
-    smallest = 1.0 / np.sqrt(costs.size)
-    largest = max(np.sqrt(np.max(max_weight)), smallest)  # ||a||^2 <= max a
-    norm, slopes, whole = smallest, costs / mu, np.zeros(costs.size, np.intp)
+    slopes, whole = costs / mu, np.zeros(costs.size, np.intp)
 
-    def at(norm: float) -> tuple[Floats, Ints]:
-        if project is None:
-            return project_capped_simplex(slopes * -norm, max_weight), whole
-        return project(slopes * -norm)
+    def at(norm: float) -> Projection:
+        if region is not None:
+            return region(slopes * -norm)
+        weights, level = project(slopes * -norm, limits)
+        return Projection(weights, np.array([level]), whole)
 
+    def excess(norm: float) -> float:
+        return float(norm - np.linalg.norm(at(norm).weights))
+
+    norm = smallest = float(1.0 / np.sqrt(costs.size))
+    largest = max(float(np.sqrt(np.max(limits))), smallest)  # ||a||^2 <= max a
     low, high = smallest * (1 - ROUNDING), largest * (1 + ROUNDING)
     for _ in range(_NORMS):
-        weights, block = at(norm)
+        point = at(norm)
+        weights, levels, block = point
         size = float(weights @ weights)
         low, high = (norm, high) if size > norm * norm else (low, norm)
         # Where the same sellers are free, their weights are affine in the norm: this is a root.
-        free = np.flatnonzero((weights > 0) & (weights < max_weight))
-        block, tilted = block[free], slopes[free]
-        means = np.bincount(block, tilted) / np.maximum(np.bincount(block), 1)
-        tilted = tilted - means[block]
+        free = np.flatnonzero((weights > 0) & (weights < limits))
+        group, tilted = block[free], slopes[free]
+        means = np.bincount(group, tilted) / np.maximum(np.bincount(group), 1)
+        tilted = tilted - means[group]
         tilt = float(tilted @ tilted)
         following = np.sqrt(max(size - norm * norm * tilt, 0.0) / (1.0 - tilt)) if tilt < 1 else 0.0
         off, outside = abs(following - norm), not low < following < high
         if off <= (_NOISE if outside else _SAME) * norm:
-            return weights
+            break
         norm = float(np.sqrt(low * high) if outside else following)
-
-    def excess(norm: float) -> float:  # a seller is just at the border of the free ones
-        return float(norm - np.linalg.norm(at(norm)[0]))
-
-    if excess(low) >= 0 or excess(high) <= 0:  # by rounding
-        return weights
-    return at(float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14)))[0]
-
-
-def _close_gaps(shifted: Floats, max_weight: float) -> Floats:
-    """Shorten gaps between neighbouring entries that are too wide to matter, to keep digits.
-
-    Across a gap above ``max_weight`` the lower entries are positive only if all upper ones are at
-    the bound, however wide it is.
-    """
-    finite = np.isfinite(shifted)
-    if shifted[finite].min() > -1e4 * max_weight:
-        return shifted
-    values, place = np.unique(shifted[finite], return_inverse=True)
-    gaps = np.minimum(np.diff(values), 2.0 * max_weight)
-    closed = shifted.copy()
-    closed[finite] = (np.cumsum(np.append(0.0, gaps)) - gaps.sum())[place]
-    return closed
+    else:  # a seller is just at the border of the free ones
+        if excess(low) < 0 < excess(high):
+            norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
+            weights, levels, block = at(norm)
+    return Projection(weights, -levels * (mu / norm), block)
 
 
 def feasible_limits(limits: Floats) -> Floats:
@@ -171,53 +209,6 @@ def largest_eta(
             break
         s += max(steps)
     return 1.0 / s
-
-
-def _threshold(points: Floats, limits: Floats) -> float:
-    """Return theta at which ``clip(points - theta, 0, limits)`` sums to one.
-
-    By Newton's method on a piecewise linear function, with bisection where that leaves the bracket.
-    Entries that are at an end on the whole bracket are left out, so that steps get ever cheaper.
-    """
-    low, high = float((points - limits).min()), float(points.max())
-    ends, full = points - limits, 0.0
-    theta = min(max(float(points.mean() - 1.0 / points.size), low), high)
-    for _ in range(_STEPS):
-        weights = np.minimum(np.maximum(points - theta, 0.0), limits)
-        excess = full + float(weights.sum()) - 1.0
-        free = (points > theta) & (ends < theta)
-        number = np.count_nonzero(free)
-        low, high = (theta, high) if excess > 0 else (low, theta)
-        following = theta + excess / number if number else 0.5 * (low + high)
-        if excess == 0 or abs(following - theta) <= 4e-16 * abs(theta):
-            break
-        if not low < following < high:
-            following = 0.5 * (low + high)
-        if following in (low, high):
-            break
-        theta = following
-        at_limit = ends >= high
-        kept = (points > low) & ~at_limit
-        if 2 * np.count_nonzero(kept) < points.size:
-            full += float(limits[at_limit].sum())
-            points, limits, ends = points[kept], limits[kept], ends[kept]
-    else:
-        free = (points > theta) & (ends < theta)
-    if not free.any():
-        return theta
-    # Once more from deviations from theta, whose sums keep their digits.
-    above = float((points[free] - theta).sum()) + float(limits[ends >= theta].sum())
-    return theta + (full + above - 1.0) / np.count_nonzero(free)
-
-
-def _settle_sum(weights: Floats, limits: Floats) -> Floats:
-    """Spread what rounding left of ``1 - sum`` over the entries that have room for it."""
-    missing = 1.0 - weights.sum()
-    room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
-    total = room.sum()
-    if total > abs(missing):
-        weights = np.clip(weights + missing * (room / total), 0.0, limits)
-    return weights
 
 
 def cheapest_purchase(costs: Floats, max_weight: float) -> float:

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.dispatch import allocate, best_method
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation
 from convexmarket.checks import (
@@ -158,11 +158,6 @@ class CoalitionAudit(Shown):
     def n_gaining(self) -> int:
         """Pairs that gain more than rounding."""
         return int((self._table["max_gain"] > self.tolerance).sum())
-
-    @property
-    def max_gain(self) -> float:
-        """Largest joint gain of any pair, in the currency of the payments."""
-        return float(self._table["max_gain"].max())
 
     @property
     def median_share(self) -> float:
@@ -319,10 +314,11 @@ def audit_incentives(
         Payment rule to audit; Eq. (8) unless said otherwise.
     misreports : int, optional
         Reports tried per seller, evenly over those at which it sells, besides the top of the
-        support and two next to the truth. 33 for the papers' problem, else 3; with ``build`` 12,
-        over the whole support (to the 0.999 quantile if it has no top).
+        support and two next to the truth. 33 for the papers' problem, 9 where projections serve,
+        else 3; with ``build`` 12, over the whole support (to the 0.999 quantile if it has no top).
     max_sellers : int, optional
-        Size of the sample of sellers: 200 for the papers' problem, else 12.
+        Size of the sample of sellers: 200 for the papers' problem, 16 where projections serve, else
+        12.
     gap : float
         Relative gap of the solves, where they are not exact.
     random_state : numpy.random.Generator or int, default 0
@@ -383,12 +379,14 @@ def audit_incentives(
             "Sellers(sensitivities.compute(), prior)"
         )
     exact = parts is not None or (market.form.exact is not None and build is None)
-    if misreports is None:
-        misreports = 33 if exact else 3 if build is None else 12
-    if max_sellers is None:
-        max_sellers = 200 if exact else 12
-    check_count("misreports", misreports, 2)
-    check_count("max_sellers", max_sellers)
+    if exact:
+        usual = 33, 200
+    elif build is not None:
+        usual = 12, 12
+    else:
+        usual = (3, 12) if best_method(market) == "branch_and_bound" else (9, 16)
+    misreports = check_count("misreports", usual[0] if misreports is None else misreports, 2)
+    max_sellers = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)
     check_share("gap", gap)
     check_callable("rule", rule, optional=False)
     check_callable("progress", progress)
@@ -404,32 +402,28 @@ def audit_incentives(
     allocation = allocate(market, gap=gap)
     if build is not None:
         _check_build(build, market, allocation, gap)
-    if build is None:
-        trials_of = partial(_trials, market, curve_of(market, allocation, gap), gap)
-    else:
-        trials_of = partial(_built_trials, build, market, gap)
+    tries = _Tries(market, build, gap, curve_of(market, allocation, gap))
     if exact:
-        trials = trials_of({}, misreports, who)
+        trials = tries({}, misreports, who)
     else:
-        work = partial(trials_of, {}, misreports)
+        work = partial(tries, {}, misreports)
         trials = [trial for (trial,) in for_each_seller(work, who, jobs, progress)]
-    rounding = 1e-9 if exact else 1e-6
-    pairs = None
+    rounding, pairs = 1e-9 if exact else 1e-6, None
     if coalitions:
         sells = np.flatnonzero(allocation.epsilon > 0)
         first = rng.choice(sells, coalitions)
         away = rng.integers(1, len(market.sellers), coalitions)
         couples = np.column_stack((first, (first + away) % len(market.sellers)))
-        row_of = partial(_pair_row, market, trials_of, rule, exact, couples)
-        rows = for_each_seller(
-            row_of, np.arange(coalitions), 1 if exact else jobs, None if exact else progress
-        )
+        pair_row = partial(_pair_row, tries, rule, exact, couples)
+        numbers = np.arange(coalitions)
+        if exact:
+            jobs, progress = 1, None
+        rows = for_each_seller(pair_row, numbers, jobs, progress)
         pairs = _coalitions(market, couples, rows, rounding)
-    sold = market.privacy_cost(allocation.epsilon)
-    bought = allocation.weights > 0
+    sold, bought = market.privacy_cost(allocation.epsilon), allocation.weights > 0
     expected = float(market.sellers.virtual_costs[bought] @ sold[bought])
-    total = allocation if exact else None
     ids = [market.sellers.ids[i] for i in who]
+    total = allocation if exact else None
     return _audit_of(market, total, expected, ids, trials, rule, rounding, pairs)
 
 
@@ -487,63 +481,60 @@ class _Trial(NamedTuple):
         return payment, payment - self.report[0] * self.sold, doubt
 
 
-def _trials(
-    market: Market,
-    curve: ExactCurve | SolvedCurve,
-    gap: float,
-    lies: dict[int, float],
-    misreports: int | Floats,
-    sellers: Any,
-) -> list[_Trial]:
-    """Try misreports of sellers, one at a time, while others may lie, too.
+@dataclass(frozen=True)
+class _Tries:
+    """Tries misreports of sellers, one at a time, while others may lie, too."""
 
-    ``misreports`` is their number, or what one seller reports, the truth first.
-    """
-    who, truth = np.atleast_1d(sellers), reports_of(market)
-    if lies:
-        market = _told(partial(_with_reports, market), market, lies)
-        curve = curve_of(market, allocate(market, gap=gap), gap)
-    trials: dict[int, _Trial] = {}
-    for prior, place in market.sellers.by_prior(who):
-        own = who[place]
+    market: Market
+    build: Build | None
+    gap: float
+    curve: ExactCurve | SolvedCurve
+
+    def __call__(
+        self, lies: dict[int, float], misreports: int | Floats, sellers: Any
+    ) -> list[_Trial]:
+        """Return the trials; ``misreports`` is their number, or reports with the truth first."""
+        who, market, curve = np.atleast_1d(sellers), self.market, self.curve
+        if self.build is not None:
+            return [self._built(self.build, lies, misreports, int(i)) for i in who]
+        if lies:
+            market = _market_at(partial(_with_reports, market), market, lies)
+            curve = curve_of(market, allocate(market, gap=self.gap), self.gap)
+        truth, trials = reports_of(self.market), dict[int, _Trial]()
+        for prior, place in market.sellers.by_prior(who):
+            own = who[place]
+            if isinstance(misreports, int):
+                z = _misreports(curve, prior, own, truth[own], misreports)
+            else:
+                z = misreports[None]
+            trials |= dict(zip(place.tolist(), _tried(curve, prior, own, z), strict=True))
+        # Rents of a seller come from one integral: only the part from the truth on is in doubt.
+        return [
+            trial._replace(rent_doubt=np.abs(trial.rent_doubt - trial.rent_doubt[0]))
+            for trial in (trials[k] for k in range(who.size))
+        ]
+
+    def _built(
+        self, build: Build, lies: dict[int, float], misreports: int | Floats, seller: int
+    ) -> _Trial:
+        """Build, solve and pay the market at each report of one seller."""
+        market, who, columns = self.market, np.array([seller]), []
+        prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
         if isinstance(misreports, int):
-            z = _misreports(curve, prior, own, truth[own], misreports)
-        else:
-            z = misreports[None]
-        trials |= dict(zip(place.tolist(), _tried(curve, prior, own, z), strict=True))
-    # Rents of a seller come from one integral: only the part from the truth on is in doubt.
-    return [
-        trials[k]._replace(rent_doubt=np.abs(trials[k].rent_doubt - trials[k].rent_doubt[0]))
-        for k in range(who.size)
-    ]
-
-
-def _built_trials(
-    build: Build,
-    market: Market,
-    gap: float,
-    lies: dict[int, float],
-    misreports: int | Floats,
-    seller: int,
-) -> list[_Trial]:
-    """Build, solve and pay the market at each report of one seller."""
-    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
-    who, columns = np.array([seller]), []
-    if isinstance(misreports, int):
-        spread = _spread(prior.support[0], _top_of(prior, truth), misreports)
-        misreports = np.append(truth, np.setdiff1d([*spread, *_near(truth, prior)], truth))
-    for report in misreports[np.isfinite(prior.ironed_virtual_cost(misreports))]:
-        try:
-            told = lies | {seller: float(report)} if lies or report != truth else {}
-            built = _told(build, market, told) if told else market
-            answer = allocate(built, gap=gap)
-            tolerance = ACCURACY_OF_ESTIMATES * scales(built, answer)[who]
-            curve, z = curve_of(built, answer, gap), np.array([[report]])
-            columns += _tried(curve, built.sellers.prior_of(seller), who, z, tolerance)
-        except ConvexMarketError as error:
-            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
-    trial = _Trial(*map(np.concatenate, zip(*columns, strict=True)))
-    return [trial._replace(rent_doubt=trial.rent_doubt + trial.rent_doubt[0])]
+            spread = _spread(prior.support[0], _top_of(prior, truth), misreports)
+            misreports = np.append(truth, np.setdiff1d([*spread, *_near(truth, prior)], truth))
+        for report in misreports[np.isfinite(prior.ironed_virtual_cost(misreports))]:
+            try:
+                changed = lies | {seller: float(report)} if lies or report != truth else {}
+                built = _market_at(build, market, changed) if changed else market
+                answer = allocate(built, gap=self.gap)
+                tolerance = ACCURACY_OF_ESTIMATES * scales(built, answer)[who]
+                curve, z = curve_of(built, answer, self.gap), np.array([[report]])
+                columns += _tried(curve, built.sellers.prior_of(seller), who, z, tolerance)
+            except ConvexMarketError as error:
+                raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
+        trial = _Trial(*map(np.concatenate, zip(*columns, strict=True)))
+        return trial._replace(rent_doubt=trial.rent_doubt + trial.rent_doubt[0])
 
 
 def _tried(
@@ -608,7 +599,7 @@ def _with_reports(market: Market, reports: Floats) -> Market:
     return Market(sellers, market.objective, market.constraints)
 
 
-def _told(made: Build, market: Market, lies: dict[int, float]) -> Market:
+def _market_at(made: Build, market: Market, lies: dict[int, float]) -> Market:
     """Return the market that is made of the reports, some of which are lies."""
     reports = reports_of(market).copy()
     reports[list(lies)] = list(lies.values())
@@ -634,7 +625,7 @@ def _told(made: Build, market: Market, lies: dict[int, float]) -> Market:
 
 def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:
     """Refuse a function that does not give the market at the true reports."""
-    built = _told(build, market, {})
+    built = _market_at(build, market, {})
     again = allocate(built, gap=gap)
     costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
     slack = 1e-9 * abs(allocation.objective)
@@ -704,23 +695,17 @@ def _row(id: Any, trial: _Trial, rule: PaymentRule, rounding: float) -> dict[str
 
 
 def _pair_row(
-    market: Market,
-    trials_of: Callable[[dict[int, float], Floats, int], list[_Trial]],
-    rule: PaymentRule,
-    exact: bool,
-    pairs: Ints,
-    number: int,
+    tries: _Tries, rule: PaymentRule, exact: bool, pairs: Ints, number: int
 ) -> tuple[float, ...]:
     """Try a grid of joint misreports of one pair; return surplus, gain, where, largest payment."""
     pair = pairs[number].tolist()
-    grids = [_pair_reports(market, i, exact) for i in pair]
+    grids = [_pair_reports(tries.market, i, exact) for i in pair]
     surplus, doubt, paid = np.zeros((3, grids[0].size, grids[1].size))
     for k, (i, other) in enumerate((pair, pair[::-1])):
         rows = []
         for lie in grids[1 - k]:
             lies = {other: float(lie)} if lie != grids[1 - k][0] else {}
-            (trial,) = trials_of(lies, grids[k], i)
-            rows.append(trial.gains(rule))
+            rows.append(tries(lies, grids[k], i)[0].gains(rule))
         for whole, part in zip((paid, surplus, doubt), np.array(rows).swapaxes(0, 1), strict=True):
             whole += part.T if k == 0 else part
     gains = surplus - surplus[0, 0] - doubt

@@ -114,14 +114,6 @@ def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
     assert found.objective >= other.lower_bound * (1 - 1e-11)
 
 
-def test_the_conic_declaration_agrees():
-    problem = declared(np.array([0.1, 0.11, 0.4, 0.9]), (1.0, 2.0, 0.5), cm.MaxEpsilon(0.7))
-    found, conic = cm.allocate(problem), cm.allocate(problem, "branch_and_bound", gap=1e-8)
-    assert conic.lower_bound <= found.objective * (1 + 1e-9)
-    assert found.objective <= conic.objective * (1 + 1e-9)
-    assert found.epsilon == pytest.approx(conic.epsilon, abs=1e-3)
-
-
 def test_a_piece_with_a_saddle_and_a_minimum_gives_the_minimum():
     psi = np.r_[0.0, np.full(3, 0.1203215958), np.ones(445)]
     weights = (1.0, 0.39732205145880545, 0.1355)
@@ -160,21 +152,3 @@ def test_the_curve_of_one_seller_is_that_of_markets_allocated_one_by_one(seed):
         # Where the best guarantee jumps, both are right.
         before, after = (alone(costs[k] * factor).epsilon[seller[k]] for factor in (0.999, 1.001))
         assert after * (1 - 1e-9) - 1e-9 <= points.epsilon[k] <= before * (1 + 1e-9) + 1e-9
-
-
-def test_payments_under_a_largest_guarantee_are_the_integral_of_the_curve():
-    reports = np.random.default_rng(3).uniform(0.1, 1.0, 30)
-    sellers = cm.Sellers(reports, cm.Uniform(0.1, 1.1))
-    objective = cm.Spread() + 3 * cm.Noise() + 0.3 * cm.Payments()
-    problem = cm.Market(sellers, objective, [cm.MaxEpsilon(0.4)])
-    found = cm.allocate(problem)
-    paid = cm.payments(problem, found)
-    curve = OwnReportCurve(problem.form.exact)
-    grid = np.linspace(0, 1, 4001)
-    for i in (0, 7, 21):
-        z = reports[i] + grid * (1.1 - reports[i])
-        sold = curve(np.full(z.size, i), sellers.prior.ironed_virtual_cost(z)).epsilon
-        assert np.all(np.diff(sold) <= 1e-9)
-        rent = np.trapezoid(sold, z)
-        assert paid[i] == pytest.approx(reports[i] * found.epsilon[i] + rent, rel=1e-5)
-    assert cm.audit_incentives(problem).is_incentive_compatible

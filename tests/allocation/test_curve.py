@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from convexmarket.allocation import curve as curve_module
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact import highest_cost_bought, solve_exact
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
@@ -180,20 +179,6 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
 # -------------------------------------------------------------------- edge cases
 
 
-def test_the_jump_between_branches():
-    """A cheap seller among many: above some cost its guarantee drops to that of the others."""
-    form = one_against_many()
-    y = np.linspace(0.025, 0.027, 400)
-    points = OwnReportCurve(form)(np.zeros(y.size, dtype=int), y)
-    jump = int(np.argmin(np.diff(points.epsilon)))
-    assert points.epsilon[jump] > 50 * points.epsilon[jump + 1]
-    below, above = (solve_exact(with_cost(form, 0, y[k])) for k in (jump, jump + 1))
-    assert below.weights[0] > 0.9
-    assert above.weights[0] < 0.2
-    assert np.all(np.diff(points.value) > 0)
-    assert np.all(np.diff(points.value) < 1e-4)  # the value itself does not jump
-
-
 def test_whom_nobody_can_replace_sells_as_little_as_possible_at_an_infinite_price():
     alone = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
     bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
@@ -216,24 +201,6 @@ def test_a_free_report_is_refused_in_words(mu):
     assert points.epsilon == pytest.approx([7.0])
 
 
-def test_nothing_without_noise_or_room():
-    with pytest.raises(UnattainedOptimumError, match="sigma"):
-        OwnReportCurve(StandardForm(np.array([1.0, 2.0]), 1.0, 0.0, 1.0))
-    with pytest.raises(InfeasibleMarketError, match="raise the cap"):
-        OwnReportCurve(StandardForm(np.array([1.0, np.inf]), 1.0, 1.0, 1.0, 0.5))
-
-
-def test_questions_asked_together_are_answered_as_if_alone(monkeypatch):
-    psi = np.random.default_rng(1).uniform(0.1, 1, 50)
-    curve = OwnReportCurve(StandardForm(psi, 1.0, 2.0, 0.5, 2 / 50))
-    who, says = np.arange(50), np.linspace(0.01, 3, 50)
-    together = curve(who, says)
-    monkeypatch.setattr(curve_module, "_CHUNK", 7)
-    apart = curve(who, says)
-    for name in ("epsilon", "value", "level", "cap_level"):
-        np.testing.assert_array_equal(getattr(together, name), getattr(apart, name))
-
-
 def test_sellers_become_free_however_many_are_asked():
     """Rounding once discarded the end of the path where free sellers carry all."""
     psi, who = np.round(np.random.default_rng(1).uniform(0, 1, 150), 1), np.arange(150)
@@ -241,30 +208,3 @@ def test_sellers_become_free_however_many_are_asked():
     found = OwnReportCurve(held)(who, np.zeros(150)).value
     each = [solve_exact(with_cost(held, seller, 0.0)).objective for seller in who]
     np.testing.assert_allclose(found, each, rtol=1e-12)
-
-
-def test_reports_that_are_true_are_answered_from_one_market(monkeypatch):
-    """However many are asked about at their own cost, and in whatever order."""
-    psi = np.random.default_rng(3).uniform(0.1, 1, 8)
-    form = StandardForm(psi, 9.0, 2.0, 0.5)
-    own = OwnReportCurve(form)
-    sizes = []
-    solve = OwnReportCurve._solve
-
-    def counted(self, seller, says):
-        sizes.append(seller.size)
-        return solve(self, seller, says)
-
-    monkeypatch.setattr(OwnReportCurve, "_solve", counted)
-    who = np.array([3, 0, 7, 2, 3, 5])
-    says = psi[who].copy()
-    says[[1, 4]] = [0.7, 3.0]
-    found = own(who, says)
-    assert sizes == [3]
-    alone = [own(who[k : k + 1], says[k : k + 1]) for k in range(6)]
-    for name in ("epsilon", "value", "level", "cap_level"):
-        expected = [getattr(one, name)[0] for one in alone]
-        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
-    # The others' guarantees change with what one says.
-    assert found.value[1] != found.value[0]
-    assert found.epsilon[4] < own.truth[3]

@@ -53,31 +53,6 @@ points = st.lists(
 )
 
 
-@example([0.5, -1.0, 0.0], 0, 6, 1.5)
-@example([1.0, 1.0, 0.5, -1.0], 0, 0, 1.0)
-@given(points, st.integers(0, 10**6), st.integers(-6, 6), st.sampled_from([None, 1, 1.001, 2, 5]))
-def test_a_projection_satisfies_its_variational_inequality(values, seed, exponent, k):
-    """Also where points are far from the simplex; under k/m for all, or a bound for each."""
-    rng = np.random.default_rng(seed)
-    point = np.array(values) * 10.0**exponent
-    if k is None:
-        limits = rng.exponential(size=point.size) * rng.choice([0, 1, 1], size=point.size)
-        limits[0] += 1e-3
-        limits *= rng.choice([1.0, 1.2, 10.0]) / limits.sum()  # 1: one feasible point
-    else:
-        limits = np.full(point.size, min(1.0, k / point.size))
-    weights = project_capped_simplex(point, limits if k is None else float(limits[0]))
-    assert weights.min() >= 0
-    assert np.all(weights <= limits * (1 + 1e-12))
-    assert weights.sum() == pytest.approx(1, abs=1e-12)
-    direction = point - weights  # the maximum over b fills the largest entries, each to its bound
-    order = np.argsort(-direction)
-    filled = np.diff(np.minimum(np.r_[0, np.cumsum(limits[order])], 1.0))
-    scale = max(1.0, np.abs(point).max())
-    rounding = 1e-12 * scale + 1e-15 * scale**2
-    assert direction[order] @ filled <= direction @ weights + rounding
-
-
 def test_a_projection_keeps_its_digits_far_from_the_origin():
     point = -1e16 * np.array([0.1, 1.0, 1.0, 929.0])
     weights = project_capped_simplex(point, 0.4)
@@ -98,18 +73,6 @@ def test_who_cannot_sell_stays_out_of_a_projection():
             project_capped_simplex(bad)
 
 
-# -------------------------------------------- bounds that are met up to rounding
-
-
-def test_bounds_are_met_up_to_a_billionth():
-    near = np.array([0.5, 0.5, 0.0]) * (1 - 0.9e-9)
-    assert feasible_limits(near).sum() == pytest.approx(1.0, abs=1e-15)
-    roomy = np.array([0.5, 0.6])
-    assert feasible_limits(roomy) is roomy
-    with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0\.5 .* to 1 at most"):
-        feasible_limits(np.array([0.5, 0.5, 0.0]) * (1 - 1.1e-9))
-
-
 # ------------------------------------------------------------ cheapest purchases
 
 
@@ -125,13 +88,6 @@ def test_the_cheapest_purchase_fills_the_cheapest_first(costs, more):
     assert cheapest_purchase(costs, cap) == pytest.approx(expected, rel=1e-11, abs=1e-15)
     paid = cheapest_purchase(costs + 2.0, cap)  # those who are left out cost nothing
     assert paid == pytest.approx(expected + 2.0, rel=1e-11)
-
-
-@pytest.mark.parametrize("m", [1, 3, 6, 7, 49, 93])
-def test_equal_shares_for_everybody_cost_the_mean(m):
-    costs = np.random.default_rng(m).exponential(size=m)
-    for cap in (1 / m, np.nextafter(1 / m, 0), np.nextafter(1 / m, 1)):
-        assert cheapest_purchase(costs, cap) == pytest.approx(costs.mean(), rel=1e-14)
 
 
 # ------------------------------------------------------------------------- norms
@@ -150,7 +106,7 @@ def test_equal_shares_for_everybody_cost_the_mean(m):
 )
 def test_the_norm_is_minimised_under_one_cap_or_one_for_each(costs, caps, mu):
     costs, caps = np.array(costs), np.array(caps)
-    weights = norm_minimiser(costs, mu, caps if caps.ndim else float(caps))
+    weights = norm_minimiser(costs, mu, np.broadcast_to(caps, 4)).weights
     assert weights.sum() == pytest.approx(1.0, abs=1e-14)
     assert np.all((weights >= 0) & (weights <= caps))
     slope = mu * weights / np.linalg.norm(weights) + costs
@@ -184,12 +140,3 @@ def test_the_most_that_sellers_sell_in_all(caps, bounds, expected):
         at, beyond = (np.minimum(caps, bounds / (found * x)).sum() for x in (1, 1.01))
         assert at == pytest.approx(1.0, rel=1e-14)
         assert beyond < 1
-
-
-@pytest.mark.parametrize("m", [6, 10, 49])
-def test_what_is_sold_under_caps_that_sum_to_one_up_to_rounding(m):
-    """Everybody sells the same, hence as much as the one who may sell least."""
-    bounds = np.linspace(0.5, 1.5, m)
-    for caps in (1 / m, np.nextafter(1 / m, 0), np.nextafter(1 / m, 1)):
-        assert largest_eta(caps, bounds, m) == pytest.approx(0.5 * m, rel=1e-12)
-        assert largest_eta(caps, 0.7, m) == pytest.approx(0.7 * m, rel=1e-12)

@@ -72,12 +72,6 @@ def test_many_sellers_are_paid_the_same(mu, cap, many, monkeypatch):
     assert_paid_alike(np.round(reports, 3), 1_700, mu=mu, cap=cap)
 
 
-def test_priors_without_an_affine_virtual_cost(monkeypatch):
-    monkeypatch.setattr(parted, "_MOST", 20)
-    prior = cm.Beta(2, 5)
-    assert_paid_alike(prior.sample(200, np.random.default_rng(0)), 90, prior, cap=4.0)
-
-
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)])
 @pytest.mark.parametrize("rule", [cm.incentives.truthful_payment, virtual_cost_payment])
 def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
@@ -131,16 +125,6 @@ def test_what_an_audit_needs_memory_for_is_refused():
     for given_too in ({"build": lambda reports: market}, {"coalitions": 1}):
         with pytest.raises(NotSupportedError, match="for sellers in memory"):
             cm.audit_incentives(market, **given_too)
-
-
-@pytest.mark.parametrize("n_low", [1, 2, 30])
-def test_where_the_optimum_jumps_between_branches(n_low):
-    """A few cheap sellers beside many dear ones: whoever leaves may move the optimum far away."""
-    prior = cm.Uniform(0.0, 1.0)
-    reports = np.append(np.full(n_low, 0.001), np.linspace(0.5, 0.52, 44 * n_low))
-    for mu in (2.0, 3.0, 4.0):
-        wanted = {"mu": mu * np.sqrt(n_low), "sigma": 2.5, "gamma": 0.25}
-        assert_paid_alike(reports, 20, prior, **wanted)
 
 
 def test_whom_nobody_can_replace_is_for_memory():

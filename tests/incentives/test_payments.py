@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import itertools
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
+from convexmarket.errors import AllocationError, NotSupportedError
 from tests import one_in
 from tests.incentives.builders import (
     AFFINE,
@@ -23,9 +22,7 @@ from tests.incentives.builders import (
     draw,
     guarantee,
     prior_of,
-    quadratic_market,
     small_market,
-    with_report,
 )
 
 # NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
@@ -91,14 +88,6 @@ def test_payments_of_the_naive_model_are_posted_prices(sigma):
     np.testing.assert_allclose(paid, [2.0 * 0.5, 0, 0], rtol=1e-12)
 
 
-def test_one_seller_is_paid_up_to_the_top():
-    """Alone, eps(z) = sqrt(sigma/(gamma*psi(z))): the payment is a formula."""
-    market = cm.Market.standard(cm.Sellers([0.4], cm.Uniform(0.0, 1.0)), mu=1, sigma=2.0, gamma=0.5)
-    # 0.4*sqrt(4/0.8) + int_0.4^1 sqrt(4/(2z)) dz
-    expected = 0.4 * np.sqrt(5) + 2 * np.sqrt(2) * (1 - np.sqrt(0.4))
-    assert cm.payments(market, cm.allocate(market)) == pytest.approx([expected], rel=1e-12)
-
-
 @pytest.mark.parametrize("others", one_in(3, [[], [0.6], [0.6, 1.0]]))
 def test_a_seller_nobody_can_replace_where_the_virtual_cost_is_infinite_at_the_top(others):
     cap = None if not others else (len(others) + 1) / 2
@@ -133,67 +122,11 @@ def test_closed_form_and_quadrature_agree(name, m, seed, cap, exponent):
     np.testing.assert_allclose(closed, integrated, atol=1e-9 * paid.min())
 
 
-# -------------------------------------------------- what the papers' formulas get wrong
-
-
-def test_integrating_beyond_the_support_overpays():
-    """Eq. (9) holds for each seller, whatever the others report: E t_i = E psi(c_i)*eps_i.
-
-    Eq. (8) to infinity, with psi = 2c - c_lo continued past c_hi, breaks it.
-    """
-    prior, gamma = cm.Uniform(0.1, 1.0), 0.2
-    market = cm.Market.standard(cm.Sellers([0.2, 0.35, 0.8], prior), mu=5, sigma=2, gamma=gamma)
-    cuts = np.unique([0.1, *corners(market, 0, 0.1, 1.0), 1.0])
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    paid, virtual = np.zeros((2, cuts.size - 1))
-    for k, (low, high) in enumerate(pairwise(cuts)):
-        for node, weight in zip(nodes, weights, strict=True):
-            report = 0.5 * (low + high + (high - low) * node)
-            changed = with_report(market, 0, report)
-            allocation = cm.allocate(changed)
-            share = 0.5 * (high - low) * weight / 0.9
-            paid[k] += share * cm.payments(changed, allocation)[0]
-            virtual[k] += share * (2 * report - 0.1) * allocation.epsilon[0]
-    # The rest of the integral: from the top, along the formula, to where nothing is sold.
-    curve, first = OwnReportCurve(market.standard_form), np.array([0])
-    at_top, without = (float(curve(first, np.array([y])).value[0]) for y in (1.9, np.inf))
-    wrong = paid.sum() + (without - at_top) / (gamma * 2.0)
-    assert paid.sum() == pytest.approx(virtual.sum(), rel=1e-9)
-    assert wrong > 1.05 * virtual.sum()
-
-
-def test_paying_the_virtual_cost_is_not_truthful():
-    """t = psi(c)*eps (B, Theorem A.3): some seller gains by claiming a higher sensitivity."""
-    prior = cm.Uniform(0.1, 1.0)
-    market = cm.Market.standard(cm.Sellers([0.2, 0.5, 0.7], prior), mu=1, sigma=1, gamma=0.5)
-    truth = 0.2
-
-    def surplus(report):
-        return (float(prior.virtual_cost(report)) - truth) * guarantee(market, 0, report)
-
-    reports = np.linspace(0.2, 0.95, 16)
-    assert max(surplus(z) for z in reports) > surplus(truth) * 1.05
-
-    def truthful_surplus(report):
-        changed = cm.Market(market.sellers.with_report(0, report), market.objective)
-        allocation = cm.allocate(changed)
-        return float(cm.payments(changed, allocation)[0] - truth * allocation.epsilon[0])
-
-    honest = truthful_surplus(truth)
-    assert all(truthful_surplus(z) <= honest + 1e-12 for z in reports)
-
-
 # ----------------------------------------------------------------------- contracts
 
 
 def altered(allocation, **changes):
     return dataclasses.replace(allocation, **changes)
-
-
-def test_without_a_prior_payments_are_refused():
-    market = cm.Market.standard(cm.Sellers(virtual_costs=[0.1, 0.2]), mu=1, sigma=1, gamma=1)
-    with pytest.raises(SellersError, match=r"depend on the reports and the prior; give Sellers"):
-        cm.payments(market, cm.allocate(market))
 
 
 def test_the_allocation_of_another_market_is_refused():
@@ -210,22 +143,6 @@ def test_an_uncertified_allocation_is_refused():
         cm.payments(market, rough)
 
 
-@pytest.mark.parametrize("other", [2 * cm.terms.SquaredSpread(), 1.1 * cm.Spread(p=3)])
-def test_the_allocation_of_another_objective_is_refused(other):
-    standard = small_market()
-    market = cm.Market(standard.sellers, standard.objective + other)
-    with pytest.raises(AllocationError, match="is the allocation of another one"):
-        cm.payments(market, cm.allocate(standard))
-
-
-@pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
-def test_the_certified_search_pays_the_same(formulation):
-    market = small_market(cap=1.5)
-    exact = cm.payments(market, cm.allocate(market))
-    searched = cm.allocate(market, method="line_search", formulation=formulation, gap=1e-8)
-    np.testing.assert_allclose(cm.payments(market, searched), exact, rtol=1e-3)
-
-
 @pytest.mark.parametrize(
     ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
 )
@@ -234,20 +151,6 @@ def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
     with pytest.raises(NotSupportedError, match=r"no largest sensitivity.*bounded support"):
         cm.payments(market, cm.allocate(market))
-
-
-def test_sellers_alike_are_paid_alike_and_the_order_does_not_matter():
-    sensitivities = np.array([0.3, 0.2, 0.3, 0.9, 0.2])
-    order = np.array([4, 2, 0, 1, 3])
-    for prior in (cm.Uniform(0.1, 1.0), cm.Beta(2, 2, 0.1, 1.0)):
-        market, shuffled = (
-            cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5, cap=3)
-            for c in (sensitivities, sensitivities[order])
-        )
-        paid = cm.payments(market, cm.allocate(market))
-        assert paid[0] == pytest.approx(paid[2], rel=1e-13)
-        again = cm.payments(shuffled, cm.allocate(shuffled))
-        np.testing.assert_allclose(again, paid[order], rtol=1e-11)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
@@ -314,60 +217,6 @@ def test_sellers_on_an_ironed_interval_are_treated_and_paid_alike(mu):
 # --------------------------------------------------------------------- the exact payments
 
 
-@pytest.mark.parametrize("distance", [1e-2, 1e-6, 1e-10, 1e-13])
-def test_a_report_next_to_the_top_earns_a_rent_without_cancellation(distance):
-    """The rent is guarantee times distance there: a difference of objectives has no digits left."""
-    top = 1.0
-    market = cm.Market.standard(
-        cm.Sellers([0.3, top - distance], cm.Uniform(0.1, top)), mu=4, sigma=3, gamma=0.3
-    )
-    allocation = cm.allocate(market)
-    assert allocation.epsilon[1] > 0
-    found = cm.payments(market, allocation)[1] - (top - distance) * allocation.epsilon[1]
-    exact = distance * allocation.epsilon[1]
-    assert found == pytest.approx(exact, rel=2 * distance + 1e-7, abs=1e-15)
-
-
-def test_the_errors_of_exact_payments_are_a_share_of_them():
-    market = small_market()
-    found = cm.incentives.estimate_payments(market, cm.allocate(market))
-    np.testing.assert_allclose(found.errors, 1e-10 * found.amounts, rtol=1e-12)
-    assert (found.method, found.n_solves) == ("exact", 0)
-
-
-def test_only_the_sellers_asked_for_are_paid_in_their_order():
-    market = small_market(cap=1.5)
-    allocation = cm.allocate(market)
-    everyone = cm.payments(market, allocation)
-    for who in ([0], [2], [2, 0], [1, 1]):
-        found = cm.incentives.estimate_payments(market, allocation, sellers=who)
-        np.testing.assert_array_equal(found.amounts, everyone[who])
-        np.testing.assert_array_equal(found.sellers, who)
-    alone = cm.incentives.estimate_payments(market, allocation, sellers=2)
-    assert alone.amounts.tolist() == [everyone[2]]
-    with pytest.raises(ParameterError, match="must be positions from 0 to 2"):
-        cm.incentives.estimate_payments(market, allocation, sellers=[3])
-    with pytest.raises(ParameterError, match="must be positions from 0 to 2"):
-        cm.incentives.estimate_payments(market, allocation, sellers=[-1])
-
-
-def test_sellers_that_are_not_positions_are_refused():
-    """Lists of several lengths are no array at all."""
-    market = small_market()
-    allocation = cm.allocate(market)
-    for sellers in ([[0], [1, 2]], "all", [None], [[0.0]], [True]):
-        with pytest.raises(ParameterError, match="must be positions from 0 to 2"):
-            cm.incentives.estimate_payments(market, allocation, sellers=sellers)
-
-
-def test_what_is_not_a_market_is_not_paid():
-    market = small_market()
-    allocation = cm.allocate(market)
-    for pay in (cm.payments, cm.incentives.estimate_payments):
-        with pytest.raises(ParameterError, match=r"market must be a Market"):
-            pay(market.sellers, allocation)
-
-
 def test_who_is_not_bought_from_is_paid_nothing_though_the_optimum_buys_a_little():
     """An allocation may be a little off; its payments are for what it buys."""
     sellers = cm.Sellers([0.2, 0.5], cm.Uniform(0.1, 1.0))
@@ -428,17 +277,6 @@ def solves(monkeypatch):
     monkeypatch.setattr(module, "allocate", counted)
     monkeypatch.setattr(rents, "allocate", counted)
     return seen
-
-
-@pytest.mark.parametrize("name", ["tol", "gap"])
-def test_accuracy_and_gap_lie_strictly_between_zero_and_one(name):
-    market = quadratic_market()
-    allocation = cm.allocate(market, gap=1e-8)
-    for value in (0.0, 1.0, -0.1, 1.5):
-        with pytest.raises(
-            ParameterError, match=f"{name} must lie strictly between 0 and 1, got {value}"
-        ):
-            cm.incentives.estimate_payments(market, allocation, **{name: value})
 
 
 def test_what_reports_do_not_change_is_paid_to_those_who_sell():
@@ -506,14 +344,3 @@ def test_rents_beside_a_huge_spread_keep_their_digits(gamma):
 
 
 SKEWED = cm.priors.LogNormal(0.0, 0.747)
-
-
-@pytest.mark.parametrize("mu", [1e-10, 1e-12, 1e-14])
-def test_payments_are_continuous_where_mu_vanishes(mu):
-    """One free seller has the rest of the weight, whose digits a steep path would lose."""
-    sellers = cm.Sellers(SKEWED.quantile([0.31, 0.0022, 0.67, 0.97, 0.5]), SKEWED)
-    paid = []
-    for spread in (mu, 0.0):
-        market = cm.Market.standard(sellers, mu=spread, sigma=1, gamma=0.0411, cap=2.46)
-        paid.append(cm.payments(market, cm.allocate(market)))
-    np.testing.assert_allclose(*paid, rtol=1e-8)

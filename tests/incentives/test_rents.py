@@ -22,16 +22,13 @@ from tests import one_in
 from tests.incentives.builders import (
     PRIORS,
     alone,
-    assert_one_seller_is_paid_for_an_exponential_cost,
     assert_sums_enclose_the_payment,
     draw,
     prior_of,
     quotas,
-    quotas_without_a_budget,
     small_market,
     sold_at,
     spread_market,
-    spread_under_budget,
 )
 
 
@@ -71,18 +68,6 @@ def test_chords_meet_the_exact_rent_within_the_error_they_claim(name, m, seed, m
         assert error <= 1.01e-4 * paid[seller]
 
 
-def test_a_jump_between_branches_is_within_the_error():
-    sellers = cm.Sellers([0.005] + [0.5] * 44, cm.Beta(1.0, 1.5, 0.0, 1.2))
-    market = cm.Market.standard(sellers, mu=1.5, sigma=2.5, gamma=0.25 / sellers.virtual_costs[-1])
-    allocation = cm.allocate(market)
-    paid = cm.payments(market, allocation)
-    exact = paid[0] - 0.005 * allocation.epsilon[0]
-    curve = SolvedCurve(market, allocation, gap=1e-9)
-    for tolerance in (1e-2, 1e-3, 1e-4):
-        value, error = rent_of(curve, sellers.prior, 0, 0.005, tolerance * exact)
-        assert abs(value - exact) <= error <= tolerance * exact
-
-
 @pytest.mark.parametrize("name", ["uniform", "empirical", "mixture, ironed", "exponential"])
 def test_quadrature_meets_the_exact_rent(name):
     prior = prior_of(name)
@@ -114,11 +99,6 @@ def test_one_seller_with_a_quadratic_cost_is_a_formula():
     assert found.errors[0] < 1e-4
     assert found.method == "envelope"
     assert cm.payments(market, allocation) == pytest.approx(found.amounts)
-
-
-@pytest.mark.parametrize("name", ["beta, ironed at the top", "empirical"])
-def test_one_seller_with_an_exponential_cost(name):
-    assert_one_seller_is_paid_for_an_exponential_cost(prior_of(name), accuracy=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -153,16 +133,6 @@ def test_where_reports_do_not_matter_everybody_is_paid_the_price_of_the_dearest(
     assert found.method == "constant"
     assert found.amounts[2] == 0
     assert not found.errors.any()
-
-
-def test_where_reports_do_not_matter_an_unbounded_prior_is_refused():
-    market = cm.Market(
-        cm.Sellers([0.2, 0.5], cm.priors.Exponential(1.0)),
-        cm.Spread() + cm.Noise(),
-        [cm.MaxEpsilon(1.0)],
-    )
-    with pytest.raises(NotSupportedError, match=r"does not depend on the reports.*bounded"):
-        cm.payments(market, cm.allocate(market))
 
 
 def test_a_seller_who_is_needed_and_whose_price_has_no_limit_is_refused():
@@ -200,52 +170,7 @@ def test_without_truthful_prices_payments_are_refused():
                 pay(market, allocation)
 
 
-def check_eq_8_without_its_promise(n_reports, tol=0.1):
-    market = budget_market()
-    allocation = cm.allocate(market, gap=1e-8)
-    found = cm.incentives.estimate_payments(
-        market, allocation, tol=tol, sellers=[0], assume_monotone=True
-    )
-    assert (found.method, found.incentives) == ("quadrature", "not guaranteed")
-    assert "not guaranteed" in repr(found)
-    z = np.linspace(0.2, 1.0, n_reports)
-    sold = sold_at(market, 0, z)
-    rent = found.amounts[0] - 0.2 * allocation.epsilon[0]
-    assert np.diff(z) @ sold[1:] <= rent <= np.diff(z) @ sold[:-1]
-
-
 # ---------------------------------------------------------------------------- a budget alone
-
-
-@pytest.mark.campaign
-@given(
-    spread=st.sampled_from(
-        [
-            (0.7 * cm.Spread(), []),
-            (2.0 * cm.Spread(3.5), []),
-            (1.0 * cm.Spread(1.2), []),
-            (1.0 * cm.terms.SquaredSpread(), [cm.Cap(1.6)]),
-            (0.3 * cm.terms.NegativeEntropy(), [cm.Cap(2)]),
-        ]
-    ),
-    seed=st.integers(0, 10**6),
-)
-@example((0.7 * cm.Spread(), []), 150)  # neither report sells anything
-def test_beside_one_spread_a_dearer_seller_sells_no_more_under_a_budget(spread, seed):
-    """docs/theory.md, section 9.4."""
-    rng = np.random.default_rng(seed)
-    reports = rng.uniform(0.05, 1.0, size=4) ** rng.choice([1, 3])
-    market = spread_under_budget(spread[0], reports, spread[1])
-    assert market.incentives == "by construction"
-    sold = sold_at(market, 0, np.sort(rng.uniform(0.02, 1.0, 2)), gap=1e-9)
-    assert sold[1] <= sold[0] * (1 + 1e-4) + 1e-9  # what a solver leaves of nothing
-
-
-def test_payments_under_a_budget_alone_are_truthful():
-    market = spread_under_budget(1.0 * cm.Spread(), [0.3, 0.6])
-    audit = cm.audit_incentives(market, misreports=3, max_sellers=1)
-    assert audit.is_incentive_compatible
-    assert audit.max_rise == 0
 
 
 def draws_the_first():
@@ -272,15 +197,6 @@ def test_the_audit_finds_what_a_seller_gains_by_lying_under_a_budget_and_quotas(
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7
     assert first.max_rise > 0.05
-
-
-@pytest.mark.campaign
-def test_a_weight_of_payments_instead_is_truthful_under_the_same_quotas():
-    audit = cm.audit_incentives(
-        quotas_without_a_budget(), misreports=4, max_sellers=1, random_state=draws_the_first()
-    )
-    assert audit.is_incentive_compatible
-    assert audit.max_rise == 0
 
 
 # ----------------------------------------------------------------------------- contracts
@@ -418,107 +334,7 @@ def test_chords_enclose_the_rent_and_meet_the_tolerance(name, shape):
     assert error > 0
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_one_integral_serves_several_reports_of_a_seller(name):
-    prior = prior_of(name)
-    reports = np.array([0.7, 0.3, prior.support[1], 0.5])
-    who, tolerance = np.zeros(4, dtype=int), np.full(4, 1e-4)
-    values, errors = FormulaCurve("line").rents(prior, who, reports, tolerance)
-    exact = [exact_rent(FormulaCurve("line"), prior, z) if z < reports[2] else 0.0 for z in reports]
-    assert np.all(np.abs(values - exact) <= errors + 1e-5)
-    assert errors[1] == errors.max() <= 1e-4
-    assert (values[2], errors[2]) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize("gamma", [0.2, 3.0])
-def test_an_affine_virtual_cost_needs_the_two_ends_only(gamma):
-    """F differs by gamma*slope times the rent; a gap of F is a gap of the rent over the same."""
-    prior, curve = prior_of("uniform"), FormulaCurve("jump", gamma, gap=1e-4)
-    value, error = rent_of(curve, prior, 0, 0.25, 1e-2)
-    low, high = 2 * 0.25 - 0.1, 1.9
-    rent = (curve.integral(high) - curve.integral(low)) / 2
-    assert value == pytest.approx(rent, rel=1e-9)
-    assert error == pytest.approx(1e-4 / (2 * gamma), rel=1e-6)
-    assert np.unique(np.round(curve.asked, 12)).tolist() == pytest.approx([low, high])
-
-
-def test_few_solves_do_where_psi_is_smooth():
-    curve = FormulaCurve("line")
-    _, error = rent_of(curve, prior_of("truncated normal"), 0, 0.2, 1e-5)
-    assert error <= 1e-5
-    assert len(set(curve.asked)) <= 40
-
-
-def test_solves_stop_at_a_hundred():
-    curve = FormulaCurve("hyperbola")
-    value, error = rent_of(curve, prior_of("truncated normal"), 0, 0.2, 1e-16)
-    assert abs(value - exact_rent(curve, prior_of("truncated normal"), 0.2)) <= error + 1e-9
-    assert len(set(curve.asked)) <= 101
-
-
-def test_on_an_ironed_interval_there_is_one_answer():
-    prior = prior_of("two humps, ironed")
-    low, high = prior.breakpoints[:2]
-    assert np.ptp(prior.ironed_virtual_cost([low, high])) < 1e-12
-    curve, who = FormulaCurve("hyperbola"), np.zeros(2, dtype=int)
-    values, _ = curve.rents(prior, who, np.array([low, high]), np.full(2, 1e-4))
-    sold = curve.sold(float(prior.ironed_virtual_cost(low)))
-    assert values[0] - values[1] == pytest.approx((high - low) * sold, rel=1e-9)
-
-
-@pytest.mark.parametrize("report", [0.2, 0.9])
-@pytest.mark.parametrize("shape", ["line", "jump", "hyperbola"])
-def test_quadrature_of_a_curve_that_ends(report, shape):
-    wide, curve = cm.Uniform(0.0, 4.0), FormulaCurve(shape, method="quadrature")
-    value, error = rent_of(curve, wide, 0, report, 1e-8)
-    assert abs(value - exact_rent(curve, wide, report)) <= error + 1e-6
-    assert error < 2e-2
-    assert len(set(curve.asked)) <= 25 * 16 + 1
-
-
-@pytest.mark.parametrize("name", ["two humps, ironed", "empirical"])
-def test_quadrature_is_cut_at_the_kinks_of_the_virtual_cost(name):
-    curve = FormulaCurve("line", method="quadrature")
-    value, _ = rent_of(curve, prior_of(name), 0, 0.2, 1e-6)
-    assert value == pytest.approx(exact_rent(curve, prior_of(name), 0.2), abs=3e-5)
-
-
-def test_an_endless_price_ends_where_next_to_nothing_is_sold():
-    prior, gap = cm.priors.Exponential(0.4), 1e-3
-    exact = quad(lambda z: max(2 - float(prior.ironed_virtual_cost(z)), 0), 0.1, 2.0,
-                 points=[1.0], limit=200)[0]  # fmt: skip
-    for off in (0.0, gap):
-        value, error = rent_of(FormulaCurve("line", gap=off), prior, 0, 0.1, 1e-2)
-        assert abs(value - exact) <= error + 1e-9
-        assert error >= off / 0.7  # the optimum without the seller is known no better
-    for curve in (FormulaCurve("line", needed=True), FormulaCurve("constant")):
-        with pytest.raises(NotSupportedError, match="cannot do without"):
-            rent_of(curve, prior, 0, 0.1, 1e-2)
-
-
-def test_the_doubt_about_what_is_sold_is_a_root_of_the_gap():
-    """With an elasticity of one the objective rises by spent/2 * (relative move)^2."""
-    sold, doubt = FormulaCurve("line", gap=0.02).answers(np.array([0]), np.array([0.5]))[1:]
-    assert doubt == pytest.approx(sold * np.sqrt(2 * 0.02 / (0.5 * sold * 0.7)))
-    nothing = FormulaCurve("line", gap=0.02).answers(np.array([0]), np.array([2.5]))
-    assert (nothing.sold, nothing.doubt) == (0.0, 0.0)
-
-
 # ------------------------------------------------------------------- markets that are solved
-
-
-def test_a_market_is_solved_once_at_each_cost_and_not_at_the_truth():
-    market = small_market()
-    allocation = cm.allocate(market)
-    curve = SolvedCurve(market, allocation, gap=1e-8)
-    own = market.sellers.virtual_costs[1]
-    sold = curve.answers(np.array([1, 1, 1, 0]), np.array([own, 1.1, 1.1, 1.1])).sold
-    assert curve.n_solves == 2
-    assert sold[0] == allocation.epsilon[1]
-    assert sold[1] == sold[2] != sold[3]
-    changed = cm.Market(market.sellers.with_virtual_cost(1, 1.1), market.objective)
-    assert sold[1] == pytest.approx(cm.allocate(changed).epsilon[1], rel=1e-12)
-    assert curve.answers(np.array([1]), np.array([np.inf])).sold == 0
 
 
 def test_a_market_that_fails_at_a_price_is_no_market_without_the_seller(monkeypatch):

@@ -18,7 +18,6 @@ from tests.incentives.builders import (
     prior_of,
 )
 from tests.incentives.test_audit import (
-    check_building_again,
     check_gains_are_found,
     check_nobody_gains,
     markets,
@@ -118,8 +117,3 @@ def test_the_budget_is_met_under_a_convex_privacy_cost():
 
 def test_gains_of_what_users_are_paid_are_found_by_building_again():
     check_gains_are_found("mild losses")
-
-
-@pytest.mark.parametrize("name", ["beta, infinite at the top", "exponential"])
-def test_markets_are_built_again_under_other_priors(name):
-    check_building_again(name)

@@ -13,7 +13,7 @@ from tests.incentives.builders import (
     spread_market,
     spread_under_budget,
 )
-from tests.incentives.test_rents import check_eq_8_without_its_promise, check_rough_allocation
+from tests.incentives.test_rents import check_rough_allocation
 
 
 @pytest.mark.parametrize("name", ["truncated normal", "mixture, ironed", "empirical"])
@@ -63,10 +63,6 @@ def test_under_a_budget_and_quotas_the_first_gains_by_lying():
     assert first.max_gain > 0.01
     assert 0.3 < first.best_misreport < 0.7
     assert first.max_rise > 0.05
-
-
-def test_eq_8_without_its_promise_at_fifteen_reports():
-    check_eq_8_without_its_promise(15)
 
 
 def test_a_rough_allocation_of_six_is_not_paid_silently():
