@@ -195,8 +195,8 @@ def proves_nothing_wrong(name, kind, monkeypatch):
         warnings.simplefilter("ignore")
         for both in (False, True):
 
-            def wrong(problem, scale=None, both=both):
-                duals, hints = proof(problem, scale)
+            def wrong(problem, both=both):
+                duals, hints = proof(problem)
                 duals = [told(kind, rng, dual) for dual in duals] if both else duals
                 return duals, {k: [told(kind, rng, d) for d in ds] for k, ds in hints.items()}
 
