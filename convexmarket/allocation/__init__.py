@@ -1,7 +1,7 @@
 """Allocations: formulations in CVXPY, exact solvers, certified searches, the dispatch."""
 
-from convexmarket.allocation.declaration import ConvexProgram, declare
 from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.formulations import ConvexProgram, declare
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.limits import LossLimit, loss_limit
 from convexmarket.allocation.parted import PartedAllocation

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import cvxpy as cp
 import numpy as np
@@ -77,13 +78,23 @@ class KeptSpreadCut:
     others: tuple[tuple[float, KeptSpreadCut], ...] = ()
     _known: dict[float, float] = field(default_factory=dict, init=False)
 
+    @cached_property
+    def _least(self) -> float:
+        """Compute the size of the minimum of the spread alone."""
+        return abs(float(self.spread(0.0 * self.costs)))
+
     def _concave(self, eta: float) -> float:
-        """Compute the concave part and the constant, less a bound on the rounding of both."""
+        """Compute the concave part and the constant, less a bound on the rounding of both.
+
+        Where the weights of the minimum are positive, costs are at most the minimum less that of
+        the spread, up to negative parts; a relative error of larger costs has no effect.
+        """
         if eta not in self._known:
             value = float(self.spread(self.costs + eta * self.slopes))
-            size = float(np.max(np.abs(self.costs)) + eta * np.max(np.abs(self.slopes)))
-            error = _ROUNDING * (abs(self.const) + size + abs(value))
-            self._known[eta] = self.const + value - error
+            size = abs(self.const) + abs(value) + self._least
+            size += 2.0 * max(float(np.max(-self.costs)), 0.0)
+            size += 2.0 * eta * max(float(np.max(-self.slopes)), 0.0)
+            self._known[eta] = self.const + value - _ROUNDING * size
         return self._known[eta]
 
     def __call__(self, eta: float) -> float:

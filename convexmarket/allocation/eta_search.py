@@ -53,7 +53,7 @@ _FAR = 1e12
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
 #: Factors further out of points that may show that the optimum is not attained; no optimum may lie
 #: this side of the second factor, and the objective may not rise again within the third.
-_OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0), 2.0, 30.0
+_OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Where terms cancel to less than this share of their sum, gaps are relative to that share.
 _CANCELLED = 1e-3
 _MAX_SPLITS = 40_000

@@ -143,7 +143,8 @@ class ProjectableForm(Form):
             weights = self._cheapest(mu, costs, self.max_weight)
             extra = self.multipliers(mu, weights, costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        return float(self._level(mu, costs)) - relieved
+        level = float(self._level(mu, costs))
+        return level - relieved - 4e-15 * (abs(level) + relieved)
 
     def _level(self, mu: float, costs: Floats) -> Floats:
         """Return the minimum of ``mu*R(a) + costs'a`` without caps."""

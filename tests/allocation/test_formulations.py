@@ -10,7 +10,6 @@ from convexmarket.allocation import declare
 from convexmarket.allocation.bounds import dual_bound
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
-    declare_papers,
     marginal_price,
     optimal_weights,
     papers_form,
@@ -72,7 +71,7 @@ def test_formulations_agree_when_solved_again(cap, solver):
 def test_declarations_agree_with_norms_minimised_directly(formulation):
     sellers = sellers_of([0.1, np.inf, 0.9, 1.4])
     market = Market.standard(sellers, mu=2.0, sigma=1.0, gamma=0.5, cap=1.8)
-    problem = declare_papers(market, 3.0, formulation)
+    problem = FixedEtaProblem(market, 3.0, formulation)
     for eta in (3.0, 0.4):
         problem.eta = eta
         problem.solve(solver="CLARABEL")

@@ -224,7 +224,7 @@ def test_optimum_at_zero_is_refused_in_words():
 def test_optimum_at_infinity_is_refused_in_words(psi):
     market = market_of(form(psi, mu=0.01))
     with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
-        line_search(market)
+        line_search(market, "projection")
 
 
 # ---------------------------------------------------- nobody believes the solver
