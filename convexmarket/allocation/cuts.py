@@ -148,6 +148,8 @@ def _least_of_chord(
     def value(t: float) -> float:
         if t == 0:
             return start if noise == 0 else float(np.copysign(np.inf, noise))
+        if t == np.inf:
+            return start if slope == 0 else float(np.copysign(np.inf, slope))
         rise = slope * (t - low) if slope else 0.0
         rest = more * (t - low) if more else 0.0
         size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t

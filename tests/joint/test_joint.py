@@ -292,13 +292,19 @@ def check_objective_never_rises(seed, noise, below, starts):
     assert found.weights.sum() == pytest.approx(1)
 
 
-@given(seed=st.integers(0, 10**6), squared=st.booleans(), capped=st.booleans())
-def test_the_certificate_where_the_problem_is_convex(seed, squared, capped):
-    check_certificate(seed, squared, capped, 8, 1)
+@given(
+    seed=st.integers(0, 10**6),
+    squared=st.booleans(),
+    capped=st.booleans(),
+    noise=st.sampled_from(["expected", "worst-case"]),
+)
+def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, noise):
+    check_certificate(seed, squared, capped, 8, 1, noise)
 
 
-def check_certificate(seed, squared, capped, m, descents):
-    joint = convex_joint(seed, m=m, n=3, squared=squared, cap=2.0 if capped else None)
+def check_certificate(seed, squared, capped, m, descents, noise="expected"):
+    cap = 2.0 if capped else None
+    joint = convex_joint(seed, m=m, n=3, squared=squared, cap=cap, noise=noise)
     found = cm.allocate_jointly(joint)
     assert found.status == "global"
     assert found.gap <= 1e-7
@@ -318,8 +324,10 @@ def check_certificate(seed, squared, capped, m, descents):
         assert found.lower_bound <= other.fun + 1e-12
 
 
-def test_the_tangent_bounds_the_optimum_at_every_eta():
-    joint = convex_joint(7, m=12, n=3, margin=1.2)
+@pytest.mark.parametrize("noise", ["expected", "worst-case"])
+@pytest.mark.parametrize("max_norm", [None, 0.02])
+def test_the_tangent_bounds_the_optimum_at_every_eta(noise, max_norm):
+    joint = convex_joint(7, m=12, n=3, margin=1.2, noise=noise, max_norm=max_norm)
     step = PurchaseStep(joint)
     search = GlobalSearch.of(joint, step, 1e-13)
     points = [search.solve(eta) for eta in np.geomspace(2, 2000, 13)]
@@ -327,6 +335,13 @@ def test_the_tangent_bounds_the_optimum_at_every_eta():
         assert point.cut(point.eta) == pytest.approx(point.objective, rel=1e-9)
         for other in points:
             assert point.cut(other.eta) <= other.objective * (1 + 1e-10)
+            low, high = sorted((point.eta, other.eta))
+            between = [each.objective for each in points if low <= each.eta <= high]
+            assert point.cut.minimum(low, high)[1] <= min(between) * (1 + 1e-10)
+            if low < high:
+                ends = (point, other) if point.eta == low else (other, point)
+                bound = ends[0].cut.bridge(ends[1].cut, low, high)[1]
+                assert bound <= min(between) * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("noise", ["expected", "worst-case"])

@@ -15,7 +15,8 @@ from convexmarket.errors import (
     ParameterError,
     UnattainedOptimumError,
 )
-from convexmarket.joint.blocks import ExponentialBlock, ModelBlock, purchase_block, remaining_gain
+from convexmarket.joint.alternating import Descent
+from convexmarket.joint.blocks import ExponentialBlock, ModelBlock
 from convexmarket.joint.exponential import best_eta, solve_exponential
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.purchase_step import PurchaseStep
@@ -75,11 +76,9 @@ def test_the_model_block_is_the_model_step(noise, solver):
     rng = np.random.default_rng(5)
     for eta in (100.0, 150.0):
         weights = rng.dirichlet(np.full(40, 0.5))
-        block.weights, block.eta = weights, eta
-        assert block.eta == pytest.approx(eta)
+        block.place(weights, eta)
         assert run_solver(block, solver).startswith("optimal")
         exact = best_model(joint, weights, eta)
-        np.testing.assert_allclose(block.weights, weights, rtol=1e-12)
         best = joint.objective(exact, weights, eta)
         here = joint.objective(block.model, weights, eta)
         assert here == pytest.approx(best, rel=1e-6)
@@ -92,7 +91,8 @@ def test_the_model_block_is_the_model_step(noise, solver):
 def test_the_model_block_finds_that_no_model_is_best(solver):
     joint, weights = instance(**NOISES["worst-case"]), np.full(40, 1 / 40)
     assert not best_model(joint, weights, 40.0).any()
-    block = ModelBlock(joint, weights, 40.0)
+    block = ModelBlock(joint)
+    block.place(weights, 40.0)
     assert run_solver(block, solver) == "optimal"
     np.testing.assert_allclose(block.model, 0, atol=1e-8)
 
@@ -102,7 +102,7 @@ def test_the_model_block_finds_that_no_model_is_best(solver):
 def test_the_purchase_block_is_the_purchase_step(name, solver):
     joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(4)])
     model = np.array([1.0, -0.5, 2.0])
-    block = purchase_block(joint, model, eta=50.0)
+    block = cm.declare(joint.purchase_market(model), eta=50.0)
     for eta in (50.0, 90.0):
         block.eta = eta
         assert run_solver(block, solver).startswith("optimal")
@@ -124,12 +124,10 @@ def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
     assert joint.objective(model, block.weights, eta) == pytest.approx(best, rel=1e-6)
     rest = joint.regularization / 2 * model @ model
     assert block.value + rest == pytest.approx(best, rel=1e-6)
-    block.around = np.full(40, 1 / 40)
+    block.place(joint.losses(model), np.full(40, 1 / 40))
     assert run_solver(block, "CLARABEL").startswith("optimal")
     assert joint.objective(model, block.weights, eta) > best  # one step is not the whole way
     assert block.weights.sum() == pytest.approx(1)
-    np.testing.assert_allclose(block.losses, joint.losses(model))
-    np.testing.assert_allclose(block.around, 1 / 40)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +150,11 @@ def test_blocks_check_what_they_are_given():
     block, exponential = ModelBlock(joint), ExponentialBlock(joint, np.ones(40), 15.0)
     for wrong in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ParameterError, match="eta"):
-            block.eta = wrong
+            block.place(np.full(40, 1 / 40), wrong)
     with pytest.raises(ParameterError, match="weights"):
-        block.weights = np.ones(3)
+        block.place(np.ones(3), 1.0)
     with pytest.raises(ParameterError, match="losses"):
-        exponential.losses = -np.ones(40)
+        exponential.place(-np.ones(40), np.ones(40))
     with pytest.raises(ParameterError, match="EtaRange"):
         exponential.eta = 30.0
     for unsolved, name in ((block, "model"), (exponential, "weights")):
@@ -167,9 +165,11 @@ def test_blocks_check_what_they_are_given():
 def test_nothing_is_gained_at_the_optimum():
     joint = instance()
     best = cm.allocate_jointly(joint)
-    step = PurchaseStep(joint)
-    assert remaining_gain(joint, step, best.model, best.weights, best.eta) < 1e-9
-    assert remaining_gain(joint, step, best.model, best.weights, 2 * best.eta) > 1e-3
+    for factor, residual in ((1.0, 0.0), (2.0, 1e-3)):
+        descent = Descent(joint, PurchaseStep(joint), 0)
+        descent.take("here", best.model, best.weights, factor * best.eta)
+        descent.measure()
+        assert residual <= descent.residual < residual + 1e-9 or descent.residual > residual > 0
 
 
 # ---------------------------------------------------------------------------- exponential
@@ -216,7 +216,7 @@ def test_the_exponential_block_chooses_eta(solver):
         best.objective, rel=1e-5
     )
     with pytest.raises(ParameterError, match=r"noise must .*, got -1"):
-        block.noise = -1.0
+        block.place(losses, best.weights, -1.0)
 
 
 def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():

@@ -89,9 +89,9 @@ def test_other_markets_are_not_its_business(constraints, options):
     assert buy_from_one(naive(1, constraints, **options)) is None
 
 
-def test_nobody_can_sell():
+def test_sellers_with_infinite_costs_are_refused():
     joint = naive(1, [cm.EtaRange(2, 9)])
     sellers = cm.Sellers(np.ones(12), prior=cm.Beta(2, 3))  # at the top its density is 0
     market = cm.Market(sellers, 1.0 * cm.Payments(), [cm.EtaRange(2, 9)])
-    with pytest.raises(InfeasibleMarketError, match="nobody can sell"):
+    with pytest.raises(InfeasibleMarketError, match="no seller can sell"):
         cm.allocate_jointly(cm.JointMarket(market, joint.X, joint.y, regularization=0.05))
