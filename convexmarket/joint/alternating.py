@@ -116,8 +116,13 @@ class Descent:
             value = self.joint.objective(model, bought.weights, bought.eta)
             return value, model_gradient(self.joint, model, bought.weights, bought.eta)
 
-        options = {"maxiter": _LEAP, "ftol": tol, "gtol": 0.0}
-        minimize(reduced, self.model, jac=True, method="L-BFGS-B", options=options)
+        minimize(
+            reduced,
+            self.model,
+            jac=True,
+            method="L-BFGS-B",
+            options={"maxiter": _LEAP, "ftol": tol, "gtol": 0.0},
+        )
 
     def _gain(self, excess: float) -> float:
         """Return the gain of the model alone and of a purchase, relative to the objective."""

@@ -201,8 +201,7 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
         log_low, log_high = float(np.log(low)), float(np.log(high))
     for width in _WIDTHS:
         ends = max(middle - width, log_low), min(middle + width, log_high)
-        options = {"xatol": 1e-9}
-        x = minimize_scalar(value, bounds=ends, method="bounded", options=options).x
+        x = minimize_scalar(value, bounds=ends, method="bounded", options={"xatol": 1e-9}).x
         if ends[0] + 0.01 < x < ends[1] - 0.01 or ends == (log_low, log_high):
             break
     return float(np.exp(min((x, *(end for end in ends if end in (log_low, log_high))), key=value)))

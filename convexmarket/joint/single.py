@@ -88,13 +88,14 @@ def _fits(joint: JointMarket, kappa: float) -> Floats:
     if worth.any():
         r = lengths[worth]
         pull, price = joint.regularization / r**2, kappa / r
-        margins[worth] = newton(
-            lambda t: np.asarray(pull * t + price - expit(-t)),
-            np.zeros(r.size),
-            lambda t: np.asarray(pull + expit(t) * expit(-t)),
-            tol=1e-12,
-            maxiter=1000,
-        )
+
+        def slope(t: Floats) -> Floats:
+            return np.asarray(pull * t + price - expit(-t))
+
+        def curvature(t: Floats) -> Floats:
+            return np.asarray(pull + expit(t) * expit(-t))
+
+        margins[worth] = newton(slope, np.zeros(r.size), curvature, tol=1e-12, maxiter=1000)
     norms = np.divide(margins, lengths, out=np.zeros_like(margins), where=lengths > 0)
     if joint.max_norm is not None:
         norms = np.minimum(norms, joint.max_norm)
