@@ -302,6 +302,8 @@ class _Search:
             inside, place = self.places.copy(), at * _TWICE**step
             ends = sorted([self.range.low if step > 0 else self.range.high, *inside, place])
             for factor in _OUT:
+                if self.at(at * factor**step) >= best.objective:
+                    break
                 try:
                     far, beyond = (
                         self.solve(at * (factor * more) ** step) for more in (1.0, _BEYOND)
