@@ -1,10 +1,7 @@
-r"""The blocks of the joint problem as CVXPY problems, so that solvers can be compared on them.
+r"""The choice of the weights in ``z = log(a)`` as a CVXPY problem, with eta or for a given one.
 
-- :class:`ModelBlock`: the best model for given weights and eta; exponential cones.
-- :class:`ExponentialBlock`: the best weights for a given model in ``z = log(a)``, where the whole
-  objective is convex in (w, z), with eta or for a given one; exponential cones.
-
-The best weights for a given model in ``m*a`` are ``declare(joint.purchase_market(model), eta)``.
+In z the whole objective is convex in (w, z), by exponential cones. The best weights in ``m*a`` are
+``declare(joint.purchase_market(model), eta)``.
 
 In z the set ``sum exp(z) = 1`` is the boundary of a convex set. CVXPY's rules accept a piece in
 ``exp(z)`` only if it is convex and *nondecreasing* in every weight, so that ``sum exp(z) <= 1`` may
@@ -27,63 +24,12 @@ from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.joint.problem import JointMarket
 from convexmarket.terms import Constraint, Form, Quantities
 
-__all__ = ["ExponentialBlock", "ModelBlock"]
+__all__ = ["ExponentialBlock"]
 
 Floats = NDArray[np.float64]
 
 #: Weights below this share of the average are taken for it where a logarithm is needed.
 _SMALLEST = 1e-12
-
-
-class ModelBlock(Declared):
-    """The best model for given weights and eta: a :class:`cvxpy.Problem`, compiled once for all.
-
-    Its value is the part of the joint objective that depends on the model.
-
-    Parameters
-    ----------
-    joint : JointMarket
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import convexmarket as cm
-    >>> from convexmarket.joint.blocks import ModelBlock
-    >>> sellers = cm.Sellers([0.1, 0.3], prior=cm.Uniform(0, 1))
-    >>> market = cm.Market(sellers, cm.terms.SquaredSpread() + cm.Noise() + cm.Payments())
-    >>> X, y = np.array([[0.6, 0.8], [-0.6, 0.2]]), np.array([1, -1])
-    >>> block = ModelBlock(cm.JointMarket(market, X, y, regularization=0.5))
-    >>> block.place([0.25, 0.75], eta=1.0)  # compiled once for all weights and eta
-    >>> value = block.solve(solver="CLARABEL")
-    >>> block.model.round(3)
-    array([0.509, 0.039])
-    """
-
-    def __init__(self, joint: JointMarket) -> None:
-        m, n = joint.X.shape
-        self._w = cp.Variable(n, name="w")
-        self._scaled_weights = cp.Parameter(m, nonneg=True, name="m*a", value=np.ones(m))
-        self._inverse_eta = cp.Parameter(pos=True, name="inverse_eta", value=1.0)
-        losses = cp.logistic(-(joint.y[:, None] * joint.X) @ self._w)
-        objective = (self._scaled_weights @ losses) / m
-        objective += joint.regularization / 2 * cp.sum_squares(self._w)
-        if joint.noise == "worst-case":
-            objective += self._inverse_eta * (2.0 * joint.noise_radius * cp.norm(self._w, 2))
-        if joint.noise_vector is not None:
-            objective += self._inverse_eta * (2.0 * joint.noise_vector @ self._w)
-        bounds = [] if joint.max_norm is None else [cp.norm(self._w, 2) <= joint.max_norm]
-        super().__init__(cp.Minimize(objective), bounds)
-
-    def place(self, weights: ArrayLike, eta: float) -> None:
-        """Set weights, shape (m,), and eta, without compiling again."""
-        m = self._scaled_weights.size
-        self._scaled_weights.value = m * _checked(weights, m, "weights")
-        self._inverse_eta.value = 1.0 / check_positive("eta", eta)
-
-    @property
-    def model(self) -> Floats:
-        """The model of the last solve, shape (n_features,)."""
-        return self.solution(self._w, started=True)
 
 
 class ExponentialBlock(Declared):

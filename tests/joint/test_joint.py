@@ -437,13 +437,11 @@ def test_it_says_that_nothing_is_private():
             "give 1 finite numbers",
         ),
         ({"failure_probability": 1.0}, ParameterError, "failure_probability must .*, got 1.0"),
-        ({"noise": np.array([1, 2])}, ParameterError, "must be one of"),
         (
             {"noise": "realised", "noise_vector": ["a"]},
             ParameterError,
             "must hold numbers",
         ),
-        ({"regularization": True}, ParameterError, "regularization must .*, got True"),
     ],
 )
 def test_bad_arguments(change, error, message):
@@ -464,13 +462,9 @@ def test_bad_arguments(change, error, message):
         ({"method": "guess"}, "method must be .*one of.*, got 'guess'"),
         ({"starts": 0}, "starts must .*, got 0"),
         ({"joint": 1}, "must be a JointMarket"),
-        ({"starts": 2.5}, "starts must be .*a whole number.*, got 2.5"),
-        ({"starts": None}, "starts must .*, got None"),
         ({"gap": np.nan}, "gap must .*, got nan"),
-        ({"gap": "a"}, "gap must .*, got 'a'"),
         ({"random_state": "0"}, "random_state must be .*a seed.*, got '0'"),
         ({"max_iterations": 0}, "max_iterations must .*, got 0"),
-        ({"max_iterations": True}, "max_iterations must .*, got True"),
         ({"tol": 0.0}, "tol must be a finite number > 0, got 0.0"),
     ],
 )
@@ -478,11 +472,6 @@ def test_bad_options(options, message):
     arguments = {"joint": convex_joint(0)} | options
     with pytest.raises(ParameterError, match=message):
         cm.allocate_jointly(**arguments)
-
-
-def test_the_threshold_of_nonsense():
-    with pytest.raises(ParameterError, match="table of finite numbers"):
-        cm.joint.convexity_threshold([1.0, 2.0])
 
 
 def test_the_exponential_method_finds_the_certified_optimum():

@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.errors import (
-    AllocationError,
     CurvatureError,
     InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
     UnattainedOptimumError,
 )
-from convexmarket.joint.alternating import Descent
-from convexmarket.joint.blocks import ExponentialBlock, ModelBlock
+from convexmarket.joint.blocks import ExponentialBlock
 from convexmarket.joint.exponential import best_eta, solve_exponential
-from convexmarket.joint.model_step import best_model
 from convexmarket.joint.purchase_step import PurchaseStep
 from tests import one_in
 from tests.joint.builders import (
@@ -67,52 +64,6 @@ def outside(seed):
 # --------------------------------------------------------------------------------- blocks
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("noise", NOISES)
-def test_the_model_block_is_the_model_step(noise, solver):
-    joint = instance(**NOISES[noise])
-    block = ModelBlock(joint)
-    assert block.is_dcp(dpp=True)
-    rng = np.random.default_rng(5)
-    for eta in (100.0, 150.0):
-        weights = rng.dirichlet(np.full(40, 0.5))
-        block.place(weights, eta)
-        assert run_solver(block, solver).startswith("optimal")
-        exact = best_model(joint, weights, eta)
-        best = joint.objective(exact, weights, eta)
-        here = joint.objective(block.model, weights, eta)
-        assert here == pytest.approx(best, rel=1e-6)
-        assert here - block.value == pytest.approx(
-            joint.objective(0 * exact, weights, eta) - np.log(2), rel=1e-6
-        )
-
-
-@pytest.mark.parametrize("solver", ["CLARABEL", "ECOS"])  # at a kink SCS errs by 1e-4 in w
-def test_the_model_block_finds_that_no_model_is_best(solver):
-    joint, weights = instance(**NOISES["worst-case"]), np.full(40, 1 / 40)
-    assert not best_model(joint, weights, 40.0).any()
-    block = ModelBlock(joint)
-    block.place(weights, 40.0)
-    assert run_solver(block, solver) == "optimal"
-    np.testing.assert_allclose(block.model, 0, atol=1e-8)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("name", ["norm", "square", "losses"])
-def test_the_purchase_block_is_the_purchase_step(name, solver):
-    joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(4)])
-    model = np.array([1.0, -0.5, 2.0])
-    block = cm.declare(joint.purchase_market(model), eta=50.0)
-    for eta in (50.0, 90.0):
-        block.eta = eta
-        assert run_solver(block, solver).startswith("optimal")
-        exact = PurchaseStep(joint).at(model, eta)
-        best = joint.objective(model, exact.weights, eta)
-        assert joint.objective(model, block.weights, eta) == pytest.approx(best, rel=1e-6)
-        rest = joint.regularization / 2 * model @ model
-        assert block.value + rest == pytest.approx(best, rel=1e-6)
-
-
 def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
     joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
     model, eta = np.array([1.0, -0.5, 2.0]), 60.0
@@ -143,33 +94,6 @@ def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
     joint = instance(**options)
     with pytest.raises(CurvatureError, match=words):
         ExponentialBlock(joint, np.ones(40), 10.0)
-
-
-def test_blocks_check_what_they_are_given():
-    joint = instance(constraints=[cm.EtaRange(10, 20)])
-    block, exponential = ModelBlock(joint), ExponentialBlock(joint, np.ones(40), 15.0)
-    for wrong in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ParameterError, match="eta"):
-            block.place(np.full(40, 1 / 40), wrong)
-    with pytest.raises(ParameterError, match="weights"):
-        block.place(np.ones(3), 1.0)
-    with pytest.raises(ParameterError, match="losses"):
-        exponential.place(-np.ones(40), np.ones(40))
-    with pytest.raises(ParameterError, match="EtaRange"):
-        exponential.eta = 30.0
-    for unsolved, name in ((block, "model"), (exponential, "weights")):
-        with pytest.raises(AllocationError, match="solve"):
-            getattr(unsolved, name)
-
-
-def test_nothing_is_gained_at_the_optimum():
-    joint = instance()
-    best = cm.allocate_jointly(joint)
-    for factor, residual in ((1.0, 0.0), (2.0, 1e-3)):
-        descent = Descent(joint, PurchaseStep(joint), 0)
-        descent.take("here", best.model, best.weights, factor * best.eta)
-        descent.measure()
-        assert residual <= descent.residual < residual + 1e-9 or descent.residual > residual > 0
 
 
 # ---------------------------------------------------------------------------- exponential

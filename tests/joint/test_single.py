@@ -69,13 +69,6 @@ def test_eta_is_the_best_of_the_range(sigma):
     check_eta_is_the_best_of_the_range(sigma, 9)
 
 
-def test_alternation_does_not_get_below_it():
-    joint = naive(7, [cm.EtaRange(2.0, 9.0)])
-    stuck = cm.allocate_jointly(joint, solver="CLARABEL", starts=2)
-    assert stuck.method == "alternating"
-    assert stuck.objective >= cm.allocate_jointly(joint).objective * (1 - 1e-9)
-
-
 @pytest.mark.parametrize(
     ("constraints", "options"),
     [
