@@ -57,8 +57,16 @@ def convexity_threshold(X: ArrayLike) -> float:
     """Return lambda_conv: from it on, the objective is jointly convex in (w, z), a = exp(z).
 
     Convex on ``sum exp(z) <= 1`` (B, Theorem 4.1, with the right constant). The feasible set
-    ``sum exp(z) = 1`` is not convex, so that several local minima remain possible. X has the shape
-    (m, n_features).
+    ``sum exp(z) = 1`` is not convex, so that several local minima remain possible.
+
+    Parameters
+    ----------
+    X : array_like, shape (m, n_features)
+
+    Returns
+    -------
+    float
+        The smallest regularization that suffices.
 
     Raises
     ------
@@ -82,6 +90,25 @@ def convexity_ratio(joint: JointMarket) -> float:
 
     It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
+
+    Parameters
+    ----------
+    joint : JointMarket
+
+    Returns
+    -------
+    float
+        Without a unit; below 1 the problem is convex for every fixed eta.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
+    >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
+    >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
+    >>> round(cm.joint.convexity_ratio(joint), 4)
+    0.0675
     """
     check_instance("joint", joint, JointMarket)
     form = joint.market.form
@@ -152,8 +179,6 @@ def first_order_residuals(
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
     >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
     >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
-    >>> round(cm.joint.convexity_ratio(joint), 4)
-    0.0675
     >>> best = cm.allocate_jointly(joint)
     >>> residuals = cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta)
     >>> residuals.largest < 1e-6
