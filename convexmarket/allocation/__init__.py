@@ -1,9 +1,8 @@
 """Allocations: formulations in CVXPY, exact solvers, certified searches, the dispatch."""
 
-from convexmarket.allocation.declaration import ConvexProgram, declare
 from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.formulations import ConvexProgram, declare
 from convexmarket.allocation.guarantees import weights_for_guarantees
-from convexmarket.allocation.limits import LossLimit, loss_limit
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.sweep import sweep
@@ -12,14 +11,12 @@ from convexmarket.allocation.together import Together, allocate_together
 __all__ = [
     "Allocation",
     "ConvexProgram",
-    "LossLimit",
     "PartedAllocation",
     "SolveRecord",
     "Together",
     "allocate",
     "allocate_together",
     "declare",
-    "loss_limit",
     "sweep",
     "weights_for_guarantees",
 ]

@@ -29,12 +29,12 @@ from convexmarket.allocation.eta_search import (
     first_look,
     search_eta,
 )
-from convexmarket.allocation.minorants import Lifted, Minorants
+from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
-from convexmarket.allocation.views import JointView, Subproblem, fixed_eta, multiplier, numbers
+from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
+from convexmarket.allocation.views import JointView, Subproblem, multiplier, numbers
 from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
@@ -45,10 +45,9 @@ Floats = NDArray[np.float64]
 
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
-#: Factor by which the unit of a compiled problem may exceed the objective at other eta.
-_SAME_UNIT = 1e3
-#: Factor by which parameters may change the natural eta before it is scaled anew.
-_SAME_SCALE = 1e3
+#: Factor by which the unit of a compiled problem may exceed the objective, and its natural eta
+#: may differ from that of changed parameters.
+_SAME = 1e3
 #: A bound this much above the objective, relatively, is not due to rounding.
 _CONTRADICTION = 1e-6
 #: Room less than this, relative to constraints of order one, counts as none.
@@ -59,7 +58,6 @@ _SOLVER_ERROR, _MENDABLE = 1e-6, 1e-4
 _NAMED, _NOISE = 1e-3, 1e-7
 #: An eta this factor away counts as unbounded; steps of Newton's method towards an end.
 _REACH, _NEWTON = 1e9, 50
-_SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
 class LeastViolation:
@@ -71,8 +69,8 @@ class LeastViolation:
 
     def __init__(self, view: JointView, solver: str) -> None:
         self.view, self.solver, self.n_solves = view, solver, 0
-        self._minorants = Minorants(view.unknowns)
-        self._eta, leaves = fixed_eta(view)
+        self._linearizer = Linearizer(view)
+        self._eta, leaves = view.fixed_eta()
         self._lifted = Lifted(leaves)
         self._worst = worst = cp.Variable(name="worst")
         # An equation has no room: it is met where the room of inequalities is looked for.
@@ -87,35 +85,28 @@ class LeastViolation:
             room = unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
             self._items.append([h <= off, -h <= off] if equal else [h <= room])
-        self._problem = cp.Problem(
-            cp.Minimize(worst + off),
-            [
-                *view.simplex,
-                view.scaled_weights <= self._largest,
-                *(each for both in self._items for each in both),
-                *self._lifted.links,
-                worst >= self._floor,
-                off <= self._allowed,
-            ],
-        )
+        limits = [view.scaled_weights <= self._largest, worst >= self._floor, off <= self._allowed]
+        items = [each for both in self._items for each in both]
+        items += [*view.simplex, *self._lifted.links, *limits]
+        self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
     def _solve(self, eta: float, room: bool) -> Floats | None:
         """Solve for the most room, or for the least violation; None where the solver fails."""
         self.n_solves += 1
         self._eta.value = eta
         self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
-        if run_solver(self._problem, self.solver) not in _SOLVED:
+        if run_solver(self._problem, self.solver) not in SOLVED:
             return None
         weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
         return weights / weights.sum()
 
     def inside(self, eta: float, support: NDArray[np.bool_] | None = None) -> Floats | None:
         """Compute weights on a support at which no inequality is active; None where none exist."""
-        active, m = self.view.active, self.view.active.size
+        active, m = self.view.active, float(self.view.active.size)
         support = active if support is None else support & active
-        self._largest.value = float(m) * support[active]
+        self._largest.value = m * support[active]
         weights = self._solve(eta, room=True)
-        self._largest.value = np.full(int(active.sum()), float(m))
+        self._largest.value = np.full(int(active.sum()), m)
         if weights is None or not float(numbers(self._worst)) < -_NO_ROOM:
             return None
         weights = np.where(support, weights, 0.0)
@@ -123,51 +114,39 @@ class LeastViolation:
 
     def proof(self, eta: float) -> Excluded | None:
         """Prove that an eta is infeasible, with all on one side of it; None where that fails."""
-        view, m = self.view, self.view.active.size
+        view = self.view
         weights = self._solve(eta, room=False)
         if weights is None:
             return None
         view.place(weights, eta)
-        hints, unit = self._lifted.hints(1.0), eta * view.inverse_scale
-        parts = [
-            (piece, item, self._multiplier(own), unit if view.bounds_epsilon(item) else 1.0)
-            for (piece, item), own in zip(
-                ((piece, item) for piece, items in view.constraints for item in items),
-                self._items,
-                strict=True,
-            )
-        ]
-        shares = [scale * float(np.sum(np.abs(dual))) for _, _, dual, scale in parts]
-        const, per_inverse, per_weight = 0.0, 0.0, np.zeros(view.scaled_weights.size)
-        named: dict[str, float] = {}
-        for (piece, item, dual, _), share in zip(parts, shares, strict=True):
-            named[shown(piece)] = named.get(shown(piece), 0.0) + share
-            if share <= _NOISE * sum(shares):  # any multipliers prove a bound
+        hints, parts = self._lifted.hints(1.0), []
+        own = iter(self._items)
+        for piece, items in view.constraints:
+            for item in items:
+                duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in next(own)]  # type: ignore[arg-type]
+                dual = duals[0] - duals[1] if len(duals) == 2 else duals[0]
+                unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
+                parts.append((piece, item, dual, unit * float(np.sum(np.abs(dual)))))
+        total, n = sum(share for *_, share in parts), view.scaled_weights.size
+        affine, named = np.zeros(2 + n), dict.fromkeys((shown(part[0]) for part in parts), 0.0)
+        for piece, item, dual, share in parts:
+            named[shown(piece)] += share
+            if share <= _NOISE * total:  # any multipliers prove a bound
                 continue
-            rest, (weight, epsilon, inverse) = self._minorants(item.expr, dual, hints)
-            if view.bounds_epsilon(item):
-                per_inverse += unit * rest
-                per_weight += unit / (m * view.inverse_scale) * epsilon[view.active]
-            else:
-                const += rest
-                per_inverse += float(inverse.item())
-                per_weight += weight
-        level, s = const + m * float(per_weight.min()), 1.0 / unit
-        if not level + per_inverse * s > ROUNDING * (abs(level) + abs(per_inverse) * s):
+            part = self._linearizer.minorant(item.expr, dual, hints)
+            if view.bounds_epsilon(item):  # eta*s*(const + slopes'eps) in the weights and s
+                part = eta * np.concatenate(([0.0, part[0]], part[2 + n :]))
+            affine += part[: 2 + n]
+        level, noise = float(affine[0] + affine[2:].min()), float(affine[1])
+        if not level + noise / eta > ROUNDING * (abs(level) + abs(noise) / eta):
             return None
-        names = [name for name, share in named.items() if share > _NAMED * sum(shares)]
+        names = [name for name, share in named.items() if share > _NAMED * total]
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
             names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
-        end = -per_inverse / level / view.inverse_scale if level * per_inverse < 0 else np.nan
+        end = -noise / level if level * noise < 0 else np.nan
         low, high = (end if level > 0 else 0.0), (end if level < 0 else np.inf)
         return Excluded(*((0.0, np.inf) if np.isnan(end) else (low, high)), tuple(names))
-
-    @staticmethod
-    def _multiplier(own: list[cp.Constraint]) -> Floats:
-        """Return the multiplier of a comparison: of an equation the difference of two."""
-        duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in own]  # type: ignore[arg-type]
-        return duals[0] - duals[1] if len(own) == 2 else duals[0]
 
     def interval(self, eta: float) -> tuple[float, float]:
         """Find the feasible range of eta, by Newton's method from outside; 0 and inf if unbounded.
@@ -241,7 +220,7 @@ class Conic:
     def refresh(self) -> None:
         """Forget past solves, and scale anew where parameters have changed the units far."""
         form = self.market.form
-        same_scale = 1 / _SAME_SCALE < form.natural_eta / self._natural < _SAME_SCALE
+        same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
         self.records = []
@@ -249,21 +228,20 @@ class Conic:
 
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of about its objective there."""
-        even = self.view.active / np.count_nonzero(self.view.active)
-        size = self.view.size(even, eta)
+        size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
-        if self.problem is None or scale < self._unit / _SAME_UNIT:
+        if self.problem is None or scale < self._unit / _SAME:
             self._unit = scale
             self.problem = Subproblem(self.view, self.linearizer.kept, scale, eta)
+        self.problem.eta = eta
         return self.problem
 
     def solve(self, eta: float) -> Evaluated | Excluded:
         """Compute a feasible point at eta and the cut of its multipliers, or exclude eta."""
         start = time.perf_counter()
         problem = self.declare(eta)
-        problem.eta = eta
         status = run_solver(problem, self.solver, self.options)
-        if status not in _SOLVED:
+        if status not in SOLVED:
             excluded = self.violation.proof(eta) if self.view.constraints else None
             if excluded is not None:
                 return excluded
@@ -283,11 +261,10 @@ class Conic:
 
     def mended(self, weights: Floats, eta: float) -> Floats:
         """Move weights that a solver left slightly outside towards a point with room."""
-        if not np.any(_violations(self.view, weights, eta) > 0):
-            return weights
-        known = self._inside
-        if known is None or np.max(_violations(self.view, known, eta)) > -_NO_ROOM:
-            self._inside = self.violation.inside(eta)
+        if np.any(_violations(self.view, weights, eta)[0] > 0):
+            known = self._inside
+            if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_ROOM:
+                self._inside = self.violation.inside(eta)
         return _mend(self.view, weights, eta, self._inside)
 
     def first_eta(self, start: float | None) -> float:
@@ -301,26 +278,25 @@ class Conic:
         linear = all(item.expr.is_affine() for item in items if view.bounds_epsilon(item))
         if view.terms and view.is_jointly_convex and linear:
             if self._program is None:
-                self._program = cp.Problem(
-                    cp.Minimize(view.objective()), [*view.simplex, *map(self._jointly, items)]
-                )
-            if run_solver(self._program, self.solver, self.options) in _SOLVED:
+                bounds = [*view.simplex, *map(self._jointly, items)]
+                self._program = cp.Problem(cp.Minimize(view.objective()), bounds)
+            if run_solver(self._program, self.solver, self.options) in SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:
                     return float(np.clip(1.0 / inverse, *self.ends))
-        usual = float(np.clip(_balanced_eta(self.market, view), *self.ends))
-        return first_look(usual, start)
+        return first_look(float(np.clip(_balanced_eta(self.market, view), *self.ends)), start)
 
     def _jointly(self, item: cp.Constraint) -> cp.Constraint:
         """Write a linear bound on the guarantees in the weights and 1/eta, times 1/eta."""
         view = self.view
         if not view.bounds_epsilon(item):
             return item
-        at_zero = Lifted({id(view.epsilon): cp.Constant(np.zeros(view.epsilon.shape))}, kinks=False)
-        unscaled = view.quantities.weights / view.inverse_scale
-        linear = Lifted({id(view.epsilon): unscaled}, kinks=False)
-        rest = at_zero(item.expr)
-        h = linear(item.expr) - rest + view.scaled_inverse * rest
+        zeros, unscaled = np.zeros(view.epsilon.shape), view.quantities.weights / view.inverse_scale
+        rest, linear = (
+            Lifted({id(view.epsilon): e}, kinks=False)(item.expr)
+            for e in (cp.Constant(zeros), unscaled)
+        )
+        h = linear - rest + view.scaled_inverse * rest
         return h <= 0 if isinstance(item, cp.constraints.Inequality) else h == 0
 
     def search(
@@ -334,9 +310,7 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        first = self.first_eta(start)
-        self.declare(first)
-        found = search_eta(self, first, gap, max_solves, progress, time_limit)
+        found = search_eta(self, self.first_eta(start), gap, max_solves, progress, time_limit)
         return self.finish(found, gap, began)
 
     def finish(self, found: Found, gap: float, began: float) -> Allocation:
@@ -347,7 +321,7 @@ class Conic:
         for end in self.ends:
             if not 0 < end < np.inf or end == eta:
                 continue
-            feasible = np.max(_violations(self.view, weights, end), initial=0.0) <= ROUNDING
+            feasible = np.max(_violations(self.view, weights, end)[0], initial=0.0) <= ROUNDING
             if feasible and self.view.value(weights, end) <= objective:
                 eta, objective = end, self.view.value(weights, end)
         if bound > objective + _CONTRADICTION * scale:
@@ -383,7 +357,7 @@ class Conic:
 
     def _pricing(
         self, weights: Floats, eta: float, best: Evaluated
-    ) -> Callable[[], tuple[Any, ...]] | None:
+    ) -> Callable[[], tuple[Any, ...]]:
         """Return what computes the shadow prices: from the point, or from the multipliers."""
         if not self.market.form.rest:
             return pricing_of(self.market, weights, eta)
@@ -391,8 +365,7 @@ class Conic:
         duals = [[next(given, None) for _ in items] for _, items in self.view.constraints]
         step, at = 1e-4, best.eta
         slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
-        count = len(self.market.constraints)
-        return pricing_of(self.market, weights, eta, duals[:count], slope)
+        return pricing_of(self.market, weights, eta, duals[: len(self.market.constraints)], slope)
 
     def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
         """Remove the traces of interior-point methods, unless that costs too much.
@@ -411,8 +384,8 @@ class Conic:
             return weights, objective
         value = view.value(cleaned, eta)
         outside = [
-            max(np.max(_violations(view, point, eta), initial=0.0), _imbalance(view, point, eta))
-            for point in (cleaned, weights)
+            max(np.max(inequalities, initial=0.0), equations)
+            for inequalities, equations in (_violations(view, x, eta) for x in (cleaned, weights))
         ]
         worse = value > objective + FOR_TRACES * tolerance * best.aim
         if worse or outside[0] > max(outside[1], ROUNDING):
@@ -467,7 +440,7 @@ def _mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -
     """
     weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
     weights = weights / weights.sum()
-    here = _violations(view, weights, eta)
+    here = _violations(view, weights, eta)[0]
     worst = float(np.max(here, initial=0.0))
     if worst > (_SOLVER_ERROR if inside is None else _MENDABLE):
         raise SolverError(
@@ -476,29 +449,20 @@ def _mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -
         )
     if worst == 0 or inside is None:
         return weights
-    there, bad = _violations(view, inside, eta), here > 0
+    there, bad = _violations(view, inside, eta)[0], here > 0
     share = float(np.max(here[bad] / (here[bad] - there[bad])))
     return (1 - share) * weights + share * inside
 
 
-def _violations(view: JointView, weights: Floats, eta: float) -> Floats:
-    """Measure how far each inequality is violated; negative where there is room."""
+def _violations(view: JointView, weights: Floats, eta: float) -> tuple[Floats, float]:
+    """Measure each inequality, negative where there is room, and the worst equation."""
     view.place(weights, eta)
     s = float(numbers(view.scaled_inverse))
-    parts = [
-        (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
-        for item in view.flat_constraints()
-        if isinstance(item, cp.constraints.Inequality)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0)
-
-
-def _imbalance(view: JointView, weights: Floats, eta: float) -> float:
-    """Measure how far the equations are from being met."""
-    view.place(weights, eta)
-    parts = [
-        np.max(np.abs(numbers(item.expr)), initial=0.0)
-        for item in view.flat_constraints()
-        if not isinstance(item, cp.constraints.Inequality)
-    ]
-    return float(max(parts, default=0.0))
+    inequalities, equations = [np.empty(0)], [0.0]
+    for item in view.flat_constraints():
+        h = (s if view.bounds_epsilon(item) else 1.0) * np.ravel(numbers(item.expr))
+        if isinstance(item, cp.constraints.Inequality):
+            inequalities.append(h)
+        else:
+            equations.append(float(np.max(np.abs(h), initial=0.0)))
+    return np.concatenate(inequalities), max(equations)

@@ -8,10 +8,9 @@ R and replaces all others by affine minorants (:mod:`convexmarket.allocation.min
 .. math:: D(\eta) = \mathrm{const} + \min_{a \in \Delta}\{R(a) + (g_a + \eta g_\epsilon)^\top a\}
           + g_s/\eta .
 
-The minimum over the simplex is concave in eta, and spread terms compute it by a few Newton steps,
-so a chord bounds D on an interval in O(m). D is a lower bound whatever the solver returned; with
-optimal weights and multipliers it touches the optimal value at the eta of the solve, with the same
-slope (docs/theory.md, section 9).
+The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
+bound whatever the solver returned; with optimal weights and multipliers it touches the optimal
+value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
 Any multipliers are valid, also such that depend on eta. Two other cuts of the same solve use this
 where D falls without limit. As eta tends to 0, a cut without 1/eta: the multipliers of upper bounds
@@ -23,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import cvxpy as cp
 import numpy as np
@@ -78,13 +78,23 @@ class KeptSpreadCut:
     others: tuple[tuple[float, KeptSpreadCut], ...] = ()
     _known: dict[float, float] = field(default_factory=dict, init=False)
 
+    @cached_property
+    def _least(self) -> float:
+        """Compute the size of the minimum of the spread alone."""
+        return abs(float(self.spread(0.0 * self.costs)))
+
     def _concave(self, eta: float) -> float:
-        """Compute the concave part and the constant, less a bound on the rounding of both."""
+        """Compute the concave part and the constant, less a bound on the rounding of both.
+
+        Where the weights of the minimum are positive, costs are at most the minimum less that of
+        the spread, up to negative parts; a relative error of larger costs has no effect.
+        """
         if eta not in self._known:
             value = float(self.spread(self.costs + eta * self.slopes))
-            size = float(np.max(np.abs(self.costs)) + eta * np.max(np.abs(self.slopes)))
-            error = _ROUNDING * (abs(self.const) + size + abs(value))
-            self._known[eta] = self.const + value - error
+            size = abs(self.const) + abs(value) + self._least
+            size += 2.0 * max(float(np.max(-self.costs)), 0.0)
+            size += 2.0 * eta * max(float(np.max(-self.slopes)), 0.0)
+            self._known[eta] = self.const + value - _ROUNDING * size
         return self._known[eta]
 
     def __call__(self, eta: float) -> float:
@@ -123,23 +133,23 @@ class KeptSpreadCut:
         width = high - low
         dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
         start, end = self._concave(low), other._concave(high)
-        return _least_of_chord(
-            start - dip, (end - start) / width, self.noise, low, high, other.noise
-        )
+        more = (other.noise - self.noise) / width
+        return _least_of_chord(start - dip, (end - start) / width, self.noise, low, high, more)
 
 
 def _least_of_chord(
-    start: float, slope: float, noise: float, low: float, high: float, last: float | None = None
+    start: float, slope: float, noise: float, low: float, high: float, more: float = 0.0
 ) -> tuple[float, float]:
     """Return (t, value) of the least ``start + slope*(t - low) + noise/t`` for low <= t <= high.
 
-    The noise changes linearly to ``last`` at ``high``. Rounding is subtracted from the value.
+    The noise changes by ``more`` for each unit of t. Rounding is subtracted from the value.
     """
-    more = 0.0 if last is None else (last - noise) / (high - low)
 
     def value(t: float) -> float:
         if t == 0:
             return start if noise == 0 else float(np.copysign(np.inf, noise))
+        if t == np.inf:
+            return start if slope == 0 else float(np.copysign(np.inf, slope))
         rise = slope * (t - low) if slope else 0.0
         rest = more * (t - low) if more else 0.0
         size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t
@@ -154,7 +164,11 @@ def _least_of_chord(
 
 
 class Linearizer:
-    """Turns points and multipliers into cuts, which keep one spread term of the market."""
+    """Turns points and multipliers into cuts, which keep one spread term of the market.
+
+    Affine functions are vectors: constant, slope in 1/eta, slopes in the weights and the
+    guarantees of the active sellers.
+    """
 
     def __init__(self, view: JointView) -> None:
         self.view = view
@@ -181,21 +195,19 @@ class Linearizer:
         view = self.view
         point = np.where(view.active, weights, 0.0)[view.active]
         point = (1 - _INWARDS) * point + _INWARDS / point.size
-        self._place(point, eta)
-        value, scale = view.value(view.embedded(point), eta), view.size(view.embedded(point), eta)
+        parts = view.parts(view.embedded(point), eta)
+        value, scale = sum(parts), sum(map(abs, parts)) or 1.0
         best = self._cut(point, eta, multipliers, hints)
         for _ in range(_POLISHES):
             if not _SHORT[0] < (value - best(eta)) / scale < _SHORT[1]:
                 break
             point = self._polished(point, eta, multipliers, hints)
+            view.place(view.embedded(point), eta)
             better = self._cut(point, eta, multipliers, hints)
             if not better(eta) > best(eta):
                 break
             best = better
         return best
-
-    def _place(self, point: Floats, eta: float) -> None:
-        self.view.place(self.view.embedded(point), eta)
 
     def _polished(
         self, a: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
@@ -208,11 +220,13 @@ class Linearizer:
         """
 
         def slopes(weights: Floats) -> Floats:
-            self._place(weights, eta)
-            total = np.sum(self._lagrangian(multipliers, hints), axis=0)
-            return _costs(total) + eta * _slopes(total)
+            self.view.place(self.view.embedded(weights), eta)
+            _, _, costs, slopes = _split(np.sum(self._lagrangian(multipliers, hints), axis=0))
+            return costs + eta * slopes
 
         here = slopes(a)
+        if not np.isfinite(here).all():
+            return a
         sells = (a.size * a > _SELLS) | (here < here @ a)
         unit = np.where(sells, np.sqrt(a), 0.0)
         sum_ = unit / np.linalg.norm(unit)
@@ -227,13 +241,10 @@ class Linearizer:
                 return np.zeros(a.size)
             return level(unit * (slopes(a + _STEP / share * step) - here)) * share / _STEP
 
-        if not np.isfinite(here).all():
-            return a
         operator = LinearOperator((a.size, a.size), matvec=curvature, dtype=float)
         aim = -level(unit * here)
         step = unit * level(minres(operator, aim, rtol=1e-10, maxiter=_RESIDUALS)[0])
         polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
-        self._place(polished if np.isfinite(polished).all() else a, eta)
         return polished if np.isfinite(polished).all() else a
 
     def _lagrangian(
@@ -250,7 +261,7 @@ class Linearizer:
         for _, _, expression in view.terms:
             if any(expression is kept for kept in self.kept):
                 continue
-            part, least = self._minorant(expression, 1.0, hints), self._least(expression)
+            part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):
                 bounded += part
                 bounded[0] -= least
@@ -262,13 +273,9 @@ class Linearizer:
                 continue
             if isinstance(item, cp.constraints.Inequality):
                 dual = np.maximum(dual, 0.0)
-            part = self._minorant(item.expr, dual, hints)
-            if view.bounds_epsilon(item):
-                bounded += part
-            elif part[1] < 0:
-                coupled += part
-            else:
-                rest += part
+            part = self.minorant(item.expr, dual, hints)
+            kind = bounded if view.bounds_epsilon(item) else coupled if part[1] < 0 else rest
+            kind += part
         return rest, bounded, coupled
 
     def _least(self, expression: cp.Expression) -> float:
@@ -280,34 +287,29 @@ class Linearizer:
             return -np.inf
         if expression.is_nonneg():
             return 0.0
-        minorant = self._minorant(expression, 1.0, centres(expression))
-        return float(minorant[0]) if np.all(_slopes(minorant) >= 0) else -np.inf
+        minorant = self.minorant(expression, 1.0, centres(expression))
+        return float(minorant[0]) if np.all(_split(minorant)[3] >= 0) else -np.inf
 
     def _cut(
         self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
         rest, bounded, coupled = self._lagrangian(multipliers, hints)
         total = rest + bounded + coupled
-        own = sum(self._minorant(kept, 1.0, {}) for kept in self.kept) + total
-        price = float((_costs(own) + eta * _slopes(own)) @ point)
+        _, _, costs, slopes = _split(sum(self.minorant(e, 1.0, {}) for e in self.kept) + total)
+        price = float((costs + eta * slopes) @ point)
         others = []
         if coupled[1] < 0 <= rest[1]:  # without 1/eta
             level = rest + bounded - rest[1] / coupled[1] * coupled
             level[1] = 0.0
-            others.append((0.0, self._kept(level, price)))
-        if np.all(_slopes(rest) >= 0):
+            others.append((0.0, KeptSpreadCut(*_split(level), self._minimum, price)))
+        if np.all(_split(rest)[3] >= 0):
             # A term with the minorant ``c + v'eps`` and the least value b is above
             # ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, which is ``b + k*c + eta_0*v'a``.
-            tail = rest + coupled
-            tail[1] += eta * bounded[0]
-            _costs(tail)[:] += eta * _slopes(rest + bounded)
-            _slopes(tail)[:] = 0.0
-            others.append((eta, self._kept(tail, price)))
-        return replace(self._kept(total, price), others=tuple(others))
-
-    def _kept(self, affine: Floats, price: float) -> KeptSpreadCut:
-        const, noise = float(affine[0]), float(affine[1])
-        return KeptSpreadCut(const, noise, _costs(affine), _slopes(affine), self._minimum, price)
+            const, noise, costs, slopes = _split(rest + coupled)
+            noise, costs = noise + eta * bounded[0], costs + eta * _split(rest + bounded)[3]
+            tail = KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)
+            others.append((eta, tail))
+        return KeptSpreadCut(*_split(total), self._minimum, price, tuple(others))
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""
@@ -318,16 +320,14 @@ class Linearizer:
         assert least is not None  # as when it was chosen
         return least
 
-    def _minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> Floats:
-        """Return constant, slope in 1/eta, and slopes in weights and guarantees, in a vector."""
+    def minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> Floats:
+        """Return the affine minorant of ``dual'expression`` as a vector."""
         const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
         active, unit = self.view.active, self.view.inverse_scale
         return np.concatenate(([const], inverse / unit, active.size * weights, epsilon[active]))
 
 
-def _costs(affine: Floats) -> Floats:
-    return affine[2 : 1 + affine.size // 2]
-
-
-def _slopes(affine: Floats) -> Floats:
-    return affine[1 + affine.size // 2 :]
+def _split(affine: Floats) -> tuple[float, float, Floats, Floats]:
+    """Return constant, slope in 1/eta, slopes in the weights and in the guarantees."""
+    costs, slopes = np.split(affine[2:], 2)
+    return float(affine[0]), float(affine[1]), costs, slopes

@@ -59,7 +59,7 @@ def allocate(
     ----------
     market : Market
     method : str
-        "auto" takes the best method that can serve the market, in this order:
+        "auto" takes the first of these that can serve the market:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
           linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all; for
@@ -69,8 +69,8 @@ def allocate(
         - "projections": the papers' problem and given guarantees, with ``SquaredSpread``,
           ``Losses``, ``MaxEpsilon`` or caps for each seller, or one ``GroupShare``, by a certified
           search over eta with exact evaluations;
-        - "branch_and_bound": the certified search over eta, for any market, terms and constraints
-          of your own included, smooth or not.
+        - "branch_and_bound": the certified search over eta, for any market, including user-defined
+          terms and constraints, smooth or not.
 
         For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem.
@@ -84,13 +84,11 @@ def allocate(
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
-        The first eta of a search, or the allocation of a similar market, whose eta that is. It
-        saves some solves.
+        The first eta of a search, or the allocation of a similar market. It saves some solves.
     progress : callable, optional
         Called with the :class:`SolveRecord` of each solve.
     max_solves : int, optional
-        Solves at which a search stops with the gap it has reached: 200, or 500 projections, where
-        left out. For "projections", "branch_and_bound" and "line_search".
+        Solves at which a search stops with its present gap: 200, or 500 projections, by default.
     time_limit : float, optional
         Seconds after which "branch_and_bound" or "line_search" stops like that.
     solver_options : mapping, optional
@@ -140,16 +138,16 @@ def allocate(
     if time_limit is not None:
         options["time_limit"] = check_positive("time_limit", time_limit)
     method = best_method(market) if method == "auto" else method
-    takes = _arguments_of(method)
-    for name in sorted(options.keys() - takes):
-        takers = " or ".join(repr(other) for other in _METHODS if name in _arguments_of(other))
+    takes = {name: set(signature(serve).parameters) for name, serve in _METHODS.items()}
+    for name in sorted(options.keys() - takes[method]):
+        takers = " or ".join(repr(other) for other in takes if name in takes[other])
         raise ParameterError(
             f"the method {method!r} takes no {name}; leave it out, or choose method={takers}"
         )
     options |= {"gap": gap, "start": _eta_of(start), "progress": progress}
     options["formulation"] = formulation or "projection"
-    options = {name: value for name, value in options.items() if name in takes}
-    if "solver" not in takes:
+    options = {name: value for name, value in options.items() if name in takes[method]}
+    if "solver" not in takes[method]:
         return _completed(market, _METHODS[method](market, **options))
     fast = ["PIQP"] * (options.get("formulation") == "projection")
     solvers = [*fast, "CLARABEL"] if solver is None else solver
@@ -163,17 +161,15 @@ def allocate(
     raise failure
 
 
-def _completed(market: Market, found: Allocation) -> Allocation:
+def _completed(market: Market, allocation: Allocation) -> Allocation:
     """Return an allocation with ids, the constraints that bind, and their shadow prices."""
-    weights, eta, costs = found.weights, found.eta, market.sellers.virtual_costs
-    binding = binding_constraints(market.constraints, weights, eta, costs)
-    pricing = found.pricing
+    weights, eta, pricing = allocation.weights, allocation.eta, allocation.pricing
+    binding = binding_constraints(market.constraints, weights, eta, market.sellers.virtual_costs)
     if pricing is None:
         unknown = partial(tuple, [np.nan] * len(market.constraints))
         pricing = unknown if market.form.rest else pricing_of(market, weights, eta)
-    return replace(
-        found, ids=market.sellers.ids, binding=(*binding, *found.binding), pricing=pricing
-    )
+    binding = (*binding, *allocation.binding)
+    return replace(allocation, ids=market.sellers.ids, binding=binding, pricing=pricing)
 
 
 def best_method(market: Market) -> Method:
@@ -200,7 +196,7 @@ def _eta_of(start: float | Allocation | None) -> float | None:
 
 
 def standard_form_of(market: Market, who: str) -> StandardForm:
-    """Return the market as A's Eq. (11), or say why ``who`` cannot serve it."""
+    """Return the market as A's Eq. (11), or raise an error that names who cannot serve it."""
     if market.standard_form is None:
         raise NotSupportedError(
             f"{who} takes sums of Spread, Noise and Payments (with gamma > 0), constrained by Cap "
@@ -211,23 +207,18 @@ def standard_form_of(market: Market, who: str) -> StandardForm:
 
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
-    granted = market.form.granted
-    if granted is not None:
-        return allocate_guarantees(market.form, granted)
-    if market.form.is_budgeted:
-        return allocate_budget(market.form)
-    return _exact(market.form.exact or standard_form_of(market, "the exact solver"))
-
-
-def _exact(form: StandardForm) -> Allocation:
-    start = time.perf_counter()
-    found = solve_exact(form)
-    if not (0 < found.eta < np.inf and np.isfinite(found.objective)):
+    form, start = market.form, time.perf_counter()
+    if form.granted is not None:
+        return allocate_guarantees(form, form.granted)
+    if form.is_budgeted:
+        return allocate_budget(form)
+    exact = solve_exact(form.exact or standard_form_of(market, "the exact solver"))
+    if not (0 < exact.eta < np.inf and np.isfinite(exact.objective)):
         raise SolverError(
-            f"eta = {found.eta:g} and the objective {found.objective:g} are beyond double "
+            f"eta = {exact.eta:g} and the objective {exact.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
-    return Allocation(**vars(found), method="exact", seconds=time.perf_counter() - start)
+    return Allocation(**vars(exact), method="exact", seconds=time.perf_counter() - start)
 
 
 _METHODS: dict[str, Callable[..., Allocation]] = {
@@ -236,7 +227,3 @@ _METHODS: dict[str, Callable[..., Allocation]] = {
     "branch_and_bound": branch_and_bound,
     "line_search": line_search,
 }
-
-
-def _arguments_of(method: str) -> set[str]:
-    return set(signature(_METHODS[method]).parameters)

@@ -6,8 +6,8 @@ that all eta on one side are infeasible. The range of eta is split where the low
 The market is solved there unless the cuts already prove that no better point lies there. The search
 ends when no interval can hold a point that is better by more than the gap.
 
-An optimum that is not attained is reported where the search has closed its gap, the best point is
-the outermost one, no constraint limits eta on that side, and a point much further out is better.
+An optimum counts as not attained only where a certified bound for all eta up to twice the outermost
+one of the search lies above the objective of a point far outside, which is not worse further out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -50,15 +51,16 @@ _NEAR = 1e6
 _FAR = 1e12
 #: Factors of the first look that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: A point further out by these factors decides whether the optimum is attained.
-_OUT = (1e6, 1e3, 30.0)
+#: Factors further out of points that may show that the optimum is not attained; no optimum may lie
+#: this side of the second factor, and the objective may not rise again within the third.
+_OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
 #: Where terms cancel to less than this share of their sum, gaps are relative to that share.
 _CANCELLED = 1e-3
-#: A point counts as better by this share of the gap.
-_BETTER = 1e-4
 _MAX_SPLITS = 40_000
 #: Cuts that fall short of their points by less than this do so by the solver's accuracy.
 _ACCURACY = 1e-6
+#: Solvers are this accurate far out, relatively.
+_ROUGH = 1e-9
 #: Relative width of intervals of eta that are not split.
 _NARROW = 1e-12
 #: Relative distances from a proven end of eta at which the market is solved, until one succeeds.
@@ -289,6 +291,32 @@ class _Search:
             place = brentq(lead, 0, width, xtol=1e-3 * width)
         return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
+    def check_attained(self, best: Evaluated) -> None:
+        """Raise an error where the best point is outermost and the infimum lies beyond it."""
+        for step, at, end in (
+            (1.0, self.places[-1], self.range.high == np.inf),
+            (-1.0, self.places[0], self.range.low == 0),
+        ):
+            if not (end and best.eta == at):
+                continue
+            inside, place = self.places.copy(), at * _TWICE**step
+            ends = sorted([self.range.low if step > 0 else self.range.high, *inside, place])
+            for factor in _OUT:
+                if self.at(at * factor**step) >= best.objective:
+                    break
+                try:
+                    far, beyond = (
+                        self.solve(at * (factor * more) ** step) for more in (1.0, _BEYOND)
+                    )
+                except SolverError:
+                    continue
+                if far is None or far.objective >= best.objective:
+                    break
+                bound = min(self.bounded(*pair).bound for pair in pairwise(ends))
+                error = _ROUGH * far.scale
+                if bound > far.objective and beyond and beyond.objective < far.objective + error:
+                    raise _unattained(step > 0, far.objective, bound, place)
+
 
 def search_eta(
     runner: Runner,
@@ -338,10 +366,9 @@ def search_eta(
             except SolverError as error:
                 if first / _NEAR < eta < first * _NEAR:
                     failure = error
-                if sum(search.approached.values()) > approached:  # at the end of a domain, perhaps
-                    heapq.heappush(heap, least)
-                else:
-                    aside.append(least)
+                at_end = sum(search.approached.values()) > approached  # of a domain, perhaps
+                (heap if at_end else aside).append(least)
+                heapq.heapify(heap)
                 continue
             if point is None:
                 heapq.heappush(heap, least)
@@ -355,38 +382,20 @@ def search_eta(
     left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
     bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
     if len(search.cuts) < max_solves and time.perf_counter() <= until:
-        _check_attained(search, best, bound, gap)
+        search.check_attained(best)
         if best.objective - bound > max(10 * gap, slack) * best.aim:
             if failure is not None:
                 raise failure
-            best = _descend(search, best, max_solves - len(search.cuts))
-    return Found(best, bound)
+            _descend(search, best, max_solves - len(search.cuts))
+    return Found(search.best or best, bound)
 
 
-def _check_attained(search: _Search, best: Evaluated, bound: float, gap: float) -> None:
-    """Raise an error where the best point is outermost and a point far outside is better."""
-    for step, eta, end in (
-        (1.0, search.places[-1], search.range.high == np.inf),
-        (-1.0, search.places[0], search.range.low == 0),
-    ):
-        if not (end and best.eta == eta):
-            continue
-        for factor in _OUT:
-            if search.at(eta * factor**step) >= best.objective:
-                break
-            try:
-                far = search.runner.solve(eta * factor**step)
-            except SolverError:
-                continue
-            least = best.objective - _BETTER * gap * best.scale
-            if isinstance(far, Excluded) or far.objective >= least:
-                break
-            raise unattained(step > 0, far.objective, bound)
-
-
-def unattained(more: bool, objective: float, bound: float) -> UnattainedOptimumError:
+def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
     """Return the error for a market whose infimum is at eta = infinity or 0."""
-    where = f"objective {objective:.10g}, lower bound {bound:.10g}"
+    where = (
+        f"objective {objective:.10g}; {'up' if more else 'down'} to eta = {place:.4g} none is below"
+        f" {bound:.10g}"
+    )
     if more:
         return UnattainedOptimumError(
             f"the optimum is not attained (eta -> infinity; {where}): buying ever more privacy "
@@ -401,7 +410,7 @@ def unattained(more: bool, objective: float, bound: float) -> UnattainedOptimumE
     )
 
 
-def _descend(search: _Search, best: Evaluated, max_solves: int) -> Evaluated:
+def _descend(search: _Search, best: Evaluated, max_solves: int) -> None:
     """Descend in eta, which needs no cuts: for where these do not touch."""
 
     def objective(log_eta: float) -> float:
@@ -411,21 +420,14 @@ def _descend(search: _Search, best: Evaluated, max_solves: int) -> Evaluated:
             point = None
         return np.inf if point is None else point.objective
 
-    while max_solves > 0:
-        start, steps = best, min(max_solves, _STEPS)
-        low = max(start.eta / _STRIDE, search.range.low)
-        high = min(start.eta * _STRIDE, search.range.high)
-        minimize_scalar(
-            objective,
-            bounds=(float(np.log(low)), float(np.log(high))),
-            method="bounded",
-            options={"xatol": 1e-6, "maxiter": steps},
-        )
-        max_solves -= steps
-        best = search.best or best
-        if low * 1.1 < best.eta < high / 1.1 or best is start:
-            break
-    return best
+    low = max(best.eta / _STRIDE, search.range.low)
+    high = min(best.eta * _STRIDE, search.range.high)
+    minimize_scalar(
+        objective,
+        bounds=(float(np.log(low)), float(np.log(high))),
+        method="bounded",
+        options={"xatol": 1e-6, "maxiter": min(max_solves, _STEPS)},
+    )
 
 
 def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]:

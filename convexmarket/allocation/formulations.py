@@ -1,6 +1,7 @@
-"""Three CVXPY declarations of the buyer's problem at a fixed total privacy eta.
+"""CVXPY declarations of the buyer's problem: at a fixed total privacy eta, or as a whole.
 
-With ``t = gamma*eta`` and the capped simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
+The papers' problem has three at a fixed eta. With ``t = gamma*eta`` and the capped simplex
+``S = {a : sum a = 1, 0 <= a <= cap}``:
 
 ``primal``
     ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, written by the terms and
@@ -21,7 +22,7 @@ tolerances of conic solvers, so the variables are ``m*a``, which is of order one
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, overload
 
 import cvxpy as cp
 import numpy as np
@@ -34,19 +35,16 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import DeclaredMarket, FixedEta, inverse_of, numbers
-from convexmarket.checks import check_positive, shown
-from convexmarket.errors import (
-    NotSupportedError,
-    ParameterError,
-    SolverError,
-)
+from convexmarket.allocation.views import DeclaredMarket, FixedEta, JointView, inverse_of, numbers
+from convexmarket.checks import check_choice, check_instance, check_positive, shown
+from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
 
 __all__ = [
+    "ConvexProgram",
     "FixedEtaProblem",
     "Formulation",
-    "declare_papers",
+    "declare",
     "embed",
     "marginal_price",
     "optimal_weights",
@@ -54,16 +52,17 @@ __all__ = [
     "recover_weights",
 ]
 
+Floats = NDArray[np.float64]
 Formulation = Literal["primal", "dual", "projection"]
 
 
-def optimal_weights(form: StandardForm, t: float) -> NDArray[np.float64]:
+def optimal_weights(form: StandardForm, t: float) -> Floats:
     """Return the minimiser of ``mu*||a|| + t*psi'a`` over the capped simplex, for mu > 0."""
     limits = feasible_limits(np.full(form.virtual_costs.size, form.max_weight))
     return norm_minimiser(t * form.virtual_costs, form.mu, limits).weights
 
 
-def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -> float:
+def marginal_price(form: StandardForm, weights: Floats, t: float) -> float:
     """Return tau, the multiplier of ``sum a = 1``, that belongs to weights at ``t = gamma*eta``.
 
     At the optimum it is the price ``mu*a_i/||a|| + t*psi_i`` of all strictly between 0 and the cap.
@@ -72,7 +71,7 @@ def marginal_price(form: StandardForm, weights: NDArray[np.float64], t: float) -
     return common_price(weights, prices, np.maximum(form.max_weight - weights, 0.0))
 
 
-def recover_weights(form: StandardForm, raw: NDArray[np.float64], t: float) -> NDArray[np.float64]:
+def recover_weights(form: StandardForm, raw: Floats, t: float) -> Floats:
     """Turn a solver's approximate weights into feasible ones, shape (m,).
 
     They are projected on the capped simplex; then sellers whose virtual cost alone exceeds the
@@ -89,36 +88,22 @@ def recover_weights(form: StandardForm, raw: NDArray[np.float64], t: float) -> N
     weights = project_capped_simplex(raw, form.max_weight)
     if form.mu == 0:
         return weights
-    dear = t * form.virtual_costs >= marginal_price(form, weights, t)
-    kept = weights.size - np.count_nonzero(dear)
-    if kept * form.max_weight < 1 or not np.any(weights[dear]):
+    expensive = t * form.virtual_costs >= marginal_price(form, weights, t)
+    others = weights.size - np.count_nonzero(expensive)
+    if others * form.max_weight < 1 or not np.any(weights[expensive]):
         return weights
-    return project_capped_simplex(np.where(dear, -np.inf, weights), form.max_weight)
+    return project_capped_simplex(np.where(expensive, -np.inf, weights), form.max_weight)
 
 
-def embed(weights: NDArray[np.float64], sellers: NDArray[np.bool_]) -> NDArray[np.float64]:
+def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
     """Return weights for all sellers from those of some: zero for the others."""
     everyone = np.zeros(sellers.size)
     everyone[sellers] = weights
     return everyone
 
 
-def declare_papers(market: Market, eta: float, formulation: str = "primal") -> FixedEtaProblem:
-    """Declare a market of the papers' form at a fixed eta; see :func:`convexmarket.declare`."""
-    form, finite = papers_form(market)
-    if form.mu == 0 and formulation != "primal":
-        raise NotSupportedError(
-            f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
-            "use formulation='primal'"
-        )
-    if formulation == "primal":
-        return PrimalProblem(market, form, finite, eta)
-    kind = DualProblem if formulation == "dual" else ProjectionProblem
-    return kind(form, finite, eta)
-
-
 def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
-    """Return the market in numbers, sellers with psi = +inf left out, and who remains.
+    """Return the market in numbers, without sellers with psi = +inf, and the mask of the others.
 
     Raises
     ------
@@ -142,50 +127,91 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
 class FixedEtaProblem(DeclaredMarket):
     """The papers' problem at a fixed eta: a :class:`cvxpy.Problem`, made by :func:`declare`.
 
+    The dual is scaled by the size of a price at the eta that it is declared for. The value of the
+    projection, times m^2, is not the market's objective; its parameter is beta.
+
     Attributes
     ----------
     formulation : str
         "primal", "dual" or "projection".
+    parameter : cvxpy.Parameter
+        Eta, or beta for the projection.
     """
 
-    formulation: Formulation
-    #: The parameter that follows eta.
-    parameter: cp.Parameter
-
-    def __init__(
-        self,
-        objective: cp.Minimize | cp.Maximize,
-        constraints: list[cp.Constraint],
-        form: StandardForm,
-        sellers: NDArray[np.bool_],
-        eta: float,
-    ) -> None:
-        super().__init__(objective, constraints)
-        self._form, self._sellers, self.eta = form, sellers, eta
+    def __init__(self, market: Market, eta: float, formulation: Formulation = "primal") -> None:
+        self.formulation = formulation
+        self._form, self._sellers = form, sellers = papers_form(market)
+        if form.mu == 0 and formulation != "primal":
+            raise NotSupportedError(
+                f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
+                "use formulation='primal'"
+            )
+        m, psi = form.virtual_costs.size, form.virtual_costs
+        self.parameter = cp.Parameter(nonneg=True, name="eta")
+        objective: cp.Minimize | cp.Maximize
+        self._prices: cp.Constraint | None = None
+        if formulation == "primal":
+            whole = FixedEta(market, min(max(eta, form.eta_low), form.eta_high))
+            self.quantities, self.parameter = whole.quantities, whole.parameter
+            self._weights = whole.scaled_weights / sellers.size
+            objective, items = whole.objective, whole.constraints
+        elif formulation == "dual":
+            price = form.mu / np.sqrt(m) + form.gamma * eta * float(psi.mean())
+            value: cp.Expression = cp.Variable(name="scaled_tau")
+            scaled_tau, margin = value, cp.Variable(m, nonneg=True, name="scaled_margin")
+            reach: cp.Expression = margin + self.parameter * (form.gamma / price * psi)
+            if form.max_weight < 1:
+                multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
+                reach += multipliers
+                value -= form.max_weight * cp.sum(multipliers)
+            self._prices = reach >= scaled_tau  # its multipliers are the weights
+            objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
+            items = [self._prices, cp.norm(margin, 2) <= form.mu / price]
+        else:
+            largest = m * form.max_weight if form.max_weight < 1 else None
+            scaled = cp.Variable(m, bounds=[0, largest], name="scaled_weights")
+            self.parameter = cp.Parameter(nonneg=True, name="beta")
+            self._weights = scaled / m
+            payments = (m * psi) @ (self.parameter * scaled)
+            objective = cp.Minimize(0.5 * cp.sum_squares(scaled) + payments)
+            items = [cp.sum(scaled) == m]
+        super().__init__(objective, items)
+        self.eta = eta
 
     @property
     def eta(self) -> float:
         """Total privacy; setting it sets the parameter of the problem."""
-        return self._get_eta()
+        value, form = float(numbers(self.parameter)), self._form
+        if self.formulation != "projection":
+            return value
+        weights = project_capped_simplex(-value * form.virtual_costs, form.max_weight)
+        return value * form.mu / float(np.linalg.norm(weights)) / form.gamma
 
     @eta.setter
     def eta(self, eta: float) -> None:
         check_positive("eta", eta)
-        low, high = self._form.eta_low, self._form.eta_high
-        if not low * (1 - ROUNDING) <= eta <= high * (1 + ROUNDING):
+        form, t = self._form, self._form.gamma * eta
+        if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
             raise ParameterError(
-                f"eta is {eta!r}, outside the market's EtaRange ({low:g}, {high:g})"
+                f"eta is {eta!r}, outside the market's EtaRange ({form.eta_low:g}, "
+                f"{form.eta_high:g})"
             )
-        self._set_eta(eta)
-
-    def _get_eta(self) -> float:
-        return float(numbers(self.parameter))
-
-    def _set_eta(self, eta: float) -> None:
-        self.parameter.value = eta
+        projected = self.formulation == "projection"
+        beta = t * np.linalg.norm(optimal_weights(form, t)) / form.mu if projected else eta
+        self.parameter.value = beta
 
     @property
-    def weights(self) -> NDArray[np.float64]:
+    def raw_weights(self) -> Floats:
+        """Weights of the last solve as the solver left them, without sellers at psi = +inf."""
+        if self._prices is None:
+            return super().raw_weights
+        self.solution(self._prices.expr)  # raises an error without one
+        weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
+        total = float(weights.sum())
+        return weights / total if total > 0 else np.full(weights.shape, np.nan)
+
+    @property
+    def weights(self) -> Floats:
         """Weights a of the last solve, made feasible, shape (m,).
 
         Raises
@@ -203,80 +229,112 @@ class FixedEtaProblem(DeclaredMarket):
         return marginal_price(self._form, weights, self._form.gamma * eta) / eta
 
 
-class PrimalProblem(FixedEtaProblem):
-    """``min mu*||a|| + t*psi'a + sigma/eta`` over the capped simplex, for the variable m*a."""
+class ConvexProgram(DeclaredMarket):
+    """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
 
-    formulation = "primal"
+    Made by :func:`convexmarket.declare` without an eta. A ``cvxpy.Parameter`` inside a piece, such
+    as the amount of a :class:`Budget`, can be changed between solves without compiling again.
 
-    def __init__(
-        self, market: Market, form: StandardForm, sellers: NDArray[np.bool_], eta: float
-    ) -> None:
-        whole = FixedEta(market, min(max(eta, form.eta_low), form.eta_high))
-        self.quantities, self.parameter = whole.quantities, whole.parameter
-        self._weights = whole.scaled_weights / sellers.size
-        super().__init__(whole.objective, whole.constraints, form, sellers, eta)
+    Attributes
+    ----------
+    formulation : str
+        "joint".
 
-
-class DualProblem(FixedEtaProblem):
-    """The Karush-Kuhn-Tucker system as a maximisation over tau and the cap's multipliers.
-
-    Scaled by the size of a price at the eta it is declared for, so that all variables are of
-    order one.
+    Raises
+    ------
+    NotSupportedError
+        If a piece uses the guarantees.
     """
 
-    formulation = "dual"
+    formulation = "joint"
 
-    def __init__(self, form: StandardForm, sellers: NDArray[np.bool_], eta: float) -> None:
-        m = form.virtual_costs.size
-        price = form.mu / np.sqrt(m) + form.gamma * eta * float(form.virtual_costs.mean())
-        self.parameter = cp.Parameter(nonneg=True, name="eta")
-        scaled_tau = cp.Variable(name="scaled_tau")
-        margin = cp.Variable(m, nonneg=True, name="scaled_margin")
-        unit_costs = form.gamma / price * form.virtual_costs
-        reach: cp.Expression = margin + self.parameter * unit_costs
-        value: cp.Expression = scaled_tau
-        if form.max_weight < 1:
-            multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
-            reach += multipliers
-            value -= form.max_weight * cp.sum(multipliers)
-        self._prices = reach >= scaled_tau  # its multipliers are the weights
-        objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
-        items = [self._prices, cp.norm(margin, 2) <= form.mu / price]
-        super().__init__(objective, items, form, sellers, eta)
+    def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
+        self.view = view = JointView(market, 1.0 / eta_scale, None)
+        if not view.is_jointly_convex or any(map(view.bounds_epsilon, view.flat_constraints())):
+            raise NotSupportedError(
+                f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
+                "not convex in the weights and 1/eta together; declare it at a fixed eta: "
+                "declare(market, eta=...)"
+            )
+        self._weights = view.quantities.weights
+        super().__init__(cp.Minimize(view.objective()), [*view.simplex, *view.flat_constraints()])
 
     @property
-    def raw_weights(self) -> NDArray[np.float64]:
-        """Weights of the last solve as the solver left them: the multipliers of the prices."""
-        self.solution(self._prices.expr)  # raises an error without one
-        weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
-        total = float(weights.sum())
-        return weights / total if total > 0 else np.full(weights.shape, np.nan)
+    def eta(self) -> float:
+        """Total privacy of the last solve."""
+        return 1.0 / float(self.solution(self.view.quantities.inverse_eta))
 
 
-class ProjectionProblem(FixedEtaProblem):
-    """``min 0.5*||a||^2 + beta*psi'a`` over the capped simplex, times m^2, for the variable m*a.
+@overload
+def declare(market: Market, eta: None = None, formulation: str = ...) -> ConvexProgram: ...
+@overload
+def declare(market: Market, eta: float, formulation: str = ...) -> FixedEtaProblem | FixedEta: ...
+def declare(
+    market: Market, eta: float | None = None, formulation: str = "primal"
+) -> FixedEtaProblem | FixedEta | ConvexProgram:
+    """Declare the buyer's problem as a CVXPY problem.
 
-    Its value is not the market's objective. The beta that belongs to an eta is found by exact
-    projections in numpy.
+    Parameters
+    ----------
+    market : Market
+    eta : float, optional
+        Total privacy bought; may be changed later through the attribute of that name, without
+        compiling again. Where left out, the market has to be one convex program in the weights
+        and 1/eta, without a piece that uses the guarantees.
+    formulation : {"primal", "dual", "projection"}
+        At a fixed eta. Markets that are not of the papers' form (A, Eq. 11) have a primal only.
+
+    Returns
+    -------
+    FixedEtaProblem, FixedEta or ConvexProgram
+        A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``; its value is the
+        market's objective (that of "projection" is not). At a fixed eta a "primal" has
+        ``quantities``, expressions to add restrictions of any kind with. ``copy.deepcopy`` and
+        pickle make independent problems; one problem is not for several threads at once.
+
+    Raises
+    ------
+    NotSupportedError
+        If the market has no such formulation, or eta is given and would be multiplied by a
+        parameter of the market.
+    ParameterError
+        If eta or formulation is not one of the values allowed.
+    CurvatureError
+        If a term or constraint is not convex by CVXPY's rules.
+    InfeasibleMarketError
+        If the sellers with finite virtual costs cannot carry all the weight.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers(virtual_costs=[0.0, 1.0])
+    >>> problem = cm.declare(cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5), eta=1.0)
+    >>> value = problem.solve(solver="CLARABEL")
+    >>> problem.weights.round(3)
+    array([0.689, 0.311])
+    >>> problem.eta = 1.5  # compiled once
+    >>> value = problem.solve(solver="CLARABEL")
     """
-
-    formulation = "projection"
-
-    def __init__(self, form: StandardForm, sellers: NDArray[np.bool_], eta: float) -> None:
-        m = form.virtual_costs.size
-        largest = m * form.max_weight if form.max_weight < 1 else None
-        scaled_weights = cp.Variable(m, bounds=[0, largest], name="scaled_weights")
-        self.parameter = cp.Parameter(nonneg=True, name="beta")
-        self._weights = scaled_weights / m
-        payments = (m * form.virtual_costs) @ (self.parameter * scaled_weights)
-        objective = cp.Minimize(0.5 * cp.sum_squares(scaled_weights) + payments)
-        super().__init__(objective, [cp.sum(scaled_weights) == m], form, sellers, eta)
-
-    def _get_eta(self) -> float:
-        beta, form = float(numbers(self.parameter)), self._form
-        weights = project_capped_simplex(-beta * form.virtual_costs, form.max_weight)
-        return beta * form.mu / float(np.linalg.norm(weights)) / form.gamma
-
-    def _set_eta(self, eta: float) -> None:
-        t = self._form.gamma * eta
-        self.parameter.value = t * np.linalg.norm(optimal_weights(self._form, t)) / self._form.mu
+    check_instance("market", market, Market)
+    check_choice("formulation", formulation, Formulation)
+    if eta is not None:
+        check_positive("eta", eta)
+    problem: FixedEtaProblem | FixedEta | ConvexProgram
+    if eta is not None and market.standard_form is not None:
+        problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
+    elif formulation != "primal":
+        raise NotSupportedError(
+            f"the {formulation} formulation is known for sums of Spread, Noise and Payments with "
+            f"Cap and EtaRange, at a fixed eta; this is {shown(market)}; use formulation='primal'"
+        )
+    else:
+        problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
+    if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
+        if problem.is_dcp():
+            raise NotSupportedError(
+                "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a "
+                "cvxpy.Parameter of the market; give its number or, where no payments are "
+                "weighed, declare the market without eta"
+            )
+        raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")
+    return problem

@@ -42,17 +42,9 @@ _TINY = 1e-200
 # ------------------------------------------------- atoms that are support functions: f(x) = max v'x
 
 
-def _simplex(_: Any, v: Floats) -> Floats:
-    """Bring rows onto the simplex: the largest entry."""
-    return _sum_to(1.0, v)
-
-
 def _some(atom: Any, v: Floats) -> Floats:
-    """Bring rows onto ``0 <= v <= 1, sum v = k``: the sum of the k largest."""
-    return _sum_to(min(float(atom.k), v.shape[1]), v)
-
-
-def _sum_to(k: float, v: Floats) -> Floats:
+    """Bring rows onto ``0 <= v <= 1, sum v = k``: the sum of the k largest, or the largest."""
+    k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
     room = np.maximum(v.shape[1] - total, k - total)
@@ -65,25 +57,17 @@ def _box(_: Any, v: Floats) -> Floats:
     return np.clip(v, -1.0, 1.0)
 
 
-def _ball(q: float) -> Callable[[Any, Floats], Floats]:
-    """Shrink rows into the unit ball of the q-norm, that of a norm's dual."""
-
-    def shrink(_: Any, v: Floats) -> Floats:
-        size = np.linalg.norm(v, q, axis=1, keepdims=True)
-        return v / np.maximum(size, 1.0)
-
-    return shrink
-
-
-def _dual_ball(atom: Any, v: Floats) -> Floats:
-    """Shrink rows into the unit ball of the norm that is dual to a p-norm."""
-    p = float(atom.p)
-    return _ball(p / (p - 1))(atom, v)
+def _ball(atom: Any, v: Floats) -> Floats:
+    """Shrink rows into the unit ball of the norm that is dual to a p-norm, or to the largest."""
+    p = float(getattr(atom, "p", np.inf))
+    size = np.linalg.norm(v, 1 if p == np.inf else p / (p - 1), axis=1, keepdims=True)
+    return v / np.maximum(size, 1.0)
 
 
 def _rearrangements(atom: Any, v: Floats) -> Floats:
-    """Project a row on the hull of all rearrangements of the sorted weights."""
-    weights = _padded(atom.args[1].value, v.size)
+    """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
+    given = _flat(atom.args[1].value)
+    weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
     v = np.clip(v, weights[0], weights[-1])  # what is far outside would drown the weights
     order = np.argsort(-v[0])
     shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
@@ -92,32 +76,16 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     return found
 
 
-def _padded(weights: Any, size: int) -> Floats:
-    """Return so many weights, sorted: those given and zeros."""
-    given = _flat(weights)
-    return np.sort(np.append(given, np.zeros(size - given.size)))
-
-
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
-    """Project the eigenvalues of a symmetric matrix, laid out in a row."""
+    """Project the eigenvalues of a symmetric matrix, or the singular values of another one."""
 
     def apply(atom: Any, v: Floats) -> Floats:
-        n = atom.args[0].shape[-1]
-        matrix = v.reshape(n, n, order="F")
-        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        values = project(atom, values[None])[0]
-        return ((vectors * values) @ vectors.T).reshape(1, -1, order="F")
-
-    return apply
-
-
-def _singular(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
-    """Project the singular values of a matrix, laid out in a row."""
-
-    def apply(atom: Any, v: Floats) -> Floats:
-        left, values, right = np.linalg.svd(
-            v.reshape(atom.args[0].shape, order="F"), full_matrices=False
-        )
+        matrix = v.reshape(atom.args[0].shape, order="F")
+        if type(atom).__name__.startswith("lambda"):
+            values, left = np.linalg.eigh((matrix + matrix.T) / 2)
+            right = left.T
+        else:
+            left, values, right = np.linalg.svd(matrix, full_matrices=False)
         values = project(atom, values[None])[0]
         return ((left * values) @ right).reshape(1, -1, order="F")
 
@@ -135,21 +103,21 @@ def _member(atom: Any, v: Floats) -> Floats:
 #: How to bring multipliers into V; rows are what the atom reduces to one number.
 _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     "abs": _box,
-    "max": _simplex,
-    "min": _simplex,
-    "maximum": _simplex,
-    "minimum": _simplex,
+    "max": _some,
+    "min": _some,
+    "maximum": _some,
+    "minimum": _some,
     "SumLargest": _some,
     "sum_largest": _some,
     "norm1": _box,
-    "norm_inf": _ball(1),
-    "Pnorm": _dual_ball,
-    "PnormApprox": _dual_ball,
+    "norm_inf": _ball,
+    "Pnorm": _ball,
+    "PnormApprox": _ball,
     "dotsort": _rearrangements,
-    "lambda_max": _spectrum(_simplex),
+    "lambda_max": _spectrum(_some),
     "lambda_sum_largest": _spectrum(_some),
-    "sigma_max": _singular(_ball(1)),
-    "normNuc": _singular(_box),
+    "sigma_max": _spectrum(_ball),
+    "normNuc": _spectrum(_box),
     "SuppFuncAtom": _member,
 }
 
@@ -407,7 +375,7 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     if _broadcasts(atom):
         shares = np.stack(hints, axis=1)
         v = np.divide(shares, dual[:, None], out=np.zeros(shares.shape), where=dual[:, None] != 0)
-        parts = (dual[:, None] * _simplex(atom, v)).T
+        parts = (dual[:, None] * _some(atom, v)).T
         return 0.0, [_unspread(p, atom.shape, x) for p, x in zip(parts, atom.args, strict=True)]
     if name == "cummax":
         return 0.0, [_handed_down(atom, dual, hints[0])]

@@ -149,7 +149,8 @@ class ProjectableForm(Form):
         if np.min(self.max_weight) < 1 and not self.has_shares:
             extra = self._priced(mu, costs, self.max_weight)[1]
             costs, relieved = costs + extra, float(np.sum(self.max_weight * extra))
-        return float(self._level(mu, costs)) - relieved
+        level = float(self._level(mu, costs))
+        return level - relieved - 4e-15 * (abs(level) + relieved)
 
     def _level(self, mu: float, costs: Floats) -> Floats:
         """Return the minimum of ``mu*R(a) + costs'a`` without caps."""

@@ -1,4 +1,4 @@
-"""What an allocation returns: the answer, its certificate and where it came from."""
+"""The result of an allocation: the answer, its certificate and its origin."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ class SolveRecord:
     Attributes
     ----------
     eta : float
-        Total privacy of the subproblem.
     upper, lower : float
-        Objective of the feasible point found at ``eta``, and a proven lower bound on the best one
-        there; the solver's own word is not taken for either.
+        Objective of the feasible point at ``eta``, and a proven lower bound on the best one there,
+        whatever the solver returned.
     status : str
-        What the solver said.
+        Of the solver.
     seconds : float
         Wall time of this solve.
     """
@@ -43,7 +42,7 @@ class SolveRecord:
 
 
 class CertifiedPurchase:
-    """What weights, eta, an objective and a lower bound on it amount to."""
+    """Weights and eta, an objective and a lower bound on it."""
 
     weights: NDArray[np.float64]
     eta: float
@@ -83,7 +82,7 @@ class CertifiedPurchase:
 
 @dataclass(frozen=True, eq=False)
 class Allocation(Shown, CertifiedPurchase):
-    """How much privacy to buy from whom.
+    """The guarantees to buy from all sellers, with a certificate.
 
     Attributes
     ----------
@@ -114,7 +113,6 @@ class Allocation(Shown, CertifiedPurchase):
         Kinds of constraints without room, such as "Budget"; "eta_low" and "eta_high" for the ends
         of an :class:`EtaRange` that decided the answer.
     ids : sequence, shape (m,), or None
-        What the sellers are called.
     pricing : callable or None
         Computes :attr:`prices`.
     """
@@ -151,22 +149,12 @@ class Allocation(Shown, CertifiedPurchase):
 
     def certificate(self) -> dict[str, Any]:
         """Return everything that proves the answer, as plain values for JSON."""
-        return {
-            "objective": self.objective,
-            "lower_bound": self.lower_bound,
-            "gap": self.gap,
-            "eta": self.eta,
-            "multiplier": self.multiplier,
+        names = ("objective", "lower_bound", "gap", "eta", "multiplier", "n_bought", "method")
+        names += ("formulation", "solver", "solver_version", "tolerance", "seconds")
+        return {name: getattr(self, name) for name in names} | {
             "n_sellers": int(self.weights.size),
-            "n_bought": self.n_bought,
-            "method": self.method,
-            "formulation": self.formulation,
-            "solver": self.solver,
-            "solver_version": self.solver_version,
-            "tolerance": self.tolerance,
             "binding": list(self.binding),
             "prices": [_plain(price) for price in self.prices],
-            "seconds": self.seconds,
             "solves": [vars(record) for record in self.solves],
         }
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +20,8 @@ from convexmarket.allocation.bounds import check_noise, unconstrained_eta
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, check_gap, search_eta
 from convexmarket.allocation.formulations import (
-    declare_papers,
+    FixedEtaProblem,
+    Formulation,
     embed,
     marginal_price,
     papers_form,
@@ -29,7 +29,7 @@ from convexmarket.allocation.formulations import (
 from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import cheapest_purchase
-from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
 from convexmarket.errors import SolverError
 from convexmarket.market import Market, StandardForm
 from convexmarket.sellers import Sellers
@@ -49,21 +49,22 @@ class _Runner:
     def __init__(
         self,
         market: Market,
-        formulation: str,
+        formulation: Formulation,
         solver: str,
         options: Mapping[str, Any] | None,
     ) -> None:
         self.form, self.sellers = papers_form(market)
-        check_noise(self.form)
-        self.ends = self.form.eta_low, self.form.eta_high
-        self.first = self._best_eta(float(self.form.virtual_costs.mean()))
-        self.first = self.first if 0 < self.first < np.inf else max(1.0, self.ends[0])
+        form = self.form
+        check_noise(form)
+        self.ends = form.eta_low, form.eta_high
+        best = self._best_eta(float(form.virtual_costs.mean()))
+        self.first = best if 0 < best < np.inf else max(1.0, self.ends[0])
         self.solver, self.options = check_solver(solver), options
         self.version = solver_version(self.solver)
-        lowest = self.form.gamma * self.first
-        dimensionless, self.unit = _dimensionless(self.form, lowest)
-        self.problem = declare_papers(dimensionless, lowest * self.unit, formulation)
-        self.projectable = ProjectableForm.of(market.form) if self.form.mu else None
+        lowest = form.gamma * self.first
+        dimensionless, self.unit = _dimensionless(form, lowest)
+        self.problem = FixedEtaProblem(dimensionless, lowest * self.unit, formulation)
+        self.projectable = ProjectableForm.of(market.form) if form.mu else None
         self.records: list[SolveRecord] = []
 
     def _best_eta(self, cost: float) -> float:
@@ -97,7 +98,7 @@ class _Runner:
     def _weights(self, eta: float) -> Floats:
         """Run the solver, and return its weights made feasible."""
         status = run_solver(self.problem, self.solver, self.options)
-        if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        if status in SOLVED:
             try:
                 return self.problem.weights
             except SolverError as error:
@@ -112,9 +113,18 @@ class _Runner:
 
 
 def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
-    """Return the market without units and noise, and its eta per t of the given market."""
-    m = form.virtual_costs.size
-    costs = _relevant_costs(form, lowest_t)
+    """Return the market without units and noise, and its eta per t of the given market.
+
+    Virtual costs of sellers who are too expensive to sell anyway are lowered, as they matter only
+    to the conditioning of a solver's matrices. It takes ``n = ceil(1/cap)`` sellers to carry all
+    the weight, and a seller's share of ``||a||`` adds at most ``mu*min(1, cap*sqrt(m))`` to its
+    price. So the marginal price at t is at most that plus t times the n-th lowest cost; twice as
+    much keeps such sellers away from a tie.
+    """
+    psi, m = form.virtual_costs, form.virtual_costs.size
+    n = min(int(np.ceil(1.0 / form.max_weight)), m)
+    steepest = form.mu * min(1.0, form.max_weight * np.sqrt(m))
+    costs = np.minimum(psi, 2.0 * (np.partition(psi, n - 1)[n - 1] + steepest / lowest_t))
     cost = float(costs.mean()) or 1.0
     money = form.mu / np.sqrt(m) + lowest_t * cost
     market = Market.standard(
@@ -127,25 +137,9 @@ def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
     return market, cost / money
 
 
-def _relevant_costs(form: StandardForm, lowest_t: float) -> Floats:
-    """Return virtual costs, lowered where a seller is too expensive to sell anyway.
-
-    It takes ``n = ceil(1/cap)`` sellers to carry all the weight, and a seller's share of ``||a||``
-    adds at most ``mu*min(1, cap*sqrt(m))`` to its price. So the marginal price at t is at most
-    that plus t times the n-th lowest cost, and a seller whose cost alone exceeds it sells nothing.
-    The excess matters only to the conditioning of a solver's matrices. Twice as much keeps such
-    sellers away from a tie.
-    """
-    psi, m = form.virtual_costs, form.virtual_costs.size
-    n = min(int(np.ceil(1.0 / form.max_weight)), m)
-    highest = np.partition(psi, n - 1)[n - 1]
-    steepest = form.mu * min(1.0, form.max_weight * np.sqrt(m))
-    return np.minimum(psi, 2.0 * (highest + steepest / lowest_t))
-
-
 def line_search(
     market: Market,
-    formulation: str = "primal",
+    formulation: Formulation = "primal",
     solver: str = "CLARABEL",
     gap: float = 1e-6,
     max_solves: int = 200,

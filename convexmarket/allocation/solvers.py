@@ -12,12 +12,15 @@ import numpy as np
 
 from convexmarket.errors import NotSupportedError, SolverError
 
-__all__ = ["check_solver", "run_solver", "solver_version"]
+__all__ = ["SOLVED", "check_solver", "run_solver", "solver_version"]
+
+#: Statuses with a solution.
+SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 _DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
 
 #: Statuses after which trying again would change nothing.
-_DECIDED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.INFEASIBLE, cp.UNBOUNDED)
+_DECIDED = (*SOLVED, cp.INFEASIBLE, cp.UNBOUNDED)
 
 # Their own tolerances are too loose for a gap of 1e-6; a status says where these are not reached.
 # CLARABEL gets there more surely by shorter steps, and from scratch: an update in place keeps the

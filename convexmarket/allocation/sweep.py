@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import cvxpy as cp
@@ -21,9 +21,6 @@ __all__ = ["sweep"]
 
 Floats = NDArray[np.float64]
 
-#: Logarithm by which eta has to change between two values of a parameter to be extrapolated.
-_MOVED = 0.004
-
 
 def sweep(
     market: Market,
@@ -38,15 +35,15 @@ def sweep(
 ) -> list[Allocation]:
     """Allocate one market, of any kind, for many values of a parameter, compiling it once.
 
-    Each search over eta begins where the last optima point to; budgets with an exact solution need
-    no search. Several threads may sweep one market at once.
+    Each search over eta begins at the last optimum; budgets with an exact solution need no search.
+    Several threads may sweep one market at once.
 
     Parameters
     ----------
     market : Market
     parameter : cvxpy.Parameter
-        Stands in one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
-        ``Payments() * parameter``, or in a piece of your own. It keeps its own value.
+        Part of one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
+        ``Payments() * parameter``, or of a user-defined piece. Its value does not change.
     values : iterable of float or array_like
         Of the parameter's shape.
     solver, gap, max_solves, solver_options, progress
@@ -103,23 +100,9 @@ def sweep(
         if own_market.form.is_budgeted:
             results.append(allocate(own_market, "exact"))
         else:
-            start = _expected_eta(given, results)
+            start = results[-1].eta if results else None
             results.append(compiled.search(gap, max_solves, start, progress))
     return results
-
-
-def _expected_eta(values: Sequence[Floats], known: Sequence[Allocation]) -> float | None:
-    """Extrapolate the next optimum from the last two, if these are apart."""
-    if not known:
-        return None
-    last, k = known[-1].eta, len(known)
-    if k == 1 or values[0].ndim or values[k - 1] == values[k - 2]:
-        return last
-    place = np.array([float(value) for value in values[k - 2 : k + 1]])
-    ahead = np.diff(np.log(place) if np.all(place > 0) else place)
-    moved = float(np.log(last / known[-2].eta))
-    step = np.clip(moved * ahead[1] / ahead[0], -2.0, 2.0) if abs(moved) > _MOVED else 0.0
-    return last * float(np.exp(step))
 
 
 def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> list[Floats]:

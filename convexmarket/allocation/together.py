@@ -5,11 +5,9 @@ r"""Several buyers who share their sellers, and a limit on what each seller sell
 
 and each buyer's constraints. With the guarantees linear in the weights and the eta about a point it
 is one convex program, which gives the next :math:`\eta_b` and the prices y of the limits; at fixed
-eta it is exact. At these prices each buyer alone, charged :math:`y^\top \varepsilon`, proves
-
-.. math:: \sum_b \min_{a, \eta} \{F_b + \eta\, y^\top a\} - y^\top e ,
-
-a bound for all purchases. The limits may leave a gap that no prices close.
+eta it is exact. At these prices each buyer alone, charged :math:`y^\top \varepsilon`, proves a
+bound for all purchases, :math:`\sum_b \min \{F_b + \eta\, y^\top a\} - y^\top e`. The limits may
+leave a gap that no prices close.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ from convexmarket.allocation.eta_search import check_gap, search_eta
 from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
-from convexmarket.allocation.solvers import run_solver
-from convexmarket.allocation.views import JointView, numbers
+from convexmarket.allocation.solvers import SOLVED, run_solver
+from convexmarket.allocation.views import numbers
 from convexmarket.checks import shown
 from convexmarket.errors import (
     InfeasibleMarketError,
@@ -44,21 +42,17 @@ from convexmarket.terms import Constraint, Form, MaxEpsilon, Quantities, Term
 __all__ = ["Together", "allocate_together"]
 
 Floats = NDArray[np.float64]
-
-#: Descents, each followed by a bound, and their steps.
-_ROUNDS, _STEPS = 3, 12
+#: Descents, each followed by a bound, their steps, and the solves of one buyer alone.
+_ROUNDS, _STEPS, _MAX_SOLVES = 3, 12, 200
 #: Exceeding all limits by their size costs this many times the objective.
 _PENALTY = 100.0
-#: Relative change of eta in the first step, and the least one; solves of a search for one buyer.
-_REACH, _LEAST, _MAX_SOLVES = 0.5, 1e-4, 200
-#: An excess up to this, relatively, is a solver's error.
-_SOLVER_ERROR = 1e-9
-_SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
+#: Relative change of eta in the first step, the least one, and an excess that is a solver's error.
+_REACH, _LEAST, _SOLVER_ERROR = 0.5, 1e-4, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Together(CertifiedPurchase):
-    """What several buyers buy of the same sellers.
+    """Purchases of several buyers from the same sellers.
 
     Attributes
     ----------
@@ -93,17 +87,6 @@ class Together(CertifiedPurchase):
             f"Together({len(self.allocations)} buyers, objective={self.objective:.10g}, "
             f"gap={self.gap:.1e}, {self.n_solves} solves)"
         )
-
-
-class _Charge(Term):
-    """The payment for the limits, prices'eps."""
-
-    def __init__(self, prices: cp.Parameter) -> None:
-        self.prices = prices
-
-    def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return prices'eps."""
-        return self.prices @ quantities.epsilon
 
 
 def allocate_together(
@@ -167,32 +150,27 @@ def allocate_together(
             break
     assert best is not None
     seconds = time.perf_counter() - began
-    result = Together(
-        allocations=tuple(
-            Allocation(
-                weights=weights,
-                eta=float(eta),
-                objective=conic.view.value(weights, float(eta)),
-                lower_bound=-np.inf,
-                multiplier=multiplier,
-                method="together",
-                seconds=seconds,
-                formulation="primal",
-                solver=conic.solver,
-                solver_version=conic.version,
-                tolerance=gap,
-            )
-            for conic, weights, eta, multiplier in zip(
-                buyers.conics, best.weights, best.etas, multipliers, strict=True
-            )
-        ),
-        objective=best.objective,
-        lower_bound=min(bound, best.objective),
-        prices=prices,
-        n_solves=buyers.n_solves + sum(conic.violation.n_solves for conic in buyers.conics),
-        seconds=seconds,
-        scale=best.scale,
+    allocations = tuple(
+        Allocation(
+            weights=weights,
+            eta=float(eta),
+            objective=conic.view.value(weights, float(eta)),
+            lower_bound=-np.inf,
+            multiplier=multiplier,
+            method="together",
+            seconds=seconds,
+            formulation="primal",
+            solver=conic.solver,
+            solver_version=conic.version,
+            tolerance=gap,
+        )
+        for conic, weights, eta, multiplier in zip(
+            buyers.conics, best.weights, best.etas, multipliers, strict=True
+        )
     )
+    solves = buyers.n_solves + sum(conic.violation.n_solves for conic in buyers.conics)
+    proven = min(bound, best.objective)
+    result = Together(allocations, best.objective, proven, prices, solves, seconds, best.scale)
     result.warn_if_loose(
         gap, "there may be no prices that share the limits out; the purchases are feasible"
     )
@@ -204,29 +182,35 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
     a_list = isinstance(markets, list | tuple) and markets
     if not (a_list and all(isinstance(market, Market) for market in markets)):
         raise ParameterError(f"markets must be a list of Market, one a buyer, got {shown(markets)}")
-    sizes = {len(market.sellers) for market in markets}
-    if len(sizes) > 1:
-        raise ParameterError(
-            f"the markets have {', '.join(map(str, sorted(sizes)))} sellers; buyers who share "
-            "sellers have the same, in the same order"
-        )
+    sizes = sorted({len(market.sellers) for market in markets})
     first, *others = (market.sellers.ids for market in markets)
-    for ids in others:
-        if ids != first and range(len(ids)) not in (ids, first):
-            raise ParameterError(
-                "the markets name other sellers, or in another order; buyers who share sellers "
-                "have the same, in the same order; make both of one Sellers object"
-            )
-    m = sizes.pop()
+    if len(sizes) > 1 or any(
+        ids != first and range(sizes[0]) not in (ids, first) for ids in others
+    ):
+        raise ParameterError(
+            f"the markets have {', '.join(map(str, sizes))} sellers, whose ids differ; buyers who "
+            "share sellers have the same, in the same order; make both of one Sellers object"
+        )
     pieces = checked_constraints(constraints, markets[0].sellers)
-    form = Form(np.ones(m)).plus((), pieces)
+    form = Form(np.ones(sizes[0])).plus((), pieces)
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
             f"the shared constraints are {shown(list(pieces))}; give MaxEpsilon(2.0), what "
             "each seller sells to all buyers at most"
         )
-    return np.zeros(m) + form.max_epsilon
+    return np.zeros(sizes[0]) + form.max_epsilon
+
+
+class _Charge(Term):
+    """The payment for the limits, prices'eps."""
+
+    def __init__(self, prices: cp.Parameter) -> None:
+        self.prices = prices
+
+    def expression(self, quantities: Quantities) -> cp.Expression:
+        """Return prices'eps."""
+        return self.prices @ quantities.epsilon
 
 
 class _Point(NamedTuple):
@@ -240,44 +224,12 @@ class _Point(NamedTuple):
 
 
 class _Alone(NamedTuple):
-    """What one buyer buys who is charged for the limits, and what that proves."""
+    """The purchase of one buyer who is charged for the limits, and the bound it proves."""
 
     weights: Floats
     eta: float
     bound: float
     multiplier: float
-
-
-class _Near(NamedTuple):
-    """One buyer about a point, the guarantees linear in the weights and the change r of eta."""
-
-    change: cp.Variable
-    parameters: list[cp.Parameter]
-    constraints: list[cp.Constraint]
-
-    @classmethod
-    def of(cls, conic: Conic) -> _Near:
-        """Declare it: ``eps = eta*a + eta*a_0*(r - 1)``, and 1/eta from below by a chord."""
-        view, r = conic.view, cp.Variable(nonneg=True)
-        eta, inverse, low, high, chord, fall = (cp.Parameter(nonneg=True) for _ in range(6))
-        sold = cp.Parameter(view.active.size, nonneg=True)
-        links = [
-            view.epsilon == eta * view.quantities.weights + sold * (r - 1),
-            view.scaled_inverse >= cp.multiply(inverse, cp.inv_pos(r)),
-            view.scaled_inverse <= chord - fall * r,
-            r >= low,
-            r <= high,
-        ]
-        items = [*view.simplex, *view.flat_constraints(), *links]
-        return cls(r, [eta, inverse, low, high, chord, fall, sold], items)
-
-    def place(self, conic: Conic, weights: Floats, eta: float, low: float, high: float) -> None:
-        """Set the point, and the ends of the change."""
-        inverse = 1.0 / (eta * conic.view.inverse_scale)
-        fall = inverse / (low * high)
-        values = [eta, inverse, low, high, fall * (low + high) * (1 + 1e-9), fall, eta * weights]
-        for parameter, value in zip(self.parameters, values, strict=True):
-            parameter.value = value
 
 
 class _Buyers:
@@ -290,37 +242,41 @@ class _Buyers:
         solver: str,
         options: Mapping[str, Any] | None,
     ) -> None:
-        self.limit, self.n_solves = limit, 0
+        self.limit, self.n_solves, self.options = limit, 0, options
         self.charge = cp.Parameter(limit.size, nonneg=True, value=np.zeros(limit.size))
-        shared = MaxEpsilon(limit)
-        bounded = [Market(b.sellers, b.objective, [*b.constraints, shared]) for b in markets]
-        self.forms = [market.form for market in bounded]
-        self.conics = [
-            Conic(
-                Market(b.sellers, b.objective + _Charge(self.charge), b.constraints),
-                solver,
-                options,
-                {id(self.charge): self.charge},
-            )
-            for b in bounded
-        ]
+        self.forms, self.conics, kept = [], [], {id(self.charge): self.charge}
+        for b in markets:
+            charged = b.objective + _Charge(self.charge)
+            market = Market(b.sellers, charged, [*b.constraints, MaxEpsilon(limit)])
+            self.forms.append(Market(b.sellers, b.objective, market.constraints).form)
+            self.conics.append(Conic(market, solver, options, kept))
         total = float(limit.sum())
         self.ends = np.array([(f.eta_low, min(f.eta_high, total)) for f in self.forms]).T
         start = self.alone(np.zeros(limit.size), [None] * len(markets), 1e-2)
         self.first = np.array([each.eta for each in start])
         pairs = zip(self.conics, start, strict=True)
         self.scale = sum(conic.view.size(each.weights, each.eta) for conic, each in pairs)
-        self.near = [_Near.of(conic) for conic in self.conics]
+        # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
+        self.near: list[tuple[cp.Variable, list[cp.Parameter]]] = []
+        items: list[cp.Constraint] = []
+        for conic in self.conics:
+            view, r = conic.view, cp.Variable(nonneg=True)
+            eta, inverse, low, high, chord, fall = (cp.Parameter(nonneg=True) for _ in range(6))
+            sold = cp.Parameter(limit.size, nonneg=True)
+            items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
+            items.append(view.epsilon == eta * view.quantities.weights + sold * (r - 1))
+            items.append(view.scaled_inverse >= cp.multiply(inverse, cp.inv_pos(r)))
+            items.append(view.scaled_inverse <= chord - fall * r)
+            self.near.append((r, [eta, inverse, low, high, chord, fall, sold]))
         able, excess = limit > 0, cp.Variable(nonneg=True)
-        sold = cp.sum([conic.view.epsilon for conic in self.conics])
-        self.shared = cp.multiply(1.0 / limit[able], sold[able]) <= 1.0 + excess
+        bought = cp.sum([conic.view.epsilon for conic in self.conics])
+        self.shared = cp.multiply(1.0 / limit[able], bought[able]) <= 1.0 + excess
         costs = cp.sum(cp.hstack([conic.view.objective() for conic in self.conics]))
-        items = [item for near in self.near for item in near.constraints]
         goal = cp.Minimize(costs / self.scale + _PENALTY * excess)
         self.program = cp.Problem(goal, [*items, self.shared])
 
     def alone(self, prices: Floats, starts: Iterable[float | None], gap: float) -> list[_Alone]:
-        """Return what each buys alone at prices of the limits."""
+        """Return the purchase of each buyer alone at prices of the limits."""
         bought = []
         for form, conic, start in zip(self.forms, self.conics, starts, strict=True):
             gamma = form.gamma or 1.0
@@ -344,12 +300,18 @@ class _Buyers:
 
     def _run(self, weights: Sequence[Floats], etas: Floats, reach: float) -> Floats | None:
         """Solve about a point, and return the prices of the limits; None where that fails."""
-        low, high = np.clip(self.ends / etas, 1 - reach, 1 + reach)
-        for near, *point in zip(self.near, self.conics, weights, etas, low, high, strict=True):
-            near.place(*point)
+        ends = np.clip(self.ends / etas, 1 - reach, 1 + reach).T
+        for near, conic, a, eta, (low, high) in zip(
+            self.near, self.conics, weights, etas, ends, strict=True
+        ):
+            inverse = 1.0 / (eta * conic.view.inverse_scale)
+            fall = inverse / (low * high)
+            values = [eta, inverse, low, high, fall * (low + high) * (1 + 1e-9), fall, eta * a]
+            for parameter, value in zip(near[1], values, strict=True):
+                parameter.value = value
         self.n_solves += 1
-        conic, prices, able = self.conics[0], np.zeros(self.limit.size), self.limit > 0
-        if run_solver(self.program, conic.solver, conic.options) not in _SOLVED:
+        prices, able = np.zeros(self.limit.size), self.limit > 0
+        if run_solver(self.program, self.conics[0].solver, self.options) not in SOLVED:
             return None
         prices[able] = self.scale * np.maximum(np.asarray(self.shared.dual_value), 0.0)
         prices[able] /= self.limit[able]
@@ -368,13 +330,13 @@ class _Buyers:
         each = np.transpose(weights) / np.where(self.limit > 0, self.limit, np.inf)[:, None]
         etas = np.maximum(etas / max(1.0, float(np.max(each @ etas))), self.ends[0])
         excess = float(np.max(each @ etas)) - 1.0
-        points = [(b.view, a, eta) for b, a, eta in zip(self.conics, weights, etas, strict=True)]
-        objective, scale = (
-            sum(way(view, a, float(eta)) for view, a, eta in points)
-            for way in (JointView.value, JointView.size)
-        )
+        parts = [
+            part
+            for conic, a, eta in zip(self.conics, weights, etas.tolist(), strict=True)
+            for part in conic.view.parts(a, eta)
+        ]
         excess = excess if excess > _SOLVER_ERROR else 0.0
-        return _Point(excess, objective, scale, etas, weights)
+        return _Point(excess, sum(parts), sum(map(abs, parts)) or 1.0, etas, weights)
 
     def descend(self, etas: Floats, gap: float) -> tuple[_Point, Floats]:
         """Return the best point of a descent in every eta, and the prices of the limits there."""
@@ -382,13 +344,13 @@ class _Buyers:
         reach, best, prices = _REACH, self.solve(shares, etas), np.zeros(self.limit.size)
         if best is None:
             raise SolverError(
-                f"{self.conics[0].solver} found no purchases within the constraints of all buyers; "
-                "try another solver"
+                f"{self.conics[0].solver} computed no purchases within the constraints of all "
+                "buyers; try another solver"
             )
         for _ in range(_STEPS):
             asked, point = self._run(best.weights, best.etas, reach), None
             if asked is not None:
-                change = np.array([float(numbers(near.change)) for near in self.near])
+                change = np.array([float(numbers(r)) for r, _ in self.near])
                 prices, point = asked, self.solve(best.weights, best.etas * change)
             if point is not None:
                 gained, same = best.objective - point.objective, point.excess == best.excess

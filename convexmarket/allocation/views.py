@@ -1,4 +1,4 @@
-"""A market as CVXPY expressions: at a fixed eta, and jointly in the weights and 1/eta."""
+"""A market as CVXPY expressions: jointly in the weights and 1/eta, and at a fixed eta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.checks import check_positive, shown
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, Quantities, Term, WeightedTerm
+from convexmarket.terms import Constraint, Quantities, Term
 from convexmarket.terms.base import Number, value_of
 
 __all__ = [
@@ -43,20 +43,19 @@ def numbers(expression: cp.Expression) -> Floats:
 
 
 def spread_out(expression: cp.Expression, sellers: NDArray[np.bool_]) -> cp.Expression:
-    """Return the expression of shape (m,) that is zero for sellers who are left out."""
+    """Return the expression of shape (m,) that is zero for the sellers outside a mask."""
     if sellers.all():
         return expression
     return sparse.eye_array(sellers.size, format="csc")[:, sellers] @ expression
 
 
-def _costs(
-    market: Market, active: NDArray[np.bool_], parameters: Mapping[int, cp.Parameter] | None
-) -> Any:
-    """Return the virtual costs, shape (m,): a parameter, if it is to stay one, or numbers."""
-    parameter = market.sellers.cost_parameter
-    if parameter is not None and (parameters is None or id(parameter) in parameters):
-        return parameter
-    return np.where(active, market.sellers.virtual_costs, 0.0)
+def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
+    """Return ``1/(eta*unit)`` as a parameter that follows another."""
+    return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
+
+
+def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
+    return None if eta.value is None else 1.0 / (float(eta.value) * unit)
 
 
 class JointView:
@@ -90,32 +89,36 @@ class JointView:
         inverse_scale: float = 1.0,
         parameters: Mapping[int, cp.Parameter] | None = MappingProxyType({}),
     ) -> None:
-        self.market, self.inverse_scale, self._parameters = market, inverse_scale, parameters
+        self.market, self.inverse_scale, self.parameters = market, inverse_scale, parameters
         self.active = market.form.active
         m = self.active.size
         self.scaled_weights = cp.Variable(int(self.active.sum()), nonneg=True, name="m*a")
         self.scaled_inverse = cp.Variable(nonneg=True, name="scaled_inverse_eta")
         self.epsilon = cp.Variable(m, nonneg=True, name="epsilon")
         self.unknowns = self.scaled_weights, self.epsilon, self.scaled_inverse
+        costs: Any = market.sellers.cost_parameter
+        if costs is None or not self._keeps(costs):
+            costs = np.where(self.active, market.sellers.virtual_costs, 0.0)
         self.quantities = Quantities(
             weights=spread_out(self.scaled_weights, self.active) / m,
             epsilon=self.epsilon,
             inverse_eta=inverse_scale * self.scaled_inverse,
-            virtual_costs=_costs(market, self.active, parameters),
+            virtual_costs=costs,
         )
-        parts = [(self._weight(part), part) for part in market.objective.parts]
-        self.terms: list[tuple[Number, Term, cp.Expression]] = [
-            (weight, part.term, self._settled(part.weighted(weight, self.quantities)))
-            for weight, part in parts
-            if isinstance(weight, cp.Expression) or weight > 0
-        ]
+        self.terms: list[tuple[Number, Term, cp.Expression]] = []
+        for part in market.objective.parts:
+            weight: Number = part.value
+            if isinstance(part.weight, cp.Expression) and self._keeps(part.weight):
+                weight = self._settled(part.weight)
+            if isinstance(weight, cp.Expression) or weight > 0:
+                expression = self._settled(part.weighted(weight, self.quantities))
+                self.terms.append((weight, part.term, expression))
         self.constraints: list[tuple[Constraint | Term, list[cp.Constraint]]] = [
-            (piece, [type(item)(*map(self._settled, item.args)) for item in items])
-            for piece, items in ((p, p.comparisons(self.quantities)) for p in market.constraints)
+            (p, [type(x)(*map(self._settled, x.args)) for x in p.comparisons(self.quantities)])
+            for p in market.constraints
         ]
-        self.constraints += [
-            (term, domain) for _, term, e in self.terms if (domain := self._domain(e))
-        ]
+        domains = [(term, self._domain(expression)) for _, term, expression in self.terms]
+        self.constraints += [(term, domain) for term, domain in domains if domain]
 
     def _domain(self, expression: cp.Expression) -> list[cp.Constraint]:
         """List restrictions of an expression's domain, such as ``eps <= 1`` for log(1 - eps)."""
@@ -128,39 +131,30 @@ class JointView:
             and (not self.bounds_epsilon(item) or item.variables() == [self.epsilon])
         ]
 
-    def _weight(self, part: WeightedTerm) -> Number:
-        """Return a weight: a number, unless it is a parameter that stays one."""
-        if isinstance(part.weight, cp.Expression) and (
-            self._parameters is None
-            or any(id(each) in self._parameters for each in part.weight.parameters())
-        ):
-            return self._settled(part.weight)
-        return part.value
+    def _keeps(self, expression: cp.Expression) -> bool:
+        """Whether an expression has a parameter that stays one."""
+        replaced = self.parameters
+        return replaced is None or any(id(each) in replaced for each in expression.parameters())
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression without parameters except the given ones."""
-        if self._parameters is None or not expression.parameters():
+        """Return an expression without parameters except those that stay."""
+        if self.parameters is None or not expression.parameters():
             return expression
+        replaced = self.parameters
         leaves = {
-            id(each): self._parameters[id(each)]
-            if id(each) in self._parameters
-            else cp.Constant(value_of(each))
+            id(each): replaced[id(each)] if id(each) in replaced else cp.Constant(value_of(each))
             for each in expression.parameters()
         }
         return Lifted(leaves, kinks=False)(expression)
 
-    def uses_epsilon(self, expression: cp.Expression) -> bool:
-        """Whether an expression contains the guarantees."""
-        return any(variable is self.epsilon for variable in expression.variables())
-
-    def bounds_epsilon(self, item: cp.Constraint) -> bool:
-        """Whether a constraint contains the guarantees."""
+    def bounds_epsilon(self, item: cp.Constraint | cp.Expression) -> bool:
+        """Whether a constraint or an expression contains the guarantees."""
         return any(variable is self.epsilon for variable in item.variables())
 
     @property
     def is_jointly_convex(self) -> bool:
         """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        return not any(self.uses_epsilon(e) for _, _, e in self.terms)
+        return not any(self.bounds_epsilon(e) for _, _, e in self.terms)
 
     @property
     def simplex(self) -> list[cp.Constraint]:
@@ -201,23 +195,13 @@ class JointView:
         """Sum the absolute weighted terms, to which gaps are relative."""
         return sum(map(abs, self.parts(weights, eta))) or 1.0
 
-
-def inverse_of(eta: cp.Parameter, unit: float = 1.0) -> cp.CallbackParam:
-    """Return ``1/(eta*unit)`` as a parameter that follows another."""
-    return cp.CallbackParam(partial(_reciprocal, eta, unit), pos=True, name="inverse_eta")
-
-
-def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
-    return None if eta.value is None else 1.0 / (float(eta.value) * unit)
-
-
-def fixed_eta(view: JointView) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
-    """Return eta as a parameter, and what the guarantees and 1/eta of a view are with it."""
-    eta = cp.Parameter(pos=True, name="eta")
-    return eta, {
-        id(view.epsilon): eta * view.quantities.weights,
-        id(view.scaled_inverse): inverse_of(eta, view.inverse_scale),
-    }
+    def fixed_eta(self) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
+        """Return eta as a parameter, and what the guarantees and 1/eta are with it."""
+        eta = cp.Parameter(pos=True, name="eta")
+        return eta, {
+            id(self.epsilon): eta * self.quantities.weights,
+            id(self.scaled_inverse): inverse_of(eta, self.inverse_scale),
+        }
 
 
 class Declared(cp.Problem):
@@ -232,11 +216,11 @@ class Declared(cp.Problem):
         return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a problem of its own."""
+        """Return an independent problem."""
         return pickle.loads(pickle.dumps(self))
 
     def __copy__(self) -> Self:
-        """Return a problem of its own, too."""
+        """Return an independent problem, too."""
         return self.__deepcopy__({})
 
     def solution(self, expression: cp.Expression, started: bool = False) -> Floats:
@@ -290,11 +274,13 @@ class Subproblem(DeclaredMarket):
     def __init__(
         self, view: JointView, smooth: Sequence[cp.Expression], scale: float, eta: float
     ) -> None:
-        self._view, self._weights = view, view.quantities.weights
-        self.scale = scale
-        self._eta, leaves = fixed_eta(view)
-        self.eta, self.epsilon = eta, leaves[id(view.epsilon)]
-        links = self._free_guarantees(leaves)
+        self._weights, self.scale = view.quantities.weights, scale
+        self._eta, leaves = view.fixed_eta()
+        self.eta, links = eta, []
+        if view.parameters:  # a product of two parameters would be compiled in every solve
+            free = cp.Variable(view.epsilon.shape)
+            links = [free == leaves[id(view.epsilon)]]
+            leaves[id(view.epsilon)] = free
         self._lifted = Lifted(leaves, follow=True)
         plain = Lifted(leaves, kinks=False, follow=True)
         self._items = [self._lifted.constraint(item) for item in view.flat_constraints()]
@@ -302,26 +288,12 @@ class Subproblem(DeclaredMarket):
             (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
             for _, _, e in view.terms
         ]
-        # A bound on eta alone is no constraint on the weights: to a solver it would be an
-        # inequality between numbers, without an interior where it is met exactly.
+        # To a solver a bound on eta alone is an inequality between numbers, without an interior.
         bounds = [item for item in self._items if item.variables()]
         super().__init__(
             cp.Minimize(cp.sum(cp.hstack([0.0, *objective]))),
             [*view.simplex, *bounds, *self._lifted.links, *links],
         )
-
-    def _free_guarantees(self, leaves: dict[int, cp.Expression]) -> list[cp.Constraint]:
-        """Let guarantees be variables where a piece multiplies them by a parameter.
-
-        Eta is a parameter already, and a product of two would be compiled anew in every solve.
-        """
-        at_eta = Lifted(leaves, kinks=False, follow=True)
-        pieces = [e for _, _, e in self._view.terms]
-        pieces += [item.expr for item in self._view.flat_constraints()]
-        if all(at_eta(e).is_dpp() for e in pieces):
-            return []
-        leaves[id(self._view.epsilon)] = free = cp.Variable(self.epsilon.shape)
-        return [free == self.epsilon]
 
     @property
     def eta(self) -> float:
@@ -332,14 +304,14 @@ class Subproblem(DeclaredMarket):
     def eta(self, eta: float) -> None:
         self._eta.value = eta
 
-    def proof(self, scale: float | None = None) -> tuple[list[Floats | None], Hints]:
-        """Return the multipliers that a cut needs, of an objective in units of a scale.
+    def proof(self) -> tuple[list[Floats | None], Hints]:
+        """Return the multipliers that a cut needs.
 
         Those of the view's constraints, None of those that bind no weights; and those at the atoms
         with kinks.
         """
-        scale = self.scale if scale is None else scale
-        return [multiplier(item, scale) for item in self._items], self._lifted.hints(scale)
+        duals = [multiplier(item, self.scale) for item in self._items]
+        return duals, self._lifted.hints(self.scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
@@ -366,7 +338,7 @@ class FixedEta(DeclaredMarket):
     formulation = "primal"
 
     def __init__(self, market: Market, eta: float) -> None:
-        active = market.form.active
+        active, costs = market.form.active, market.sellers.cost_parameter
         m = active.size
         self.scaled_weights = cp.Variable(int(active.sum()), nonneg=True, name="scaled_weights")
         self.parameter = cp.Parameter(pos=True, name="eta")
@@ -375,11 +347,11 @@ class FixedEta(DeclaredMarket):
             weights=self._weights,
             epsilon=self.parameter * self._weights,
             inverse_eta=inverse_of(self.parameter),
-            virtual_costs=_costs(market, active, None),
+            virtual_costs=np.where(active, market.sellers.virtual_costs, 0.0)
+            if costs is None
+            else costs,  # type: ignore[arg-type]
         )
         self.pieces = [(p, p.constraints(self.quantities)) for p in market.constraints]
-        # A bound on eta alone is no constraint on the weights: to a solver it would be an
-        # inequality between numbers, without an interior where it is met exactly.
         bounds = [c for _, items in self.pieces for c in items if c.variables()]
         self.eta = eta
         objective = market.objective.expression(self.quantities)

@@ -5,18 +5,20 @@ that model; each is solved to the last digits, so that the objective never rises
 quasi-Newton method leaps ahead along the models.
 
 Where the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), linear in
-the payments and without noise in the model, alternation at a fixed eta finds its global optimum,
-and a tangent there bounds the objective for *every* eta. Write the objective as
-``Phi(w, a) + gamma*eta*psi'a + sigma/eta``. With rho the ratio, ``(1 - sqrt(rho))`` of the
-curvature of the spread and of the regularization may be split off before Phi is replaced by its
-tangent, since what is left is still convex: the bound keeps both and is of second order, like the
-cuts of :mod:`convexmarket.allocation.cuts`, and the same search over eta uses it.
+the payments and without realised noise, alternation at a fixed eta finds its global optimum, and a
+tangent there bounds the objective for *every* eta. Write the objective as ``Phi(w, a) +
+2*r*||w||/eta + gamma*eta*psi'a + sigma/eta``, r = 0 for expected noise. With rho the ratio, ``(1 -
+sqrt(rho))`` of the curvature of the spread and of the regularization may be split off before Phi is
+replaced by its tangent, since the rest is still convex. The bound keeps both and is of second
+order, like the cuts of :mod:`convexmarket.allocation.cuts`, and the same search over eta uses it.
+Its minimum over the models has a closed form, concave and nondecreasing in 1/eta.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,7 @@ from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import SolveRecord
 from convexmarket.joint.certificates import convexity_ratio
-from convexmarket.joint.model_step import best_model, model_gradient
+from convexmarket.joint.model_step import best_model, model_gradient, norm_price
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import Purchase, PurchaseStep
 from convexmarket.joint.result import TracePoint
@@ -36,13 +38,12 @@ __all__ = ["Descent", "GlobalSearch", "alternate"]
 
 Floats = NDArray[np.float64]
 
-#: Alternations before a leap, and the steps of one.
-_ALTERNATIONS = 5
-_LEAP = 50
+#: Alternations before a leap, the steps of one, and alternations at a fixed eta.
+_ALTERNATIONS, _LEAP, _AT_ETA = 5, 50, 500
 
 
 class Descent:
-    """A point of the joint problem that only ever gets better, and the trace of how."""
+    """A point of the joint problem that only ever gets better, and the trace of the steps."""
 
     def __init__(
         self,
@@ -51,20 +52,20 @@ class Descent:
         start: int,
         progress: Callable[[TracePoint], None] | None = None,
     ) -> None:
-        self.joint = joint
-        self.step = step
-        self.start = start
-        self.progress = progress
+        self.joint, self.step, self.start, self.progress = joint, step, start, progress
         self.trace: list[TracePoint] = []
         self.model = np.zeros(joint.X.shape[1])
         self.weights = np.zeros(len(joint.market.sellers))
-        self.eta = np.nan
-        self.objective = np.inf
-        self.residual = np.inf
+        self.eta, self.objective, self.residual = np.nan, np.inf, np.inf
         self._began = time.perf_counter()
 
+    @property
+    def scale(self) -> float:
+        """The size of the objective."""
+        return max(abs(self.objective), float(np.finfo(float).tiny))
+
     def take(self, name: str, model: Floats, weights: Floats, eta: float) -> None:
-        """Move to a point, if it is better, and say so."""
+        """Move to a point, if it is better, and add it to the trace."""
         objective = self.joint.objective(model, weights, eta)
         if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
@@ -76,7 +77,7 @@ class Descent:
             self.progress(point)
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
-        """Alternate from the model at hand, at a fixed eta if one is given."""
+        """Alternate from the present model, at a fixed eta if one is given."""
         joint = self.joint
         for iteration in range(1, max_iterations + 1):
             before = self.objective
@@ -84,11 +85,16 @@ class Descent:
                 self._leap(eta, tol)
             bought = self._bought(self.model, eta)
             self.take("purchase", self.model, bought.weights, bought.eta)
-            self.residual = self._residual(bought)
+            self.residual = self._gain(bought.excess)
             self.take("model", best_model(joint, self.weights, self.eta), self.weights, self.eta)
-            scale = max(abs(self.objective), np.finfo(float).tiny)
-            if before - self.objective <= tol * scale:
+            if before - self.objective <= tol * self.scale:
                 return
+
+    def measure(self) -> None:
+        """Set the residual: the gain that model or purchase alone still allow."""
+        bought = self.step(self.model, self.eta)
+        best = self.joint.objective(self.model, bought.weights, bought.eta)
+        self.residual = self._gain(self.objective - best + bought.excess)
 
     def _bought(self, model: Floats, eta: float | None) -> Purchase:
         """Return the best purchase for a model, at a fixed eta if one is given."""
@@ -118,12 +124,11 @@ class Descent:
             options={"maxiter": _LEAP, "ftol": tol, "gtol": 0.0},
         )
 
-    def _residual(self, bought: Purchase) -> float:
-        """Return what model or purchase alone may still gain, relative to the objective."""
+    def _gain(self, excess: float) -> float:
+        """Return the gain of the model alone and of a purchase, relative to the objective."""
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
         gain = float(gradient @ gradient) / (2 * self.joint.regularization)
-        scale = max(abs(self.objective), np.finfo(float).tiny)
-        return (gain + max(bought.excess, 0.0)) / scale
+        return (gain + max(excess, 0.0)) / self.scale
 
 
 def alternate(
@@ -135,13 +140,45 @@ def alternate(
     progress: Callable[[TracePoint], None] | None,
 ) -> list[Descent]:
     """Alternate from every model of a list."""
-    found = []
+    descents = []
     for number, model in enumerate(models):
         descent = Descent(joint, step, number, progress)
         descent.model = model
         descent.run(tol, max_iterations)
-        found.append(descent)
-    return found
+        descents.append(descent)
+    return descents
+
+
+@dataclass(eq=False)
+class _JointCut(KeptSpreadCut):
+    """A cut plus the minimum over the models, a concave nondecreasing function of s = 1/eta.
+
+    Between two s its chord is a lower bound, which is a constant plus noise.
+    """
+
+    model: Callable[[float], float] = float
+
+    def __call__(self, eta: float) -> float:
+        return super().__call__(eta) + self.model(1.0 / eta)
+
+    def minimum(self, low: float, high: float) -> tuple[float, float]:
+        least, slope = 1.0 / high, 0.0
+        level = self.model(least)
+        if 0 < low < high:
+            slope = (self.model(1.0 / low) - level) / (1.0 / low - least)
+            level -= slope * least
+        rest = self.costs, self.slopes, self.spread, self.price
+        return KeptSpreadCut(self.const + level, self.noise + slope, *rest).minimum(low, high)
+
+    def blend(self, other: KeptSpreadCut, share: float) -> KeptSpreadCut:
+        assert isinstance(other, _JointCut)
+        mixed, models = super().blend(other, share), (self.model, other.model)
+        return replace(mixed, model=lambda s: (1 - share) * models[0](s) + share * models[1](s))  # type: ignore[call-arg]
+
+    def bridge(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
+        assert isinstance(other, _JointCut)
+        eta, value = super().bridge(other, low, high)
+        return eta, value + min(self.model(1.0 / high), other.model(1.0 / high))
 
 
 class GlobalSearch:
@@ -150,7 +187,7 @@ class GlobalSearch:
     Parameters
     ----------
     joint : JointMarket
-        Convex for a fixed eta, with expected noise and linear payments.
+        Convex for a fixed eta, with expected or worst-case noise and linear payments.
     step : PurchaseStep
         Exact.
     form : ProjectableForm
@@ -160,7 +197,7 @@ class GlobalSearch:
     def __init__(
         self, joint: JointMarket, step: PurchaseStep, form: ProjectableForm, tol: float
     ) -> None:
-        self.joint, self.step, self.form, self.tol = joint, step, form, tol
+        self.joint, self.step, self.tol = joint, step, tol
         self.ends = Projections(form).ends
         self.records: list[SolveRecord] = []
         self.ratio = convexity_ratio(joint)
@@ -170,7 +207,7 @@ class GlobalSearch:
     @classmethod
     def of(cls, joint: JointMarket, step: PurchaseStep, tol: float) -> GlobalSearch | None:
         """Return the search, or None where the problem is not of its kind."""
-        if step.form is None or joint.noise != "expected" or convexity_ratio(joint) >= 1:
+        if step.form is None or joint.noise == "realised" or convexity_ratio(joint) >= 1:
             return None
         return cls(joint, step, step.form[0], tol)
 
@@ -179,7 +216,7 @@ class GlobalSearch:
         began = time.perf_counter()
         descent = Descent(self.joint, self.step, 0)
         descent.model = self.model  # of the eta before: a good start
-        descent.run(self.tol, 500, eta)
+        descent.run(self.tol, _AT_ETA, eta)
         bought = self.step.at(descent.model, eta)
         descent.take("purchase", descent.model, bought.weights, eta)
         self.model = descent.model
@@ -187,37 +224,42 @@ class GlobalSearch:
         cut = self._cut(descent.model, descent.weights, eta)
         seconds = time.perf_counter() - began
         self.records.append(SolveRecord(eta, descent.objective, cut(eta), "alternated", seconds))
-        scale = abs(descent.objective) or 1.0
-        return Evaluated(descent.weights, eta, descent.objective, cut, scale)
+        return Evaluated(descent.weights, eta, descent.objective, cut, descent.scale)
 
     def _cut(self, model: Floats, weights: Floats, eta: float) -> KeptSpreadCut:
         """Return the tangent of the convex part, with the curvature that may be kept."""
         joint, root = self.joint, float(np.sqrt(self.ratio))
-        form = self.step.priced(model)
+        priced, form = self.step.priced(model), self.step.form
+        assert priced is not None
         assert form is not None
-        assert self.step.form is not None
-        a = weights[self.step.form[1]]
-        kept, keep = (1 - root) * form.weight, (1 - root) * joint.regularization
-        runner = Projections(form)
-        plain = runner.solve(eta).cut
-        assert isinstance(plain, KeptSpreadCut)
-        slope = root * form.slope(a)
-        spread = root * (form.objective(a, eta) - float(form.prices(eta) @ a) - form.sigma / eta)
-        lost = joint.regularization / 2 * float(model @ model) - _drop(joint, model, weights, keep)
-        return KeptSpreadCut(
-            const=plain.const + spread - float(slope @ a) + lost,
+        priced, a = replace(priced, sigma=joint.sigma), weights[form[1]]
+        kept, keep = (1 - root) * priced.weight, (1 - root) * joint.regularization
+        plain = Projections(priced).solve(eta).cut
+        slope = root * priced.slope(a)
+        spread = root * (
+            priced.objective(a, eta) - float(priced.prices(eta) @ a) - joint.sigma / eta
+        )
+        # With g the slope of Phi the model's part is keep/2*||w - v||^2 + 2*r*s*||w||, v = w - g.
+        radius, norm = norm_price(joint, 1.0), float(np.linalg.norm(model))
+        gradient = model_gradient(joint, model, weights, eta, smooth=norm == 0)
+        if norm > 0:
+            gradient = gradient - radius / eta * model / norm
+        centre = float(np.linalg.norm(model - gradient / keep))
+        const = joint.regularization / 2 * norm**2 - float(gradient @ gradient) / (2 * keep)
+
+        def envelope(s: float) -> float:
+            reach = min(radius * s / keep, centre)
+            return keep * reach * (centre - reach / 2) + const
+
+        return _JointCut(
+            const=plain.const + spread - float(slope @ a),
             noise=plain.noise,
             costs=plain.costs + slope,
             slopes=plain.slopes,
-            spread=lambda costs: form.minimum(kept, costs),
+            spread=lambda costs: priced.minimum(kept, costs),
             price=plain.price,
+            model=envelope,
         )
-
-
-def _drop(joint: JointMarket, model: Floats, weights: Floats, keep: float) -> float:
-    """Return how far the tangent in the model, with the curvature kept, falls below its value."""
-    gradient = model_gradient(joint, model, weights, 1.0)
-    return float(gradient @ gradient) / (2 * keep)
 
 
 def certify(

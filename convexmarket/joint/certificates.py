@@ -45,11 +45,12 @@ def convexity_constant() -> float:
     """
 
     def excess(t: float) -> float:
-        loss, wrong = np.logaddexp(0.0, -t), 1.0 / (1.0 + np.exp(t))
-        return float(wrong * (1.0 - wrong) - wrong**2 / loss)
+        wrong = 1.0 / (1.0 + np.exp(t))
+        return float(wrong * (1.0 - wrong) - wrong**2 / np.logaddexp(0.0, -t))
 
-    found = minimize_scalar(excess, bounds=(-10.0, 5.0), method="bounded", options={"xatol": 1e-12})
-    return -float(found.fun)
+    return -float(
+        minimize_scalar(excess, bounds=(-10.0, 5.0), method="bounded", options={"xatol": 1e-12}).fun
+    )
 
 
 def convexity_threshold(X: ArrayLike) -> float:
@@ -178,8 +179,8 @@ def first_order_residuals(
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
     >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
     >>> joint = cm.JointMarket(market, X, y, regularization=1.0)
-    >>> found = cm.allocate_jointly(joint)
-    >>> residuals = cm.joint.first_order_residuals(joint, found.model, found.weights, found.eta)
+    >>> best = cm.allocate_jointly(joint)
+    >>> residuals = cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta)
     >>> residuals.largest < 1e-6
     True
     """
@@ -192,22 +193,17 @@ def first_order_residuals(
             f"{shown(joint.market)}"
         )
     w, a = checked_numbers("model", model), checked_numbers("weights", weights)
-    if w.shape != joint.X.shape[1:]:
+    m, n = joint.X.shape
+    if w.shape != (n,) or a.shape != (m,) or not (np.isfinite(a).all() and np.any(a > 0)):
         raise ParameterError(
-            f"model has shape {w.shape}; give one coefficient for each of {joint.X.shape[1]} "
-            "features"
-        )
-    if a.shape != form.virtual_costs.shape or not (np.isfinite(a).all() and np.any(a > 0)):
-        raise ParameterError(
-            f"weights has shape {a.shape}; give a finite number for each of "
-            f"{form.virtual_costs.size} sellers, not all zero"
+            f"model and weights have shapes {w.shape} and {a.shape}; give a coefficient for each "
+            f"of {n} features, and a finite number for each of {m} sellers, not all zero"
         )
     norm = float(np.linalg.norm(a))
     prices = joint.losses(w) + form.gamma * eta * form.virtual_costs
     tau = _level(prices, form.mu / norm)
     margins = np.maximum(tau - prices, 0.0)
-    bought = a > 0
-    paid = form.gamma * float(a[bought] @ form.virtual_costs[bought])
+    paid = form.gamma * form.expected_cost(a)
     best_eta = np.sqrt(max(joint.noise_price(w), 0.0) / paid) if paid > 0 else np.inf
     return FirstOrderResiduals(
         weights=a - norm / form.mu * margins,

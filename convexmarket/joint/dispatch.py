@@ -107,32 +107,31 @@ def allocate_jointly(
     check_choice("method", method, JointMethod)
     check_count("starts", starts)
     check_positive("gap", gap)
-    options: dict[str, Any] = {"solver": solver, "tol": tol, "max_iterations": max_iterations}
-    options = {name: value for name, value in options.items() if value is not None}
+    options: dict[str, Any] = {"solver": solver, "progress": progress}
     if tol is not None:
-        check_positive("tol", tol)
+        options["tol"] = check_positive("tol", tol)
     if max_iterations is not None:
-        check_count("max_iterations", max_iterations)
+        options["max_iterations"] = check_count("max_iterations", max_iterations)
     check_callable("progress", progress)
     rng = generator_of(random_state)
     joint.check_bounded()
     alone = buy_from_one(joint) if method == "alternating" and solver is None else None
     if alone is not None:
         return alone
-    convex = convexity_ratio(joint) < 1
-    bound = -np.inf
+    convex, bound = convexity_ratio(joint) < 1, -np.inf
     solves: tuple[SolveRecord, ...] = ()
     if method == "alternating":
         models = _starts(joint, 1 if convex else starts, rng)
-        found, bound, solves = _alternating(joint, models, gap, progress, **options)
+        descents, bound, solves = _alternating(joint, models, gap, **options)
     else:
-        found = _exponential(joint, _starts(joint, starts, rng), progress, **options)
-    best = min(found, key=lambda descent: descent.objective)
+        descents = _exponential(joint, _starts(joint, starts, rng), options)
+    best = min(descents, key=lambda descent: descent.objective)
     status: JointStatus = "best of several starts"
     if bound >= best.objective - max(gap, _ROUNDING) * abs(best.objective):
         status = "global"
     elif convex and best.residual <= _STATIONARY:
         status = "global for this eta"
+    ends = zip(("eta_low", "eta_high"), joint.market.form.eta_range, strict=True)
     result = JointAllocation(
         model=best.model,
         weights=best.weights,
@@ -143,10 +142,10 @@ def allocate_jointly(
         status=status,
         method=method,
         seconds=time.perf_counter() - began,
-        trace=tuple(point for descent in found for point in descent.trace),
+        trace=tuple(point for descent in descents for point in descent.trace),
         solves=solves,
-        starts=tuple(descent.objective for descent in found),
-        binding=_binding(joint, best.eta),
+        starts=tuple(descent.objective for descent in descents),
+        binding=tuple(name for name, end in ends if abs(best.eta - end) <= 1e-9 * best.eta),
     )
     if bound > -np.inf and status != "global":
         result.warn_if_loose(
@@ -161,41 +160,38 @@ def _alternating(
     models: list[NDArray[np.float64]],
     gap: float,
     progress: Callable[[TracePoint], None] | None,
-    solver: str | None = None,
+    solver: str | None,
     tol: float = 1e-12,
     max_iterations: int = 1000,
 ) -> tuple[list[Descent], float, tuple[SolveRecord, ...]]:
     """Return all descents; where one is known, a lower bound, and the search that proves it."""
     step = PurchaseStep(joint, solver)
-    found = alternate(joint, step, models, tol, max_iterations, progress)
+    descents = alternate(joint, step, models, tol, max_iterations, progress)
     search = GlobalSearch.of(joint, step, tol)
     if search is None:
-        return found, -np.inf, ()
-    search.model, first = found[0].model, found[0].eta
-    other, bound = certify(search, first, gap, 200)
-    if other.objective < found[0].objective:  # another eta, from where alternation goes on
-        last = Descent(joint, step, len(found), progress)
+        return descents, -np.inf, ()
+    search.model = descents[0].model
+    other, bound = certify(search, descents[0].eta, gap, 200)
+    if other.objective < descents[0].objective:  # another eta, from where alternation goes on
+        last = Descent(joint, step, len(descents), progress)
         last.model, last.eta = other.model, other.eta
         last.run(tol, max_iterations)
-        found.append(last)
-    return found, bound, tuple(search.records)
+        descents.append(last)
+    return descents, bound, tuple(search.records)
 
 
 def _exponential(
-    joint: JointMarket,
-    models: list[NDArray[np.float64]],
-    progress: Callable[[TracePoint], None] | None,
-    **options: Any,
+    joint: JointMarket, models: list[NDArray[np.float64]], options: dict[str, Any]
 ) -> list[Descent]:
     """Return a descent in z from the best purchases for each model."""
-    step, found = PurchaseStep(joint), []
+    step, descents = PurchaseStep(joint), []
+    options["solver"] = options["solver"] or "CLARABEL"
     for number, model in enumerate(models):
         bought = step(model)
         # A descent in z only multiplies weights: no weight may start from zero.
         weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
-        options |= {"start": number, "progress": progress}
-        found.append(solve_exponential(joint, bought.eta, weights, **options))
-    return found
+        descents.append(solve_exponential(joint, bought.eta, weights, start=number, **options))
+    return descents
 
 
 def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[NDArray[np.float64]]:
@@ -207,18 +203,12 @@ def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[ND
     slope = joint.X.T @ joint.y / (2 * joint.X.shape[0])
     length = float(np.linalg.norm(slope)) / joint.regularization
     draws = [length * rng.normal(size=n) / np.sqrt(n) for _ in range(max(count - 2, 0))]
-    found = [np.zeros(n), slope / joint.regularization, *draws][:count]
-    found = [joint.shortened(model) for model in found]
+    models = [np.zeros(n), slope / joint.regularization, *draws][:count]
+    models = [joint.shortened(model) for model in models]
     b = joint.noise_vector
     if b is None or not b.any():
-        return found
+        return models
     reach = [] if joint.max_norm is None else [joint.max_norm / float(np.linalg.norm(b))]
     if joint.eta_low > 0:
         reach.append(2.0 / (joint.regularization * joint.eta_low))
-    return [-min(reach) * b, *found]
-
-
-def _binding(joint: JointMarket, eta: float) -> tuple[str, ...]:
-    form = joint.market.form
-    ends = (("eta_low", form.eta_low), ("eta_high", form.eta_high))
-    return tuple(name for name, end in ends if abs(eta - end) <= 1e-9 * eta)
+    return [-min(reach) * b, *models]

@@ -7,9 +7,9 @@ the best model, a few tangents of the z-block (:class:`ExponentialBlock`) with e
 for the weights to the last digits; each is a point of the joint problem, and none is worse than the
 one before.
 
-A tangent moves every weight by a factor: a seller who should not be bought from at all only tends
-to zero, by a constant factor at best. Those who end below a billionth of the average weight are
-left out in the end.
+A tangent moves every weight by a factor: the weight of a seller who should sell nothing only tends
+to zero, by a constant factor at best. Weights that end below a billionth of the average are set to
+zero in the end.
 """
 
 from __future__ import annotations
@@ -21,15 +21,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
-from convexmarket.allocation.solvers import check_solver, run_solver
+from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver
 from convexmarket.checks import shown
-from convexmarket.errors import (
-    InfeasibleMarketError,
-    NotSupportedError,
-    SolverError,
-)
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError, SolverError
 from convexmarket.joint.alternating import Descent
-from convexmarket.joint.blocks import ExponentialBlock, remaining_gain
+from convexmarket.joint.blocks import ExponentialBlock
 from convexmarket.joint.model_step import best_model
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.purchase_step import PurchaseStep
@@ -40,10 +36,12 @@ __all__ = ["best_eta", "solve_exponential"]
 
 Floats = NDArray[np.float64]
 
-#: Weights below this share of the average are nobody's.
-_NOBODY = 1e-9
+#: Weights below this share of the average count as zero.
+_NOTHING = 1e-9
 #: Tangents of the z-block in one round; the model need not wait for the last digits of z.
 _MAX_TANGENTS = 10
+#: Logarithmic widths around eta in which the best one is searched for.
+_WIDTHS = (0.7, 3.5, 17.0, 64.0)
 
 
 def solve_exponential(
@@ -87,7 +85,7 @@ def solve_exponential(
     CurvatureError
         If a piece of the market is not convex in z.
     NotSupportedError
-        If a constraint of the user's own may bound eta, or the solver is not installed.
+        If a user's constraint may bound eta, or the solver is not installed.
     InfeasibleMarketError, SolverError
         If there is no answer.
     """
@@ -95,10 +93,9 @@ def solve_exponential(
     sellers = joint.market.form.active
     descent = Descent(joint, PurchaseStep(joint), start, progress)
     weights = sellers / sellers.sum() if weights_start is None else weights_start
-    model = best_model(joint, weights, float(eta_start))
+    descent.model = model = best_model(joint, weights, float(eta_start))
     block = ExponentialBlock(joint, joint.losses(model), eta_start, choose_eta=True)
     # Equal weights may break a bound, so that the first point of the trace comes after a solve.
-    descent.model = model
     descent.weights, descent.eta = _tangent(joint, block, solver, model, weights)
     for _ in range(max_iterations):
         before = descent.objective
@@ -106,19 +103,18 @@ def solve_exponential(
         descent.take("model", model, descent.weights, descent.eta)
         for _ in range(_MAX_TANGENTS):
             last = descent.objective
-            found = _tangent(joint, block, solver, descent.model, descent.weights)
-            descent.take("weights", descent.model, *_further(joint, descent, *found))
+            step = _tangent(joint, block, solver, descent.model, descent.weights)
+            descent.take("weights", descent.model, *_further(joint, descent, *step))
             if last - descent.objective <= tol * abs(last):
                 break
         eta = best_eta(joint, descent.model, descent.weights, descent.eta)
         descent.take("eta", descent.model, descent.weights, eta)
-        scale = max(abs(descent.objective), float(np.finfo(float).tiny))
-        if before - descent.objective <= tol * scale:
+        if before - descent.objective <= tol * descent.scale:
             break
-    _leave_out_nobody(descent)
-    descent.residual = remaining_gain(
-        joint, descent.step, descent.model, descent.weights, descent.eta
-    )
+    weights = np.where(descent.weights * sellers.size < _NOTHING, 0.0, descent.weights)
+    if np.count_nonzero(weights) < np.count_nonzero(descent.weights):
+        descent.take("zeros", descent.model, weights / weights.sum(), descent.eta)
+    descent.measure()
     return descent
 
 
@@ -126,10 +122,9 @@ def _tangent(
     joint: JointMarket, block: ExponentialBlock, solver: str, model: Floats, around: Floats
 ) -> tuple[Floats, float]:
     """Return the best weights and eta where ``sum exp(z) >= 1`` is linear."""
-    block.losses, block.noise = joint.losses(model), max(joint.noise_price(model), 0.0)
-    block.around = around
+    block.place(joint.losses(model), around, max(joint.noise_price(model), 0.0))
     status = run_solver(block, solver)
-    if status not in ("optimal", "optimal_inaccurate"):
+    if status not in SOLVED:
         if status.startswith("infeasible"):
             raise InfeasibleMarketError(
                 "the z-block is infeasible: the market's bounds leave no weights that sum to one; "
@@ -148,34 +143,23 @@ def _further(
 
     Tangents converge linearly, at last by less in a step than a conic solver's error.
     """
-    form, first = joint.market.form, descent.weights
-    if form.other_constraints or not (
-        np.all(weights[form.active] > 0) and np.all(first[form.active] > 0)
-    ):
+    form, first, model = joint.market.form, descent.weights, descent.model
+    sells = form.active
+    if form.other_constraints or not (np.all(weights[sells] > 0) and np.all(first[sells] > 0)):
         return weights, eta
-    z = np.log(first[form.active])
-    direction = np.log(weights[form.active]) - z
-    best, length = joint.objective(descent.model, weights, eta), 2.0
+    z, length = np.log(first[sells]), 2.0
+    direction = np.log(weights[sells]) - z
+    best = joint.objective(model, weights, eta)
     while True:
         ahead = np.zeros_like(weights)
-        ahead[form.active] = softmax(z + length * direction)
+        ahead[sells] = softmax(z + length * direction)
         if np.any(ahead > form.max_weight):
             return weights, eta
-        eta_ahead = best_eta(joint, descent.model, ahead, eta)
-        objective = joint.objective(descent.model, ahead, eta_ahead)
+        eta_ahead = best_eta(joint, model, ahead, eta)
+        objective = joint.objective(model, ahead, eta_ahead)
         if eta_ahead < form.eta_low or not objective < best:
             return weights, eta
         weights, eta, best, length = ahead, eta_ahead, objective, 2.0 * length
-
-
-def _leave_out_nobody(descent: Descent) -> None:
-    """Set weights that only tend to zero to zero, unless that is worse."""
-    weights = descent.weights
-    kept = np.where(weights * weights.size < _NOBODY, 0.0, weights)
-    if np.count_nonzero(kept) == np.count_nonzero(weights):
-        return
-    # What the others gain in sum is below their own error, also against a cap.
-    descent.take("zeros", descent.model, kept / kept.sum(), descent.eta)
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
@@ -195,44 +179,36 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
     Raises
     ------
     NotSupportedError
-        If the market has a constraint of the user's own, which may bound eta.
+        If the market has a user's constraint that may bound eta.
     """
     low, high = _eta_range(joint, weights)
-    price = joint.noise_price(model)
-    form, bought = joint.market.form, weights > 0
+    price, form, bought = joint.noise_price(model), joint.market.form, weights > 0
     if not (form.payments or any(_reads_eta(term, joint) for term in form.other_terms)):
         cost = form.gamma * float(form.virtual_costs[bought] @ weights[bought])
         if price <= 0:
             return low if low > 0 else eta
-        best = np.sqrt(price / cost) if cost > 0 else np.inf
-        return float(np.clip(best, low, high)) if max(low, min(best, high)) < np.inf else eta
+        best = max(low, min(np.sqrt(price / cost) if cost > 0 else np.inf, high))
+        return float(best) if best < np.inf else eta
 
     def value(log_eta: float) -> float:
         with np.errstate(over="ignore"):
-            found = joint.objective(model, weights, float(np.exp(log_eta)))
-        return found if np.isfinite(found) else float(np.finfo(float).max)
+            objective = joint.objective(model, weights, float(np.exp(log_eta)))
+        return objective if np.isfinite(objective) else float(np.finfo(float).max)
 
-    eta = float(np.clip(eta, low, high))
     # In log(eta) the objective still has one minimum; widen until it lies inside.
-    width = 1.0
-    while True:
-        ends = max(eta / 2**width, low), min(eta * 2**width, high)
-        found = minimize_scalar(
-            value,
-            bounds=(float(np.log(ends[0])), float(np.log(ends[1]))),
-            method="bounded",
-            options={"xatol": 1e-9},
-        )
-        best = float(np.exp(found.x))
-        inside = ends[0] * 1.01 < best < ends[1] / 1.01
-        if inside or (ends == (low, high)) or width > 64:
+    middle = float(np.log(np.clip(eta, low, high)))
+    with np.errstate(divide="ignore"):
+        log_low, log_high = float(np.log(low)), float(np.log(high))
+    for width in _WIDTHS:
+        ends = max(middle - width, log_low), min(middle + width, log_high)
+        x = minimize_scalar(value, bounds=ends, method="bounded", options={"xatol": 1e-9}).x
+        if ends[0] + 0.01 < x < ends[1] - 0.01 or ends == (log_low, log_high):
             break
-        width *= 4.0
-    return min((best, *(end for end in ends if end in (low, high))), key=lambda e: value(np.log(e)))
+    return float(np.exp(min((x, *(end for end in ends if end in (log_low, log_high))), key=value)))
 
 
 def _reads_eta(piece: Piece, joint: JointMarket) -> bool:
-    """Say whether a piece may depend on eta."""
+    """Whether a piece may depend on eta."""
     return bool(piece.speaks_of(len(joint.market.sellers)) & {"epsilon", "inverse_eta"})
 
 
@@ -242,7 +218,7 @@ def _eta_range(joint: JointMarket, weights: Floats) -> tuple[float, float]:
     for piece in form.other_constraints:
         if _reads_eta(piece, joint):
             raise NotSupportedError(
-                f"what {shown(piece)} says of eta is not known to the exponential method; use "
+                f"bounds of {shown(piece)} on eta are not known to the exponential method; use "
                 'method="alternating"'
             )
     bounds = np.broadcast_to(form.max_epsilon, weights.shape)[bought] / weights[bought]

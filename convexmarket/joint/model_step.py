@@ -21,7 +21,7 @@ from convexmarket.errors import SolverError
 from convexmarket.joint.problem import JointMarket
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 
-__all__ = ["best_model", "model_gradient"]
+__all__ = ["best_model", "model_gradient", "norm_price"]
 
 Floats = NDArray[np.float64]
 
@@ -31,15 +31,15 @@ _TOLERANCE = 1e-10
 
 def _smooth(joint: JointMarket, weights: Floats, eta: float) -> PerturbedObjective:
     """Return the part of the objective that is smooth in the model."""
-    used = weights > 0
-    shift = np.zeros(joint.X.shape[1])
+    used, shift = weights > 0, np.zeros(joint.X.shape[1])
     if joint.noise_vector is not None:
         shift = 2.0 / eta * joint.noise_vector
     X, y = (joint.X, joint.y) if used.all() else (joint.X[used], joint.y[used])
     return PerturbedObjective(X, y, weights[used], shift, joint.regularization)
 
 
-def _norm_price(joint: JointMarket, eta: float) -> float:
+def norm_price(joint: JointMarket, eta: float) -> float:
+    """Return the price of the norm of the model at an eta: of worst-case noise."""
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
@@ -70,7 +70,7 @@ def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
     >>> best_model(joint, np.array([0.5, 0.5]), 1.0).round(3)
     array([0.509])
     """
-    smooth, kappa = _smooth(joint, weights, eta), _norm_price(joint, eta)
+    smooth, kappa = _smooth(joint, weights, eta), norm_price(joint, eta)
     slope = float(np.linalg.norm(smooth.gradient(np.zeros(joint.X.shape[1]))))
     if slope <= kappa:
         return np.zeros(joint.X.shape[1])
@@ -107,10 +107,17 @@ def _crossing(rising: Callable[[float], float], guess: float, low: float = 0.0) 
     return float(brentq(rising, low, high, xtol=1e-14, rtol=1e-13))
 
 
-def model_gradient(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> Floats:
-    """Return the smallest subgradient of the objective in the model; 0 at the best model."""
+def model_gradient(
+    joint: JointMarket, model: Floats, weights: Floats, eta: float, smooth: bool = False
+) -> Floats:
+    """Return the smallest subgradient of the objective in the model; 0 at the best model.
+
+    With ``smooth`` the gradient leaves out the price of the norm and the bound on it.
+    """
     gradient = _smooth(joint, weights, eta).gradient(model)
-    kappa, norm = _norm_price(joint, eta), float(np.linalg.norm(model))
+    kappa, norm = norm_price(joint, eta), float(np.linalg.norm(model))
+    if smooth:
+        return gradient
     if norm == 0:
         length = float(np.linalg.norm(gradient))
         return gradient * max(0.0, 1.0 - kappa / length) if length > 0 else gradient

@@ -46,13 +46,13 @@ _LARGEST_NORM = 1e150
 class JointMarket:
     """A buyer's problem in which the model is chosen with the purchases.
 
-    Neither the model nor the payments that come of it carry a privacy guarantee: weights and eta
-    are chosen by looking at the data (A, Proposition II.2, needs them chosen without).
+    Neither the model nor the payments carry a privacy guarantee: weights and eta are chosen by
+    looking at the data (A, Proposition II.2, needs them chosen without).
 
     Parameters
     ----------
     market : Market
-        What the buyer minimises beside the losses of the model: spread, noise, payments.
+        The buyer's other terms: spread, noise, payments.
     X : array_like, shape (m, n_features)
         One row for each seller.
     y : array_like, shape (m,)
@@ -60,9 +60,9 @@ class JointMarket:
     regularization : float
         Lambda, > 0.
     noise : {"expected", "worst-case", "realised"}
-        What the noise of objective perturbation adds, over eta: nothing on average, so that the
-        term is dropped; at most ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded
-        with ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a vector b that is known.
+        The addition of objective perturbation, over eta: nothing on average; at most
+        ``2*r*||w||`` with r the quantile of ``||b||`` that is exceeded with
+        ``failure_probability`` (A, Theorem II.4); or ``2*b'w`` for a vector b that is known.
     noise_vector : array_like, shape (n_features,), optional
         b, for "realised".
     failure_probability : float
@@ -131,17 +131,13 @@ class JointMarket:
             vector = _checked_vector(noise_vector, rows.shape[1])
         elif noise_vector is not None:
             raise ParameterError(f'a noise_vector is for noise="realised", not {noise!r}')
-        for name, given in (
-            ("market", market),
-            ("X", rows),
-            ("y", labels),
-            ("regularization", float(regularization)),
-            ("noise", noise),
-            ("noise_vector", vector),
-            ("failure_probability", float(failure_probability)),
-            ("max_norm", None if max_norm is None else float(max_norm)),
-        ):
-            object.__setattr__(self, name, given)
+        numbers = {
+            "regularization": float(regularization),
+            "failure_probability": float(failure_probability),
+            "max_norm": None if max_norm is None else float(max_norm),
+        }
+        data = {"market": market, "X": rows, "y": labels, "noise": noise, "noise_vector": vector}
+        vars(self).update(data | numbers)
 
     @cached_property
     def noise_radius(self) -> float:
@@ -237,7 +233,7 @@ def _checked_data(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, F
         np.array(checked_numbers(name, values, DataError, truth_values=True))
         for name, values in (("X", X), ("y", y))
     )
-    if rows.ndim != 2 or rows.shape[0] != n_sellers or rows.shape[1] == 0:
+    if rows.shape != (n_sellers, rows.size // n_sellers) or not rows.size:
         raise DataError(
             f"X has shape {rows.shape}; give one row of features for each of {n_sellers} sellers"
         )
@@ -257,14 +253,11 @@ def _checked_vector(vector: ArrayLike | None, n_features: int) -> Floats:
             'noise="realised" needs the noise_vector b, for example '
             "convexmarket.privacy.gamma_sphere_noise(n_features, rng)"
         )
-    try:
-        found = np.array(vector, dtype=float)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ParameterError(f"noise_vector must hold numbers: {error}") from error
-    if found.shape != (n_features,) or not np.isfinite(found).all():
+    array = np.array(checked_numbers("noise_vector", vector))
+    if array.shape != (n_features,) or not np.isfinite(array).all():
         raise ParameterError(
-            f"noise_vector has shape {found.shape}; give {n_features} finite numbers, one for each "
+            f"noise_vector has shape {array.shape}; give {n_features} finite numbers, one for each "
             "feature"
         )
-    found.flags.writeable = False
-    return found
+    array.flags.writeable = False
+    return array

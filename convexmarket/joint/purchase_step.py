@@ -1,7 +1,7 @@
-"""The best weights and eta for a given model: the market with the model's losses beside its terms.
+"""The best weights and eta for a given model: the market with the losses of the model.
 
 Where the market is of the form of :mod:`convexmarket.allocation.projections` this takes about ten
-exact evaluations; any other market is allocated by its own method.
+exact evaluations; any other market is allocated by its best method.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ __all__ = ["Purchase", "PurchaseStep"]
 
 Floats = NDArray[np.float64]
 
-#: Relative gap that exact evaluations over eta are taken to, and how many at most.
-_GAP = 1e-13
-_MAX_SOLVES = 200
+#: Relative gaps of exact evaluations over eta, how many at most, and of a conic search.
+_GAP, _MAX_SOLVES, _CONIC_GAP = 1e-13, 200, 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,18 +46,14 @@ class PurchaseStep:
     solver : str, optional
         Solve every step by branch and bound with this conic solver; exact where left out and the
         market allows it.
-    gap : float
-        Relative gap of the conic search.
     """
 
-    def __init__(self, joint: JointMarket, solver: str | None = None, gap: float = 1e-8) -> None:
-        self.joint = joint
-        self.solver = solver
-        self.gap = gap
+    def __init__(self, joint: JointMarket, solver: str | None = None) -> None:
+        self.joint, self.solver = joint, solver
 
     @cached_property
     def form(self) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """The market in numbers, of those who can sell; None where it has another piece."""
+        """The market in numbers, of the sellers who can sell; None if it has another piece."""
         return None if self.solver else ProjectableForm.of(self.joint.market.form)
 
     def priced(self, model: Floats) -> ProjectableForm | None:
@@ -69,40 +64,30 @@ class PurchaseStep:
         losses = form.losses + self.joint.losses(model)[active]
         return replace(form, losses=losses, sigma=self.joint.noise_price(model))
 
-    def embedded(self, weights: Floats) -> Floats:
-        """Return weights of all sellers, zero for those who cannot sell."""
-        return weights if self.form is None else embed(weights, self.form[1])
-
     def __call__(self, model: Floats, start: float | None = None) -> Purchase:
         """Return the best weights and eta for a model, looking at an eta first."""
         if self.joint.noise_price(model) <= 0 < self.joint.eta_low:
             # Less privacy costs less and "noise" pays: the range of eta decides.
             return self.at(model, self.joint.eta_low)
         form = self.priced(model)
-        if form is None:
-            found = allocate(
-                self.joint.purchase_market(model),
-                "branch_and_bound" if self.solver else "auto",
-                solver=self.solver or "CLARABEL",
-                gap=self.gap,
-            )
-            return Purchase(found.weights, found.eta, found.objective - found.lower_bound)
+        if form is None or self.form is None:
+            return self._allocated(self.joint.purchase_market(model))
         runner = Projections(form)
         best, bound = search_eta(runner, start or runner.first(), _GAP, _MAX_SOLVES, None)
-        return Purchase(self.embedded(best.weights), best.eta, best.objective - bound)
+        return Purchase(embed(best.weights, self.form[1]), best.eta, best.objective - bound)
 
     def at(self, model: Floats, eta: float) -> Purchase:
         """Return the best weights for a model at one eta."""
         form = self.priced(model)
-        if form is not None:
+        if form is not None and self.form is not None:
             form.check_sold(eta)
-            return Purchase(self.embedded(form.weights(eta)), eta, 0.0)
+            return Purchase(embed(form.weights(eta), self.form[1]), eta, 0.0)
         market = self.joint.market
         objective = Losses(self.joint.losses(model)) + market.objective.without_noise
         constraints = [*market.constraints, EtaRange(eta, eta)]
-        found = allocate(
-            Market(market.sellers, objective, constraints),
-            solver=self.solver or "CLARABEL",
-            gap=self.gap,
-        )
-        return Purchase(found.weights, eta, found.objective - found.lower_bound)
+        return self._allocated(Market(market.sellers, objective, constraints))
+
+    def _allocated(self, market: Market) -> Purchase:
+        method, solver = "branch_and_bound" if self.solver else "auto", self.solver or "CLARABEL"
+        found = allocate(market, method, solver=solver, gap=_CONIC_GAP)  # type: ignore[arg-type]
+        return Purchase(found.weights, found.eta, found.objective - found.lower_bound)

@@ -46,8 +46,8 @@ class JointAllocation(CertifiedPurchase):
     lower_bound : float
         On the objective, over all models, weights and eta; -inf where none is known.
     residual : float
-        How much the model alone, or weights and eta alone, may still improve the objective,
-        relative to it; near 0 at a point that satisfies the first-order conditions.
+        Gain that the model alone, or weights and eta alone, may still bring, relative to the
+        objective; near 0 at a point that satisfies the first-order conditions.
     status : str
         "global" (the lower bound proves it, up to the gap that was asked for), "global for this
         eta" (the problem is convex for a fixed eta), or "best of several starts".
@@ -56,10 +56,9 @@ class JointAllocation(CertifiedPurchase):
     trace : tuple of TracePoint
         Every step of every start.
     solves : tuple of SolveRecord
-        The search over eta that proves the lower bound: every eta it solved, the objective there
-        and what it knew of it. Empty where no bound is known.
+        The search over eta that proves the lower bound; empty where no bound is known.
     starts : tuple of float
-        The objective that each start ended with.
+        The final objective of each start.
     binding : tuple of str
         Bounds of an EtaRange that decided the answer.
     """
@@ -87,19 +86,13 @@ class JointAllocation(CertifiedPurchase):
 
     def certificate(self) -> dict[str, Any]:
         """Return what is known of the answer's optimality, as plain values for JSON."""
-        return {
-            "objective": self.objective,
+        names = ("objective", "residual", "status", "eta", "n_bought", "method", "seconds")
+        return {name: getattr(self, name) for name in names} | {
             "lower_bound": self.lower_bound if np.isfinite(self.lower_bound) else None,
             "gap": self.gap if np.isfinite(self.gap) else None,
-            "residual": self.residual,
-            "status": self.status,
-            "eta": self.eta,
-            "n_bought": self.n_bought,
-            "method": self.method,
             "starts": list(self.starts),
             "solves": len(self.solves),
             "binding": list(self.binding),
-            "seconds": self.seconds,
         }
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from scipy.optimize import newton
 from scipy.special import expit
 
 from convexmarket.errors import InfeasibleMarketError
-from convexmarket.joint.model_step import best_model
+from convexmarket.joint.model_step import best_model, norm_price
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.result import JointAllocation, TracePoint
 
@@ -28,27 +28,24 @@ Floats = NDArray[np.float64]
 def buy_from_one(joint: JointMarket) -> JointAllocation | None:
     """Return the global optimum of a market without a spread, or None if it is another market.
 
-    Parameters
-    ----------
-    joint : JointMarket
-        The papers' naive model, mu = 0: noise, linear payments and losses, under an EtaRange at
-        most. Noise in the model must be "expected", or "worst-case" at a given eta.
+    That is the papers' naive model, mu = 0: noise, linear payments and losses, under an EtaRange at
+    most. Noise in the model must be "expected", or "worst-case" at a given eta.
 
     Raises
     ------
     InfeasibleMarketError
-        If nobody can sell.
+        If no seller can sell.
     """
     began = time.perf_counter()
     form = joint.market.form
-    low, high = form.eta_low, form.eta_high
+    low, high = form.eta_range
     curved = form.rest or form.payments or form.mu or form.mu_squared
     known = joint.noise == "expected" or (joint.noise == "worst-case" and low == high)
     if curved or form.is_limited or not known:
         return None
     costs = form.gamma * form.virtual_costs
     if not np.isfinite(costs).any():
-        raise InfeasibleMarketError("every seller has an infinite virtual cost: nobody can sell")
+        raise InfeasibleMarketError("every seller has an infinite virtual cost: no seller can sell")
     etas = np.full(costs.size, low)
     if joint.sigma > 0:
         with np.errstate(divide="ignore"):
@@ -56,13 +53,13 @@ def buy_from_one(joint: JointMarket) -> JointAllocation | None:
     if not np.isfinite(etas).all():  # some seller's privacy is free: no optimum is attained
         return None
     etas = np.where(np.isfinite(costs), etas, 1.0)
-    kappa = 2.0 * joint.noise_radius / low if joint.noise == "worst-case" else 0.0
-    best = int(np.argmin(_fits(joint, kappa) + form.losses + etas * costs + joint.sigma / etas))
-    weights, eta = np.zeros(costs.size), float(etas[best])
-    weights[best] = 1.0
+    values = _fits(joint, norm_price(joint, low)) if low > 0 else _fits(joint, 0.0)
+    best = int(np.argmin(values + form.losses + etas * costs + joint.sigma / etas))
+    weights, eta = np.eye(costs.size)[best], float(etas[best])
     model = best_model(joint, weights, eta)
     objective = joint.objective(model, weights, eta)
     prices = joint.losses(model) + form.losses + eta * costs
+    seconds = time.perf_counter() - began
     return JointAllocation(
         model=model,
         weights=weights,
@@ -72,8 +69,8 @@ def buy_from_one(joint: JointMarket) -> JointAllocation | None:
         residual=float(prices[best] - prices.min()) / abs(objective),
         status="global",
         method="every seller alone",
-        seconds=time.perf_counter() - began,
-        trace=(TracePoint(0, "every seller alone", eta, objective, time.perf_counter() - began),),
+        seconds=seconds,
+        trace=(TracePoint(0, "every seller alone", eta, objective, seconds),),
         starts=(objective,),
         binding=tuple(name for name, end in (("eta_low", low), ("eta_high", high)) if eta == end),
     )
@@ -102,6 +99,5 @@ def _fits(joint: JointMarket, kappa: float) -> Floats:
     norms = np.divide(margins, lengths, out=np.zeros_like(margins), where=lengths > 0)
     if joint.max_norm is not None:
         norms = np.minimum(norms, joint.max_norm)
-    return np.asarray(
-        np.logaddexp(0.0, -lengths * norms) + joint.regularization / 2 * norms**2 + kappa * norms
-    )
+    fits = np.logaddexp(0.0, -lengths * norms) + joint.regularization / 2 * norms**2
+    return np.asarray(fits + kappa * norms)

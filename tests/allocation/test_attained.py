@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 import convexmarket as cm
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import Evaluated
+from convexmarket.errors import LooseCertificateWarning
 from tests import one_in
 from tests.allocation.builders import Own
 
@@ -144,3 +145,24 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
     values = [term(cp.Constant(a), cp.Constant(eta * a), cp.Constant(1 / eta)) for term in terms]
     feasible = sum(float(value.value) for value in values)
     assert point.cut(eta) <= feasible
+
+
+@pytest.mark.parametrize("tiny", [1e-9, 1e-15, 1e-20])
+@pytest.mark.parametrize("paid", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
+def test_an_optimum_at_a_very_large_eta_is_attained(tiny, paid):
+    """Payments that weigh next to nothing: the search ends long before the optimum."""
+    found = cm.allocate(
+        cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * paid), "branch_and_bound"
+    )
+    assert found.gap <= 1e-6
+
+
+def test_a_limit_that_is_on_no_ray_is_not_mistaken_for_an_optimum():
+    """The infimum is 0.43026, with the second guarantee finite as eta grows."""
+    sellers = cm.Sellers(virtual_costs=np.array([0.0, 1.0]))
+    objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
+    market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))
+    with pytest.warns(LooseCertificateWarning, match="infimum may lie at eta = 0 or infinity"):
+        found = cm.allocate(market)
+    assert found.lower_bound <= 0.43026
+    assert 0.43025 <= found.objective <= 0.4304

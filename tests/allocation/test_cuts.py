@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
-from convexmarket.allocation.views import FixedEta, JointView, Subproblem
-from convexmarket.errors import SolverError
+from convexmarket.allocation.views import JointView, Subproblem
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import (
@@ -169,17 +168,6 @@ def test_a_cut_without_a_kept_term_is_the_tangent_of_the_lagrangian(scale):
     )
 
 
-def test_matrices_are_taken_column_by_column():
-    """A constraint between matrices has a multiplier of its shape."""
-    rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    wide = Bound(lambda q: [cp.multiply(rows, cp.vstack([q.weights, q.weights])) <= 9.0])
-    dual = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.7]])
-    plain = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [None], {})
-    full = linearizer(cm.Noise() + cm.Payments(), wide).cut(POINT, 2.0, [dual], {})
-    np.testing.assert_allclose(full.costs - plain.costs, (rows * dual).sum(axis=0))
-    assert full.const - plain.const == pytest.approx(-9 * dual.sum())
-
-
 def test_multipliers_that_prove_nothing_are_left_out():
     """A negative one of an inequality counts as zero, those that are no numbers are left out."""
     maker = linearizer(cm.Noise() + cm.Payments(), cm.Cap(2.0))
@@ -192,50 +180,11 @@ def test_multipliers_that_prove_nothing_are_left_out():
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
 
 
-def test_a_tangent_is_taken_anew_at_every_point_and_value_of_a_parameter():
-    """Of a parameter that is kept, as in a sweep; others have the value that they had."""
-    amount = cp.Parameter(nonneg=True, value=1.0)
-    objective = cm.Noise() + Own(lambda q: cp.sum_squares(q.weights)) + cm.Payments()
-    tied = Bound(lambda q: [q.weights[1] <= amount * q.inverse_eta])
-    objective += Own(lambda q: cp.sum_squares(q.weights))
-    market = builders.market(tied, objective=objective)
-    maker = Linearizer(JointView(market, parameters={id(amount): amount}))
-    settled = Linearizer(JointView(market))
-    dual = [np.array(0.5)]
-    first, second = (maker.cut(point, 2.0, dual, {}) for point in (POINT, POINT[::-1]))
-    np.testing.assert_allclose(first.costs, 4 * POINT + [0, 0.5, 0], rtol=1e-6)
-    np.testing.assert_allclose(second.costs, 4 * POINT[::-1] + [0, 0.5, 0], rtol=1e-6)
-    assert first.noise == pytest.approx(1 - 0.5)
-    amount.value = 1.6
-    assert maker.cut(POINT, 2.0, dual, {}).noise == pytest.approx(1 - 0.5 * 1.6)
-    assert settled.cut(POINT, 2.0, dual, {}).noise == pytest.approx(1 - 0.5)
-
-
-def test_a_term_without_a_tangent_at_the_point_is_refused():
-    """Outside of what an expression is defined for there is nothing to prove a bound by."""
-    maker = linearizer(cm.Noise() + Own(lambda q: -cp.log(q.weights[0] - 0.6)))
-    with (
-        np.errstate(invalid="ignore"),
-        pytest.raises(SolverError, match=r"log.* has no gradient at the solver's point"),
-    ):
-        maker.cut(POINT, 2.0, [], {})
-
-
 def test_an_entropy_has_a_cut_where_somebody_sells_nothing():
     maker = linearizer(cm.Spread() + cm.terms.NegativeEntropy() + cm.Noise() + cm.Payments())
     cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [], {})
     assert np.isfinite(cut.costs).all()
     assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
-
-
-def test_sellers_that_cannot_be_bought_from_are_left_out_of_a_cut():
-    maker = linearizer(cm.Spread() + cm.Noise() + 0.5 * cm.Payments(), costs=[0.2, np.inf, 1.0])
-    cut = maker.cut(np.array([0.7, 0.1, 0.2]), 2.0, [], {})
-    np.testing.assert_allclose(cut.slopes, [0.1, 0.5])
-    np.testing.assert_allclose(cut.costs, 0, atol=1e-12)
-    weights = np.array([0.7, 0.2])
-    slope = weights / np.linalg.norm(weights) + 2.0 * 0.5 * COSTS[[0, 2]]
-    assert cut.price == pytest.approx(slope @ weights, rel=1e-6)
 
 
 # --------------------------------------------------------- what is kept as it is
@@ -293,22 +242,6 @@ def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what):
     assert (cut(1.52) - cut(1.48)) / 0.04 == pytest.approx(slope, abs=0.02)
 
 
-def test_the_price_is_the_multiplier_of_the_sum_of_the_weights():
-    """At an optimum each who sells has the same slope: spread, payments and bounds together."""
-    for what in ("a spread", "a spread and a bound"):
-        objective, constraints = MARKETS[what]
-        market = builders.market(*constraints, objective=objective)
-        problem = FixedEta(market, 1.5)
-        problem.solve(solver="CLARABEL")
-        duals = [item.dual_value for _, items in problem.pieces for item in items]
-        found = Linearizer(JointView(market)).cut(problem.weights, 1.5, duals, {}).price
-        total = next(
-            c for c in problem.constraints if isinstance(c, cp.constraints.Equality)
-        ).dual_value
-        # The solver's sum is of m*a, whose Lagrangian has the multiplier with the other sign.
-        assert found == pytest.approx(-3 * float(total), rel=1e-3)
-
-
 # ------------------------------------------------------------------ kept spreads
 
 
@@ -342,25 +275,3 @@ def check_kept_spread(noise, slopes, low, high):
             assert value == pytest.approx(chord.min(), abs=2e-3)
     else:
         assert value >= cut(low) - noise / low - 1e-12 + min(noise / low, 0.0)
-
-
-def test_without_noise_a_rising_cut_is_least_at_no_privacy_at_all():
-    assert kept_spread(0.0, [0.2, 0.5, 0.1]).minimum(0.0, 4.0) == (0.0, pytest.approx(0.1))
-    assert kept_spread(0.0, [0.2, 0.5, 0.1]).minimum(0.0, np.inf) == (0.0, pytest.approx(0.1))
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.8])
-@pytest.mark.parametrize("slopes", [[-0.4, -0.1, -0.5], [-4.0, -9.0, -5.0]])
-def test_a_falling_cut_is_least_at_the_far_end(noise, slopes):
-    cut = kept_spread(noise, slopes)
-    for low in (0.0, 0.5):
-        assert cut.minimum(low, 4.0) == (4.0, pytest.approx(cut(4.0)))
-
-
-def test_noise_that_pulls_to_zero_is_least_at_an_end():
-    rising = kept_spread(-2.0, [0.2, 0.5, 0.1])
-    assert rising.minimum(0.5, 4.0) == (0.5, pytest.approx(rising(0.5)))
-    assert rising.minimum(0.5, np.inf) == (0.5, pytest.approx(rising(0.5)))
-    assert rising.minimum(0.0, 2.0) == (0.0, -np.inf)
-    falling = kept_spread(-0.1, [-0.4, -0.5, -0.5])
-    assert falling.minimum(0.5, 4.0) == (4.0, pytest.approx(falling(4.0)))

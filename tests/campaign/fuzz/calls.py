@@ -27,7 +27,6 @@ RESULTS = {
     "GammaCalibration",
     "IncentiveAudit",
     "LedgerAccount",
-    "LossLimit",
     "Incentives",
     "JointAllocation",
     "NoisyLoss",

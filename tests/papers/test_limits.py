@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import loss_limit
-from convexmarket.errors import ParameterError
+from problems.papers.methods.separable import loss_limit
 
 MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
 
@@ -47,9 +46,3 @@ def test_the_last_term_of_e_4_is_xi_not_3_xi(share):
     assert loss == pytest.approx(limit.total, rel=3e-3)
     printed = limit.total + 2 * limit.payments
     assert loss < 0.95 * printed
-
-
-def test_what_is_no_market_is_refused():
-    for wrong in ({"share": 1.5}, {"density": 0.0}, {"order": -1}):
-        with pytest.raises(ParameterError, match=next(iter(wrong))):
-            loss_limit(10, 1.0, 1.0, 1.0, **({"density": 1.0} | wrong))
