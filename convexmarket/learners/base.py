@@ -26,7 +26,7 @@ from convexmarket.learners.granted import Granted, dense_rows
 from convexmarket.learners.parted import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import admit, names_of
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.noise import (
     RandomSource,
     noise_assumption,
@@ -435,8 +435,10 @@ class PrivateLearner(BaseEstimator):
             for name, part in zip(self._public, (domain.rows, domain.labels), strict=True)
         )
         kept = granted.spread(plan.epsilon)
+        shift = getattr(plan, "shift", None)
         return Guarantee(
             epsilon=kept,
+            profile=None if shift is None else Profile("gaussian", granted.spread(shift)),
             delta=plan.delta,
             mechanism=f"{self._model} {plan.name}",
             accounting=plan.accounting,

@@ -102,6 +102,8 @@ UPWARD = 1.0 + 1e-9  # more than the roundings of a formula
 FINE = 1000
 LARGEST = 1.01  # entry of the sums, whose weights add up to one
 SMALLEST_RATE = 1e-280  # of noise, which would overflow below it
+#: Steps by which the square of a discrete Gaussian exceeds the real one's (docs/theory.md).
+NARROWER = 9.0
 #: Norm of the model, on the unit scale, that noise effects and rules for lambda suppose.
 NORM = 1.0
 
@@ -380,6 +382,8 @@ class StatisticsPerturbation:
         Of the noise, in steps; its deviation where it is Gaussian.
     delta : float
         0 for Laplace noise.
+    shift : ndarray of shape (n_used,) or None
+        Of Gaussian noise: change of the sums in its standard deviations.
     """
 
     weights: Floats
@@ -390,6 +394,7 @@ class StatisticsPerturbation:
     scale: int
     delta: float
     error: float
+    shift: Floats | None = None
 
     noisy = exact = True
 
@@ -424,15 +429,18 @@ class StatisticsPerturbation:
             step, scale, kept = _lattice(shift, sold, count, LARGEST, None)
             return cls(weights, kept, regularization, centred, step, scale, delta, error)
         asking = (weights > 0) & np.isfinite(sold)
-        shift, allowed = shift[asking], np.asarray(gaussian_shift(sold[asking], delta))
-        wanted = float(np.max(shift / allowed)) * min(1.0, float(allowed.min())) / (FINE * count)
+        allowed = np.asarray(gaussian_shift(sold[asking], delta))
+        largest = float(np.max(shift[asking] / allowed))
+        wanted = largest * min(1.0, float(allowed.min())) / (FINE * count)
         step = lattice_step(max(wanted, LARGEST * 2.0**-48))
         check_reach(LARGEST, step)
         # Rounding adds at most half a step per entry on either side.
-        steps = shift / step + sqrt(count)
-        scale = int(np.ceil(np.sqrt(np.max(steps / allowed) ** 2 * UPWARD + 9.0)))
+        steps = np.where(weights > 0, shift / step + sqrt(count), 0.0)
+        largest = float(np.max(steps[asking] / allowed))
+        scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))
         kept = np.where(weights > 0, sold, 0.0)
-        return cls(weights, kept, regularization, centred, step, scale, delta, error)
+        shift = steps / np.sqrt(scale**2 - NARROWER)
+        return cls(weights, kept, regularization, centred, step, scale, delta, error, shift)
 
     @property
     def name(self) -> str:
