@@ -18,7 +18,6 @@ from convexmarket.learners.losses import (
     QuantileLoss,
 )
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
-from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     RidgeErrorBound,
@@ -55,7 +54,6 @@ __all__ = [
     "PrivateSearch",
     "QuantileLoss",
     "RidgeErrorBound",
-    "SampledRidge",
     "declare_erm",
     "expected_loss",
     "lipschitz_risk_constants",

@@ -19,8 +19,8 @@ from sklearn.base import RegressorMixin
 
 from convexmarket.checks import check_choice, check_scales
 from convexmarket.data.features import PublicFeatures
-from convexmarket.learners.base import Domain, PrivateClassifier, PrivateLearner
-from convexmarket.learners.domain import Ball, Classes, Interval
+from convexmarket.learners.base import PrivateClassifier, PrivateLearner
+from convexmarket.learners.domain import Ball, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss
 from convexmarket.learners.perturbed import Calibration, ObjectivePerturbation, SecondNoise

@@ -20,7 +20,6 @@ from convexmarket.privacy import Simulation
 from tests.campaign.fuzz.calls import (
     ABSTRACT,
     ELSEWHERE,
-    EPSILON,
     RESULTS,
     X,
     Y,
@@ -196,9 +195,6 @@ REFUSED = {
     "noise beyond floating point": lambda: cm.PrivateLogisticRegression(classes=(-1, 1)).fit(
         X, Y, epsilon=1e-300
     ),
-    "a threshold that is an array": lambda: cm.learners.SampledRidge(
-        1.0, threshold=np.array([1.0, 2.0]), feature_range=(-1.0, 1.0)
-    ).fit(X, Y, epsilon=EPSILON),
     "progress told to a number": lambda: cm.allocate_jointly(joint_market(), progress=1.0),
     "residuals of a model without features": lambda: cm.joint.first_order_residuals(
         joint_market(), True, np.full(6, 1 / 6), 1.0
