@@ -139,7 +139,7 @@ class Granted:
             )
         if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
-                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, as noise for others is beyond "
+                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, since other noise is beyond "
                 f"the range of floating point, and is up to {array.max():g}; give infinity for no "
                 "privacy, or 0 for rows that are not to be used"
             )
