@@ -18,7 +18,7 @@ from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.ridge import audit_ridge
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners import Learner, PersonalizedRidge, SampledRidge
+from convexmarket.learners import Learner, PersonalizedRidge
 from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import RandomSource
 from convexmarket.privacy.noise import open_generator
@@ -138,8 +138,7 @@ def _auditor(mechanism: object) -> tuple[Callable[..., PrivacyAudit], bool]:
     if isinstance(mechanism, PersonalizedRidge):
         if mechanism.perturbation in ("auto", "objective"):
             return audit_objective_ridge, False
-        drawn = isinstance(mechanism, SampledRidge) or mechanism.fit_intercept
-        if mechanism.perturbation == "output" and not drawn:
+        if mechanism.perturbation == "output" and not mechanism.fit_intercept:
             return audit_ridge, False
         return partial(audit_learner, view=_coefficients), True  # there is no formula
     if callable(getattr(mechanism, "fit", None)):

@@ -81,9 +81,9 @@ def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
         if nu not in known:
             level = smooth.regularized(joint.regularization + nu)
             try:
-                known[nu] = minimise(level, longest, _TOLERANCE * longest)
+                known[nu] = minimise(level, _TOLERANCE * longest)
             except np.linalg.LinAlgError as error:
-                raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
+                raise SolverError(f"Newton's method failed: {error}") from error
         return known[nu]
 
     def length(nu: float) -> float:

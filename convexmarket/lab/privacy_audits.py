@@ -19,7 +19,6 @@ from convexmarket.learners import (
     KernelERM,
     PersonalizedRidge,
     PrivateLogisticRegression,
-    SampledRidge,
 )
 from convexmarket.privacy import Simulation
 from convexmarket.release import (
@@ -181,7 +180,6 @@ def _ridge_jobs(X: Floats, y: NDArray[Any], epsilon: Floats) -> list[Job]:
         ("PersonalizedRidge", "alpha 10, paper", job(output(10.0, sensitivity="paper"))),
         ("PersonalizedRidge", "alpha 10, in floating point", job(output(10.0, rounding=None))),
         ("NonPersonalizedRidge", "alpha 10", job(output(10.0, weighting="equal"))),
-        ("SampledRidge", "alpha 10, threshold max", job(SampledRidge(10.0), draws=DRAWS // 2)),
     ]
 
 

@@ -18,7 +18,6 @@ from convexmarket.learners.losses import (
     QuantileLoss,
 )
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
-from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     RidgeErrorBound,
@@ -27,13 +26,7 @@ from convexmarket.learners.ridge_math import (
     ridge_risk_constants,
     solve_ridge,
 )
-from convexmarket.learners.risk import (
-    LogisticErrorBound,
-    lipschitz_risk_constants,
-    logistic_error_bound,
-    logistic_norm_bound,
-    logistic_risk_constants,
-)
+from convexmarket.learners.risk import lipschitz_risk_constants, logistic_risk_constants
 from convexmarket.learners.saved import load_model, save_model
 from convexmarket.learners.search import PrivateSearch
 
@@ -44,7 +37,6 @@ __all__ = [
     "Kernel",
     "KernelERM",
     "Learner",
-    "LogisticErrorBound",
     "LogisticLoss",
     "Loss",
     "NoisyLoss",
@@ -55,13 +47,10 @@ __all__ = [
     "PrivateSearch",
     "QuantileLoss",
     "RidgeErrorBound",
-    "SampledRidge",
     "declare_erm",
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",
-    "logistic_error_bound",
-    "logistic_norm_bound",
     "logistic_risk_constants",
     "noisy_loss",
     "objective_perturbation_log_density",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
@@ -21,12 +20,12 @@ from sklearn.utils.validation import check_is_fitted
 from convexmarket.checks import aligned, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.domain import Ball, Box, Classes, Interval
-from convexmarket.learners.granted import Granted, dense_rows
+from convexmarket.learners.domain import Ball, Box, Classes, Domain, Interval
+from convexmarket.learners.granted import Granted, Perturbation, dense_rows
 from convexmarket.learners.parted import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import admit, names_of
-from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.noise import (
     RandomSource,
     noise_assumption,
@@ -34,7 +33,7 @@ from convexmarket.privacy.noise import (
     warn_of_plain_noise,
 )
 
-__all__ = ["Domain", "Learner", "Perturbation", "PrivateClassifier", "PrivateLearner", "unfitted"]
+__all__ = ["Domain", "Learner", "PrivateClassifier", "PrivateLearner", "unfitted"]
 
 Floats = NDArray[np.float64]
 
@@ -57,17 +56,9 @@ class Learner(Protocol):
     def risk(self, n_features: int) -> tuple[float, float]:
         """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
 
-        With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
-
-        Parameters
-        ----------
-        n_features : int
-
-        Returns
-        -------
-        mu, sigma : float
-            Cost of the spread of the weights a and of the noise of a total eta, from public
-            quantities alone.
+        With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``. They
+        are the costs of the spread of the weights a and of the noise of a total eta, from public
+        quantities alone.
         """
         ...
 
@@ -99,62 +90,6 @@ class Learner(Protocol):
 def unfitted(learner: Any) -> Any:
     """Return a learner of the same parameters that has seen no rows."""
     return clone(learner) if isinstance(learner, BaseEstimator) else deepcopy(learner)
-
-
-class Perturbation(Protocol):
-    """A release that is planned from public numbers: weights of rows, and noise."""
-
-    @property
-    def epsilon(self) -> Floats:
-        """What each used row loses, shape (n_used,)."""
-
-    @property
-    def delta(self) -> float:
-        """Of the guarantee."""
-
-    @property
-    def name(self) -> str:
-        """How the noise is added, for the guarantee."""
-
-    @property
-    def accounting(self) -> str:
-        """The bound that gives epsilon."""
-
-    @property
-    def noisy(self) -> bool:
-        """Whether there is noise."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether the noise is exact on a lattice."""
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee rests on besides the domain."""
-
-    def release(
-        self, X: Floats | PartedRows, y: Floats, rng: np.random.Generator
-    ) -> tuple[Floats, dict[str, Any]]:
-        """Return the noisy model on the unit scale, and further fitted attributes."""
-        ...
-
-    def noise_effect(self, second: Floats) -> float:
-        """Return the standard deviation that noise adds to a prediction, in units of the label.
-
-        Parameters
-        ----------
-        second : ndarray of shape (n_coefficients,)
-            Mean squares of uncorrelated features of a typical row.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Domain:
-    """The public domain of rows and of labels."""
-
-    rows: Ball | Box
-    labels: Classes | Interval
 
 
 class PrivateLearner(BaseEstimator):
@@ -230,8 +165,8 @@ class PrivateLearner(BaseEstimator):
             rows, and free retries could choose among noises.
         random_state : None or Simulation, default None
             Source of the noise; the constructor's by default. ``None`` takes a fresh seed from the
-            operating system. It is not kept. A :class:`~convexmarket.privacy.Simulation` draws the
-            same noise again, and protects no row. A seed by itself raises a
+            operating system, which is not kept. A :class:`~convexmarket.privacy.Simulation` draws
+            the same noise again, and protects no row. A seed by itself raises a
             :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Returns
@@ -258,10 +193,11 @@ class PrivateLearner(BaseEstimator):
         self._check_parameters()
         granted = self._granted(Granted.of(X, epsilon, None))
         n_features, names = self._n_features(X, y), names_of(X)
-        leaking = self._leaking()
-        if leaking and (accountant is not None or rows is not None):
-            self._refuse_leaks(leaking)
-        data = self._read(X, y, granted) if leaking else None
+        data = None
+        if self._leaking():
+            if accountant is not None or rows is not None:
+                self._refuse_leaks()
+            data = self._read(X, y, granted)
         domain = self._domain(n_features, *(data or ()))
         rng = resolve_generator(source)
         plan = self._plan(granted, n_features, domain, rng)
@@ -273,9 +209,7 @@ class PrivateLearner(BaseEstimator):
         charge()
         model, attributes = plan.release(matrix, labels, rng)
         # Only now, so that a failed fit leaves no part of a model behind.
-        half, middle = 1.0, 0.0
-        if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
-            half, middle = domain.labels.half, domain.labels.middle
+        half, middle = _label_units(domain)
         coef, level = domain.rows.coefficients(model)
         self.coef_, self.intercept_ = half * coef, float(half * level + middle)
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
@@ -292,10 +226,6 @@ class PrivateLearner(BaseEstimator):
             What each row would grant.
         n_features : int, optional
             Of a row, which counts where the regularization is "auto". 1 by default.
-
-        Returns
-        -------
-        Guarantee
 
         Raises
         ------
@@ -319,10 +249,9 @@ class PrivateLearner(BaseEstimator):
         -------
         float
             In the unit of the label; of a classifier, in units of the margin. For rows that are
-            spread uniformly and independently over the public domain, before the privacy noise of
-            a typical row is known: :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the
-            deviation of the noise of the gradient and :math:`h_j` the mean squares of the features.
-            It is a function of public quantities.
+            spread uniformly and independently over the public domain:
+            :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the deviation of the noise of the
+            gradient and :math:`h_j` the mean squares of the features.
 
         Raises
         ------
@@ -336,15 +265,13 @@ class PrivateLearner(BaseEstimator):
         _, plan, domain = self._planned(epsilon, n_features)
         if not plan.noisy:
             return 0.0
-        if isinstance(domain.rows, Ball):
-            norm = domain.rows.data_norm
-            return plan.noise_effect(np.full(n_features, norm**2 / n_features))
-        shape = domain.rows
-        second = np.full(n_features, 1.0 / 12.0 + (0.5 - shape.centre) ** 2)
-        if shape.constant:
-            second = np.append(second, shape.constant**2)
-        half = domain.labels.half if isinstance(domain.labels, Interval) else 1.0
-        return half * plan.noise_effect(second)
+        rows = domain.rows
+        if isinstance(rows, Ball):
+            return plan.noise_effect(np.full(n_features, rows.data_norm**2 / n_features))
+        second = np.full(n_features, 1.0 / 12.0 + (0.5 - rows.centre) ** 2)
+        if rows.constant:
+            second = np.append(second, rows.constant**2)
+        return _label_units(domain)[0] * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
@@ -361,7 +288,7 @@ class PrivateLearner(BaseEstimator):
     def _planned(self, epsilon: ArrayLike, n_features: int) -> tuple[Granted, Perturbation, Domain]:
         self._check_parameters()
         if self._leaking():
-            self._refuse_leaks(self._leaking())
+            self._refuse_leaks()
         array = np.atleast_1d(checked_numbers("epsilon", epsilon))
         granted = self._granted(Granted.of(array, array, None))
         domain = self._domain(n_features)
@@ -377,10 +304,10 @@ class PrivateLearner(BaseEstimator):
         """Return the parameters of the domain that would be computed from the private rows."""
         return [name for name in self._public if getattr(self, name) is None]
 
-    def _refuse_leaks(self, leaking: list[str]) -> None:
+    def _refuse_leaks(self) -> None:
         raise ParameterError(
-            f"{' and '.join(f'{name}=None' for name in leaking)} would be computed from the "
-            "private rows, which no guarantee covers and no accountant can charge; pass a public "
+            f"{' and '.join(f'{name}=None' for name in self._leaking())} would be computed from the"
+            " private rows, which no guarantee covers and no accountant can charge; pass a public "
             "bound, range or label set"
         )
 
@@ -398,7 +325,7 @@ class PrivateLearner(BaseEstimator):
         """Return the used rows as finite numbers, or where they are, and their labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
-            if "data_norm" in self._leaking() or "feature_range" in self._leaking():
+            if self._public[0] in self._leaking():
                 raise ParameterError(
                     f"rows in partitions need a public {self._public[0]}; pass a bound"
                 )
@@ -406,8 +333,7 @@ class PrivateLearner(BaseEstimator):
                 raise ParameterError("features are for tables; transform each partition before")
             labels = labels_of(X, y)[granted.used]
             corner = np.broadcast_to(np.zeros(X.shape[1]), (labels.size, X.shape[1]))
-            labels = dense_rows(self, corner, labels, y_numeric=numeric)[1]  # notes the columns
-            return X, labels
+            return X, dense_rows(self, corner, labels, y_numeric=numeric)[1]  # notes the columns
         options: dict[str, Any] = {"box": self._box, "order": "C", "y_numeric": numeric}
         kinds = np.float64 if self._box else (np.float64, np.float32)
         rows, labels = dense_rows(self, *granted.rows(X, y), dtype=kinds, **options)
@@ -417,12 +343,13 @@ class PrivateLearner(BaseEstimator):
         self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
     ) -> tuple[Any, Floats]:
         """Return rows and labels in the units of the release, in the domain."""
-        labels = domain.labels.numbers(y)
-        if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
-            labels = np.clip((labels - domain.labels.middle) / domain.labels.half, -1.0, 1.0)
+        half, middle = _label_units(domain)
+        labels = (domain.labels.numbers(y) - middle) / half
+        if self._box:
+            labels = np.clip(labels, -1.0, 1.0)
         if not in_parts(X):
             return domain.rows.rows(X), labels
-        extra = int(isinstance(domain.rows, Box) and domain.rows.constant != 0.0)
+        extra = int(getattr(domain.rows, "constant", 0.0) != 0.0)
         return PartedRows(X, granted.used, partial(_rows_of, domain.rows), extra).fetched(), labels
 
     def _guarantee(
@@ -435,6 +362,9 @@ class PrivateLearner(BaseEstimator):
             for name, part in zip(self._public, (domain.rows, domain.labels), strict=True)
         )
         kept = granted.spread(plan.epsilon)
+        profile = Profile("pure", kept, plan.delta)
+        if plan.shift is not None:
+            profile = Profile("gaussian", granted.spread(plan.shift))
         return Guarantee(
             epsilon=kept,
             delta=plan.delta,
@@ -448,6 +378,7 @@ class PrivateLearner(BaseEstimator):
                 *plan.assumptions,
                 "only the coefficients are published, once",
             ),
+            profile=profile,
         )
 
 
@@ -457,29 +388,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLearner):
     classes: tuple[Any, Any] | None
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the margin ``X @ coef_`` of each row; positive means the second class.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
         return self._predicted(X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the label of each row."""
         margins = self.decision_function(X)
         return self.classes_[(margins > 0).astype(np.intp)]
 
@@ -491,6 +404,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLearner):
     def _publish(self, domain: Domain) -> dict[str, Any]:
         assert isinstance(domain.labels, Classes)
         return super()._publish(domain) | {"classes_": domain.labels.values}
+
+
+def _label_units(domain: Domain) -> tuple[float, float]:
+    """Return the length of a unit of the release's labels, and the label that is zero there."""
+    if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
+        return domain.labels.half, domain.labels.middle
+    return 1.0, 0.0
 
 
 def _rows_of(domain: Ball | Box, rows: Floats) -> Floats:

@@ -1,8 +1,9 @@
 """Public domains of rows and labels: what a learner checks, and the units that it computes in.
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
-from two :class:`Classes` or from an :class:`Interval`. All of them are public. A domain that is
-computed from private rows raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
+from two :class:`Classes` or from an :class:`Interval`. Where a bound is None, ``of`` computes the
+domain from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Data outside
+of a domain are refused with a DataError, by their number alone.
 """
 
 from __future__ import annotations
@@ -26,26 +27,19 @@ from convexmarket.checks import (
 )
 from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
 
-__all__ = ["Ball", "Box", "Classes", "Interval", "Range"]
+__all__ = ["Ball", "Box", "Classes", "Domain", "Interval", "Range"]
 
 Floats = NDArray[np.float64]
 Range: TypeAlias = tuple[ArrayLike, ArrayLike]
 
 #: Relative; rows scaled to a bound in floating point may exceed it by rounding.
 SLACK = 1e-12
-SINGLE_PRECISION = 2.0**-23
-DOUBLE_PRECISION = 2.0**-52
+SINGLE_PRECISION, DOUBLE_PRECISION = 2.0**-23, 2.0**-52
 
 
 @dataclass(frozen=True)
 class Ball:
-    """All rows of at most a Euclidean norm.
-
-    Parameters
-    ----------
-    data_norm : float
-        Positive.
-    """
+    """All rows of at most a Euclidean norm, which is positive."""
 
     data_norm: float
 
@@ -79,13 +73,11 @@ class Ball:
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
         X = np.asarray(X, dtype=np.float64)
         norms = row_norms(X)
-        too_long = np.count_nonzero(~(norms <= self.data_norm * (1.0 + slack)))
-        if too_long:
-            raise DataError(
-                f"{too_long} of {X.shape[0]} rows are longer than data_norm = {self.data_norm:g}; "
-                "project each row on the ball with convexmarket.datasets.scale_rows, or pass a "
-                "larger public bound"
-            )
+        _refuse(
+            ~(norms <= self.data_norm * (1.0 + slack)),
+            f"rows are longer than data_norm = {self.data_norm:g}; project each row on the ball "
+            "with convexmarket.datasets.scale_rows, or pass a larger public bound",
+        )
         over = norms > self.data_norm
         if over.any():
             X = X.copy()
@@ -151,12 +143,10 @@ class Box:
             If a row lies outside of the range.
         """
         unit = (X - self.low) / self.width
-        outside = np.count_nonzero(np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1))
-        if outside:
-            raise DataError(
-                f"{outside} of {unit.shape[0]} rows lie outside feature_range; pass a wider public "
-                "range, or clip each row to it"
-            )
+        _refuse(
+            np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
+            "rows lie outside feature_range; pass a wider public range, or clip each row to it",
+        )
         return self._centred(np.clip(unit, 0.0, 1.0, out=unit))
 
     def unit(self, X: NDArray[Any]) -> Floats:
@@ -164,8 +154,7 @@ class Box:
         return self._centred((X - self.low) / self.width)
 
     def _centred(self, unit: Floats) -> Floats:
-        if self.centre:
-            unit -= self.centre
+        unit -= self.centre
         if not self.constant:
             return unit
         return np.column_stack([unit, np.full(len(unit), self.constant)])
@@ -202,7 +191,15 @@ class Classes:
         """
         if classes is None:
             assert y is not None
-            return cls(_inferred(y))
+            check_classification_targets(y)
+            found = np.unique(y)
+            if found.size != 2:
+                raise DataError(
+                    f"Only binary classification is supported. y holds {found.size} classes; pass "
+                    "the public label set as classes=(negative, positive)"
+                )
+            _warn_of_leak("classes", "classes=(negative, positive)")
+            return cls(found)
         labels = list(classes) if isinstance(classes, (tuple, list, np.ndarray)) else []
         single = not any(isinstance(label, (tuple, list, dict, np.ndarray)) for label in labels)
         if len(labels) != 2 or not single or labels[0] == labels[1]:
@@ -218,15 +215,12 @@ class Classes:
             If a label is not in the set.
         """
         positive = np.asarray(y == self.values[1])
-        unknown = np.count_nonzero(~(positive | np.asarray(y == self.values[0])))
-        if unknown:
-            remedy = "pass classes=(negative, positive)"
-            if np.asarray(y).dtype.kind in "fiu" and np.unique(y).size > 2:
-                remedy += ", or train convexmarket.PersonalizedRidge on a numeric target"
-            raise DataError(
-                f"{unknown} labels are none of the public classes {tuple(self.values.tolist())}; "
-                f"{remedy}"
-            )
+        unknown = ~(positive | np.asarray(y == self.values[0]))
+        remedy = "pass classes=(negative, positive)"
+        if unknown.any() and np.asarray(y).dtype.kind in "fiu" and np.unique(y).size > 2:
+            remedy += ", or train convexmarket.PersonalizedRidge on a numeric target"
+        known = tuple(self.values.tolist())
+        _refuse(unknown, f"labels are none of the public classes {known}; {remedy}")
         return np.where(positive, 1.0, -1.0)
 
     @property
@@ -250,11 +244,11 @@ class Interval:
             _warn_of_leak("target_range", "a public range")
             low, high = float(np.min(y)), float(np.max(y))
             return cls(low, high) if high > low else cls(low - 1.0, high + 1.0)
-        low_, high_ = _pair("target_range", target_range)
-        if low_.ndim or high_.ndim:
+        bounds = _pair("target_range", target_range)
+        if bounds[0].ndim or bounds[1].ndim:
             raise ParameterError(f"target_range must be two numbers, got {target_range!r}")
-        _width("target_range", low_, high_)
-        return cls(float(low_), float(high_))
+        _width("target_range", *bounds)
+        return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
         """Return labels that are moved into the interval where rounding has put them outside.
@@ -266,12 +260,11 @@ class Interval:
         """
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
-        outside = np.count_nonzero(~((labels >= self.low - slack) & (labels <= self.high + slack)))
-        if outside:
-            raise DataError(
-                f"{outside} of {labels.size} labels lie outside target_range = ({self.low:g}, "
-                f"{self.high:g}); pass a wider public range, or clip the labels to it one by one"
-            )
+        _refuse(
+            ~((labels >= self.low - slack) & (labels <= self.high + slack)),
+            f"labels lie outside target_range = ({self.low:g}, {self.high:g}); pass a wider public "
+            "range, or clip the labels to it one by one",
+        )
         return np.clip(labels, self.low, self.high)
 
     @property
@@ -288,6 +281,21 @@ class Interval:
     def assumption(self) -> str:
         """What a guarantee assumes of the labels."""
         return f"labels lie in ({self.low:g}, {self.high:g}), a range that is public"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The public domain of rows and of labels."""
+
+    rows: Ball | Box
+    labels: Classes | Interval
+
+
+def _refuse(outside: NDArray[np.bool_], what: str) -> None:
+    """Raise a DataError if there are rows or labels outside of their domain."""
+    count = np.count_nonzero(outside)
+    if count:
+        raise DataError(f"{count} of {outside.size} {what}")
 
 
 def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
@@ -308,18 +316,6 @@ def _width(name: str, low: Floats, high: Floats) -> Floats:
             f"{SMALLEST:g}, not ({low}, {high})"
         )
     return high - low
-
-
-def _inferred(y: NDArray[Any]) -> NDArray[Any]:
-    check_classification_targets(y)
-    classes = np.unique(y)
-    if classes.size != 2:
-        raise DataError(
-            f"Only binary classification is supported. y holds {classes.size} classes; pass the "
-            "public label set as classes=(negative, positive)"
-        )
-    _warn_of_leak("classes", "classes=(negative, positive)")
-    return classes
 
 
 def _warn_of_leak(name: str, remedy: str) -> None:

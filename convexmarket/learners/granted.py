@@ -1,7 +1,8 @@
-"""What each row granted, as every learner reads it: rows that granted nothing are not used."""
+"""What each row granted, and the plan of a release from public numbers alone."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,17 +24,63 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, DataTypeError, NotSupportedError, ParameterError
-from convexmarket.learners.parted import in_parts
+from convexmarket.learners.parted import PartedRows, in_parts
 
-__all__ = ["Granted", "dense_rows", "validated"]
+__all__ = ["Granted", "Perturbation", "dense_rows", "validated"]
 
 Vector = NDArray[np.float64]
-
 
 #: Of the mean of what is granted; a row below it is not used.
 TRACE = 1e-6
 #: Smallest value of the largest epsilon.
 LEAST = 1e-50
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Perturbation(ABC):
+    """A release that is planned from public numbers.
+
+    Attributes
+    ----------
+    weights, epsilon : ndarray of shape (n_used,)
+        Of the loss, and what each used row loses.
+    regularization : float
+    name : str
+        How the noise is added, for the guarantee.
+    accounting : str
+        The bound that gives epsilon.
+    assumptions : tuple of str
+        What the guarantee rests on besides the domain.
+    noisy, exact : bool
+        Whether there is noise, and whether it is exact on a lattice.
+    delta : float
+    shift : ndarray of shape (n_used,) or None
+        Of Gaussian noise, in its standard deviations; None for a pure release.
+    """
+
+    weights: Vector
+    epsilon: Vector
+    regularization: float
+    name: str
+    accounting: str
+    assumptions: tuple[str, ...]
+    noisy: bool = True
+    exact: bool = True
+    delta: float = 0.0
+    shift: Vector | None = None
+
+    @abstractmethod
+    def release(
+        self, X: Vector | PartedRows, y: Vector, rng: np.random.Generator
+    ) -> tuple[Vector, dict[str, Any]]:
+        """Return the noisy model on the unit scale, and further fitted attributes."""
+
+    @abstractmethod
+    def noise_effect(self, second: Vector) -> float:
+        """Return the standard deviation that noise adds to a prediction, in units of the label.
+
+        ``second`` holds mean squares of uncorrelated features of a typical row.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +99,21 @@ class Granted:
 
     @classmethod
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None, default: ArrayLike | None) -> Granted:
-        """Return what the rows of X granted, after checking it.
+        """Check what the rows of X granted, and drop traces.
 
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features)
             Asked for the number of its rows, and nothing else.
-        epsilon : array_like of shape (n_rows,), float or None
-            What was passed to ``fit``.
-        default : array_like of shape (n_rows,), float or None
-            What was passed to the constructor, where ``epsilon`` is None.
+        epsilon, default : array_like of shape (n_rows,), float or None
+            What was passed to ``fit``, and to the constructor, which counts where the former is
+            None.
 
         Raises
         ------
         ParameterError
-            If neither is given, an entry is negative or no number, their number is wrong, or
-            nobody granted anything.
+            If neither is given, an entry is negative or no number, their number is wrong, or all
+            are zero.
         DataError
             If X has no rows.
         """
@@ -91,19 +137,14 @@ class Granted:
             raise ParameterError(
                 "epsilon must be nonnegative in every row: 0 is a row that is not to be used"
             )
-        if np.any(np.isfinite(array) & (array > LARGEST)):
+        if 0 < array.max() < LEAST or np.any(np.isfinite(array) & (array > LARGEST)):
             raise ParameterError(
-                f"epsilon must be at most {LARGEST:g}; give smaller guarantees, or infinity for no"
-                " privacy"
+                f"epsilon must lie between {LEAST:g} and {LARGEST:g}, since other noise is beyond "
+                f"the range of floating point, and is up to {array.max():g}; give infinity for no "
+                "privacy, or 0 for rows that are not to be used"
             )
-        if np.isfinite(array).all():
-            mean = array.sum() / max(np.count_nonzero(array), 1)
-            array = np.where(array < TRACE * mean, 0.0, array)
-        if 0 < array.max() < LEAST:
-            raise ParameterError(
-                f"epsilon is up to {array.max():g} and needs noise beyond the range of floating "
-                f"point; give at least {LEAST:g}, or 0 for rows that are not to be used"
-            )
+        if np.isfinite(array).all() and array.any():
+            array = np.where(array < TRACE * array.sum() / np.count_nonzero(array), 0.0, array)
         if not np.any(array):
             raise ParameterError(
                 "epsilon is 0 in every row, so there is no row to learn from; buy some privacy "
@@ -156,7 +197,7 @@ class Granted:
         infinite = np.isinf(positive)
         if infinite.any():
             return np.asarray(infinite / np.count_nonzero(infinite))
-        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # so that no sum overflows
+        shares = np.ldexp(positive, -int(np.frexp(positive.max())[1]))  # to the last bit
         return np.asarray(shares / shares.sum())
 
 
@@ -183,6 +224,8 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
 
     Raises
     ------
+    NotSupportedError
+        If the rows are in partitions.
     DataError
         If they are malformed, complex, or sparse. The message quotes no entry.
     """
@@ -217,14 +260,14 @@ def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -
                 f"{name} must hold numbers: {where}; an argument must be real, neither a string"
                 " nor a complex number"
             )
-    found, words = None, ""
+    result, words = None, ""
     try:
-        found = check(X, *labels, **options)
+        result = check(X, *labels, **options)
     except (TypeError, ValueError, OverflowError) as error:
         words = str(error)
-    if found is None:  # raised outside of the handler, whose error may quote rows
+    if result is None:  # raised outside of the handler, whose error may quote rows
         raise DataError(_without_cells(words))
-    return (moderate(found[0]), *found[1:]) if labels else moderate(found)
+    return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 
 
 #: How scikit-learn's messages about shapes, missing numbers and names of columns begin.
@@ -237,9 +280,8 @@ _PUBLIC = (
 
 def _without_cells(message: str) -> str:
     """Return scikit-learn's message if it quotes no cell of the data, and our words otherwise."""
-    for begins in _PUBLIC:
-        if begins in message:
-            start, _, rest = message.partition("\narray=")
-            _, _, remedy = rest.partition("Reshape your data")
-            return start + (f" Reshape your data{remedy}" if remedy else "")
-    return "X and y must be rows of finite real numbers, with one label for each row"
+    if not any(begins in message for begins in _PUBLIC):
+        return "X and y must be rows of finite real numbers, with one label for each row"
+    start, _, rest = message.partition("\narray=")
+    _, _, remedy = rest.partition("Reshape your data")
+    return start + (f" Reshape your data{remedy}" if remedy else "")

@@ -8,9 +8,9 @@ useful is a bound on what one row can do. With an L-Lipschitz loss and
 :math:`\|\phi(x)\| \le R_\phi`, replacing row i moves :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
 
-How the minimiser is found, and how near it, is the business of
-:mod:`convexmarket.learners.kernel_minimiser`. That distance counts: releases add it to the
-sensitivity.
+The search runs in the span of some rows' features, and ends with a certificate: strong convexity
+turns the duality gap into a distance from the minimiser over the whole space. Releases add that
+distance to the sensitivity.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.domain import Classes
 from convexmarket.learners.granted import Granted, dense_rows
-from convexmarket.learners.kernel_minimiser import KernelObjective
-from convexmarket.learners.kernels import Kernel, KernelFunction
+from convexmarket.learners.kernels import Kernel, KernelFunction, cholesky_features
 from convexmarket.learners.losses import Loss, loss_of
+from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
@@ -50,6 +50,9 @@ from convexmarket.privacy.noise import RandomSource
 __all__ = ["KernelERM", "declare_erm"]
 
 Floats = NDArray[np.float64]
+
+# Widths of parabolas in place of a loss's kinks, each a tenth of the one before.
+FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
 class KernelERM(BaseEstimator):
@@ -284,13 +287,13 @@ class KernelERM(BaseEstimator):
         classes, targets = self._targets(loss, y)
         shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
         sensitivity = float(shifts.max())
-        allowed = self.tol * sensitivity
-        used = weights > 0
-        objective = KernelObjective.of(
-            kernel, X[used], targets[used], weights[used], loss, self.regularization, allowed
-        )
+        allowed, used = self.tol * sensitivity, weights > 0
         distance_allowed = allowed / kernel.feature_bound
-        theta, distance = objective.minimise(distance_allowed)
+        # Half of the error that is allowed remains for the search.
+        outside = distance_allowed * self.regularization / (2.0 * loss.lipschitz)
+        pivots, features, residuals = cholesky_features(kernel, X[used], weights[used], outside)
+        problem = targets[used], weights[used], loss, self.regularization
+        theta, distance = minimum_in_span(features, np.sqrt(residuals), *problem, distance_allowed)
         error = distance * kernel.feature_bound
         if not error <= allowed:
             raise SolverError(
@@ -298,9 +301,8 @@ class KernelERM(BaseEstimator):
                 f"* sensitivity_ = {allowed:.3g}; use a larger tol or a larger regularization"
             )
         # Only now, so that a failed fit leaves no half of a model behind.
-        triangle = objective.features[objective.pivots]
-        self.dual_coef_ = solve_triangular(triangle, theta, lower=True, trans="T")
-        self.pivots_ = X[used][objective.pivots]
+        self.dual_coef_ = solve_triangular(features[pivots], theta, lower=True, trans="T")
+        self.pivots_ = X[used][pivots]
         self.norm_ = float(np.linalg.norm(theta))
         self.kernel_, self.feature_bound_ = kernel, kernel.feature_bound
         self.lipschitz_, self.sensitivity_ = loss.lipschitz, sensitivity
@@ -471,6 +473,70 @@ def _no_guarantee(weights: Floats) -> Guarantee:
         accounting="exact",
         assumptions=("nothing is released by fitting: give the model to a release, which has one",),
     )
+
+
+def minimum_in_span(
+    features: Floats,
+    outside: Floats,
+    targets: Floats,
+    weights: Floats,
+    loss: Loss,
+    regularization: float,
+    tol: float,
+) -> tuple[Floats, float]:
+    r"""Minimise a kernel model's risk in the span of some rows' features.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_rows, rank)
+        Coordinates of the rows' features in an orthonormal basis of the span.
+    outside : ndarray of shape (n_rows,)
+        Distance of each row's features from the span.
+    targets, weights : ndarray of shape (n_rows,)
+    loss : Loss
+        Kinks are smoothed, ever less.
+    regularization : float
+    tol : float
+        Distance from the minimiser at which the search stops.
+
+    Returns
+    -------
+    theta : ndarray of shape (rank,)
+    distance : float
+        Bound on its distance from the minimiser over the whole RKHS.
+    """
+    theta = best = np.zeros(features.shape[1])
+    nearest, width = np.inf, FIRST_WIDTH
+    while True:
+        smooth = loss.smoothed(width)
+        terms = weights, np.zeros_like(theta), regularization, smooth
+        objective = PerturbedObjective(features, targets, *terms)
+        theta = minimise(objective, 1e-3 * regularization * tol, theta)
+        distance = certified_distance(objective, loss, outside, theta)
+        if distance < nearest:
+            best, nearest = theta, distance
+        if nearest <= tol or smooth is loss or width <= LAST_WIDTH:
+            return best, nearest
+        width /= 10.0
+
+
+def certified_distance(
+    smoothed: PerturbedObjective, loss: Loss, outside: Floats, theta: Floats
+) -> float:
+    r"""Bound the distance of a model from the minimiser over the whole RKHS.
+
+    The duality gap of w and of the multipliers u, minus the slopes of the smoothed loss, is
+    :math:`\sum_i a_i(\ell_i + \ell_i^*(-u_i) + u_i f_i) + \|\lambda w - q\|^2/(2\lambda)` with
+    :math:`q = \sum_i a_i u_i \phi(x_i)`: squares and Fenchel gaps, without cancellation. By strong
+    convexity the squared distance is at most twice that over :math:`\lambda`.
+    """
+    f, weights = smoothed.X @ theta, smoothed.weights
+    slopes = smoothed.loss.derivatives(f, smoothed.targets)[1]
+    inside = smoothed.gradient(theta)
+    beyond = (weights * np.abs(slopes)) @ outside
+    gaps = weights @ loss.fenchel_gaps(f, smoothed.targets, slopes)
+    squared = inside @ inside + beyond**2 + 2.0 * smoothed.regularization * gaps
+    return float(np.sqrt(squared)) / smoothed.regularization
 
 
 def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:

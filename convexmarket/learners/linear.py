@@ -19,8 +19,8 @@ from sklearn.base import RegressorMixin
 
 from convexmarket.checks import check_choice, check_scales
 from convexmarket.data.features import PublicFeatures
-from convexmarket.learners.base import Domain, PrivateClassifier, PrivateLearner
-from convexmarket.learners.domain import Ball, Classes, Interval
+from convexmarket.learners.base import PrivateClassifier, PrivateLearner
+from convexmarket.learners.domain import Ball, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss
 from convexmarket.learners.perturbed import Calibration, ObjectivePerturbation, SecondNoise
@@ -70,20 +70,9 @@ class ObjectiveLearner(PrivateLearner):
         noise_failure_probability: float = 0.05,
         max_norm: float = 1.0,
     ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`lipschitz_risk_constants`.
+        """Return (mu, sigma) of :func:`lipschitz_risk_constants`, with the same arguments.
 
-        Parameters
-        ----------
-        n_features : int
-        failure_probability, noise_failure_probability
-            As for :func:`lipschitz_risk_constants`.
-        max_norm : float, default 1.0
-            Bound on the norm of the model; times ``data_norm`` it is the reach.
-
-        Returns
-        -------
-        mu, sigma : float
-            In shares of wrong labels where the loss classifies, in units of the loss elsewhere.
+        ``max_norm`` bounds the norm of the model; times ``data_norm`` it is the reach.
 
         Raises
         ------
@@ -198,7 +187,7 @@ class PrivateLogisticRegression(_Classifier):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        The released model w.
+        The released model w. The noise is not kept: it would reveal the data's gradient.
     intercept_ : float
         Zero. For an intercept append a constant column to X, and let ``data_norm`` bound the rows
         with it: it is then regularised and perturbed like the others.
@@ -208,35 +197,15 @@ class PrivateLogisticRegression(_Classifier):
         Total guarantee of each row, in nats; zero for a row that granted nothing.
     guarantee_ : Guarantee
         The same with its assumptions in words.
-    eta_ : float
-        The eta that set the noise.
-    regularization_ : float
-        The Lambda that was used.
-    data_norm_ : float
-        The bound R that set the noise.
+    eta_, regularization_, data_norm_, tol_, minimum_epsilon_ : float
+        The eta that set the noise, and the parameters that were used.
     rounding_ : float or None
         The step of the lattice of ``coef_``; None without a second noise.
     gradient_norm_ : float
         Proven bound on the Euclidean norm of the objective's gradient where the solver stopped.
         With a second noise it is ``tol``, as the norm that was reached depends on the rows.
-    tol_ : float
-        The tolerance that was used.
-    minimum_epsilon_ : float
-        What each used row pays for the second noise; zero without it.
-    n_features_in_ : int
-        Number of features.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of the columns, where X has string names.
-
-    Notes
-    -----
-    The noise vector is not kept: with ``coef_`` it would reveal the data's gradient.
-
-    The point where the solver stops is within ``tol / regularization`` of the exact minimiser, and
-    where in that ball may depend on every row. Coefficients that are read with no finer resolution
-    than ``2 * tol / regularization`` keep ``epsilon_`` all the same, which is what
-    ``minimum_epsilon=None`` assumes. Otherwise a second noise covers the ball (docs/theory.md,
-    section 13).
+    n_features_in_, feature_names_in_
+        Number of features, and names of the columns, where X has string names.
 
     References
     ----------
@@ -295,18 +264,7 @@ class PrivateLogisticRegression(_Classifier):
         max_norm: float = 1.0,
         constants: Constants = "proven",
     ) -> tuple[float, float]:
-        """Return (mu, sigma): how spread and noise hurt this learner, for a market's objective.
-
-        Parameters
-        ----------
-        n_features : int
-        failure_probability, noise_failure_probability, max_norm, constants
-            As for :func:`~convexmarket.learners.logistic_risk_constants`.
-
-        Returns
-        -------
-        mu, sigma : float
-            Of the bound ``mu * ||a|| + sigma / eta`` on the excess risk (A, Theorem II.4).
+        """Return (mu, sigma) of :func:`logistic_risk_constants`, with the same arguments.
 
         Raises
         ------
@@ -318,32 +276,12 @@ class PrivateLogisticRegression(_Classifier):
         return logistic_risk_constants(*chances, reach, n_features, constants=constants)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the logistic probability of each class.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-            Columns in the order of ``classes_``.
-        """
+        """Return the logistic probability of each class, shape (n_samples, 2)."""
         margins = self.decision_function(X)
         return np.column_stack([expit(-margins), expit(margins)])
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
-        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, 2)
-            Columns in the order of ``classes_``.
-        """
+        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero."""
         margins = self.decision_function(X)
         return np.column_stack([log_expit(-margins), log_expit(margins)])
 
@@ -465,16 +403,7 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
         self.random_state = random_state
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return ``X @ coef_``."""
         return self._predicted(X)
 
     def _loss(self) -> HuberLoss:

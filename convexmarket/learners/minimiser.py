@@ -1,27 +1,26 @@
-"""The minimiser of a perturbed objective, to the last digits that floats allow.
+"""The minimiser of a weighted loss plus a linear and a quadratic term.
 
-Objective perturbation guarantees something about the *exact* minimiser, so the search has to end
-where rounding begins, even for regularizations so weak that Newton's method wanders. Two methods
-of SciPy share the work: a trust region follows the regularization down from where it is easy, and
-a root finder on the gradient finishes.
+Objective perturbation guarantees something about the *exact* minimiser, so the search ends where
+rounding begins, and bounds the gradient's norm there. Kernel models are minimised in the same way,
+with coordinates of the features in place of rows.
 
-Functions of arrays: nothing here knows of privacy, sellers or scikit-learn.
+Functions of arrays: nothing here depends on privacy, sellers or scikit-learn.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, root
+from scipy.linalg import cho_factor, cho_solve
 
 from convexmarket.learners.losses import LogisticLoss, Loss
 
-__all__ = ["Matrix", "PerturbedObjective", "Vector", "minimise"]
+__all__ = ["Matrix", "PerturbedObjective", "Vector", "minimise", "relative_error"]
 
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
@@ -30,12 +29,16 @@ UNIT = 2.0**-53  # half the distance from 1.0 to the next float
 LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
 SLOPE_UNITS = 16.0  # the steepest: exp to four units in the last place, a sum and a quotient
+MAX_STEPS = 500
+IDLE_STEPS = 20  # without progress, after which rounding has been reached
+REUSE = 0.25  # of the gradient's norm; a Hessian that gains more serves again
+ROUNDING = 4e-16  # relative; a step that small changes nothing
 
 
 class PerturbedObjective:
     """Weighted loss plus a linear and a quadratic term, with its derivatives.
 
-    What was computed at the last point is kept: optimisers ask for it again.
+    What was computed at the last point is kept: the search asks for it again.
     """
 
     chunk = 1024  # rows of X whose scaled copy stays in the processor's cache
@@ -78,9 +81,8 @@ class PerturbedObjective:
           units for its own evaluation, if ``exp`` is right to four units in the last place;
         - the sum over the rows, the quadratic and the linear term, and the norm.
 
-        What overflows ends in an infinite or undefined bound. The bound is itself a computed sum
-        of nonnegative terms, which doubling it covers, as long as there are fewer than 1e15 rows
-        and features.
+        The bound is itself a computed sum of nonnegative terms, which doubling it covers, as long
+        as there are fewer than 1e15 rows and features.
         """
         gradient = self.gradient(w)
         quadratic = np.abs(self.regularization * w)
@@ -119,6 +121,26 @@ class PerturbedObjective:
             hessian += scaled.T @ scaled
         return hessian
 
+    def newton_solver(self, w: Vector) -> Callable[[Vector], Vector]:
+        """Return the function that divides a gradient by the Hessian at w.
+
+        It is factored in the smaller of two spaces.
+        """
+        if self.X.shape[0] >= w.size:
+            return partial(cho_solve, cho_factor(self.hessian(w)))
+        self._move_to(w)
+        bent = np.sqrt(self.weights * self._curvatures)
+        rows = bent[bent > 0, None] * self.X[bent > 0]
+        outer = rows @ rows.T
+        outer[np.diag_indices_from(outer)] += self.regularization
+        factor = cho_factor(outer)
+
+        def solve(gradient: Vector) -> Vector:
+            inner = rows.T @ cho_solve(factor, rows @ gradient)
+            return np.asarray((gradient - inner) / self.regularization)
+
+        return solve
+
     def regularized(self, regularization: float) -> PerturbedObjective:
         """Return the same objective with another quadratic term."""
         same = copy.copy(self)
@@ -148,110 +170,67 @@ def relative_error(operations: int) -> float:
     return operations * UNIT / (1.0 - operations * UNIT)
 
 
-def minimise(objective: PerturbedObjective, data_norm: float, tol: float) -> Vector:
+def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
     """Minimise to a gradient norm of ``tol``, or as near to it as floating point allows.
 
-    The minimiser differs from ``-shift / regularization`` by a combination of the rows, so with
-    fewer rows than features the search takes place in the span of the rows.
-    """
-    X, shift = objective.X, objective.shift
-    if X.shape[0] >= X.shape[1]:
-        return _minimise_tall(objective, data_norm, tol)
-    basis = np.linalg.qr(X.T)[0]
-    inside = basis.T @ shift
-    reduced = PerturbedObjective(
-        X @ basis,
-        objective.targets,
-        objective.weights,
-        inside,
-        objective.regularization,
-        objective.loss,
-    )
-    w = basis @ _minimise_tall(reduced, data_norm, tol)
-    return w - (shift - basis @ inside) / objective.regularization
+    Newton's method with a line search on the slope along each step, which rounding spares longer
+    than values. With many rows it starts from the minimiser on a tenth of them.
 
+    Parameters
+    ----------
+    objective : PerturbedObjective
+    tol : float
+    start : ndarray of shape (n_features,), optional
 
-def _minimise_tall(objective: PerturbedObjective, data_norm: float, tol: float) -> Vector:
-    """Start from the minimiser on a tenth of the rows, where there are rows to spare.
-
-    That start is so near that one Hessian, the expensive part, serves to the end, and it need not
-    be exact: a quarter of the rows tells it well enough.
+    Returns
+    -------
+    ndarray of shape (n_features,)
+        The point with the smallest gradient that the search met.
     """
     n_rows, n_features = objective.X.shape
-    if n_rows >= max(10_000, 100 * n_features):
-        near = _minimise_tall(objective.thinned(10), data_norm, 1e-3 * data_norm)
-        approximation = objective.thinned(4).hessian
-        w, reached = _solve_stationarity(objective, approximation, near, tol)
-        if reached:
-            return w
-    w = _follow_regularization(objective, data_norm, tol)
-    return _solve_stationarity(objective, objective.hessian, w, tol)[0]
-
-
-def _solve_stationarity(
-    objective: PerturbedObjective,
-    hessian: Callable[[Vector], Matrix],
-    start: Vector,
-    tol: float,
-) -> tuple[Vector, bool]:
-    """Solve gradient = 0 with SciPy's hybrid method: one Hessian, then Broyden's updates.
-
-    It compares gradients, not values of the objective, whose differences drown in rounding errors
-    near the minimum. It stops on small steps only, so the gradient's norm is watched from here.
-    Returns the best point met and whether the tolerance was reached.
-    """
-    best, best_norm = start, math.inf
-
-    def watched_gradient(w: Vector) -> Vector:
-        nonlocal best, best_norm
+    solve, last = None, 0.0
+    if start is None:
+        w, alone = np.zeros(n_features), -objective.shift / objective.regularization
+        if objective.value_and_gradient(alone)[0] < objective.value_and_gradient(w)[0]:
+            w = alone
+        if n_rows >= max(10_000, 100 * n_features):
+            goal = 1e-3 * float(np.linalg.norm(objective.gradient(w)))
+            thin = objective.thinned(10)
+            w = minimise(thin, max(tol, goal))
+            solve, last = thin.newton_solver(w), math.inf
+    else:
+        w = start
+    best, best_norm, idle = w, math.inf, 0
+    for _ in range(MAX_STEPS):
         gradient = objective.gradient(w)
         norm = float(np.linalg.norm(gradient))
+        idle = 0 if norm < 0.9 * best_norm else idle + 1
         if norm < best_norm:
-            best, best_norm = w.copy(), norm
-        if norm <= tol:
-            raise _ToleranceReached
-        return gradient
-
-    with contextlib.suppress(_ToleranceReached):
-        root(watched_gradient, start, jac=hessian, options={"xtol": 1e-15})
-    return best, best_norm <= tol
-
-
-class _ToleranceReached(Exception):  # noqa: N818
-    """The search is over: an event, not an error."""
-
-
-def _follow_regularization(objective: PerturbedObjective, data_norm: float, tol: float) -> Vector:
-    """Approach a small regularization from larger ones, a decade at a time.
-
-    Far from the minimiser the loss is next to linear, and only the regularization bends it: where
-    that is weak, Newton steps are useless until the search has come near.
-    """
-    target = objective.regularization
-    decades = max(0, math.ceil(math.log10(1e-4 * data_norm**2 / target)))
-    level = objective.regularized(target * 10.0**decades)
-    starts = [np.zeros_like(level.shift), -level.shift / level.regularization]
-    for decade in range(decades, -1, -1):
-        level = objective.regularized(target * 10.0**decade)
-        w = min(starts, key=lambda point: level.value_and_gradient(point)[0])
-        goal = tol if decade == 0 else 1e-3 * data_norm
-        w = _dogleg(level, w, data_norm, goal)
-        starts = [w, 10.0 * w]
-    return w
+            best, best_norm = w, norm
+        if best_norm <= tol or idle > IDLE_STEPS:
+            return best
+        if solve is None or norm > REUSE * last:
+            solve = objective.newton_solver(w)
+        last = norm
+        step = -solve(gradient)
+        step = step * _step_length(objective, w, step, norm)
+        if np.linalg.norm(step) <= ROUNDING * np.linalg.norm(w):
+            return best
+        w = w + step
+    return best
 
 
-def _dogleg(objective: PerturbedObjective, start: Vector, data_norm: float, tol: float) -> Vector:
-    """Run SciPy's dogleg trust-region method."""
-    return minimize(
-        objective.value_and_gradient,
-        start,
-        jac=True,
-        hess=objective.hessian,
-        method="dogleg",
-        options={
-            "gtol": tol,
-            "initial_trust_radius": 1.0 / data_norm,
-            "max_trust_radius": float(np.finfo(np.float64).max),
-            "maxiter": 500,
-        },
-    ).x
+def _step_length(objective: PerturbedObjective, w: Vector, step: Vector, norm: float) -> float:
+    """Return 1, or a shorter step at whose end the slope is a hundredth of that at its start."""
+    slack = -float(objective.gradient(w) @ step) / 100.0
+    ahead = objective.gradient(w + step)
+    if ahead @ step <= slack or np.linalg.norm(ahead) <= norm / 2.0:
+        return 1.0
+    low, high, length = 0.0, 1.0, 0.5
+    while high - low > 1e-12:
+        slope = float(objective.gradient(w + length * step) @ step)
+        if abs(slope) <= slack:
+            break
+        low, high = (low, length) if slope > 0 else (length, high)
+        length = (low + high) / 2.0
+    return length

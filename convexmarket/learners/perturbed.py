@@ -4,9 +4,9 @@ r"""Objective perturbation: noise in the objective of a linear model, and its ex
 
 with :math:`b' = (2LR/\eta)\,b`, :math:`b` of density proportional to :math:`e^{-\|b\|}`,
 :math:`\|x_i\| \le R`, and a loss that is convex, L-Lipschitz and of bounded curvature (Algorithm 1
-and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). Its guarantee
-is derived in :mod:`convexmarket.privacy.accounting`, and the second noise, which hides the distance
-of the computed minimiser from the exact one, in :mod:`convexmarket.privacy.accounting`.
+and Eq. 12 of Anjarlekar, Etesami and Srikant, who take the logistic loss and R = 1). Its guarantee,
+and that of the second noise, which hides the distance of the computed minimiser from the exact one,
+are derived in :mod:`convexmarket.privacy.accounting`.
 
 **A public rule for Lambda.** With regularization "auto",
 
@@ -34,7 +34,7 @@ from scipy.optimize import brentq
 
 from convexmarket.checks import check_scales, is_number
 from convexmarket.errors import ParameterError, SolverError
-from convexmarket.learners.granted import Granted
+from convexmarket.learners.granted import Granted, Perturbation
 from convexmarket.learners.losses import Loss
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.parted import PartedObjective, PartedRows
@@ -52,7 +52,6 @@ __all__ = ["Calibration", "ObjectivePerturbation", "SecondNoise", "public_regula
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-LARGEST_NOISE = 1e150  # whose square is still a number
 ROUNDINGS = 4  # of a coordinate of the first noise, beyond its draw: two products and a quotient
 #: By default the second noise costs no row more than this share of what it granted, ...
 LARGEST_SHARE = 0.03
@@ -65,6 +64,7 @@ UNIT = 2.0**-53
 #: smaller than this needs: of margins, and of labels in [-1, 1].
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # of the rule
+NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 
 @dataclass(frozen=True)
@@ -83,26 +83,18 @@ class SecondNoise:
     minimum_epsilon: Literal["auto"] | float | None = "auto"
 
     def check(self) -> None:
-        """Refuse parameters out of their ranges.
-
-        Raises
-        ------
-        ParameterError
-            If there are such.
-        """
-        automatic = isinstance(self.tol, str) and self.tol == "auto"
-        if not automatic and not (is_number(self.tol) and self.tol > 0):
-            raise ParameterError(f"tol must be positive, got {self.tol!r}")
-        if self.minimum_epsilon is not None:
-            if not automatic:
+        """Raise a ParameterError if a parameter is out of its range."""
+        if self.tol != "auto":
+            if not (is_number(self.tol) and self.tol > 0):
+                raise ParameterError(f"tol must be positive, got {self.tol!r}")
+            if self.minimum_epsilon is not None:
                 check_scales(tol=self.tol)
-            if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
-                raise ParameterError(
-                    "minimum_epsilon must be 'auto', a number or None, got "
-                    f"{self.minimum_epsilon!r}"
-                )
-            if self.minimum_epsilon != "auto":
-                check_scales(minimum_epsilon=self.minimum_epsilon)
+        if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
+            raise ParameterError(
+                f"minimum_epsilon must be 'auto', a number or None, got {self.minimum_epsilon!r}"
+            )
+        if self.minimum_epsilon not in ("auto", None):
+            check_scales(minimum_epsilon=self.minimum_epsilon)
 
     def unit(self, n_rows: int, eta: float = np.inf) -> float:
         """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
@@ -127,16 +119,14 @@ class SecondNoise:
         return self.minimum_epsilon
 
 
-@dataclass(frozen=True, eq=False)
-class ObjectivePerturbation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ObjectivePerturbation(Perturbation):
     """Noise in the objective; see the module.
 
     Attributes
     ----------
-    weights, epsilon : ndarray of shape (n_used,)
     eta : float
         Sets the first noise; infinity means none.
-    regularization : float
     data_norm : float
         R.
     loss : Loss
@@ -149,18 +139,12 @@ class ObjectivePerturbation:
         Step and scale of the second noise; None for none.
     """
 
-    weights: Floats
-    epsilon: Floats
     eta: float
-    regularization: float
     data_norm: float
     loss: Loss
-    accounting: str
     tol: float
     paid: float
     blur: tuple[float, int] | None
-    exact: bool
-    delta: float = 0.0
 
     @classmethod
     def of(
@@ -200,7 +184,7 @@ class ObjectivePerturbation:
         paid = second.paid(sold[used], unit)
         if isinstance(second.tol, str):
             tol *= loss.lipschitz * data_norm
-        if regularization == "auto":
+        if isinstance(regularization, str):
             regularization = public_regularization(
                 weights[used], sold[used] - paid, n_features, data_norm, loss, norm
             )
@@ -208,51 +192,30 @@ class ObjectivePerturbation:
                 seen = BLUR_OF_MARGINS if loss.classifies else BLUR_OF_LABELS
                 least = 2.0 * np.sqrt(2.0 * n_features) * data_norm * tol / (seen * paid)
                 regularization = max(regularization, float(least))
-        assert not isinstance(regularization, str)
         terms = (regularization, data_norm, accounting, cap, paid, loss.curvature)
         if calibration == "total":
             eta = calibrate_eta(weights, eta * (1.0 - BELOW), *terms)
-        total = objective_perturbation_guarantee(weights, eta, *terms)
-        blur = lattice_blur(tol / regularization, n_features, paid) if paid else None
-        kept = np.where(used, total, 0.0)
+        kept = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
         if calibration == "total" and np.isfinite(eta):
             kept = np.minimum(kept, sold)
-        exact = second.minimum_epsilon is not None
-        terms_of_noise = (accounting, tol, paid, blur, exact)
-        return cls(weights, kept, eta, regularization, data_norm, loss, *terms_of_noise)
-
-    @property
-    def noisy(self) -> bool:
-        """Whether there is noise."""
-        return bool(np.isfinite(self.eta))
-
-    @property
-    def name(self) -> str:
-        """How the noise is added."""
-        if not self.noisy:
-            return "by objective perturbation"
-        law = "exact noise on a lattice" if self.paid else "noise in plain floating point"
-        return f"by objective perturbation, {law}"
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What is assumed of the solver and of floating point."""
-        reached = f"the gradient norm is at most {self.tol:g}"
-        distance = self.tol / self.regularization
-        if not self.paid:
-            return (
-                "the coefficients are the exact minimiser, or are read no finer than"
-                f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
-                "noise and coefficients are real numbers: they are computed in double precision",
-            )
-        return (
-            f"{reached} where the solver stopped, and a second noise, exact on a lattice, hides the"
-            f" distance of at most {distance:.3g} from the minimiser, for {self.paid:.3g} of each"
-            " row's epsilon",
-            "arithmetic is that of IEEE 754, and the C library's log1p, sin, cos and hypot are"
-            " right to two units in the last place",
-            "with one row replaced the solver would have got there as well: a fit that fails"
-            " releases nothing, but that it failed is not covered",
+        name = "by objective perturbation"
+        if np.isfinite(eta):
+            name += ", " + ("exact noise on a lattice" if paid else "noise in plain floating point")
+        return cls(
+            weights=weights,
+            epsilon=kept,
+            regularization=regularization,
+            name=name,
+            accounting=accounting,
+            assumptions=_assumptions(tol, tol / regularization, paid),
+            noisy=bool(np.isfinite(eta)),
+            exact=second.minimum_epsilon is not None,
+            eta=eta,
+            data_norm=data_norm,
+            loss=loss,
+            tol=tol,
+            paid=paid,
+            blur=lattice_blur(tol / regularization, n_features, paid) if paid else None,
         )
 
     def release(
@@ -273,15 +236,9 @@ class ObjectivePerturbation:
         if self.noisy:
             scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
             shift = scale * gamma_sphere_draw(n_features, rng)
-        if np.abs(shift).max() > LARGEST_NOISE:
-            raise SolverError(
-                f"eta = {self.eta:g} asks for noise beyond the range of floating point; buy more "
-                "privacy (a larger eta)"
-            )
-        rest = (y, weights, shift, self.regularization, self.loss)
-        objective = (
-            PartedObjective(X, *rest) if isinstance(X, PartedRows) else PerturbedObjective(X, *rest)
-        )
+        terms = y, weights, shift, self.regularization, self.loss
+        kind: Any = PartedObjective if isinstance(X, PartedRows) else PerturbedObjective
+        objective = kind(X, *terms)
         slack = 0.0
         if self.blur is not None:
             slack = gamma_sphere_error(ROUNDINGS) * float(np.linalg.norm(shift))
@@ -307,19 +264,18 @@ class ObjectivePerturbation:
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
         """Return a minimiser and a proven bound, at most ``tol``, on the gradient's norm there."""
-        tol = self.tol
         try:
-            coef = minimise(objective, self.data_norm, tol / 2.0)
+            coef = minimise(objective, self.tol / 2.0)
         except np.linalg.LinAlgError as error:
-            raise SolverError(f"scipy.optimize.minimize (dogleg) failed: {error}") from error
+            raise SolverError(f"Newton's method failed: {error}") from error
         computed, rounding = objective.gradient_norm(coef)
         bound = computed + rounding + slack
-        if not bound <= tol:
+        if not bound <= self.tol:
             raise SolverError(
-                f"scipy.optimize (dogleg, then hybr) stopped at a gradient norm of {computed:.3g}, "
-                f"which rounding may hide {rounding + slack:.3g} of, above tol = {tol:g}, so "
-                "nothing is released; use a larger regularization, a larger eta if the noise "
-                "dwarfs the data, or a larger tol if rounding does it"
+                f"Newton's method stopped at a gradient norm of {computed:.3g}, which rounding may "
+                f"hide {rounding + slack:.3g} of, above tol = {self.tol:g}, so nothing is released;"
+                " use a larger regularization, a larger eta if the noise dwarfs the data, or a "
+                "larger tol if rounding does it"
             )
         return coef, bound
 
@@ -329,6 +285,26 @@ class ObjectivePerturbation:
         gradient = scale * np.sqrt(second.size + 1.0)
         bent = second * self.loss.curvature / 2.0
         return float(gradient * np.sqrt(np.sum(second / (bent + self.regularization) ** 2)))
+
+
+def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
+    """Return what is assumed of the solver and of floating point."""
+    reached = f"the gradient norm is at most {tol:g}"
+    if not paid:
+        return (
+            "the coefficients are the exact minimiser, or are read no finer than"
+            f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
+            "noise and coefficients are real numbers: they are computed in double precision",
+        )
+    return (
+        f"{reached} where the solver stopped, and a second noise, exact on a lattice, hides the"
+        f" distance of at most {distance:.3g} from the minimiser, for {paid:.3g} of each row's"
+        " epsilon",
+        "arithmetic is that of IEEE 754, and the C library's log1p, sin, cos and hypot are"
+        " right to two units in the last place",
+        "with one row replaced the solver would have got there as well: a fit that fails"
+        " releases nothing, but that it failed is not covered",
+    )
 
 
 def public_regularization(
@@ -353,11 +329,6 @@ def public_regularization(
     norm : float
         The scale s of the norms of models, for rows of norm 1.
 
-    Returns
-    -------
-    float
-        Where eta is infinite: 1e-6 times the loss's curvature and the square of R.
-
     Examples
     --------
     >>> from convexmarket.learners import LogisticLoss
@@ -370,7 +341,7 @@ def public_regularization(
         shares, kept = shares[:1], np.array([kept.min()])
     bent = loss.curvature * data_norm**2
     if np.isinf(kept).all() or not np.all(kept > 0):  # no noise, or none that is enough
-        return float(np.clip(1e-6 * bent, *RANGE))
+        return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
 

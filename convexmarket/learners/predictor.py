@@ -61,16 +61,7 @@ class PublicPredictor:
         return float(np.sqrt(max(square, 0.0)))
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictions at any rows; this reveals nothing more.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the predictions at any rows; this reveals nothing more."""
         rows = check_rows(X, self.points.shape[1], self.feature_names)
         return np.asarray(self.kernel(rows, self.points) @ self.coefficients)
 
@@ -95,45 +86,27 @@ class PublicPredictor:
         function is off by d at z, the squared distance from f falls by
         :math:`(d^2 - x^2)/D` at least; drawing into the ball does not increase it.
 
-        Parameters
-        ----------
-        point : ndarray of shape (n_features,)
-        answer : float
-        max_norm : float
-            Radius of the ball, a public bound on the norm of the truth.
-        divisor : float, optional
-            D, at least k(z, z), which is the default: then the function takes the answer. Where the
-            noise may exceed the disagreement, a D that is the same everywhere keeps its harm small.
-
-        Returns
-        -------
-        PublicPredictor
-            With one point more.
+        The ball has the radius ``max_norm``, a public bound on the norm of the truth. The divisor D
+        is at least k(z, z), which is the default: then the function takes the answer. Where the
+        noise may exceed the disagreement, a D that is the same everywhere keeps its harm small.
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
         if square <= TINY:  # every function vanishes there, so nothing can be learnt
             return self
         step = (answer - float(self.predict(row)[0])) / (divisor or square)
-        moved = self._with(np.vstack([self.points, row]), np.append(self.coefficients, step))
+        points, steps = np.vstack([self.points, row]), np.append(self.coefficients, step)
+        moved = replace(self, points=points, coefficients=steps)
         norm = moved.norm
         if norm <= max_norm:
             return moved
-        return moved._with(moved.points, moved.coefficients * (max_norm / norm))
-
-    def _with(self, points: Floats, coefficients: Floats) -> Self:
-        return replace(self, points=points, coefficients=coefficients)
+        return replace(moved, coefficients=moved.coefficients * (max_norm / norm))
 
 
 def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = None) -> Floats:
     """Return rows as a finite matrix with the right columns; one row may be a vector.
 
-    Parameters
-    ----------
-    X : array_like of shape (n_rows, n_features)
-    n_features : int
-    names : tuple of str, optional
-        Of the columns; those of a table have to be the same, in the same order.
+    Names of the columns of a table have to be the given ones, in the same order.
 
     Raises
     ------

@@ -41,7 +41,6 @@ from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.checks import (
     aligned,
     check_choice,
-    check_count,
     check_instance,
     check_nonnegative,
     check_scales,
@@ -49,17 +48,12 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.learners.base import Domain, Perturbation, PrivateLearner
-from convexmarket.learners.domain import Box, Interval, Range
-from convexmarket.learners.granted import TRACE, Granted, validated
+from convexmarket.learners.base import PrivateLearner
+from convexmarket.learners.domain import Box, Domain, Interval, Range
+from convexmarket.learners.granted import TRACE, Granted, Perturbation, validated
 from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
-from convexmarket.learners.ridge_math import (
-    NoisyLoss,
-    lattice_loss,
-    noisy_loss,
-    ridge_risk_constants,
-)
+from convexmarket.learners.ridge_math import NoisyLoss, noisy_loss, ridge_risk_constants
 from convexmarket.learners.ridge_noise import (
     NORM,
     OutputPerturbation,
@@ -69,7 +63,7 @@ from convexmarket.learners.ridge_noise import (
 from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.guarantee import check_delta
-from convexmarket.privacy.noise import RandomSource, open_generator
+from convexmarket.privacy.noise import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["PersonalizedRidge", "expected_loss"]
@@ -324,21 +318,19 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
             optional = value is None and name in ("max_norm", "label_noise")
             if not (is_number(value) or optional or (name, value) == ("regularization", "auto")):
                 raise ParameterError(f"{name} must be a number, got {value!r}")
-        if not isinstance(self.regularization, str) and self.regularization != 0:
+        if self.regularization not in ("auto", 0):
             check_scales(regularization=self.regularization)
         if isinstance(self.rounding, str) and self.rounding != "auto":
             raise ParameterError(f"rounding must be 'auto', a step or None, got {self.rounding!r}")
         check_delta(self.delta)
-        if self._where() != "output":
-            for name, usual in (("max_norm", None), ("sensitivity", "tight"), ("rounding", "auto")):
-                if getattr(self, name) != usual:
-                    raise ParameterError(
-                        f"{name} = {getattr(self, name)!r} is for perturbation='output'; pass that"
-                    )
-        if self.delta and self._where() != "statistics":
-            raise ParameterError(
-                f"delta = {self.delta:g} is for perturbation='statistics'; pass that, or delta=0"
-            )
+        usual = {"max_norm": None, "sensitivity": "tight", "rounding": "auto", "delta": 0}
+        for name, value in usual.items():
+            of = "statistics" if name == "delta" else "output"
+            if self._where() != of and getattr(self, name) != value:
+                raise ParameterError(
+                    f"{name} = {getattr(self, name)!r} is for perturbation={of!r}; pass that, or "
+                    f"{name}={value!r}"
+                )
 
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
         centred = self._where() != "output" and self.fit_intercept
@@ -348,62 +340,49 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return Domain(box, Interval.of(self.target_range, y))
 
     def _granted(self, granted: Granted) -> Granted:
-        if self._where() != "objective":
-            return granted
-        return SecondNoise().granted(granted)
+        return SecondNoise().granted(granted) if self._where() == "objective" else granted
 
     def _plan(
         self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
     ) -> Perturbation:
         weights, sold = self._weights(granted, n_features), granted.positive
         where, size = self._where(), n_features + self._appends()
-        free = bool(np.isinf(sold[weights > 0]).all())
-        value = self.regularization
-        if value == "auto" and where != "objective":
-            value = self._public_lambda(weights, sold, n_features)
-        if free and value == "auto":
-            value = 1e-6
-        if not free and value == 0:
-            check_scales(regularization=value)
-        if where == "objective" and not free:
-            return self._objective(weights, sold, size)
-        assert not isinstance(value, str)
-        if where == "statistics" and not free:
-            return StatisticsPerturbation.of(
+        used = weights > 0
+        eta = float(np.min(sold[used] / weights[used]))
+        if where == "objective" and np.isfinite(eta):
+            if self.regularization == 0:
+                check_scales(regularization=self.regularization)
+            threshold = float(np.clip(np.sqrt(eta / size) / INFORMATION, *THRESHOLDS))
+            return ObjectivePerturbation.of(
                 weights,
                 sold,
-                value,
-                n_features,
-                centred=bool(self.fit_intercept),
-                delta=self.delta,
+                self.regularization,
+                size,
+                data_norm=self._norm(size),
+                loss=HuberLoss(threshold),
+                second=SecondNoise(),
+                norm=0.28 * size**0.25,
             )
+        value = self.regularization
+        if isinstance(value, str):
+            value = self._public_lambda(eta, n_features)
+        if np.isfinite(eta):
+            check_scales(regularization=value)
+            if where == "statistics":
+                centred = bool(self.fit_intercept)
+                return StatisticsPerturbation.of(
+                    weights, sold, value, n_features, centred=centred, delta=self.delta
+                )
         options: dict[str, Any] = {"rounding": self.rounding, "max_norm": self.max_norm}
         return OutputPerturbation.of(
             weights, sold, value, size, sensitivity=self.sensitivity, **options
         )
 
-    def _objective(self, weights: Floats, sold: Floats, size: int) -> ObjectivePerturbation:
-        used = weights > 0
-        information = float(np.min(sold[used] / weights[used])) / size
-        threshold = float(np.clip(np.sqrt(information) / INFORMATION, *THRESHOLDS))
-        return ObjectivePerturbation.of(
-            weights,
-            sold,
-            self.regularization,
-            size,
-            data_norm=self._norm(size),
-            loss=HuberLoss(threshold),
-            second=SecondNoise(),
-            norm=0.28 * size**0.25,
-        )
-
-    def _public_lambda(self, weights: Floats, sold: Floats, n_features: int) -> float | str:
-        """Return the lambda of the module's rule; "auto" where there is no noise."""
-        used = weights > 0
-        eta = float(np.min(sold[used] / weights[used]))
+    def _public_lambda(self, eta: float, n_features: int) -> float:
+        """Return the lambda of the module's rule."""
         size = n_features + bool(self.fit_intercept)
         if np.isinf(eta):
-            return "auto"
+            return 1e-6
         if self._where() == "statistics":
             kappa = statistics_sensitivity(n_features, centred=bool(self.fit_intercept))
             return float(np.sqrt(2.0 * size * (1.0 + NORM**2)) * kappa / eta / NORM)
@@ -453,13 +432,11 @@ def expected_loss(
     *,
     epsilon: ArrayLike | None = None,
     penalty: float = 0.0,
-    samples: int = 200,
-    random_state: RandomSource = 0,
 ) -> NoisyLoss:
     r"""Compute the expected test loss of an estimator by output perturbation, over its noise.
 
     Nothing is released: the result depends on the private rows, without a guarantee. Predictions
-    are not clipped here.
+    are not clipped here. The noise is integrated in closed form.
 
     Parameters
     ----------
@@ -472,11 +449,6 @@ def expected_loss(
         Rows to measure the loss on.
     penalty : float, default 0
         :math:`\lambda` of the regularised test loss; 0 is the mean squared error.
-    samples : int, default 200
-        Number of samples that a :class:`SampledRidge` draws. The noise is integrated in closed
-        form, so the other estimators need no simulation.
-    random_state : default 0
-        Source of these draws.
 
     Returns
     -------
@@ -505,14 +477,13 @@ def expected_loss(
     True
     """
     check_instance("estimator", estimator, PersonalizedRidge)
-    check_count("samples", samples)
     check_nonnegative("penalty", penalty)
     default = estimator.epsilon if epsilon is None else epsilon
     X, y, epsilon = aligned(X=X, y=y, epsilon=default)
     X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
     estimator._check_parameters()
-    granted = Granted.of(X, epsilon, estimator.epsilon)
+    granted = Granted.of(X, epsilon, None)
     n_features = estimator._n_features(X, y)
     read = estimator._read(X, y, granted)
     domain = estimator._domain(n_features, *read)
@@ -531,28 +502,12 @@ def expected_loss(
         raise DataError(
             f"the test rows have {test_rows.shape[1]} features, but the model has {n_features}"
         )
+    plan = estimator._plan(granted, n_features, domain, np.random.default_rng(0))
+    if not isinstance(plan, OutputPerturbation):
+        raise NotSupportedError(
+            "the expected loss is a closed form for perturbation='output' only; pass that"
+        )
     half = domain.labels.half
     test, truth = domain.rows.unit(test_rows), (test_labels - domain.labels.middle) / half
-    rng = open_generator(random_state)
-    losses: list[NoisyLoss] = []
-    while len(losses) < samples:
-        plan = estimator._plan(granted, n_features, domain, rng)
-        if not isinstance(plan, OutputPerturbation):
-            raise NotSupportedError(
-                "the expected loss is a closed form for perturbation='output' only; pass that"
-            )
-        model = plan.solve(rows, labels)
-        if plan.step is None:
-            losses.append(noisy_loss(model, plan.rate, test, truth, penalty))
-        else:
-            losses.append(lattice_loss(model, plan.scale, plan.step, test, truth, penalty))
-        if type(estimator) is PersonalizedRidge:  # its weights are not drawn
-            break
-    means = np.array([loss.mean for loss in losses]) * half**2
-    stds = np.array([loss.std for loss in losses]) * half**2
-    # The law of total variance: over the noise given the sample, and over the sample.
-    return NoisyLoss(
-        mean=float(means.mean()),
-        std=float(np.sqrt(np.mean(stds**2) + means.var())),
-        simulation_error=float(means.std() / np.sqrt(means.size)),
-    )
+    loss = noisy_loss(plan.solve(rows, labels), plan.rate, test, truth, penalty, plan.step)
+    return NoisyLoss(loss.mean * half**2, loss.std * half**2)

@@ -1,15 +1,13 @@
-r"""Ridge regression by output perturbation, as arithmetic on arrays.
+r"""Ridge regression as arithmetic on arrays: the solve, and closed forms under noise.
 
-The released model is :math:`\hat\theta = \bar\theta + Z`, with :math:`\bar\theta` the weighted
-ridge solution and :math:`Z` of density proportional to :math:`e^{-\eta_z\|z\|}` (Algorithm 1 of
-Acharya et al.). The test loss is a quadratic in Z, whose radius and direction are independent with
-known moments, so its mean and its standard deviation over the noise are closed forms.
+A released model is :math:`\hat\theta = \bar\theta + Z`, with :math:`\bar\theta` the weighted ridge
+solution. The test loss is a quadratic in Z, so its mean and standard deviation are closed forms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -26,10 +24,6 @@ from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 __all__ = [
     "NoisyLoss",
     "RidgeErrorBound",
-    "chunks",
-    "lattice_loss",
-    "noise_moments",
-    "noise_rate",
     "noisy_loss",
     "ridge_error_bound",
     "ridge_risk_constants",
@@ -40,35 +34,16 @@ __all__ = [
 Vector: TypeAlias = NDArray[np.float64]
 Matrix: TypeAlias = NDArray[np.float64]
 
-
 CHUNK = 8192  # rows at a time, so that the weighted copy of the data stays small
 # Below this share of the Gram matrix's trace, the normal equations lose too many digits.
 WELL_CONDITIONED = 1e-7
 
 
 def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
-    """Return the sum of what the work gives for a few thousand rows at a time.
+    """Return the sum of what a function gives for a few thousand rows and entries of columns.
 
-    Rows in partitions are summed where they are, in one pass. No chain of roundings becomes longer
-    by that: sums of partitions are added exactly, and rounded once.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_rows, n_features), or PartedRows
-    work : callable
-        From some rows, and their part of each column, to a new array of a shape that does not
-        depend on how many they are. Sent to the partitions.
-    *columns : ndarray of shape (n_rows,)
-
-    Returns
-    -------
-    ndarray
-        Of the shape that the work gives.
-
-    Raises
-    ------
-    DataError
-        If rows in a partition are not what the learner wants.
+    Rows in partitions are summed where they are, in one pass. Sums of partitions are added exactly
+    and rounded once, so no chain of roundings becomes longer.
     """
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
@@ -77,12 +52,12 @@ def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vecto
 
 
 def _sum_of_chunks(work: Callable[..., Matrix], X: Matrix, *columns: Vector) -> Matrix:
-    sums = (
-        work(X[rows], *(column[rows] for column in columns)) for rows in chunks(max(1, X.shape[0]))
-    )
-    total = next(sums)
-    for one in sums:
-        total += one
+    total = None
+    for start in range(0, max(1, X.shape[0]), CHUNK):
+        rows = slice(start, start + CHUNK)
+        part = work(X[rows], *(column[rows] for column in columns))
+        total = part if total is None else total + part
+    assert total is not None
     return total
 
 
@@ -96,6 +71,9 @@ def solve_ridge(
     X: Matrix | PartedRows, y: Vector, weights: Vector, regularization: float
 ) -> Vector:
     r"""Minimise :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2`.
+
+    This is the closed form of PDP-OP, by a Cholesky factorisation of the smaller Gram matrix, or by
+    orthogonal factorisation where squaring would cost digits.
 
     Parameters
     ----------
@@ -114,12 +92,6 @@ def solve_ridge(
     ------
     NotSupportedError
         If rows in partitions need an orthogonal factorisation, which is for memory.
-
-    Notes
-    -----
-    A Cholesky factorisation of the smaller of the two Gram matrices, built from a few thousand
-    rows at a time; orthogonal factorisations where it is so small that squaring would cost
-    digits.
 
     Examples
     --------
@@ -144,85 +116,44 @@ def solve_ridge(
     return np.asarray(cho_solve(cho_factor(gram), moment))
 
 
-def chunks(n_rows: int) -> Iterator[slice]:
-    """Split the rows into slices that fit the cache."""
-    return (slice(start, start + CHUNK) for start in range(0, n_rows, CHUNK))
-
-
-def noise_rate(weights: ArrayLike, epsilon: ArrayLike, kappa: float) -> float:
-    r"""Return the largest rate of the noise that keeps every row's guarantee.
-
-    Parameters
-    ----------
-    weights, epsilon : array_like of shape (n_rows,)
-        Weights of the loss and guarantees; infinite guarantees are allowed.
-    kappa : float
-        How far a row moves the model, per unit of weight.
-
-    Returns
-    -------
-    float
-        :math:`\min_i \varepsilon_i / (\kappa w_i)` over the rows with a positive weight, in
-        units of 1 / model; infinity means no noise. For weights proportional to epsilon it is
-        ``sum(epsilon) / kappa`` (Acharya et al., Theorem 3.2).
-
-    Raises
-    ------
-    ParameterError
-        If finite guarantees are so large that their noise is below the smallest float.
-
-    Examples
-    --------
-    >>> noise_rate([0.25, 0.75], [0.25, 0.75], kappa=2.0)
-    0.5
-    """
-    weights, epsilon = np.asarray(weights, dtype=float), np.asarray(epsilon, dtype=float)
-    used = weights > 0
-    with np.errstate(over="ignore"):
-        rate = float(np.min(epsilon[used] / weights[used]) / kappa)
-    if rate == np.inf and np.isfinite(epsilon[used]).any():
-        raise ParameterError(
-            f"epsilon is up to {epsilon[used].max():g}, and the noise for it is below the smallest "
-            "float; give smaller guarantees, or infinity for no privacy"
-        )
-    return rate
-
-
 @dataclass(frozen=True)
 class NoisyLoss:
     """The loss of a model released with noise, over that noise.
 
     Attributes
     ----------
-    mean : float
-        Expectation.
-    std : float
-        Standard deviation; zero without noise.
-    simulation_error : float
-        Standard error of ``mean`` where a part of it was simulated, otherwise zero.
+    mean, std : float
+        Expectation and standard deviation.
     """
 
     mean: float
     std: float
-    simulation_error: float = 0.0
 
 
 def noisy_loss(
-    theta: ArrayLike, rate: float, X: ArrayLike, y: ArrayLike, penalty: float = 0.0
+    theta: ArrayLike,
+    rate: float,
+    X: ArrayLike,
+    y: ArrayLike,
+    penalty: float = 0.0,
+    step: float | None = None,
 ) -> NoisyLoss:
-    r"""Mean and standard deviation of the loss of :math:`\theta + Z`, exactly.
+    r"""Compute mean and standard deviation of the loss of :math:`\theta + Z`, exactly.
 
     Parameters
     ----------
     theta : array_like of shape (n_features,)
         The model before the noise.
     rate : float
-        :math:`\eta_z`: Z has density proportional to :math:`e^{-\eta_z\|z\|}`. Positive; infinity
-        means no noise.
+        :math:`\eta_z`: Z has density proportional to :math:`e^{-\eta_z\|z\|}`; on a lattice, each
+        coordinate has probability proportional to :math:`e^{-\eta_z|z_j|}`. Infinity means no
+        noise.
     X, y : array_like of shape (n_rows, n_features) and (n_rows,)
         Test rows.
     penalty : float, default 0
         :math:`\lambda` of the regularised loss, 0 for the mean squared error.
+    step : float, optional
+        Of the lattice that the model is rounded to.
 
     Returns
     -------
@@ -231,9 +162,11 @@ def noisy_loss(
 
     Notes
     -----
-    With :math:`R = \|Z\|`, :math:`E R^2 = d(d+1)/\eta_z^2` and
-    :math:`E R^4 = d(d+1)(d+2)(d+3)/\eta_z^4`; on the sphere :math:`E\,u^\top H u = tr(H)/d` and
-    :math:`E (u^\top H u)^2 = (tr(H)^2 + 2 tr(H^2))/(d(d+2))`. Odd moments vanish.
+    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z vanish, so its
+    variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`. They are
+    :math:`(d+1)/\eta_z^2`, and once and three times :math:`(d+1)(d+3)/\eta_z^4`. On the lattice,
+    with :math:`r = e^{-\eta_z q}` for steps q, :math:`E z^2 = 2q^2r/(1-r)^2` and
+    :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`, independently.
 
     Examples
     --------
@@ -241,92 +174,27 @@ def noisy_loss(
     >>> loss.mean, round(loss.std, 4)
     (1.5, 1.8028)
     """
-    model = np.asarray(theta, dtype=np.float64)
-    centre, hessian, slope = _quadratic(model, X, y, penalty)
-    if np.isinf(rate):
-        return NoisyLoss(centre, 0.0)
-    added, variance = noise_moments(
-        rate, np.trace(hessian), np.sum(hessian**2), slope @ slope, model.size
-    )
-    return NoisyLoss(float(centre + added), float(np.sqrt(variance)))
-
-
-def lattice_loss(
-    theta: ArrayLike, scale: int, step: float, X: ArrayLike, y: ArrayLike, penalty: float = 0.0
-) -> NoisyLoss:
-    r"""Mean and standard deviation of the loss under exact noise on a lattice, exactly.
-
-    Parameters
-    ----------
-    theta : array_like of shape (n_features,)
-        The model before it is rounded.
-    scale : int
-        t: each coordinate's noise is z steps with probability proportional to :math:`e^{-|z|/t}`.
-    step : float
-    X, y, penalty
-        As for :func:`noisy_loss`.
-
-    Returns
-    -------
-    NoisyLoss
-
-    Notes
-    -----
-    With :math:`r = e^{-1/t}`, :math:`E z^2 = 2r/(1-r)^2` and
-    :math:`E z^4 = 2r(1+10r+r^2)/(1-r)^4`; odd moments vanish.
-
-    Examples
-    --------
-    >>> loss = lattice_loss([0.0], 1000, 0.001, X=[[1.0]], y=[1.0])
-    >>> round(loss.mean, 4), round(loss.std, 4)
-    (3.0, 5.2915)
-    """
-    model = step * np.floor(np.asarray(theta, dtype=np.float64) / step + 0.5)
-    centre, hessian, slope = _quadratic(model, X, y, penalty)
-    r, left = np.exp(-1.0 / scale), -np.expm1(-1.0 / scale)
-    second = step**2 * 2.0 * r / left**2
-    fourth = step**4 * 2.0 * r * (1.0 + 10.0 * r + r * r) / left**4
-    diagonal = np.diag(hessian)
-    variance = 4.0 * second * slope @ slope + 2.0 * second**2 * np.sum(hessian**2)
-    variance += (fourth - 3.0 * second**2) * diagonal @ diagonal
-    return NoisyLoss(float(centre + second * diagonal.sum()), float(np.sqrt(variance)))
-
-
-def _quadratic(
-    model: Vector, X: ArrayLike, y: ArrayLike, penalty: float
-) -> tuple[float, Matrix, Vector]:
-    """Return the loss, H and q: noise Z adds ``2 q'Z + Z'HZ`` to it."""
-    rows = np.asarray(X, dtype=np.float64)
+    model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
+    if step is not None:
+        model = step * np.floor(model / step + 0.5)
     residual = np.asarray(y, dtype=np.float64) - rows @ model
     hessian = rows.T @ rows / residual.size + penalty * np.eye(model.size)
     slope = penalty * model - rows.T @ residual / residual.size
-    return float(np.mean(residual**2) + penalty * model @ model), hessian, slope
-
-
-def noise_moments(
-    rate: ArrayLike, trace: ArrayLike, square: ArrayLike, slope: ArrayLike, n_features: int
-) -> tuple[Vector, Vector]:
-    r"""Return the mean and the variance of :math:`2 q^\top Z + Z^\top H Z`, elementwise.
-
-    Parameters
-    ----------
-    rate : array_like
-        Rates of the noise.
-    trace, square, slope : array_like
-        :math:`tr(H)`, :math:`tr(H^2)` and :math:`\|q\|^2`.
-    n_features : int
-        d.
-
-    Returns
-    -------
-    mean, variance : ndarray
-    """
-    d, rate, trace = n_features, np.asarray(rate), np.asarray(trace)
-    second = (d + 1) / rate**2  # E R^2 / d
-    fourth = (d + 1) * (d + 3) / rate**4  # E R^4 / (d (d + 2))
-    # E[q^2] - E[q]^2 for the quadratic, with the difference of the trace terms taken by hand.
-    variance = 2.0 * fourth * np.asarray(square) + 2.0 * (d + 1) / rate**4 * trace**2
-    return second * trace, variance + 4.0 * second * np.asarray(slope)
+    centre = float(np.mean(residual**2) + penalty * model @ model)
+    if np.isinf(rate):
+        return NoisyLoss(centre, 0.0)
+    d = model.size
+    if step is None:
+        second, mixed = (d + 1) / rate**2, (d + 1) * (d + 3) / rate**4
+        fourth, spread = 3.0 * mixed, 2.0 * (d + 1) / rate**4
+    else:
+        r, left = np.exp(-rate * step), -np.expm1(-rate * step)
+        second, spread = step**2 * 2.0 * r / left**2, 0.0
+        mixed, fourth = second**2, step**4 * 2.0 * r * (1.0 + 10.0 * r + r * r) / left**4
+    diagonal = np.diag(hessian)
+    variance = 4.0 * second * slope @ slope + spread * diagonal.sum() ** 2
+    variance += 2.0 * mixed * np.sum(hessian**2) + (fourth - 3.0 * mixed) * diagonal @ diagonal
+    return NoisyLoss(float(centre + second * diagonal.sum()), float(np.sqrt(variance)))
 
 
 @dataclass(frozen=True)
@@ -335,12 +203,8 @@ class RidgeErrorBound:
 
     Attributes
     ----------
-    bias : float
-        Of the regularisation.
-    privacy : float
-        Of the noise added for privacy.
-    labels : float
-        Of the noise in the labels.
+    bias, privacy, labels : float
+        Of the regularisation, of the noise added for privacy, and of the noise in the labels.
     """
 
     bias: float
@@ -366,8 +230,8 @@ def ridge_error_bound(
 ) -> RidgeErrorBound:
     r"""Bound the distance between the released model and the true one.
 
-    Holds with probability at least ``1 - failure_probability`` over the noise of the labels and of
-    the release, if :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
+    The bound holds with probability at least ``1 - failure_probability`` over the noise of labels
+    and release, if :math:`y_i = x_i^\top\theta^* + e_i` with independent Gaussian :math:`e_i`.
 
     Parameters
     ----------
@@ -386,8 +250,8 @@ def ridge_error_bound(
     failure_probability : float
         In (0, 1).
     smallest_eigenvalue : float, default 0
-        Of :math:`\sum w_i x_i x_i^\top`, or a public lower bound on it; nonnegative. It depends on
-        the private rows, so it is an argument and never read from them.
+        Public lower bound on that of :math:`\sum w_i x_i x_i^\top`, nonnegative. It is never read
+        from private rows.
 
     Returns
     -------
@@ -432,20 +296,14 @@ def ridge_risk_constants(
 ) -> tuple[float, float]:
     r"""Return the (mu, sigma) with which ridge regression enters a market.
 
-    Theorem 3.6 of Acharya et al., bias apart (it does not depend on what is bought), is
-    ``mu * ||a|| + sigma / eta`` in the weights a and the total privacy eta that is sold, because
-    selling :math:`\varepsilon_i = a_i\eta` means noise of rate :math:`\eta/\kappa`.
+    Theorem 3.6 of Acharya et al., bias apart, is ``mu * ||a|| + sigma / eta`` in the weights a and
+    the total privacy eta: selling :math:`\varepsilon_i = a_i\eta` means noise of rate
+    :math:`\eta/\kappa`.
 
     Parameters
     ----------
-    regularization : float
-        :math:`\lambda`, positive.
-    n_features : int
-        d.
-    label_noise : float
-        Standard deviation of the labels' noise, public, nonnegative.
-    failure_probability : float
-        Chance that the bound fails, in (0, 1).
+    regularization, n_features, label_noise, failure_probability
+        As for :func:`ridge_error_bound`; all public.
     max_norm, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     exact : bool, default False
@@ -475,9 +333,8 @@ def ridge_risk_constants(
     deviation = np.sqrt(2.0 * n_features / failure_probability)
     length = n_features + deviation
     if exact:
-        length = np.sqrt(
-            n_features * (2.0 * n_features + np.sqrt(40.0 * n_features / failure_probability))
-        )
+        squared = 2.0 * n_features + np.sqrt(40.0 * n_features / failure_probability)
+        length = np.sqrt(n_features * squared)
     return float(label_noise / regularization * deviation), float(kappa * length)
 
 

@@ -5,53 +5,12 @@ ridge solution moves by at most :math:`\kappa w_i` when row i is replaced
 (:func:`~convexmarket.privacy.ridge_sensitivity`), and noise of rate
 :math:`\min_i \epsilon_i/(\kappa w_i)` is added to it.
 
-**Perturbed statistics.** Released are noisy sums: the second moments of the features and their
-moments with the labels. The model solves :math:`(A_+ + \lambda I)\theta = m` with the positive part
-of A, which costs nothing more. Replacing row i changes the sums by at most :math:`w_i\kappa` in L1.
-For features in [0, 1], labels in [-1, 1] and no intercept,
+**Perturbed statistics.** Noisy second moments A of the features and moments m with the labels give
+the model that solves :math:`(A_+ + \lambda I)\theta = m`, with the positive part of A. Replacing
+row i changes the sums by at most :math:`w_i` times :func:`statistics_sensitivity`.
 
-.. math:: \kappa = \frac{d(d+1)}2 + \frac{5d}4 .
-
-*Proof.* An entry off the diagonal changes by at most 1. Feature j with values :math:`u \ge v`
-changes a diagonal entry and one of m by at most :math:`u^2 - v^2 + u + v \le \frac94` in sum.
-:math:`\blacksquare`
-
-With an intercept, features are centred: :math:`u_j = x_j - \frac12`, and the sums are those of
-:math:`u_ju_k` for :math:`j \le k`, of :math:`u_j`, of :math:`y u_j` and of y. Then
-
-.. math:: \kappa_c = \frac{d^2}8 + \frac{9d}8 + 2, \qquad
-          \kappa_2^2 = \frac14\Big\lfloor\frac{d^2}4\Big\rfloor + d + 4
-
-bound the change in L1 and in L2, and both are attained. *Proof of the first.* Let s and t be the
-difference and the sum of two rows, :math:`|s_j| + |t_j| \le 1`, :math:`p_j = |s_j|` and P their
-sum. As :math:`u_ju_k - v_jv_k = (s_jt_k + t_js_k)/2`, the second moments change by at most
-:math:`\frac12(d+1)P - \frac12P^2 - \frac12\sum_j p_j^2 \le \frac{d+1}2 P(1 - \frac Pd) \le
-\frac{d(d+1)}8`. With labels y and z the rest changes by at most
-:math:`\sum_j(|s_j| + |y u_j - z v_j|) + |y - z| \le d + 2`. Equality: u = 1/2 in every feature,
-v = 0, y = -z = 1. :math:`\blacksquare`
-
-So Laplace noise of rate :math:`\min_i \epsilon_i/(w_i\kappa)`, or Gaussian noise of deviation
-:math:`\max_i w_i\kappa_2/\mu_i` where a delta was granted (:math:`\mu_i` the shift that costs
-:math:`\epsilon_i` at this delta), keeps every :math:`\epsilon_i`.
-
-**Floating point.** Model or sums are rounded to a lattice and get exact discrete noise
-(:mod:`convexmarket.privacy.lattice`), so the change of the *computed* values counts: the real
-sensitivity, and the error of the computation on either side. For a solution, let
-:math:`A = \sum w_i x_i x_i^\top + \lambda I`, :math:`m = \sum w_i y_i x_i`, and
-:math:`\hat\theta` any vector with :math:`\|m - A\hat\theta\| \le r`. As
-:math:`A \succeq \lambda I`, it is within :math:`r/\lambda` of :math:`A^{-1}m`. With
-:math:`u = 2^{-53}`, k the longest chain of roundings in a sum and :math:`\|\hat\theta\| \le B`,
-standard bounds (Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 10.1)
-give, twice over to make room for terms of second order,
-
-- for the rounding of the residual: :math:`\delta = 2u\sqrt d\,k\,(1 + \sqrt d B + \lambda B)`;
-- for a Cholesky factorisation:
-  :math:`\tau = 2u\,\big((dk + (3d+1)\,d(1+\lambda) + 1 + \lambda)B + \sqrt d\,k\big)`.
-
-A computed residual is at most :math:`\tau + \delta`, the true one then at most
-:math:`\tau + 2\delta`, and the error at most :math:`(\tau + 2\delta)/\lambda`: numbers that do not
-depend on the rows. Every fit compares its residual with them. The guarantee does not rest on
-:math:`\tau`.
+Model or sums are rounded to a lattice and get exact discrete noise, which covers the error of their
+computation. Proofs and error bounds are in docs/theory/ridge.md, section 7.4.
 """
 
 from __future__ import annotations
@@ -65,14 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
+from convexmarket.learners.granted import Perturbation
 from convexmarket.learners.parted import PartedRows
-from convexmarket.learners.ridge_math import (
-    CHUNK,
-    WELL_CONDITIONED,
-    noise_rate,
-    row_sum,
-    solve_ridge,
-)
+from convexmarket.learners.ridge_math import CHUNK, WELL_CONDITIONED, row_sum, solve_ridge
 from convexmarket.privacy.composition import gaussian_shift
 from convexmarket.privacy.lattice import (
     check_reach,
@@ -101,12 +55,14 @@ NORM_SLACK = 1.01  # of a computed model's norm over the bound on the exact one'
 UPWARD = 1.0 + 1e-9  # more than the roundings of a formula
 FINE = 1000
 LARGEST = 1.01  # entry of the sums, whose weights add up to one
-SMALLEST_RATE = 1e-280  # of noise, which would overflow below it
+#: Steps by which the square of a discrete Gaussian exceeds the real one's (docs/theory.md).
+NARROWER = 9.0
 #: Norm of the model, on the unit scale, that noise effects and rules for lambda suppose.
 NORM = 1.0
 
 EXACT = (
     "arithmetic is that of IEEE 754, rounding to nearest: the noise is exact, and covers an error"
+    " of {:.2g} in what it is added to"
 )
 REAL = "noise and coefficients are real numbers: they are computed in double precision"
 
@@ -130,16 +86,6 @@ class SolveError:
 
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
     """Bound the error of the solve of a ridge regression on the unit box.
-
-    Parameters
-    ----------
-    n_rows, n_features : int
-    regularization : float
-        Positive.
-
-    Returns
-    -------
-    SolveError
 
     Raises
     ------
@@ -173,17 +119,14 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
     return SolveError(2.0 * UNIT * (solve + measure), norm, distance)
 
 
-@dataclass(frozen=True, eq=False)
-class OutputPerturbation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OutputPerturbation(Perturbation):
     """Noise on the model itself; see the module.
 
     Attributes
     ----------
-    weights, epsilon : ndarray of shape (n_used,)
-        Of the loss, and what each row loses.
     rate : float
         Of the noise: infinity for none. On a lattice, of each coordinate.
-    regularization : float
     step : float or None
         Of the lattice; None for noise in floating point.
     scale : int
@@ -192,16 +135,10 @@ class OutputPerturbation:
         Of the solve that the noise on the lattice covers.
     """
 
-    weights: Floats
-    epsilon: Floats
     rate: float
-    regularization: float
-    accounting: str
     step: float | None = None
     scale: int = 1
     error: SolveError | None = None
-    extra: tuple[str, ...] = ()
-    delta: float = 0.0
 
     @classmethod
     def of(
@@ -214,7 +151,6 @@ class OutputPerturbation:
         rounding: float | str | None,
         max_norm: float | None,
         sensitivity: Sensitivity,
-        exposure: Floats | None = None,
     ) -> OutputPerturbation:
         """Plan the noise that keeps what each row sold.
 
@@ -226,8 +162,6 @@ class OutputPerturbation:
         rounding : "auto", float or None
             Step of the lattice; ``"auto"`` takes a fine one where the error of the solve has a
             bound.
-        exposure : ndarray of shape (n_used,), optional
-            Largest weight that each row can have, where weights are drawn.
 
         Raises
         ------
@@ -236,25 +170,24 @@ class OutputPerturbation:
         ParameterError
             If the noise or the step is out of the range of floating point.
         """
-        accounting = f"{sensitivity} sensitivity"
+        given: dict[str, Any] = {"weights": weights, "regularization": regularization}
+        given |= {"accounting": f"{sensitivity} sensitivity"}
         extra: tuple[str, ...] = ()
         if max_norm is not None:
             extra = (
                 f"the minimiser without regularisation has norm at most {max_norm:g} on this data"
                 " set and on every neighbour of it, and that is public",
             )
-        exposure = weights if exposure is None else exposure
-        if np.isinf(sold[exposure > 0]).all():  # also where no row was drawn
-            kept = np.where(weights > 0, np.inf, 0.0)
-            return cls(weights, kept, np.inf, regularization, accounting, extra=extra)
-        terms = n_features, max_norm, sensitivity
-        kappa = ridge_sensitivity(regularization, *terms)
-        rate = noise_rate(exposure, sold, kappa)
-        if rate < SMALLEST_RATE:
-            raise ParameterError(
-                f"regularization = {regularization!r} and an epsilon of {sold.min():g} need noise "
-                "beyond the range of floating point; use a larger regularization, or 0 in place of "
-                "the smallest epsilon"
+        used, name = weights > 0, "by output perturbation"
+        if np.isinf(sold[used]).all():
+            kept, given["noisy"] = np.where(used, np.inf, 0.0), False
+            return cls(
+                epsilon=kept,
+                rate=np.inf,
+                name=name,
+                assumptions=(*extra, REAL),
+                exact=False,
+                **given,
             )
         try:
             error = None
@@ -263,42 +196,31 @@ class OutputPerturbation:
         except NotSupportedError:
             if rounding != "auto":
                 raise
+        terms = n_features, max_norm, sensitivity
         if error is None:
-            kept = np.where(exposure > 0, np.minimum(exposure * kappa * rate, sold), 0.0)
-            return cls(weights, kept, rate, regularization, accounting, extra=extra)
+            kappa = ridge_sensitivity(regularization, *terms)
+            rate = float(np.min(sold[used] / weights[used])) / kappa
+            given |= {"exact": False, "assumptions": (*extra, REAL)}
+            name += ", noise in plain floating point"
+            return cls(
+                epsilon=np.minimum(weights * kappa * rate, sold), rate=rate, name=name, **given
+            )
         total = max(1.0, fsum(weights) * UPWARD)  # the problem with weights w/W and lambda/W
         kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
-        moved = np.where(exposure > 0, kappa * exposure + 2.0 * error.distance, 0.0)
+        moved = np.where(used, kappa * weights + 2.0 * error.distance, 0.0)
         shift = sqrt(n_features) * moved * UPWARD
-        given = None if isinstance(rounding, str) else rounding
-        step, scale, kept = _lattice(shift, sold, n_features, error.norm, given)
-        rate = 1.0 / (scale * step)
-        return cls(weights, kept, rate, regularization, accounting, step, scale, error, extra)
-
-    @property
-    def noisy(self) -> bool:
-        """Whether there is noise."""
-        return bool(np.isfinite(self.rate))
-
-    @property
-    def exact(self) -> bool:
-        """Whether the noise is exact."""
-        return self.step is not None
-
-    @property
-    def name(self) -> str:
-        """How the noise is added."""
-        if self.step is not None:
-            return f"by output perturbation, exact noise on a lattice of step {self.step:g}"
-        return "by output perturbation" + ", noise in plain floating point" * self.noisy
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee rests on besides the domain."""
-        if self.error is None:
-            return (*self.extra, REAL)
-        covered = f"{EXACT} error of {self.error.distance:.2g} in what it is added to"
-        return (*self.extra, covered)
+        asked = None if isinstance(rounding, str) else rounding
+        step, scale, kept = _lattice(shift, sold, n_features, error.norm, asked)
+        return cls(
+            epsilon=kept,
+            rate=1.0 / (scale * step),
+            step=step,
+            scale=scale,
+            error=error,
+            name=f"{name}, exact noise on a lattice of step {step:g}",
+            assumptions=(*extra, EXACT.format(error.distance)),
+            **given,
+        )
 
     def solve(self, X: Floats | PartedRows, y: Floats) -> Floats:
         """Return the ridge solution, whose error is known where noise on a lattice covers it.
@@ -343,15 +265,11 @@ class OutputPerturbation:
 
 
 def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
-    r"""Return how far a row of weight one can move all statistics; see the module.
+    r"""Return how far a row of weight one can move all statistics, attained where centred.
 
-    Parameters
-    ----------
-    n_features : int
-    centred : bool
-        Whether there is an intercept.
-    order : {1, 2}, default 1
-        Of the norm. Without an intercept a bound in L2 is not served.
+    Without an intercept it is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept features
+    are centred, and it is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
+    :math:`\sqrt{\frac14\lfloor d^2/4\rfloor + d + 4}` in L2.
 
     Examples
     --------
@@ -364,34 +282,23 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
     return d * d / 8.0 + 9.0 * d / 8.0 + 2.0 if centred else d * (d + 1) / 2.0 + 1.25 * d
 
 
-@dataclass(frozen=True, eq=False)
-class StatisticsPerturbation:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StatisticsPerturbation(Perturbation):
     """Noise on the sums; see the module.
 
     Attributes
     ----------
-    weights, epsilon : ndarray of shape (n_used,)
-    regularization : float
     centred : bool
         Whether the last feature is the constant 1 and the others are centred.
     step : float
         Of the lattice.
     scale : int
         Of the noise, in steps; its deviation where it is Gaussian.
-    delta : float
-        0 for Laplace noise.
     """
 
-    weights: Floats
-    epsilon: Floats
-    regularization: float
     centred: bool
     step: float
     scale: int
-    delta: float
-    error: float
-
-    noisy = exact = True
 
     @classmethod
     def of(
@@ -416,39 +323,37 @@ class StatisticsPerturbation:
         error = 2.0 * UNIT * (_chain(weights.size) + 4)  # of an entry of a sum of total size one
         if delta and not centred:
             raise ParameterError("delta > 0 needs fit_intercept=True; pass it, or delta=0")
-        order = 2 if delta else 1
-        kappa = statistics_sensitivity(n_features, centred=centred, order=order)
+        kappa = statistics_sensitivity(n_features, centred=centred, order=2 if delta else 1)
         moved = kappa * weights + 2.0 * (sqrt(count) if delta else count) * error
-        shift = np.where(weights > 0, moved * UPWARD, 0.0)
-        if not delta:
+        shift, used = np.where(weights > 0, moved * UPWARD, 0.0), weights > 0
+        law, accounting, mu = "noise", "tight sensitivity", None
+        if delta:
+            asking = used & np.isfinite(sold)
+            allowed = np.asarray(gaussian_shift(sold[asking], delta))
+            least = float(np.max(shift[asking] / allowed)) * min(1.0, float(allowed.min()))
+            step = lattice_step(max(least / (FINE * count), LARGEST * 2.0**-48))
+            check_reach(LARGEST, step)
+            # Rounding adds at most half a step per entry on either side.
+            steps = np.where(used, shift / step + sqrt(count), 0.0)
+            largest = float(np.max(steps[asking] / allowed))
+            scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))
+            kept, mu = np.where(used, sold, 0.0), steps / np.sqrt(scale**2 - NARROWER)
+            law, accounting = "Gaussian noise", "Gaussian"
+        else:
             step, scale, kept = _lattice(shift, sold, count, LARGEST, None)
-            return cls(weights, kept, regularization, centred, step, scale, delta, error)
-        asking = (weights > 0) & np.isfinite(sold)
-        shift, allowed = shift[asking], np.asarray(gaussian_shift(sold[asking], delta))
-        wanted = float(np.max(shift / allowed)) * min(1.0, float(allowed.min())) / (FINE * count)
-        step = lattice_step(max(wanted, LARGEST * 2.0**-48))
-        check_reach(LARGEST, step)
-        # Rounding adds at most half a step per entry on either side.
-        steps = shift / step + sqrt(count)
-        scale = int(np.ceil(np.sqrt(np.max(steps / allowed) ** 2 * UPWARD + 9.0)))
-        kept = np.where(weights > 0, sold, 0.0)
-        return cls(weights, kept, regularization, centred, step, scale, delta, error)
-
-    @property
-    def name(self) -> str:
-        """How the noise is added."""
-        law = "Gaussian noise" if self.delta else "noise"
-        return f"from perturbed statistics, exact {law} on a lattice of step {self.step:g}"
-
-    @property
-    def accounting(self) -> str:
-        """Which bound gives epsilon."""
-        return "Gaussian" if self.delta else "tight sensitivity"
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the guarantee rests on besides the domain."""
-        return (f"{EXACT} error of {self.error:.2g} in what it is added to",)
+        return cls(
+            weights=weights,
+            epsilon=kept,
+            regularization=regularization,
+            centred=centred,
+            step=step,
+            scale=scale,
+            delta=delta,
+            shift=mu,
+            name=f"from perturbed statistics, exact {law} on a lattice of step {step:g}",
+            accounting=accounting,
+            assumptions=(EXACT.format(error),),
+        )
 
     def sums(self, X: Floats | PartedRows, y: Floats) -> Floats:
         """Return the statistics: the upper triangle of second moments, then moments with labels."""

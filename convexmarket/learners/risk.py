@@ -1,39 +1,19 @@
-"""The risk of linear models by objective perturbation: for a market, and after a purchase."""
+"""The risk of linear and kernel models, with which a learner enters a market."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import gammainccinv, lambertw
+from scipy.special import gammainccinv
 
-from convexmarket.checks import (
-    as_float,
-    check_choice,
-    check_count,
-    check_positives,
-    check_share,
-    checked_numbers,
-)
-from convexmarket.errors import ParameterError
+from convexmarket.checks import check_choice, check_count, check_positives, check_share
 from convexmarket.learners.losses import Loss
 
-__all__ = [
-    "Constants",
-    "LogisticErrorBound",
-    "lipschitz_risk_constants",
-    "logistic_error_bound",
-    "logistic_norm_bound",
-    "logistic_risk_constants",
-]
+__all__ = ["Constants", "lipschitz_risk_constants", "logistic_risk_constants"]
 
 #: Ours, with a proof; or those that the paper prints.
 Constants: TypeAlias = Literal["proven", "paper"]
-
-#: The largest value of z / (1 + e^z): by how much a row can lengthen a model.
-LARGEST_PULL = float(lambertw(np.exp(-1.0)).real)
 
 
 def logistic_risk_constants(
@@ -96,182 +76,13 @@ def logistic_risk_constants(
     check_positives(max_norm=max_norm)
     check_choice("constants", constants, Constants)
     log_chance = np.log(1.0 / failure_probability)
-    length = max_norm * _noise_quantile(noise_failure_probability, n_features)
+    length = 2.0 * max_norm * _noise_quantile(noise_failure_probability, n_features)
     if constants == "proven":
         mu = max_norm * (0.5 + np.tanh(max_norm / 2.0) + np.sqrt(log_chance / 2.0)) / np.log(2.0)
         return float(mu), float(length / np.log(2.0))
     concentration = 3.0 * log_chance / np.sqrt(2.0)
     mu = concentration * np.logaddexp(0.0, max_norm) + max_norm / np.log(2.0)
     return float(mu), float((2.0 * concentration + 1.0) * 2.0 * length)
-
-
-def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
-    """Return what eta times the length of the noise exceeds with so small a probability."""
-    check_share("noise_failure_probability", noise_failure_probability)
-    check_count("n_features", n_features)
-    return 2.0 * float(gammainccinv(n_features, noise_failure_probability))
-
-
-def _check_eta(eta: float) -> None:
-    if not as_float(eta) > 0:
-        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
-
-
-@dataclass(frozen=True)
-class LogisticErrorBound:
-    """The three terms that bound the share of wrong predictions (A, Theorem II.4).
-
-    Attributes
-    ----------
-    training : float
-        Of the training objective.
-    spread : float
-        Of the spread of the weights.
-    noise : float
-        Of the noise added for privacy.
-    """
-
-    training: float
-    spread: float
-    noise: float
-
-    @property
-    def total(self) -> float:
-        """The sum of the three."""
-        return self.training + self.spread + self.noise
-
-    @property
-    def vacuous(self) -> bool:
-        """Whether it says nothing: no model errs on more than all rows."""
-        return not self.total < 1.0
-
-    def statement(self) -> str:
-        """Say what is bounded, and what makes the bound vacuous where it is."""
-        terms = (
-            f"{self.training:.3g} of training, {self.spread:.3g} of the weights' spread and"
-            f" {self.noise:.3g} of the noise"
-        )
-        if not self.vacuous:
-            return f"At most {self.total:.1%} of predictions are wrong: {terms}."
-        room = 1.0 - self.training - self.noise
-        if room > 0:
-            rows = f"an effective size {(self.spread / room) ** 2:.3g} times as large would do"
-        else:
-            rows = "no number of rows would do: it takes a larger eta, or a model that fits better"
-        return f"Vacuous, {terms} add up to {self.total:.3g}: {rows}."
-
-
-def logistic_error_bound(
-    weights: ArrayLike,
-    eta: float,
-    *,
-    objective: float,
-    n_features: int,
-    max_norm: float = 1.0,
-    failure_probability: float = 0.05,
-    noise_failure_probability: float = 0.05,
-    constants: Constants = "proven",
-) -> LogisticErrorBound:
-    r"""Bound the share of wrong predictions of a model that was trained on what was bought.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n_rows,)
-        Of the loss, nonnegative and summing to one; chosen without looking at the rows.
-    eta : float
-        What sets the noise, positive; infinity means none. The learner's ``eta_``.
-    objective : float
-        :math:`\sum_i a_i \ln(1 + e^{-z_i}) + b^\top w` at the model, in nats. It is a private
-        quantity, so it is an argument and never read from the rows.
-    n_features : int
-    max_norm : float, default 1
-        Bound on the norm of the model times that of the rows, known before training; see
-        :func:`logistic_norm_bound`.
-    failure_probability, noise_failure_probability, constants
-        As for :func:`logistic_risk_constants`.
-
-    Returns
-    -------
-    LogisticErrorBound
-        True for independent rows of one distribution with probability at least
-        ``1 - failure_probability - noise_failure_probability``; with ``"paper"``, as printed.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> bound = logistic_error_bound(np.full(4000, 1 / 4000), 2000.0, objective=0.4, n_features=3)
-    >>> round(bound.total, 3), bound.vacuous
-    (0.636, False)
-    """
-    shares = checked_numbers("weights", weights)
-    if not (np.all(shares >= 0) and abs(shares.sum() - 1.0) <= 1e-6):
-        raise ParameterError(
-            "weights must be nonnegative and sum to one; divide what was granted by its sum"
-        )
-    _check_eta(eta)
-    if not np.isfinite(as_float(objective)):
-        raise ParameterError(f"objective must be finite, got {objective!r}")
-    mu, sigma = logistic_risk_constants(
-        failure_probability, noise_failure_probability, max_norm, n_features, constants=constants
-    )
-    return LogisticErrorBound(
-        training=float(objective) / float(np.log(2.0)),
-        spread=mu * float(np.linalg.norm(shares)),
-        noise=sigma / float(eta),
-    )
-
-
-def logistic_norm_bound(
-    regularization: float,
-    eta: float,
-    n_features: int,
-    *,
-    noise_failure_probability: float = 0.05,
-    data_norm: float = 1.0,
-) -> float:
-    r"""Bound the norm of the perturbed model before any row is seen.
-
-    Parameters
-    ----------
-    regularization : float
-        :math:`\Lambda`, positive.
-    eta : float
-        What sets the noise, positive; infinity means none.
-    n_features : int
-    noise_failure_probability : float, default 0.05
-        Chance that the noise is longer than assumed: the event of :func:`logistic_risk_constants`.
-    data_norm : float, default 1
-        Public bound R on the norm of every row.
-
-    Returns
-    -------
-    float
-        Of the minimiser; the second noise of :class:`PrivateLogisticRegression` comes on top.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Notes
-    -----
-    Where the gradient vanishes, :math:`\Lambda\|w\|^2 = -b^\top w + \sum a_i z_i/(1 + e^{z_i})`,
-    and :math:`z/(1 + e^z)` is at most 0.2785; and :math:`\Lambda\|w\| \le \|b\| + R`.
-
-    Examples
-    --------
-    >>> round(logistic_norm_bound(0.01, 1000.0, 10), 2)
-    7.08
-    """
-    check_positives(regularization=regularization, data_norm=data_norm)
-    _check_eta(eta)
-    noise = data_norm * _noise_quantile(noise_failure_probability, n_features) / eta
-    pulled = noise + np.sqrt(noise**2 + 4.0 * regularization * LARGEST_PULL)
-    return float(min(pulled / 2.0, noise + data_norm) / regularization)
 
 
 def lipschitz_risk_constants(
@@ -287,12 +98,10 @@ def lipschitz_risk_constants(
     Parameters
     ----------
     loss : Loss
-    failure_probability, noise_failure_probability : float
-        :math:`\delta` and :math:`\delta'`, in (0, 1).
+    failure_probability, noise_failure_probability, n_features
+        As for :func:`logistic_risk_constants`.
     reach : float
         Bound B on every prediction: that on the norm of the model times that on the rows.
-    n_features : int
-        Dimension n of the model, at least 1.
     targets : pair of floats, default (-1, 1)
         Lowest and highest label.
 
@@ -314,9 +123,8 @@ def lipschitz_risk_constants(
     .. math:: E\,\ell \le \sum_i a_i\ell_i + b'^\top w + \Big(2LB + D\sqrt{\tfrac12
         \ln\tfrac1\delta}\Big)\|a\| + \frac{2LBq}{\eta},
 
-    where D is the range of the loss within reach and q the :math:`1-\delta'` quantile of a Gamma
-    variable of shape n. A wrong label has a loss of :math:`\ell(0)` at least, by which both are
-    divided where the loss classifies.
+    where D is the range of the loss within reach and q as for the logistic loss. A wrong label has
+    a loss of :math:`\ell(0)` at least, by which both are divided where the loss classifies.
 
     Examples
     --------
@@ -326,14 +134,19 @@ def lipschitz_risk_constants(
     (3.836, 31.41)
     """
     check_share("failure_probability", failure_probability)
-    check_share("noise_failure_probability", noise_failure_probability)
     check_positives(reach=reach)
-    check_count("n_features", n_features)
     corners = np.array([-reach, -reach, reach, reach]), np.tile(targets, 2).astype(np.float64)
     values = loss.values(*corners)
     smallest = float(values.min()) if loss.classifies else 0.0
     unit = loss.at_zero if loss.classifies else 1.0
     pull = 2.0 * loss.lipschitz * reach
     mu = pull + (values.max() - smallest) * np.sqrt(np.log(1.0 / failure_probability) / 2.0)
-    length = float(gammainccinv(n_features, noise_failure_probability))
+    length = _noise_quantile(noise_failure_probability, n_features)
     return float(mu / unit), float(pull * length / unit)
+
+
+def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
+    """Return what the norm of standard noise exceeds with so small a probability."""
+    check_share("noise_failure_probability", noise_failure_probability)
+    check_count("n_features", n_features)
+    return float(gammainccinv(n_features, noise_failure_probability))

@@ -23,13 +23,12 @@ from convexmarket.learners.linear import (
 )
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
-from convexmarket.learners.ridge_baselines import SampledRidge
 from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
 _LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor)
-_RIDGE = (PersonalizedRidge, SampledRidge)
+_RIDGE = (PersonalizedRidge,)
 KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, *_RIDGE, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}

@@ -116,12 +116,7 @@ class PrivateSearch(BaseEstimator):
         self.epsilon = epsilon
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) of the learner as it stands, its noise doubled for the choice.
-
-        Parameters
-        ----------
-        n_features : int
-        """
+        """Return (mu, sigma) of the learner as it stands, its noise doubled for the choice."""
         mu, sigma = self.learner.risk(n_features)
         return mu, sigma / self._share()
 
@@ -194,22 +189,11 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> Any:
-        """Return what the chosen model predicts.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-        """
+        """Return what the chosen model predicts."""
         return self._fitted("predict")(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the chosen model's score.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-        y : array_like of shape (n_samples,)
-        """
+        """Return the chosen model's score."""
         return float(self._fitted("score")(X, y))
 
     def _fitted(self, method: str) -> Callable[..., Any]:

@@ -245,7 +245,7 @@ def release_model(
     source = None if seed is None else Simulation(seed)
     paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
     model.fit(X, rows.labels(y), epsilon=sold, accountant=paid, random_state=source)
-    plain = None if seed is None else _without_noise(model, rows, X, y, sold)
+    plain = None if seed is None else _without_noise(model, X, y, sold)
     excess = float(np.max(model.epsilon_ - sold))
     released = {
         "model": "logistic regression without an intercept; predict classes[1] where the sum of "
@@ -281,13 +281,11 @@ def model_text(released: dict[str, Any]) -> str:
     return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _without_noise(
-    model: PrivateLogisticRegression, rows: MarketRows, X: Floats, y: Floats, sold: Floats
-) -> Floats:
+def _without_noise(model: PrivateLogisticRegression, X: Floats, y: Floats, sold: Floats) -> Floats:
     """Compute the coefficients without noise, for simulations."""
     none = np.zeros(X.shape[1])
     objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
-    return minimise(objective, rows.data_norm, 1e-9)
+    return minimise(objective, 1e-9)
 
 
 def _measured(

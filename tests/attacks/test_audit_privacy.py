@@ -364,22 +364,6 @@ def test_a_broken_ridge_regression_is_caught():
 
 
 @pytest.mark.campaign
-def test_a_sampled_ridge_is_audited_by_frequencies():
-    epsilon = np.full(20, 1.0)
-    epsilon[0] = 4.0
-    audit = ridge_audit(cm.learners.SampledRidge(10.0, threshold=4.0), epsilon, draws=150, rows=[0])
-    assert audit.method == "statistical"
-    assert audit.passed
-    assert audit.measured[0] > 0.05
-
-
-@pytest.mark.campaign
-def test_a_sampled_ridge_that_reads_its_range_from_the_rows_is_refuted():
-    audit = ridge_audit(cm.learners.SampledRidge(10.0, feature_range=None), draws=30, rows=[0])
-    assert audit.ratio == np.inf
-    assert not audit.passed
-
-
 @pytest.mark.campaign
 def test_a_coarse_lattice_is_not_mistaken_for_wrong_noise():
     audit = ridge_audit(output_ridge(1.0, rounding=0.25), draws=40)

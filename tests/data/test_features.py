@@ -166,7 +166,6 @@ def test_a_declared_column_that_is_missing_is_named():
         cm.PrivateLogisticRegression(),
         cm.PersonalizedRidge(perturbation="output"),
         cm.PersonalizedRidge(perturbation="statistics"),
-        cm.learners.SampledRidge(),
         cm.KernelERM(data_norm=1.0),
     ],
     ids=lambda learner: type(learner).__name__,

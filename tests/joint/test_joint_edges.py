@@ -14,5 +14,5 @@ def test_a_minimiser_that_fails_is_a_solver_error(monkeypatch):
 
     monkeypatch.setattr(model_step, "minimise", fail)
     joint = convex_joint(0, m=6)
-    with pytest.raises(SolverError, match=r"\(dogleg\) failed: singular matrix"):
+    with pytest.raises(SolverError, match="method failed: singular matrix"):
         model_step.best_model(joint, np.full(6, 1 / 6), 1.0)

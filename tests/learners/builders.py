@@ -34,7 +34,6 @@ def output_ridge(regularization=1.0, **options) -> cm.PersonalizedRidge:
 PRIVATE_RIDGES = [
     output_ridge,
     partial(output_ridge, weighting="equal"),
-    cm.learners.SampledRidge,
 ]
 
 
@@ -58,13 +57,13 @@ def solution(X, y, weights, alpha):
     return np.linalg.solve((X.T * weights) @ X + alpha * np.eye(X.shape[1]), X.T @ (weights * y))
 
 
-def check_simulation(estimator, penalty, fits, samples) -> None:
+def check_simulation(estimator, penalty, fits) -> None:
     """Hold the expected loss and its spread against those of so many fits."""
     X, y, epsilon = ridge_sample(11, 30)
     X_test, y_test, _ = ridge_sample(12, 40)
     model = estimator(regularization=0.5, target_range=(-2.0, 1.0))
     expected = cm.learners.expected_loss(
-        model, X, y, X_test, y_test, epsilon=epsilon, penalty=penalty, samples=samples
+        model, X, y, X_test, y_test, epsilon=epsilon, penalty=penalty
     )
     rng, losses = np.random.default_rng(3), []
     for _ in range(fits):
@@ -74,26 +73,11 @@ def check_simulation(estimator, penalty, fits, samples) -> None:
         error = np.mean((y_test - fitted.predict(X_test)) ** 2)
         losses.append(error + 1.5**2 * penalty * unit @ unit)
     losses = np.array(losses)
-    standard_error = np.hypot(losses.std() / np.sqrt(losses.size), expected.simulation_error)
+    standard_error = losses.std() / np.sqrt(losses.size)
     assert abs(losses.mean() - expected.mean) < 4 * standard_error
     fourth = np.mean((losses - losses.mean()) ** 4)
     spread_error = np.sqrt((fourth - losses.var() ** 2) / losses.size)
     assert abs(losses.var() - expected.std**2) < 5 * spread_error
-    assert (expected.simulation_error > 0) == (isinstance(model, cm.learners.SampledRidge))
-
-
-def check_sample_spread(fits, samples) -> None:
-    """Little noise, so that nearly all of the spread is that of the sample."""
-    X, y, _ = ridge_sample(20, 12)
-    epsilon = np.random.default_rng(0).uniform(1e4 - 1, 1e4, size=12)
-    model = cm.learners.SampledRidge(0.05, rounding=None)
-    expected = cm.learners.expected_loss(model, X, y, X, y, epsilon=epsilon, samples=samples)
-    rng, losses = np.random.default_rng(1), []
-    for _ in range(fits):
-        fitted = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(rng))
-        losses.append(np.mean((y - fitted.predict(X)) ** 2))
-    assert np.std(losses) > 0
-    assert abs(expected.std / np.std(losses) - 1) < 0.15, (expected.std, np.std(losses))
 
 
 def check_ridge_noise(fits) -> None:

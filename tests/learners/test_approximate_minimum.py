@@ -38,9 +38,9 @@ def sample(seed: int, n_rows: int, n_features: int):
 CELL = 0.6 * TOL / (LAMBDA + 0.25)
 
 
-def telltale(objective, data_norm, tolerance):
+def telltale(objective, tolerance):
     """Find the minimiser, and write the first row's label in the digits that tol leaves open."""
-    w = minimise(objective, data_norm, 1e-3 * TOL)
+    w = minimise(objective, 1e-3 * TOL)
     even = 2.0 * np.floor(w[0] / (2.0 * CELL))
     w[0] = (even + (objective.targets[0] > 0) + 0.5) * CELL
     return w

@@ -28,9 +28,10 @@ from convexmarket.errors import (
     PrivacyLeakWarning,
     SolverError,
 )
-from convexmarket.learners import KernelERM
-from convexmarket.learners.kernel_minimiser import KernelObjective
+from convexmarket.learners import HingeLoss, KernelERM
+from convexmarket.learners.kernel_erm import certified_distance
 from convexmarket.learners.losses import loss_of
+from convexmarket.learners.minimiser import PerturbedObjective
 from tests.learners.builders import kernel_erm, rkhs_distance, share_of_sensitivity
 
 LOSSES = ["logistic", "hinge", "huber"]
@@ -209,15 +210,15 @@ def test_the_certified_distance_is_that_of_the_duality_gap(seed, smoothing) -> N
     rng, strength = np.random.default_rng(seed), 0.3
     features, y = rng.standard_normal((9, 3)), rng.choice([-1.0, 1.0], 9)
     weights, theta = rng.dirichlet(np.ones(9)), 0.3 * rng.standard_normal(3)
-    span = (np.arange(3), features, np.zeros(9))
-    problem = KernelObjective(*span, y, weights, loss_of("hinge"), strength)
+    problem = PerturbedObjective(features, y, weights, np.zeros(3), strength, HingeLoss(smoothing))
     short = 1 - y * (features @ theta)
     shares = np.clip(short / smoothing, 0, 1)
     pull = features.T @ (weights * shares * y)
     primal = weights @ np.maximum(short, 0) + strength / 2 * theta @ theta
     dual = weights @ shares - pull @ pull / (2 * strength)
     exact = np.sqrt(2 * (primal - dual) / strength)
-    assert problem.distance_bound(theta, smoothing) == pytest.approx(exact, rel=1e-9)
+    bound = certified_distance(problem, HingeLoss(), np.zeros(9), theta)
+    assert bound == pytest.approx(exact, rel=1e-9)
 
 
 def test_the_certificate_is_not_idle() -> None:
@@ -496,7 +497,7 @@ def test_gamma_has_scikit_learns_defaults() -> None:
         ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X exceed data_norm = 0\.4"),
         ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
         ({"kernel": "chi2"}, DataError, "negative"),
-        ({"classes": (0, 1)}, DataError, "1 labels are none of the public classes"),
+        ({"classes": (0, 1)}, DataError, "1 of 2 labels are none of the public classes"),
         ({"tol": 1e-40}, SolverError, "larger tol"),
     ],
 )
@@ -514,8 +515,8 @@ def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words
         ({"X": [[np.inf, 0], [0, 0]]}, DataError, "infinity"),
         ({"X": [0.5, 0.5]}, DataError, "1D array"),
         ({"X": np.zeros((0, 2)), "y": []}, DataError, "0 sample"),
-        ({"y": [1, 3]}, DataError, "1 labels are none of the public classes"),
-        ({"y": ["a", "b"]}, DataError, "2 labels"),
+        ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"y": ["a", "b"]}, DataError, "2 of 2 labels"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [0.0, 0.0]}, ParameterError, "epsilon is 0 in every row"),

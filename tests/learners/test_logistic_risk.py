@@ -9,12 +9,9 @@ from scipy.special import expit
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
-from convexmarket.learners import (
-    logistic_error_bound,
-    logistic_norm_bound,
-    logistic_risk_constants,
-)
+from convexmarket.learners import logistic_risk_constants
 from convexmarket.privacy import Simulation
+from problems.papers.methods.logistic_bounds import logistic_error_bound, logistic_norm_bound
 from tests.learners.builders import algorithm_1
 from tests.learners.test_logistic import drawn_shift
 

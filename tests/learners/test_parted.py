@@ -116,7 +116,6 @@ RIDGES = [
     output_ridge(0.1),
     output_ridge(0.1, rounding=None),
     output_ridge(0.1, weighting="equal", fit_intercept=True),
-    cm.learners.SampledRidge(0.1, threshold=1.0),
     cm.PersonalizedRidge(0.1, perturbation="statistics"),
 ]
 

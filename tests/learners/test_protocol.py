@@ -24,7 +24,6 @@ LEARNERS = [
     partial(cm.PersonalizedRidge, perturbation="statistics"),
     output_ridge,
     partial(output_ridge, weighting="equal"),
-    cm.learners.SampledRidge,
     noisy_descent(),
 ]
 

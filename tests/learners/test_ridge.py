@@ -16,9 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.ridge_baselines import sampling_probabilities
 from convexmarket.learners.ridge_math import (
-    noise_rate,
     noisy_loss,
     solve_ridge,
 )
@@ -27,7 +25,6 @@ from tests import one_in
 from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_ridge_noise,
-    check_sample_spread,
     check_simulation,
     output_ridge,
     ridge_sample,
@@ -205,80 +202,6 @@ def test_the_non_personalised_baseline_gives_everybody_the_least() -> None:
     assert np.all(model.epsilon_ <= epsilon.min())
 
 
-def test_sampling_keeps_rows_as_often_as_it_should() -> None:
-    epsilon = np.array([0.1, 0.5, 1.0, 3.0])
-    expected = np.expm1(epsilon) / np.expm1(3.0)
-    assert sampling_probabilities(epsilon, 3.0) == pytest.approx(expected)
-    assert np.array_equal(sampling_probabilities(epsilon, 0.5)[1:], [1.0, 1.0, 1.0])
-    assert sampling_probabilities([1e3, 2e3], 2e3) == pytest.approx([0.0, 1.0])
-
-
-@given(attacks())
-def test_sampling_with_null_rows_keeps_the_promise_exactly(case) -> None:
-    """The mixture over all samples of up to four rows, integrated exactly."""
-    X, y, X2, y2, row, epsilon, alpha, rng = case
-    n = min(4, y.size)
-    if row >= n:
-        return
-    X, y, X2, y2, epsilon = X[:n], y[:n], X2[:n], y2[:n], epsilon[:n]
-    threshold, d = float(epsilon.max()), X.shape[1]
-    chances = sampling_probabilities(epsilon, threshold)
-    rate = threshold * n / ridge_sensitivity(alpha, d)
-
-    def log_density(o, rows, labels):
-        terms = []
-        for mask in np.ndindex(*(2,) * n):
-            kept = np.array(mask)
-            chance = np.prod(np.where(kept == 1, chances, 1 - chances))
-            centre = solution(rows, labels, kept / n, alpha)
-            if chance > 0:
-                terms.append(np.log(chance) - rate * np.linalg.norm(o - centre))
-        return np.logaddexp.reduce(terms)
-
-    spread = np.linalg.norm(solution(X, y, np.full(n, 1 / n), alpha)) + 1 / rate
-    for o in rng.normal(size=(20, d)) * spread:
-        loss = abs(log_density(o, X, y) - log_density(o, X2, y2))
-        assert loss <= min(epsilon[row], threshold) * (1 + 1e-9) + 1e-9
-
-
-def test_sampling_as_published_breaks_its_promise() -> None:
-    """Noise that depends on the size of the sample tells who is in it (docs/theory.md, 7.2)."""
-    d, promised = 10, 0.01
-    alpha = 100.0 * d
-    chance = sampling_probabilities([promised, 1.0], 1.0)[0]
-    kappa = ridge_sensitivity(alpha, d, sensitivity="paper")
-    alone, together = 1.0 / kappa, 2.0 / kappa
-    model = np.full(d, 0.5 / (alpha + 0.5 * d))  # of the row (1, ..., 1) with label 1, weight 1/2
-
-    def log_density(o, label):
-        return np.logaddexp(
-            np.log1p(-chance) + d * np.log(alone) - alone * np.linalg.norm(o),
-            np.log(chance) + d * np.log(together) - together * np.linalg.norm(o - label * model),
-        )
-
-    loss = log_density(model, 1) - log_density(model, -1)
-    assert loss > 50 * promised
-
-
-def test_an_empty_sample_gives_the_zero_model() -> None:
-    X, y, _ = ridge_sample(9, 3)
-    model = cm.learners.SampledRidge(normalization="sample", threshold=50.0)
-    model.fit(X, y, epsilon=1e-9, random_state=Simulation(0))
-    assert np.array_equal(model.coef_, np.zeros(3))
-
-
-def test_the_published_sampling_promises_no_more_than_its_threshold() -> None:
-    X, y, epsilon = ridge_sample(10)
-    model = cm.learners.SampledRidge(normalization="sample").fit(
-        X, y, epsilon=epsilon, random_state=Simulation(0)
-    )
-    assert np.all(model.epsilon_ == epsilon.max())
-    rows = cm.learners.SampledRidge(threshold="mean").fit(
-        X, y, epsilon=epsilon, random_state=Simulation(0)
-    )
-    assert np.array_equal(rows.epsilon_, np.minimum(epsilon, epsilon.mean()))
-
-
 # ------------------------------------------------------------------------------ expected losses
 
 
@@ -306,14 +229,9 @@ def test_closed_forms_are_those_of_the_moments(seed, d, rate, penalty) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("estimator", one_in(3, PRIVATE_RIDGES))
+@pytest.mark.parametrize("estimator", one_in(2, PRIVATE_RIDGES))
 def test_expected_losses_are_those_of_a_simulation(estimator) -> None:
-    check_simulation(estimator, penalty=0.5, fits=400, samples=400)
-
-
-@pytest.mark.campaign
-def test_the_sample_counts_in_the_spread_of_the_loss() -> None:
-    check_sample_spread(fits=500, samples=500)
+    check_simulation(estimator, penalty=0.5, fits=400)
 
 
 def test_the_expected_loss_of_a_table_is_that_of_its_rows() -> None:
@@ -349,7 +267,7 @@ def test_theorem_3_6_holds_as_often_as_it_says() -> None:
     X, truth = rng.random((n, d)), np.array([0.2, -0.1, 0.1])
     epsilon = rng.uniform(0.5, 2.0, n)
     weights = epsilon / epsilon.sum()
-    rate = noise_rate(weights, epsilon, ridge_sensitivity(alpha, d))
+    rate = epsilon.sum() / ridge_sensitivity(alpha, d)
     bound = cm.learners.ridge_error_bound(
         weights,
         rate,
@@ -376,7 +294,7 @@ def test_the_market_constants_are_the_bound() -> None:
     weights, eta = epsilon / epsilon.sum(), epsilon.sum()
     bound = cm.learners.ridge_error_bound(
         weights,
-        noise_rate(weights, epsilon, ridge_sensitivity(alpha, d)),
+        epsilon.sum() / ridge_sensitivity(alpha, d),
         alpha,
         n_features=d,
         coef_norm=0.0,
@@ -544,10 +462,6 @@ def test_bad_input_is_named(parameters, X, y, epsilon, error, words) -> None:
         (output_ridge(weighting="best"), "weighting"),
         (output_ridge(weighting="bound"), "label_noise"),
         (output_ridge(weighting=[0.5, 0.6]), "sum to one"),
-        (cm.learners.SampledRidge(threshold="median"), "threshold"),
-        (cm.learners.SampledRidge(threshold=-1.0), "threshold"),
-        (cm.learners.SampledRidge(threshold=None), "threshold"),
-        (cm.learners.SampledRidge(normalization="none"), "normalization"),
         (output_ridge(-1.0), "regularization"),
     ],
 )
@@ -574,7 +488,6 @@ def test_rows_that_ask_for_nothing_get_all_the_weight() -> None:
         ({"X_test": [[np.nan, 0, 0]], "y_test": [0]}, DataError, "test rows"),
         ({"X_test": [[0.0]], "y_test": [0]}, DataError, "1 features"),
         ({"penalty": -1.0}, ParameterError, "penalty"),
-        ({"samples": 0}, ParameterError, "samples"),
     ],
 )
 def test_bad_arguments_of_an_expectation_are_named(arguments, error, words) -> None:

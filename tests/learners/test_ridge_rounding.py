@@ -1,6 +1,5 @@
 """Ridge regression with exact noise: the error of the solve, what it hides, the account."""
 
-import math
 from fractions import Fraction
 from functools import partial
 
@@ -20,7 +19,6 @@ from convexmarket.errors import (
 )
 from convexmarket.learners import ridge_noise as room
 from convexmarket.learners.granted import Granted
-from convexmarket.learners.ridge_baselines import _attainable, sampling_probabilities
 from convexmarket.learners.ridge_math import row_sum, solve_ridge
 from convexmarket.learners.ridge_noise import solve_error
 from convexmarket.privacy import Simulation
@@ -137,7 +135,7 @@ def attacks(draw):
     return X, y, X2, y2, row, epsilon, 10.0 ** draw(st.floats(-2, 2)), draw(st.floats(-30, 0))
 
 
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES[:2])
+@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @given(case=attacks())
 def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     """The largest loss of any output is the steps between two computed models, over the scale."""
@@ -183,49 +181,6 @@ def test_a_row_without_weight_loses_nothing() -> None:
     assert np.all(model.epsilon_[:5] == 0)
     assert np.all(model.epsilon_[5:] > 0)
     assert np.all(model.epsilon_ <= epsilon)
-
-
-@pytest.mark.parametrize("normalization", ["rows", "sample"])
-def test_noise_does_not_tell_who_was_sampled(normalization) -> None:
-    """Under "rows" the noise is that of the threshold, whoever is in the sample, or nobody."""
-    X, y, _ = ridge_sample(3, 6, 2)
-    epsilon = np.full(6, 0.3)
-    model = cm.learners.SampledRidge(
-        1.0, threshold=3.0, normalization=normalization, rounding=2.0**-30
-    )
-    rng, scales = np.random.default_rng(0), {}
-    for _ in range(200):
-        plan = planned(model, epsilon, 2, rng)
-        scale = plan.scale if plan.exact else None
-        scales.setdefault(np.count_nonzero(plan.weights), set()).add(scale)
-    assert 0 in scales
-    if normalization == "rows":
-        assert len(set.union(*scales.values())) == 1
-    else:
-        assert scales[0] == {None}
-        assert all(len(found) == 1 for found in scales.values())
-    fitted = model.fit(X, y, epsilon=epsilon, random_state=Simulation(0))
-    promised = (
-        clone(model)
-        .set_params(rounding=None)
-        .fit(X, y, epsilon=epsilon, random_state=Simulation(0))
-    )
-    assert np.array_equal(fitted.epsilon_, promised.epsilon_)
-
-
-@pytest.mark.parametrize(("epsilon", "threshold"), [(1e-3, 40.0), (1e-3, 30.0), (0.5, 2.0)])
-def test_the_chance_of_a_row_is_never_above_the_one_it_was_promised(epsilon, threshold) -> None:
-    """A uniform double is below x with probability ceil(2**53 x) / 2**53: exactly, this time."""
-    promised = sampling_probabilities([epsilon, threshold], threshold)
-    used = _attainable(promised)
-    for asked, chance in zip(promised[:1].tolist(), used[:1].tolist(), strict=True):
-        happens = Fraction(math.ceil(Fraction(chance) * 2**53), 2**53)
-        loss = math.log1p(float(happens) * math.expm1(threshold))
-        assert loss <= epsilon
-        assert asked * (1 - 2e-15) - 2.0**-53 <= chance
-    assert used[1] == 1.0
-    careless = math.log1p(math.ceil(promised[0] * 2**53) / 2**53 * math.expm1(threshold))
-    assert threshold < 40.0 or careless > 1000 * epsilon
 
 
 # ------------------------------------------------------------------ the noise
@@ -310,8 +265,7 @@ def test_expected_losses_are_those_of_a_simulation() -> None:
     for _ in range(400):
         model.fit(X, y, epsilon=epsilon, random_state=source)
         losses.append(np.mean((y - model.predict(X)) ** 2))
-    error = np.hypot(np.std(losses) / 20, expected.simulation_error)
-    assert abs(np.mean(losses) - expected.mean) < 4 * error
+    assert abs(np.mean(losses) - expected.mean) < 4 * np.std(losses) / 20
     assert np.std(losses) == pytest.approx(expected.std, rel=0.3)
 
 

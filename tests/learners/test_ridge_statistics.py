@@ -125,3 +125,37 @@ def test_an_attack_by_draws_passes_what_is_sold_and_refutes_what_is_not(factor, 
         replacements=replacements, random_state=0,
     )  # fmt: skip
     assert audit.passed == (factor == 1.0)
+
+
+def test_fits_with_a_delta_are_composed_as_gaussian_noise_and_saved_models_keep_that(tmp_path):
+    """An account admits far more of them than fits of a pure epsilon, and basic composition."""
+    X, y, _ = rows(200)
+    budget = np.full(200, 1.0)
+    counts = {}
+    for delta in (0.0, 1e-6):
+        for composition in ("advanced", "basic"):
+            account = cm.PrivacyAccountant(budget, delta=1e-5, composition=composition)
+            model, fits = ridge(delta=delta), 0
+            while fits < 60:
+                try:
+                    model.fit(X, y, epsilon=0.1, accountant=account, random_state=Simulation(fits))
+                except cm.errors.BudgetExceededError:
+                    break
+                fits += 1
+            counts[delta, composition] = fits
+    assert counts[1e-6, "advanced"] >= 3 * counts[1e-6, "basic"]
+    assert counts[1e-6, "advanced"] > 2 * counts[0.0, "advanced"]
+    path = cm.learners.save_model(model, tmp_path / "model.json", guarantee="rows")
+    loaded = cm.learners.load_model(path)
+    for guarantee in (model.guarantee_, model.promise(np.full(200, 0.1), 2), loaded.guarantee_):
+        assert guarantee.profile.law == "gaussian"
+        assert guarantee.profile.failure == 0.0
+        assert gaussian_epsilon(guarantee.profile.shift, 1e-6) == pytest.approx(0.1, rel=1e-2)
+
+
+def test_every_other_fit_is_composed_as_a_pure_mechanism():
+    X, y, epsilon = rows()
+    for learner in (ridge(), cm.PersonalizedRidge(), cm.PersonalizedRidge(perturbation="output")):
+        guarantee = learner.fit(X, y, epsilon=epsilon, random_state=Simulation(0)).guarantee_
+        assert guarantee.profile.law == "pure"
+        assert np.array_equal(guarantee.profile.shift, guarantee.epsilon)

@@ -72,7 +72,6 @@ MODELS = {
         feature_range=([0.0, -1.0, 0.0], np.array([1.0, 2.0, 3.0])), target_range=(-2, 2)
     ),
     "one for all": lambda: ridge(weighting="equal"),
-    "sampled": lambda: ridge(cm.learners.SampledRidge, threshold="mean", normalization="sample"),
     "statistics": lambda: ridge(cm.PersonalizedRidge, perturbation="statistics"),
     "predictor": predictor,
     "predictor of a table": lambda: predictor(names=tuple(TABLE.columns)),

@@ -98,9 +98,6 @@ def _learner(given: dict[str, Any], epsilon: np.ndarray) -> Any:
         box |= {"regularization": given["regularization"], **ours}
         options = {name: given.get(name, usual) for name, usual in RIDGE.items()} | box
         named = given["weighting"] if isinstance(given["weighting"], str) else ""
-        if named == "sampled":
-            chosen = {name: given[name] for name in ("threshold", "normalization")}
-            return learners.SampledRidge(**chosen, **options)
         plain = {"fit_intercept": False, "perturbation": given.get("perturbation", "output")}
         if plain["perturbation"] == "statistics":
             return cm.PersonalizedRidge(weighting="granted", **plain, **box)
@@ -177,7 +174,7 @@ def _learned(given: dict[str, Any]) -> Numbers:
     if given["kind"] == "objective":
         numbers |= {"eta": learner.eta_, "rounding": _number(learner.rounding_)}
         numbers["minimum_epsilon"] = learner.minimum_epsilon_
-    if given["kind"] == "ridge" and given.get("normalization") != "sample":
+    if given["kind"] == "ridge":
         numbers |= {"rate": learner.noise_rate_, "rounding": _number(learner.rounding_)}
     if given["kind"] in ("objective", "ridge") and given.get("weighting") != "optimal":
         numbers["unperturbed"] = centre = _unperturbed(given, epsilon)

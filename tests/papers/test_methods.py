@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
+from convexmarket.privacy import ridge_sensitivity
 from problems.papers.methods.joint_gradient import (
     Terms,
     descend,
@@ -19,6 +20,7 @@ from problems.papers.methods.joint_gradient import (
     slopes,
 )
 from problems.papers.methods.joint_payments import changed, joint_payment, unavoidable_gain
+from problems.papers.methods.ridge_losses import sampling_chances
 
 #: With so much spread everybody is bought from, where descents in z converge.
 TERMS = Terms(20.0, 10.0, 0.1, squared=True)
@@ -105,3 +107,22 @@ def test_the_objective_of_the_descent_is_that_of_a_general_minimiser():
 
     model = cm.joint.best_model(joint, np.full(6, 1 / 6), 5.0)
     assert objective(model) == pytest.approx(minimize(objective, np.zeros(2)).fun, rel=1e-7)
+
+
+def test_sampling_as_published_breaks_its_promise() -> None:
+    """Noise that depends on the size of the sample tells who is in it (docs/theory.md, 7.2)."""
+    d, promised = 10, 0.01
+    alpha = 100.0 * d
+    chance = sampling_chances(np.array([promised, 1.0]), 1.0)[0]
+    kappa = ridge_sensitivity(alpha, d, sensitivity="paper")
+    alone, together = 1.0 / kappa, 2.0 / kappa
+    model = np.full(d, 0.5 / (alpha + 0.5 * d))  # of the row (1, ..., 1) with label 1, weight 1/2
+
+    def log_density(o, label):
+        return np.logaddexp(
+            np.log1p(-chance) + d * np.log(alone) - alone * np.linalg.norm(o),
+            np.log(chance) + d * np.log(together) - together * np.linalg.norm(o - label * model),
+        )
+
+    loss = log_density(model, 1) - log_density(model, -1)
+    assert loss > 50 * promised

@@ -1,6 +1,7 @@
 """The public predictor: a function, its correction, and what is written down of it."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -94,7 +95,8 @@ def test_a_correction_lowers_the_distance_from_any_function_in_the_ball(
 ):
     domain = Kernel(kernel, gamma=0.7, degree=2, data_norm=1.0)
     truth, before = predictor(domain, 5, seed=seed), predictor(domain, 3, seed=seed + 1)
-    truth = truth._with(truth.points, truth.coefficients * max_norm / max(truth.norm, max_norm))
+    share = max_norm / max(truth.norm, max_norm)
+    truth = replace(truth, coefficients=truth.coefficients * share)
     point = np.random.default_rng(seed).uniform(-0.7, 0.7, 2)
     value, was = truth.predict(point)[0], before.predict(point)[0]
     after = before.corrected(point, value + noise, max_norm)

@@ -196,7 +196,7 @@ class WeightedLogisticInstance(Instance):
     def exact(self, changed: bool) -> Floats:
         """Return the model by Newton's method, as it is released."""
         longest = float(np.linalg.norm(self.X, axis=1).max()) or 1.0
-        return minimise(self._perturbed(changed), longest, _TOLERANCE * longest)
+        return minimise(self._perturbed(changed), _TOLERANCE * longest)
 
     def _perturbed(self, changed: bool) -> PerturbedObjective:
         noise = self.changed_noise if changed else self.noise

@@ -119,15 +119,20 @@ class Scene:
     label_noise: float
 
 
-def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones (Jorgensen, Yu and Cormode, 2015).
+def sampling_chances(epsilon, threshold):
+    """Compute the chance of each row to be sampled (Jorgensen, Yu and Cormode, 2015).
 
-    A row is kept with probability (e^eps - 1)/(e^t - 1) below the threshold t. As run in R, noise
-    shrinks as the sample grows; the promise is then not established.
+    It is (e^eps - 1)/(e^t - 1) below the threshold t. As run in R, noise shrinks as the sample
+    grows; the promise is then not established.
     """
     below = np.minimum(epsilon, threshold)
     chances = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
-    chances = np.where(epsilon < threshold, chances, 1.0)
+    return np.where(epsilon < threshold, chances, 1.0)
+
+
+def sample(epsilon, threshold, n_samples, rng):
+    """Draw samples of rows as zeros and ones."""
+    chances = sampling_chances(epsilon, threshold)
     return (rng.random((n_samples, epsilon.size)) < chances).astype(float)
 
 

@@ -239,7 +239,6 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
     ("estimate_payments", "sellers"): lambda: None,
     ("allocate_jointly", "starts"): lambda: 2,
     ("NoiseModel", "noise"): lambda: "expected",
-    ("SampledRidge", "threshold"): lambda: "mean",
     ("check_payment_identity", "draws"): lambda: 5,
     ("ErrorBounds", "epsilon"): lambda: 1.0,
     ("Mixture", "weights"): lambda: [1.0] * 6,

@@ -184,8 +184,6 @@ def _fitted(case: dict[str, Any], X: np.ndarray, y: np.ndarray, epsilon: np.ndar
             options = {"perturbation": "output", "weighting": "equal"} | common
             return cm.PersonalizedRidge(alpha, **options).fit(X, y, **terms)
         case 2:
-            return cm.learners.SampledRidge(alpha, **common).fit(X, y, **terms)
-        case 3:
             return cm.PersonalizedRidge(alpha, feature_range=(-1.0, 1.0)).fit(X, y, epsilon=np.inf)
     learner = cm.PrivateLogisticRegression(regularization=alpha, data_norm=1.0, classes=(-1, 1))
     return learner.fit(X, y, **terms)
