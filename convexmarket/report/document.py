@@ -25,6 +25,7 @@ from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import keep_access
+from convexmarket.report.folders import building, exchange, put_back
 from convexmarket.report.results import (
     RESULTS,
     is_report,
@@ -37,7 +38,6 @@ from convexmarket.report.results import (
     write_content,
 )
 from convexmarket.report.tables import Table, escape_markdown, printable
-from convexmarket.report.workshop import exchange, put_back, workshop
 
 __all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
 
@@ -422,7 +422,7 @@ class Report:
         target = Path(folder).resolve()
         check_folder(target, force=force)
         try:
-            with workshop(target) as place:
+            with building(target) as place:
                 fresh = place / "fresh"
                 self._fill(fresh, formats)
                 for path in (fresh, *fresh.rglob("*")):
