@@ -16,7 +16,7 @@ from convexmarket.cli import report as report_cli
 from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import load_problem
-from convexmarket.report import document, figures, workshop
+from convexmarket.report import document, figures, folders
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -97,9 +97,9 @@ REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
 
 MOMENTS = {
     "while the report is built": at(document, "write_content"),
-    "before the former report is moved": at(workshop.os, "replace", 1),
-    "between the two renames": at(workshop.os, "replace", 1, after=True),
-    "after the second rename": at(workshop.os, "replace", 2, after=True),
+    "before the former report is moved": at(folders.os, "replace", 1),
+    "between the two renames": at(folders.os, "replace", 1, after=True),
+    "after the second rename": at(folders.os, "replace", 2, after=True),
 }
 MOMENTS_OF_FILES = {
     "while a file is written": at(writing.os, "fsync"),

@@ -17,18 +17,16 @@ from convexmarket.lab.kinds.tradeoff.regression import plain_ridge, rows_of
 from convexmarket.lab.problem.classification import ClassificationMarket
 from convexmarket.lab.scenarios import classification_rows
 from convexmarket.priors import Prior
-from convexmarket.studies.subproblems.base import Instance
+from convexmarket.studies.subproblems.base import Instance, MarketOf
 from convexmarket.studies.subproblems.families import (
+    MOST_POINTS,
+    MOST_PRIVATE,
     Family,
-    MarketOf,
     allocation_families,
     papers_market,
 )
-from convexmarket.studies.subproblems.fits import SemiInteractiveInstance
-from convexmarket.studies.subproblems.learning import RidgeInstance, WeightedLogisticInstance
+from convexmarket.studies.subproblems.models import draw_fit, draw_logistic, draw_ridge
 
-#: Private rows that the model behind a fit is trained on, and points that it predicts, at most.
-_MOST_PRIVATE, _MOST_POINTS = 500, 1_000
 #: Scale of the noise in the predictions of that model, whose labels are -1 and 1.
 _PREDICTION_NOISE = 0.2
 
@@ -55,9 +53,9 @@ def _ridge_families(problem: RegressionTradeoff) -> list[Family]:
     def ridge(size: int, rng: np.random.Generator) -> Instance:
         weights = allocate(market_of(size, rng)).weights
         X, y = rows.X_train, rows.y_train
-        return RidgeInstance.draw(X, y, weights, regularization, learner.label_noise, rng)
+        return draw_ridge(X, y, weights, regularization, learner.label_noise, rng)
 
-    return [*allocation_families(market_of), Family(RidgeInstance, ridge)]
+    return [*allocation_families(market_of), Family("ridge", ridge)]
 
 
 def market_of_classification(prior: Prior, buyer: ObjectiveTable) -> MarketOf:
@@ -81,15 +79,15 @@ def classification_families(
     def logistic(size: int, rng: np.random.Generator) -> Instance:
         allocation = allocate(market_of(size, rng))
         noise_scale = 2.0 * problem.data.data_norm / allocation.eta
-        return WeightedLogisticInstance.draw(
+        return draw_logistic(
             rows.X_train, rows.y_train, allocation.weights, regularization, noise_scale, rng
         )
 
     def fit(size: int, rng: np.random.Generator) -> Instance:
-        return SemiInteractiveInstance.draw(
+        return draw_fit(
             rows.X_test,
-            rows.X_train[:_MOST_PRIVATE],
-            rows.y_train[:_MOST_PRIVATE],
+            rows.X_train[:MOST_PRIVATE],
+            rows.y_train[:MOST_PRIVATE],
             problem.data.data_norm / 2.0,
             regularization,
             _PREDICTION_NOISE,
@@ -99,6 +97,6 @@ def classification_families(
 
     return [
         *allocation_families(market_of),
-        Family(WeightedLogisticInstance, logistic),
-        Family(SemiInteractiveInstance, fit, largest=_MOST_POINTS),
+        Family("weighted logistic regression", logistic),
+        Family("semi-interactive fit", fit, largest=MOST_POINTS),
     ]
