@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from convexmarket.report import Report
-from convexmarket.studies import solver_page, study_page
+from convexmarket.studies import online_page, solver_page, study_page
 
 __all__ = ["PAGES", "Page"]
 
@@ -28,5 +28,6 @@ class Page(NamedTuple):
 #: By kind of runs.
 PAGES: dict[str, Page] = {
     "study": Page(study_page.statements, study_page.plot, study_page.fill),
+    "online": Page(online_page.statements, online_page.plot, online_page.fill),
     "solvers": Page(solver_page.statements, solver_page.plot, solver_page.fill),
 }
