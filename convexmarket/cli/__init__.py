@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from importlib.metadata import version as installed
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from convexmarket.cli.compare import compare_command, run
-from convexmarket.cli.consoles import Force, errors_in_one_line, say
+from convexmarket.cli.consoles import File, Force, errors_in_one_line, say
 from convexmarket.cli.diff import diff_command
 from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_command
@@ -90,9 +89,7 @@ def _options(
 
 @app.command()
 def schema(
-    file: Annotated[
-        Path | None, typer.Option("--out", help="File to write.", show_default="standard output")
-    ] = None,
+    file: Annotated[File, typer.Option("--out", help="File to write.")] = None,
     force: Force = False,
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convexmarket.cli.consoles import (
+    File,
     Formats,
     Open,
     Settings,
@@ -29,29 +30,16 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_command", "journal_of", "load", "run", "run_file", "subproblems_of"]
 
-Plugins = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable."),
-]
+_STUDY = Path("out/study")
+_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable.")
 
 
 def run(
     file: Annotated[Path, typer.Argument(help="Problem file, such as problems/wdbc.toml.")],
     settings: Settings = None,
-    data: Annotated[
-        Path | None, typer.Option(help="File of rows, in place of the one of the problem file.")
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder for the report.", show_default="out/<file's name>"),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Parallel jobs, at most one per core; -1 for all cores.",
-            show_default="as the file says",
-        ),
-    ] = None,
+    data: Annotated[File, typer.Option(help="File of rows, in place of the file's.")] = None,
+    folder: Annotated[File, typer.Option("--out", help="Folder for the report.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Parallel jobs; -1 for all cores.")] = None,
     show: Open = False,
     formats: Formats = "",
 ) -> None:
@@ -75,43 +63,22 @@ def run(
 
 
 def compare_command(
-    problems: Annotated[
-        list[str],
-        typer.Argument(help="Problem files, or classes of subproblems such as allocation."),
-    ],
-    solvers: Annotated[
-        str,
-        typer.Option(
-            help="CVXPY's names, and exact for the package's methods.",
-            show_default="exact, CLARABEL, ...",
-        ),
-    ] = "",
-    formulations: Annotated[
-        str, typer.Option(help="Such as primal,dual,projection.", show_default="all")
-    ] = "",
-    classes: Annotated[
-        str, typer.Option(help="Such as allocation,ridge.", show_default="all")
-    ] = "",
+    problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
+    solvers: Annotated[str, typer.Option(help="CVXPY's names, and exact for our methods.")] = "",
+    formulations: Annotated[str, typer.Option(help="Such as primal,dual,projection.")] = "",
+    classes: Annotated[str, typer.Option(help="Such as allocation,ridge; all by default.")] = "",
     sizes: Annotated[str, typer.Option(help="Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
-    settings: Annotated[
-        str, typer.Option(help="default (CVXPY's options), solver-default, low, mid, high.")
-    ] = "default",
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
-        "out/study"
-    ),
-    seconds: Annotated[float, typer.Option("--time-limit", help="Seconds of a run.")] = 60.0,
-    megabytes: Annotated[
-        float, typer.Option("--memory-limit", help="Megabytes of a run.")
-    ] = 4_000.0,
+    settings: Annotated[str, typer.Option(help="default, solver-default, low, mid, high.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = _STUDY,
+    time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
+    memory_limit: Annotated[float, typer.Option(help="Megabytes of a run.")] = 4_000.0,
     jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
     pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Bind each run to one core.")] = True,
     seed: Annotated[int, typer.Option(help="Of the instances and of the order of runs.")] = 0,
     title: Annotated[str, typer.Option(help="Title of the report.")] = "Solvers compared",
-    plugin: Plugins = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Repeat all runs, also those recorded.")
-    ] = False,
+    plugin: Annotated[list[str] | None, _PLUGIN] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
     show: Open = False,
     formats: Formats = "",
 ) -> None:
@@ -137,9 +104,9 @@ def compare_command(
                 classes=_names(classes),
                 sizes=_integers("--sizes", sizes),
                 draws=draws,
-                settings=_names(settings),
-                time_limit=seconds,
-                memory_limit=megabytes,
+                settings=_names(settings) or ("default",),
+                time_limit=time_limit,
+                memory_limit=memory_limit,
                 jobs=jobs,
                 pin=pin,
                 seed=seed,
@@ -163,22 +130,7 @@ def load(file: Path, settings: list[str] | tuple[str, ...] = ()) -> Any:
 def run_file(
     problem: Any, folder: Path, *, fresh: bool = False, formats: Any = ()
 ) -> tuple[Report, Path]:
-    """Run a problem, or resume it, and write its report.
-
-    Parameters
-    ----------
-    problem : ProblemFile
-    folder : pathlib.Path
-    fresh : bool, default False
-        Whether recorded runs are repeated.
-    formats : collection of str
-
-    Returns
-    -------
-    Report
-    pathlib.Path
-        The page.
-    """
+    """Run a problem, or resume it; return its report and the page that is written."""
     from convexmarket import lab
     from convexmarket.studies.files import ProblemFile
     from convexmarket.studies.files.reports import report_of

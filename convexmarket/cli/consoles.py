@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsJson",
+    "File",
     "Force",
     "Formats",
     "IdColumn",
     "Open",
     "SensitivityColumn",
     "Settings",
+    "Text",
     "check_ending",
     "err",
     "errors_in_one_line",
@@ -55,35 +57,20 @@ def _formats(given: str) -> tuple[str, ...]:
     return _FORMATS if "all" in wanted else tuple(wanted)
 
 
-Formats = Annotated[
-    Any,
-    typer.Option(
-        parser=_formats,
-        metavar="csv,tex,svg,pdf|all",
-        help="Also write tables and figures in these formats.",
-        show_default=False,
-    ),
-]
+_ALSO = "Also write tables and figures in these formats."
+_FORMAT = typer.Option(parser=_formats, metavar="csv,tex,svg,pdf|all", help=_ALSO)
+Formats = Annotated[Any, _FORMAT]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Replace a value of the file, written as in TOML. Repeatable.",
-    ),
-]
-IdColumn = Annotated[
-    str | None, typer.Option(help="Column of the ids.", show_default="id, seller, ...")
-]
-SensitivityColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of the reported sensitivities.", show_default="sensitivity, cost, ..."
-    ),
-]
+_SET = typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the file. Repeatable.")
+Settings = Annotated[list[str] | None, _SET]
+_ID = typer.Option(help="Column of the ids.", show_default="id, seller, ...")
+IdColumn = Annotated[str | None, _ID]
+_REPORTS = typer.Option(help="Column of the reports.", show_default="sensitivity, cost, ...")
+SensitivityColumn = Annotated[str | None, _REPORTS]
+File = Path | None
+Text = str | None
 
 
 class PlainConsole(Console):
@@ -177,25 +164,13 @@ def warn_of_reports() -> None:
 
 
 def needs(option: str, given: object, **others: object) -> None:
-    """Refuse options that have an effect only together with another one.
-
-    Raises
-    ------
-    ParameterError
-        Naming the first of them, if ``given`` is None or False.
-    """
+    """Refuse options that have an effect only together with another one."""
     for flag in _given(others) if given in (None, False) else ():
         raise ParameterError(f"{flag} goes with {option}; give that, or leave {flag} out")
 
 
 def excludes(option: str, **others: object) -> None:
-    """Refuse options that have no effect together with another one.
-
-    Raises
-    ------
-    ParameterError
-        Naming the first of them.
-    """
+    """Refuse options that have no effect together with another one."""
     for flag in _given(others):
         raise ParameterError(f"{option} and {flag} exclude each other; leave one of them out")
 

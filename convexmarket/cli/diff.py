@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import AsJson, Formats, errors_in_one_line, print_json, say
+from convexmarket.cli.consoles import AsJson, File, Formats, errors_in_one_line, print_json, say
 from convexmarket.errors import ParameterError
 
 __all__ = ["diff_command"]
@@ -19,12 +19,10 @@ _ROWS = 10
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder for a report.")] = None,
-    tolerance: Annotated[
-        float, typer.Option(help="Relative difference up to which two numbers are the same.")
-    ] = 1e-9,
+    folder: Annotated[File, typer.Option("--out", help="Folder for a report.")] = None,
+    tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 if the results differ.")
+        bool, typer.Option("--exit-code", help="Exit with 1 if they differ.")
     ] = False,
     as_json: AsJson = False,
     formats: Formats = "",

@@ -10,8 +10,10 @@ import typer
 
 from convexmarket.cli.consoles import (
     AsJson,
+    File,
     Force,
     IdColumn,
+    Text,
     check_ending,
     errors_in_one_line,
     excludes,
@@ -49,50 +51,25 @@ class Composition(StrEnum):
     advanced = "advanced"
 
 
+def _option(help: str) -> Any:
+    return typer.Option(help=f"With {help}")
+
+
 def ledger_command(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="A ledger, or an online market's folder or database."),
-    ],
+    path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Make a ledger without sales.")] = False,
-    composition: Annotated[
-        Composition | None,
-        typer.Option(help="With --create: how guarantees add up.", show_default="basic"),
-    ] = None,
-    delta: Annotated[
-        float | None,
-        typer.Option(
-            help="With --create: probability with which what was sold may be exceeded.",
-            show_default="0",
-        ),
-    ] = None,
-    record: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Record the sales of a list.")
-    ] = None,
-    release: Annotated[
-        str | None,
-        typer.Option(help="With --record: the only release that may use it.", show_default="any"),
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="With --record: also a file recorded before.")
-    ] = False,
+    composition: Annotated[Composition | None, _option("--create: how guarantees add up.")] = None,
+    delta: Annotated[float | None, _option("--create: chance to exceed what was sold.")] = None,
+    record: Annotated[File, typer.Option(help="List whose sales are recorded.")] = None,
+    release: Annotated[Text, _option("--record: the only release that may use it.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also a file recorded before.")] = False,
     id_column: IdColumn = None,
-    epsilon_column: Annotated[
-        str | None, typer.Option(help="Column of what was sold.", show_default="epsilon")
-    ] = None,
-    price_column: Annotated[
-        str | None, typer.Option(help="Column of what is paid.", show_default="payment, price")
-    ] = None,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a table, as .csv or .json.")
-    ] = None,
-    what: Annotated[
-        Part | None, typer.Option(help="With --export: which table.", show_default="balance")
-    ] = None,
-    backup: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Copy the ledger, while it is in use.")
-    ] = None,
-    seller: Annotated[str | None, typer.Option(help="Show one seller.", metavar="ID")] = None,
+    epsilon_column: Annotated[Text, typer.Option(help="Column of what was sold.")] = None,
+    price_column: Annotated[Text, typer.Option(help="Column of what is paid.")] = None,
+    export: Annotated[File, typer.Option(help="Write a table, as .csv or .json.")] = None,
+    what: Annotated[Part | None, _option("--export: which table; the balance.")] = None,
+    backup: Annotated[File, typer.Option(help="Copy the ledger, while it is in use.")] = None,
+    seller: Annotated[Text, typer.Option(help="Show one seller.", metavar="ID")] = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:

@@ -12,11 +12,13 @@ import typer
 from convexmarket.cli.compare import load
 from convexmarket.cli.consoles import (
     AsJson,
+    File,
     Force,
     IdColumn,
     Open,
     SensitivityColumn,
     Settings,
+    Text,
     err,
     errors_in_one_line,
     excludes,
@@ -62,7 +64,7 @@ online_app = typer.Typer(
     no_args_is_help=True,
 )
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the market.")]
-SellerId = Annotated[str | None, typer.Option("--id", help="Id of one seller.")]
+SellerId = Annotated[Text, typer.Option("--id", help="Id of one seller.")]
 
 
 @online_app.command("open")
@@ -96,15 +98,9 @@ def open_(
 def quote(
     folder: Folder,
     seller: SellerId = None,
-    sensitivity: Annotated[
-        float | None, typer.Option(help="Reported sensitivity, per unit of epsilon.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--csv", help="CSV file with an id and a sensitivity per row.")
-    ] = None,
-    offers_file: Annotated[
-        Path | None, typer.Option("--out", help="CSV file for the offers of a list.")
-    ] = None,
+    sensitivity: Annotated[float | None, typer.Option(help="Reported sensitivity.")] = None,
+    file: Annotated[File, typer.Option("--csv", help="List of ids and sensitivities.")] = None,
+    offers_file: Annotated[File, typer.Option("--out", help="File for the offers.")] = None,
     id_column: IdColumn = None,
     sensitivity_column: SensitivityColumn = None,
     as_json: AsJson = False,
@@ -179,11 +175,9 @@ def _quote_list(
 @online_app.command()
 def answer(
     folder: Folder,
-    accept: Annotated[
-        bool | None, typer.Option("--accept/--decline", help="The answer.", show_default=False)
-    ] = None,
+    accept: Annotated[bool | None, typer.Option("--accept/--decline", help="The answer.")] = None,
     seller: SellerId = None,
-    file: Annotated[Path | None, typer.Option("--csv", help="CSV file with an id per row.")] = None,
+    file: Annotated[File, typer.Option("--csv", help="List of ids.")] = None,
     id_column: IdColumn = None,
 ) -> None:
     """Record the answer of a seller, or one answer of all sellers of a list.
@@ -217,10 +211,7 @@ def answer(
 def status(
     folder: Folder,
     as_json: AsJson = False,
-    backup: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Copy the market's database, while it is in use."),
-    ] = None,
+    backup: Annotated[File, typer.Option(help="Copy the database, while it is in use.")] = None,
     force: Force = False,
 ) -> None:
     """Print the sellers, privacy sold, payments and plans of a market.
@@ -257,23 +248,11 @@ def status(
 @online_app.command()
 def close(
     folder: Folder,
-    lapse: Annotated[
-        bool, typer.Option("--lapse", help="Count offers without an answer as declined.")
-    ] = False,
-    leave_out: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="A seller who accepted but gave no row. Repeatable."),
-    ] = None,
-    without_model: Annotated[
-        bool, typer.Option("--without-model", help="Close for good and train nothing.")
-    ] = False,
-    target: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the report.", show_default="DIR/report")
-    ] = None,
-    regularization: Annotated[
-        float | None,
-        typer.Option(help="Lambda of the learner.", show_default="as in the problem file"),
-    ] = None,
+    lapse: Annotated[bool, typer.Option("--lapse", help="No answer counts as declined.")] = False,
+    leave_out: Annotated[list[str] | None, typer.Option(help="Seller without a row.")] = None,
+    without_model: Annotated[bool, typer.Option("--without-model", help="Train nothing.")] = False,
+    target: Annotated[File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
+    regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
     show: Open = False,
 ) -> None:
     """Train on the rows that were sold, close the market for good, and write its report.
@@ -314,19 +293,15 @@ def _print_terms(market: OnlineMarket) -> None:
     from convexmarket.online.outcome import planned
 
     policy, start = market.policy, market.policy.start
-    expected, plan = planned(start), start.plan
+    expected = planned(start)
     rows: dict[str, object] = {
         "sellers expected": start.expected_sellers,
-        "nothing is bought from a virtual cost of": plan.cutoff,
-        "the largest sensitivity bought from is": start.highest_sensitivity,
-        "largest guarantee": expected["largest_epsilon"],
-        "paid for it": float(start.quote(start.support[0]).payment),
-        "sellers bought from, if all come": round(expected["bought"]),
-        "total privacy eta": expected["eta"],
-        "payments, about": expected["payments"],
-        "buyer's loss": expected["loss"],
-        "largest weight": expected["largest_weight"],
+        "nothing is bought from a virtual cost of": start.plan.cutoff,
+        "largest sensitivity bought from": start.highest_sensitivity,
         "new plans on the way": len(policy.stages),
+        "sellers bought from, if all come": expected["bought"],
+        "total privacy eta": expected["eta"],
+        **{name.replace("_", " "): expected[name] for name in list(expected)[3:]},
     }
     if policy.opening.plan.eta == 0:
         rows["nothing is bought before seller"] = policy.stages[0] + 1

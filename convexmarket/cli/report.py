@@ -9,6 +9,7 @@ import typer
 
 from convexmarket.cli.compare import load, run_file
 from convexmarket.cli.consoles import (
+    File,
     Force,
     Formats,
     check_ending,
@@ -29,46 +30,18 @@ _IN_FOLDER = "market.toml"
 
 
 def report_command(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Folder of a report.", show_default=False)
-    ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder for the report, or CSV or JSON file for --audit.",
-            show_default="where it is",
-        ),
-    ] = None,
-    index: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write an index of the reports in a folder.")
-    ] = None,
+    folder: Annotated[File, typer.Argument(metavar="DIR", help="Folder of a report.")] = None,
+    target: Annotated[File, typer.Option("--out", help="Folder, or file for --audit.")] = None,
+    index: Annotated[File, typer.Option(help="Write an index of the reports in a folder.")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Write the reports of all problem files, and an index.")
+        bool, typer.Option("--all", help="Reports of all problem files.")
     ] = False,
-    problems: Annotated[
-        Path | None, typer.Option(help="Where the problem files are.", show_default="problems")
-    ] = None,
-    reports: Annotated[
-        Path | None, typer.Option(help="Where the reports are.", show_default="reports")
-    ] = None,
+    problems: Annotated[File, typer.Option(help="With --all: the problem files.")] = None,
+    reports: Annotated[File, typer.Option(help="With --all: the reports.")] = None,
     rerun: Annotated[bool, typer.Option("--rerun", help="Run every problem again.")] = False,
-    audit: Annotated[
-        bool,
-        typer.Option("--audit", help="Attack the privacy guarantees of learners and releases."),
-    ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Of the attacks: weights, starts and noise.", min=0, show_default="0"),
-    ] = None,
-    mechanism: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Audit only this learner or release. Repeatable.",
-            show_default="all",
-        ),
-    ] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="Attack all privacy guarantees.")] = False,
+    seed: Annotated[int | None, typer.Option(help="With --audit: of the attacks.", min=0)] = None,
+    mechanism: Annotated[list[str] | None, typer.Option(help="With --audit: only this.")] = None,
     formats: Formats = "",
     force: Force = False,
 ) -> None:

@@ -12,10 +12,12 @@ import typer
 
 from convexmarket.cli.compare import load
 from convexmarket.cli.consoles import (
+    File,
     Force,
     IdColumn,
     SensitivityColumn,
     Settings,
+    Text,
     err,
     errors_in_one_line,
     needs,
@@ -27,26 +29,19 @@ from convexmarket.errors import ParameterError
 
 __all__ = ["buy", "init", "price"]
 
-Budget = Annotated[
-    float | None,
-    typer.Option(help="What payments come to, on average over the prior; in place of --gamma."),
-]
+Budget = Annotated[float | None, typer.Option(help="Average payments, in place of --gamma.")]
 Gamma = Annotated[float | None, typer.Option(help="Weight of the payments.")]
-GroupColumn = Annotated[str | None, typer.Option(help="Column of the sellers' groups.")]
-NaValues = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.'),
-]
-ShowCells = Annotated[
-    bool,
-    typer.Option("--show-cells", help="Show the text of the first wrong report, which is private."),
-]
-AtLeast = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="GROUP:SHARE", help="Least share of the weight that a group carries. Repeatable."
-    ),
-]
+GroupColumn = Annotated[Text, typer.Option(help="Column of the sellers' groups.")]
+_EMPTY = typer.Option(metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.')
+NaValues = Annotated[list[str] | None, _EMPTY]
+_SHOW = typer.Option("--show-cells", help="Show the text of the first wrong report: private.")
+ShowCells = Annotated[bool, _SHOW]
+_SHARE = typer.Option(metavar="GROUP:SHARE", help="Least share of the weight. Repeatable.")
+AtLeast = Annotated[list[str] | None, _SHARE]
+_RANGE = typer.Option(help="Least and most privacy to buy in total.", metavar="LOW HIGH")
+_DASK = typer.Option(help="Parquet in partitions, --out a folder: local, or a Dask scheduler.")
+_TRUST = typer.Option("--trust-scheduler", help="Scheduler without TLS: others can run code.")
+_MARKET = Path("market.toml")
 #: What follows if no name of a column is that of a role.
 _WITHOUT = {
     "id": "not recognised; sellers are named by their lines",
@@ -63,49 +58,23 @@ class Learns(StrEnum):
 
 
 def price(
-    file: Annotated[
-        Path, typer.Argument(help="CSV or Parquet file with an id and a sensitivity per row.")
-    ],
-    prior: Annotated[
-        str, typer.Option(help="Distribution of the sensitivities, such as uniform:0.02,0.10.")
-    ],
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file, an id and a report per row.")],
+    prior: Annotated[str, typer.Option(help="Distribution, such as uniform:0.02,0.10.")],
     target: Annotated[Path, typer.Option("--out", help="CSV or Parquet file for the offers.")],
-    mu: Annotated[
-        float | None,
-        typer.Option(help="Weight of the spread: how much few voices harm the model. Required."),
-    ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="Weight of the noise: how much it harms. Required.")
-    ] = None,
+    mu: Annotated[float | None, typer.Option(help="Weight of the spread. Required.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Weight of the noise. Required.")] = None,
     gamma: Gamma = None,
     budget: Budget = None,
-    cap: Annotated[
-        float | None, typer.Option(help="Largest weight, in multiples of the average.")
-    ] = None,
-    eta_range: Annotated[
-        tuple[float, float] | None,
-        typer.Option(help="Least and most privacy to buy in total.", metavar="LOW HIGH"),
-    ] = None,
+    cap: Annotated[float | None, typer.Option(help="Largest weight over the average.")] = None,
+    eta_range: Annotated[tuple[float, float] | None, _RANGE] = None,
     id_column: IdColumn = None,
     sensitivity_column: SensitivityColumn = None,
     group_column: GroupColumn = None,
     at_least: AtLeast = None,
     na_values: NaValues = None,
     show_cells: ShowCells = False,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            help="Keep Parquet and offers in partitions, --out a folder: local, or a Dask "
-            "scheduler such as tls://10.0.0.1:8786."
-        ),
-    ] = None,
-    trust_scheduler: Annotated[
-        bool,
-        typer.Option(
-            "--trust-scheduler",
-            help="Use a Dask scheduler without TLS: all who can connect to it run code as you.",
-        ),
-    ] = False,
+    dask: Annotated[Text, _DASK] = None,
+    trust_scheduler: Annotated[bool, _TRUST] = False,
     force: Force = False,
 ) -> None:
     """Make an offer to every seller of a list.
@@ -223,12 +192,8 @@ def shares_of(at_least: list[str] | None) -> dict[str, float]:
 
 def init(
     file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per seller.")],
-    target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = Path(
-        "market.toml"
-    ),
-    learns: Annotated[
-        Learns | None, typer.Option(help="What is predicted.", show_default="as the label is")
-    ] = None,
+    target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = _MARKET,
+    learns: Annotated[Learns | None, typer.Option(help="What is predicted.")] = None,
     force: Force = False,
 ) -> None:
     """Write a problem file for a table of your own, to be completed by you.
@@ -259,12 +224,8 @@ def buy(
     at_least: AtLeast = None,
     na_values: NaValues = None,
     show_cells: ShowCells = False,
-    books: Annotated[
-        Path | None, typer.Option("--ledger", help="Ledger that the sale is recorded in.")
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Record a table that was recorded before.")
-    ] = False,
+    books: Annotated[File, typer.Option("--ledger", help="Ledger that records the sale.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Record a table once more.")] = False,
     force: Force = False,
 ) -> None:
     """Buy from the sellers of a table: offers, a model and a certificate, in a folder.
