@@ -86,7 +86,6 @@ def price(
     """
     from convexmarket.deal import certificate_of, price_offers
     from convexmarket.io import check_place
-    from convexmarket.partitions import price_parts, workers
     from convexmarket.priors import parse_prior
 
     with errors_in_one_line(), err.status("") as status:
@@ -119,6 +118,8 @@ def price(
                     "--dask takes --gamma, and no groups, --na-values or --show-cells; leave --dask"
                     " out for lists that fit in memory"
                 )
+            from convexmarket.partitions import price_parts, workers
+
             check_place(target, folder=True)
             with workers(dask, trust_scheduler=trust_scheduler):
                 certificate = price_parts(file, parse_prior(prior), target, **given)
