@@ -621,7 +621,7 @@ def _rows(
     labels = _labels(people, target)
     features = getattr(learner, "features", None)
     declared = None if features is None else list(features.columns)
-    columns, _ = feature_columns(list(people.columns), target, declared, **roles)
+    columns = feature_columns(list(people.columns), target, declared, **roles)
     if features is not None:
         return people, labels
     rows = people[list(columns)]

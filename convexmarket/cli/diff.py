@@ -1,4 +1,4 @@
-"""The command ``convexmarket diff``: what changed from one report to another."""
+"""``convexmarket diff``: what changed from one report to another."""
 
 from __future__ import annotations
 
@@ -7,40 +7,30 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import AsJson, Formats, errors_in_one_line, print_json, say
+from convexmarket.cli.consoles import AsJson, File, Formats, errors_in_one_line, print_json, say
 from convexmarket.errors import ParameterError
 
-__all__ = ["DIFF_EXAMPLES", "diff_command"]
+__all__ = ["diff_command"]
 
-DIFF_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket diff out/wdbc out/capped
-
-  convexmarket diff old/results.json new/results.json --out out/what-changed
-
-  convexmarket diff out/wdbc again --tolerance 1e-6 --exit-code
-
-Times and memory are never a difference: they are compared by ratios.
-"""
 #: Rows of a table that the terminal shows.
-ROWS = 10
+_ROWS = 10
 
 
 def diff_command(
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a report, or results.json.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder for a report.")] = None,
-    tolerance: Annotated[
-        float, typer.Option(help="Relative difference up to which two numbers are the same.")
-    ] = 1e-9,
+    folder: Annotated[File, typer.Option("--out", help="Folder for a report.")] = None,
+    tolerance: Annotated[float, typer.Option(help="Relative difference of equal numbers.")] = 1e-9,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit with 1 if the results differ.")
+        bool, typer.Option("--exit-code", help="Exit with 1 if they differ.")
     ] = False,
     as_json: AsJson = False,
     formats: Formats = "",
 ) -> None:
-    """Print what changed between two reports: settings, versions and results."""
+    """Print what changed between two reports: settings, versions and results.
+
+    Times and memory are never a difference: they are compared by ratios.
+    """
     from convexmarket.io import check_place
     from convexmarket.report import Report, compare_reports
     from convexmarket.report.document import check_folder
@@ -48,35 +38,32 @@ def diff_command(
     with errors_in_one_line():
         if folder is not None:
             for source in (a, b):
-                _keep_apart(folder, source)
+                place = source if source.is_dir() else source.parent
+                if folder.resolve().is_relative_to(place.resolve()) or folder == source:
+                    raise ParameterError(
+                        f"--out {folder} is, or lies in, a compared report; name another one"
+                    )
             check_folder(folder)
             check_place(folder, folder=True)
-        diff = compare_reports(a, b, tolerance=tolerance)
+        changes = compare_reports(a, b, tolerance=tolerance)
         if folder is not None:
             report = Report("Two reports compared", settings={"a": a, "b": b})
-            report.headline(diff.statements()[0])
-            report.add(diff, "Cells that differ", name="cells")
+            report.headline(changes.statements()[0])
+            report.add(changes, "Cells that differ", name="cells")
             for name in ("tables", "rows", "settings", "times"):
-                report.add(getattr(diff, name), name.capitalize(), name=name, appendix=True)
+                report.add(getattr(changes, name), name.capitalize(), name=name, appendix=True)
             page = report.write(folder, ("md", "html", *formats))
     if as_json:
-        print_json(diff.as_data())
+        print_json(changes.as_data())
     else:
-        for statement in diff.statements():
+        for statement in changes.statements():
             say(statement)
-        for title, frame in (("Cells", diff.cells), ("Rows", diff.rows)):
+        for title, frame in (("Cells", changes.cells), ("Rows", changes.rows)):
             if len(frame):
-                more = f", the first {ROWS} of {len(frame):,}" if len(frame) > ROWS else ""
-                text = frame.head(ROWS).to_string(index=False, max_colwidth=40)
+                more = f", the first {_ROWS} of {len(frame):,}" if len(frame) > _ROWS else ""
+                text = frame.head(_ROWS).to_string(index=False, max_colwidth=40)
                 say(f"\n{title}{more}:\n{text}")
         if folder is not None:
             say(f"Wrote {page}")
-    if exit_code and not diff.same:
+    if exit_code and not changes.same:
         raise typer.Exit(1)
-
-
-def _keep_apart(target: Path, source: Path) -> None:
-    """Refuse to write over one of the reports."""
-    folder = source if source.is_dir() else source.parent
-    if target.resolve() == source.resolve() or target.resolve().is_relative_to(folder.resolve()):
-        raise ParameterError(f"--out {target} is, or lies in, a compared report; name another one")

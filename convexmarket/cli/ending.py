@@ -1,7 +1,4 @@
-"""How a command ends: the exit codes, and one line instead of a traceback.
-
-docs/failures.md says what each code means and what a command leaves behind.
-"""
+"""The ends of commands: exit codes (docs/failures.md), and one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -11,47 +8,31 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = [
-    "BUG",
-    "DONE",
-    "INTERRUPTED",
-    "PARTLY",
-    "READER_GONE",
-    "WRONG",
-    "interrupts_as_usual",
-    "memory_ended",
-    "reason",
-    "run_to_the_end",
-]
+__all__ = ["interrupts_as_usual", "memory_ended", "reason", "run_to_the_end"]
 
-DONE = 0
-BUG = 1
-WRONG = 2
-PARTLY = 3
-INTERRUPTED = 130
-READER_GONE = 141
+DONE, BUG, WRONG, PARTLY, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
 
-DEFECT = (
+_DEFECT = (
     "This is a defect of convexmarket, not of your input. Please report it to its developers, as "
     "an issue of the project: the command, the lines above, and what 'convexmarket --version' says."
 )
 
 
 def reason(error: OSError) -> str:
-    """Say in a line what the system refused, and where if it told."""
+    """Describe in a line what the system refused, and where."""
     why = error.strerror or str(error) or type(error).__name__
     line = f"{error.filename}: {why}" if error.filename else why
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 def memory_ended(error: MemoryError) -> str:
-    """Say in a line that there was not enough memory, and what to do."""
+    """Describe in a line a lack of memory, and the remedy."""
     asked = f" ({error})" if str(error) else ""
     return f"not enough memory{asked}; use fewer rows, sellers, draws or jobs, or a larger machine"
 
 
 def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
-    """Run the command line, and exit with the code that says how it ended."""
+    """Run the command line, and exit with the code of its end."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     _settle_streams()
@@ -73,7 +54,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
         code = WRONG
     except Exception:
         sys.excepthook(*sys.exc_info())
-        print(DEFECT, file=sys.stderr)
+        print(_DEFECT, file=sys.stderr)
         code = BUG
     sys.exit(_flushed(code))
 
@@ -93,7 +74,7 @@ def _end(*_: object) -> None:
 
 
 def _output() -> tuple[int, ...]:
-    """Return what tells one standard output from another: the object, and the file behind it."""
+    """Identify the standard output: the object, and the file behind it."""
     try:
         file = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):  # nothing behind it
@@ -121,7 +102,7 @@ def _of_output(error: OSError) -> int:
 
 
 def _flushed(code: Any) -> Any:
-    """Print what is left; a command that did all but that has not said that it did."""
+    """Flush what is left to print; a command that cannot do so has failed."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -131,7 +112,7 @@ def _flushed(code: Any) -> Any:
 
 
 def _forget_output() -> None:
-    """Let nothing be printed any more, also not when Python ends."""
+    """Print nothing any more, also not when Python ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(nowhere)

@@ -1,54 +1,46 @@
-"""The commands of an online market: ``convexmarket online open``, ``quote``, ``answer`` and others.
-
-Each command is one step of a market whose state lies in a folder. Printed offers are stored, and
-an interrupted command can be given again.
-"""
+"""``convexmarket online``: steps of a market whose state lies in a folder."""
 
 from __future__ import annotations
 
 import math
-import webbrowser
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
+from convexmarket.cli.compare import load
 from convexmarket.cli.consoles import (
-    REPORTS_TELL,
     AsJson,
+    File,
     Force,
     IdColumn,
+    Open,
     SensitivityColumn,
     Settings,
+    Text,
     err,
     errors_in_one_line,
     excludes,
     needs,
-    out,
-    pairs_table,
-    print_finding,
     print_json,
-    progress_bars,
-    rows_table,
+    print_pairs,
+    print_report,
+    print_table,
     say,
+    warn_of_reports,
+    write_table,
 )
+from convexmarket.cli.ending import PARTLY
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
-    from convexmarket.online.lists import Answer, QuotedList
     from convexmarket.online.market import Offer, OnlineMarket
 
+__all__ = ["EXAMPLES", "online_app"]
 
-__all__ = ["online_app"]
-
-#: Exit code of a list of which some sellers were turned away.
-TURNED_AWAY = 3
 #: Plans that ``status`` lists, the latest ones.
-MOST_PLANS = 12
-
+_MOST_PLANS = 12
 EXAMPLES = """
 [bold]A market from beginning to end[/bold]
 
@@ -65,128 +57,67 @@ EXAMPLES = """
 The market is the file market.sqlite in the folder. Several processes may use it at once, and each \
 may be killed at any instant: printed offers are stored, and a command can be given again.
 """
-OPEN_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket online open market problems/online-clinic/market.toml
-
-  convexmarket online open other problems/online-clinic/market.toml --set buyer.gamma=0.02
-
-Files that the problem names are relative to it, also later: the rows are read again when the \
-market closes.
-"""
-QUOTE_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket online quote market --id p001 --sensitivity 3.1 --json
-
-  convexmarket online quote market --csv arrivals.csv --out offers.csv
-
-  convexmarket online quote market --csv survey.csv --id-column patient \
---sensitivity-column "asking price"
-
-A seller is quoted once: the same report has the same terms, and another report is refused. A \
-list is checked before its first seller is quoted; an interrupted list continues when it is given \
-again. A list may have more sellers than the market expects: the others are counted, and the exit \
-code is 3.
-"""
-ANSWER_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket online answer market --accept --id p001
-
-  convexmarket online answer market --decline --csv declined.csv
-
-  convexmarket online answer market --accept --csv offers.csv
-
-A file of offers is taken as quote wrote it: sellers without an offer are skipped. A list is \
-checked before anything is recorded. An answer is final; giving it again changes nothing.
-"""
-STATUS_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket online status market --json
-
-  convexmarket online status market --backup backups/clinic.sqlite
-
-  mkdir restored && cp backups/clinic.sqlite restored/market.sqlite
-
-The backup is a checked copy of one instant; others may quote meanwhile. Before you continue with \
-a restored market, read "Backups" in docs/ledger.md.
-"""
-CLOSE_EXAMPLES = """
-[bold]Examples[/bold]
-
-  convexmarket online close market
-
-  convexmarket online close market --lapse --out out/clinic --open
-
-The model is trained once, on the rows of the sellers who accepted, and kept in the market. \
-Closing again writes the report again, with the same model: a second one would spend the \
-guarantees twice.
-"""
-
 online_app = typer.Typer(
     help="Run a market whose sellers come one by one and are quoted on arrival.",
     epilog=EXAMPLES,
     rich_markup_mode="rich",
     no_args_is_help=True,
 )
-
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the market.")]
-SellerId = Annotated[str | None, typer.Option("--id", help="Id of one seller.")]
+SellerId = Annotated[Text, typer.Option("--id", help="Id of one seller.")]
 
 
-@online_app.command("open", epilog=OPEN_EXAMPLES)
+@online_app.command("open")
 def open_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the market.")],
-    file: Annotated[Path, typer.Argument(help='Problem file of kind "online-market".')],
+    folder: Folder,
+    file: Annotated[Path, typer.Argument(help='Problem file of kind "online".')],
     settings: Settings = None,
 ) -> None:
-    """Check a problem file and the files that it names, and open its market."""
-    from convexmarket.lab.kinds.online_market.market import open_market
-    from convexmarket.lab.kinds.online_market.problem import OnlineMarketProblem, OwnSellers
-    from convexmarket.lab.problem.loading import load_problem
+    """Check a problem file and the files that it names, and open its market.
+
+    Files that the problem names are relative to it. The rows are read when the market closes.
+    """
+    from convexmarket.studies.files.online import OnlineFile, OwnSellers, open_market
 
     with errors_in_one_line():
-        problem = load_problem(file, settings or [])
-        if not isinstance(problem, OnlineMarketProblem):
+        problem = load(file, settings or [])
+        if not isinstance(problem, OnlineFile):
             raise ProblemFileError(
-                f'{file}: kind is {problem.kind!r}; an online market needs "online-market"'
+                f'{file}: kind is {problem.kind!r}; give a file of kind "online"'
             )
         with open_market(problem, folder) as market:
-            out.print(_terms_table(market))
-    if isinstance(problem.data, OwnSellers) and not problem.file(problem.data.file).exists():
-        say(f"{problem.data.file} is not there yet; the market needs it to close")
+            _print_terms(market)
+    data = problem.data
+    if isinstance(data, OwnSellers) and not problem.place(data.file).exists():
+        say(f"{data.file} is not there yet; the market needs it to close")
     say(f"Opened {folder}")
-    err.print(REPORTS_TELL, highlight=False, soft_wrap=True)
+    warn_of_reports()
 
 
-@online_app.command(epilog=QUOTE_EXAMPLES)
+@online_app.command()
 def quote(
     folder: Folder,
     seller: SellerId = None,
-    sensitivity: Annotated[
-        float | None, typer.Option(help="Reported sensitivity, per unit of epsilon.")
-    ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--csv", help="CSV file with an id and a sensitivity per row.")
-    ] = None,
-    offers_file: Annotated[
-        Path | None, typer.Option("--out", help="CSV file for the offers of a list.")
-    ] = None,
+    sensitivity: Annotated[float | None, typer.Option(help="Reported sensitivity.")] = None,
+    file: Annotated[File, typer.Option("--csv", help="List of ids and sensitivities.")] = None,
+    offers_file: Annotated[File, typer.Option("--out", help="File for the offers.")] = None,
     id_column: IdColumn = None,
     sensitivity_column: SensitivityColumn = None,
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
-    """Quote a seller or a list: the privacy that is bought, and its payment."""
+    """Quote a seller or a list: the privacy that is bought, and its payment.
+
+    A seller is quoted once. A list is checked before its first seller is quoted; an interrupted
+    list continues when it is given again. If it has more sellers than the market expects, the exit
+    code is 3.
+    """
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line():
         if file is not None:
             excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
-            _quote_list(folder, file, offers_file, id_column, sensitivity_column, force)
+            _quote_list(folder, file, offers_file, (id_column, sensitivity_column), force)
             return
         needs("--csv", None, out=offers_file, id_column=id_column, force=force)
         needs("--csv", None, sensitivity_column=sensitivity_column)
@@ -204,51 +135,59 @@ def _quote_list(
     folder: Path,
     file: Path,
     offers_file: Path | None,
-    id_column: str | None,
-    sensitivity_column: str | None,
+    columns: tuple[str | None, str | None],
     force: bool,
 ) -> None:
-    from convexmarket.data.csv_cells import write_csv
-    from convexmarket.io import check_place, write_together
+    from convexmarket.io import check_place
     from convexmarket.online.lists import quote_list
     from convexmarket.online.market import OnlineMarket
+    from convexmarket.studies.progress import ProgressLines
 
     if offers_file is not None:
         if offers_file.exists() and file.exists() and offers_file.samefile(file):
             raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
         check_place(offers_file, force=force)
-    with OnlineMarket(folder) as market, progress_bars() as advance:
-        quoted = quote_list(market, file, id_column, sensitivity_column, advance)
+    with OnlineMarket(folder) as market:
+        quoted = quote_list(market, file, *columns, ProgressLines())
         expected = market.policy.expected_sellers
-    out.print(_list_table(quoted))
+    offers = quoted.offers
+    print_pairs(
+        {
+            "quoted": len(offers),
+            "of them before, at the same terms": quoted.repeated,
+            "offered something": int((offers["epsilon"] > 0).sum()),
+            "privacy offered to them": float(offers["epsilon"].sum()),
+            "payments offered to them": float(offers["payment"].sum()),
+            "turned away": quoted.turned_away,
+        }
+    )
     if offers_file is not None:
-        write_together(
-            {offers_file: lambda file: write_csv(quoted.offers, file)}, private=True, force=force
-        )
-        say(f"Wrote {offers_file}")
+        write_table(offers, offers_file, force=force)
     if quoted.turned_away:
-        err.print(
+        say(
             f"{quoted.turned_away:,} sellers were turned away: the market stops after the "
             f"{expected:,} sellers that it expected",
-            highlight=False,
-            soft_wrap=True,
+            to=err,
         )
-        raise typer.Exit(TURNED_AWAY)
+        raise typer.Exit(PARTLY)
 
 
-@online_app.command(epilog=ANSWER_EXAMPLES)
+@online_app.command()
 def answer(
     folder: Folder,
-    accept: Annotated[
-        bool | None, typer.Option("--accept/--decline", help="The answer.", show_default=False)
-    ] = None,
+    accept: Annotated[bool | None, typer.Option("--accept/--decline", help="The answer.")] = None,
     seller: SellerId = None,
-    file: Annotated[Path | None, typer.Option("--csv", help="CSV file with an id per row.")] = None,
+    file: Annotated[File, typer.Option("--csv", help="List of ids.")] = None,
     id_column: IdColumn = None,
 ) -> None:
-    """Record the answer of a seller, or one answer of all sellers of a list."""
-    from convexmarket.online.lists import answer_list
+    """Record the answer of a seller, or one answer of all sellers of a list.
+
+    A file of offers is taken as quote wrote it: sellers without an offer are skipped. A list is
+    checked before anything is recorded. An answer is final; giving it again changes nothing.
+    """
+    from convexmarket.online.lists import Answer, answer_list
     from convexmarket.online.market import OnlineMarket
+    from convexmarket.studies.progress import ProgressLines
 
     with errors_in_one_line():
         if accept is None:
@@ -256,29 +195,29 @@ def answer(
         given: Answer = "accepted" if accept else "declined"
         if file is not None:
             excludes("--csv", id=seller)
-            with OnlineMarket(folder) as market, progress_bars() as advance:
-                number = answer_list(market, file, given, id_column, advance)
+            with OnlineMarket(folder) as market:
+                number = answer_list(market, file, given, id_column, ProgressLines())
             say(f"{number:,} sellers: {given}")
             return
         needs("--csv", None, id_column=id_column)
         if seller is None:
             raise ParameterError("give --id of a seller, or --csv with a list of ids")
         with OnlineMarket(folder) as market:
-            offer = market.accept(seller) if accept else market.decline(seller)
+            (offer,) = market.answer([seller], given)
     say(_sentence(offer))
 
 
-@online_app.command(epilog=STATUS_EXAMPLES)
+@online_app.command()
 def status(
     folder: Folder,
     as_json: AsJson = False,
-    backup: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Copy the market's database, while it is in use."),
-    ] = None,
+    backup: Annotated[File, typer.Option(help="Copy the database, while it is in use.")] = None,
     force: Force = False,
 ) -> None:
-    """Print the sellers, privacy sold, payments and plans of a market."""
+    """Print the sellers, privacy sold, payments and plans of a market.
+
+    A backup is a checked copy of one instant; docs/ledger.md explains how it is restored.
+    """
     from convexmarket.io import check_place
     from convexmarket.online.market import OnlineMarket
 
@@ -293,95 +232,80 @@ def status(
     if as_json:
         print_json(state)
         return
-    out.print(*_status_tables(state), sep="\n")
+    sellers, plans = state["sellers"], state["plans"]
+    say(
+        f"{state['market']}: the market is {state['state']}; quoted {sellers['quoted']:,} of "
+        f"{sellers['expected']:,} expected ({sellers['quoted'] / sellers['expected']:.1%})."
+    )
+    statuses = ("accepted", "declined", "offered", "nothing bought")
+    rows = {name: sellers[name] for name in statuses} | state["eta"] | state["payments"]
+    print_pairs(rows)
+    print_table(f"Plans, {len(plans)} in all", plans[-_MOST_PLANS:], list(plans[0]))
     if backup is not None:
         say(f"Wrote {backup}")
 
 
-@online_app.command(epilog=CLOSE_EXAMPLES)
+@online_app.command()
 def close(
     folder: Folder,
-    lapse: Annotated[
-        bool, typer.Option("--lapse", help="Count offers without an answer as declined.")
-    ] = False,
-    leave_out: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="A seller who accepted but gave no row. Repeatable."),
-    ] = None,
-    without_model: Annotated[
-        bool, typer.Option("--without-model", help="Close for good and train nothing.")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the report.", show_default="DIR/report")
-    ] = None,
-    regularization: Annotated[
-        float | None,
-        typer.Option(help="Lambda of the learner.", show_default="as in the problem file"),
-    ] = None,
-    show: Annotated[
-        bool, typer.Option("--open/--no-open", help="Open the report in a browser.")
-    ] = False,
+    lapse: Annotated[bool, typer.Option("--lapse", help="No answer counts as declined.")] = False,
+    leave_out: Annotated[list[str] | None, typer.Option(help="Seller without a row.")] = None,
+    without_model: Annotated[bool, typer.Option("--without-model", help="Train nothing.")] = False,
+    target: Annotated[File, typer.Option("--out", help="Folder; DIR/report by default.")] = None,
+    regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
+    show: Open = False,
 ) -> None:
-    """Train on the rows that were sold, close the market for good, and write its report."""
+    """Train on the rows that were sold, close the market for good, and write its report.
+
+    The model is trained once, on the rows of the sellers who accepted, and kept in the market.
+    Closing again writes the report again, with the same model.
+    """
     from convexmarket.io import check_place
-    from convexmarket.lab import report_of
-    from convexmarket.lab.kinds.online_market.market import close_market
     from convexmarket.online.market import OnlineMarket
     from convexmarket.online.release import close_without_model
     from convexmarket.report.document import check_folder
+    from convexmarket.studies.files.online import close_market, problem_of
+    from convexmarket.studies.files.reports import report_of
 
     with errors_in_one_line():
         if without_model:
-            trained = {"leave_out": leave_out, "out": report, "regularization": regularization}
-            excludes("--without-model", **trained)
+            excludes(
+                "--without-model", leave_out=leave_out, out=target, regularization=regularization
+            )
             with OnlineMarket(folder) as market:
                 close_without_model(market, lapse=lapse)
             say("The market is closed. No model was trained; accepted payments are owed.")
             return
-        target = folder / "report" if report is None else report
+        target = target or folder / "report"
         check_folder(target)  # before the market closes for good
         check_place(target, folder=True)
-        with OnlineMarket(folder) as market, progress_bars() as advance:
-            closed = close_market(
-                market,
-                lapse=lapse,
-                leave_out=leave_out or (),
-                regularization=regularization,
-                progress=advance,
-            )
-        written = report_of(closed)
-        page = written.write(target)
-    print_finding(written)
-    say("The model is model.json next to the report:")
-    say(str(page))
-    if show:
-        webbrowser.open(page.resolve().as_uri())
+        with OnlineMarket(folder) as market:
+            options: dict[str, Any] = {"lapse": lapse, "regularization": regularization}
+            closed = close_market(market, leave_out=leave_out or (), **options)
+            report = report_of(problem_of(market), closed)
+        page = report.write(target)
+    say("The model is model.json next to the report.")
+    print_report(report, page, show)
 
 
-def _terms_table(market: OnlineMarket) -> Table:
-    """Return the terms of a new market and its expected results."""
+def _print_terms(market: OnlineMarket) -> None:
+    """Print the terms of a new market and its expected results."""
     from convexmarket.online.outcome import planned
-    from convexmarket.report import format_number
 
     policy, start = market.policy, market.policy.start
-    expected, plan = planned(start), start.plan
-    rows = [
-        ("sellers expected", f"{start.expected_sellers:,}"),
-        ("nothing is bought from a virtual cost of", format_number(plan.cutoff)),
-        ("the largest sensitivity bought from is", format_number(start.highest_sensitivity)),
-        ("largest guarantee", format_number(expected["largest_epsilon"])),
-        ("paid for it", format_number(start.quote(start.support[0]).payment)),
-        ("if all come and accept, and the prior is right:", ""),
-        ("  sellers bought from, about", format_number(round(expected["bought"]))),
-        ("  total privacy eta", format_number(expected["eta"], 4)),
-        ("  payments, about", format_number(expected["payments"], 4)),
-        ("  buyer's loss", format_number(expected["loss"], 4)),
-        ("  largest weight", format_number(expected["largest_weight"])),
-        ("new plans on the way", f"{len(policy.stages):,}"),
-    ]
+    expected = planned(start)
+    rows: dict[str, object] = {
+        "sellers expected": start.expected_sellers,
+        "nothing is bought from a virtual cost of": start.plan.cutoff,
+        "largest sensitivity bought from": start.highest_sensitivity,
+        "new plans on the way": len(policy.stages),
+        "sellers bought from, if all come": expected["bought"],
+        "total privacy eta": expected["eta"],
+        **{name.replace("_", " "): expected[name] for name in list(expected)[3:]},
+    }
     if policy.opening.plan.eta == 0:
-        rows.append(("nothing is bought before seller", f"{policy.stages[0] + 1:,}"))
-    return pairs_table(rows, "Terms")
+        rows["nothing is bought before seller"] = policy.stages[0] + 1
+    print_pairs(rows)
 
 
 def _sentence(offer: Offer) -> str:
@@ -400,29 +324,14 @@ def _sentence(offer: Offer) -> str:
     )
 
 
-def _list_table(quoted: QuotedList) -> Table:
-    """Return the counts and totals of a quoted list."""
-    from convexmarket.report import format_number
-
-    offers = quoted.offers
-    rows = [
-        ("quoted", f"{len(offers):,}"),
-        ("of them before, at the same terms", f"{quoted.repeated:,}"),
-        ("offered something", f"{int((offers['epsilon'] > 0).sum()):,}"),
-        ("privacy offered to them", format_number(float(offers["epsilon"].sum()), 4)),
-        ("payments offered to them", format_number(float(offers["payment"].sum()), 4)),
-        ("turned away", f"{quoted.turned_away:,}"),
-    ]
-    return pairs_table(rows, "Offers")
-
-
 def market_state(market: OnlineMarket) -> dict[str, Any]:
-    """Collect the counts, totals and plans of a market."""
+    """Return the counts, totals and plans of a market."""
     from convexmarket.online.outcome import planned
 
     counts, start = market.counts(), market.policy.start
     totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
     totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
+    epsilon, payment = totals["epsilon"], totals["payment"]
     state = "open"
     if market.is_closed:
         state = "closed" if market.released is not None else "closing: close it again"
@@ -433,14 +342,14 @@ def market_state(market: OnlineMarket) -> dict[str, Any]:
         "state": state,
         "sellers": counts,
         "eta": {
-            "sold": totals["epsilon"]["accepted"],
-            "offered": totals["epsilon"]["offered"],
-            "planned": start.plan.eta,
+            "privacy sold, eta": float(epsilon["accepted"]),
+            "privacy in unanswered offers": float(epsilon["offered"]),
+            "privacy planned in all": start.plan.eta,
         },
         "payments": {
-            "promised": totals["payment"]["accepted"],
-            "offered": totals["payment"]["offered"],
-            "planned": planned(start)["payments"],
+            "payments promised": float(payment["accepted"]),
+            "payments in unanswered offers": float(payment["offered"]),
+            "payments planned in all, about": planned(start)["payments"],
         },
         "plans": [
             {
@@ -453,35 +362,3 @@ def market_state(market: OnlineMarket) -> dict[str, Any]:
             for made in market.plans()
         ],
     }
-
-
-def _status_tables(state: Mapping[str, Any]) -> list[Table | str]:
-    """Return the state of a market as a sentence and tables."""
-    from convexmarket.report import format_number
-
-    sellers, plans = state["sellers"], state["plans"]
-    share = sellers["quoted"] / sellers["expected"]
-    rows = [(name, f"{sellers[name]:,}") for name in ("accepted", "declined")]
-    rows.append(("unanswered", f"{sellers['offered']:,}"))
-    rows.append(("nothing bought", f"{sellers['nothing bought']:,}"))
-    for title, sold, planned in (
-        ("privacy sold, eta", state["eta"]["sold"], "planned in all"),
-        ("payments promised", state["payments"]["promised"], "planned in all, about"),
-    ):
-        part = state["eta" if "eta" in title else "payments"]
-        rows += [
-            (title, format_number(sold, 4)),
-            ("  and in unanswered offers", format_number(part["offered"], 4)),
-            (f"  {planned}", format_number(part["planned"], 4)),
-        ]
-    shown: list[Table | str] = [
-        f"{state['market']}: the market is {state['state']}; quoted {sellers['quoted']:,} of "
-        f"{sellers['expected']:,} expected ({share:.1%}).",
-        pairs_table(rows),
-        rows_table("Plans", plans[-MOST_PLANS:], list(plans[0])),
-    ]
-    if len(plans) > MOST_PLANS:
-        shown.append(f"The latest {MOST_PLANS} of {len(plans)} plans.")
-    if math.isnan(plans[-1]["bought up to"]):
-        shown.append("The latest plan buys nothing more: enough was sold.")
-    return shown

@@ -1,7 +1,7 @@
-"""What the columns of a table are for: what is about a sale is no feature of a person.
+"""Roles of the columns of a table: columns that concern the sale are not features.
 
-A model is private towards its rows because the weights were chosen without them. They follow from
-the reports, so that a report among the features would be private data that chose the weights.
+Guarantees require weights that were chosen without the rows. Weights follow from the reports, so a
+report among the features would be private data that chose the weights.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def feature_columns(
     target: str,
     features: Sequence[str] | None = None,
     **named: str | None,
-) -> tuple[tuple[str, ...], str]:
-    """Return the features of a table, and in words what was left out because of its name.
+) -> tuple[str, ...]:
+    """Return the columns of features of a table.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def feature_columns(
     target : str
         The column of labels.
     features : sequence of str, optional
-        Named by the user; else all columns that are not about the sale, in their order.
+        Named by the user; otherwise all columns that do not concern the sale, in their order.
     **named : str, optional
         As for :func:`roles_of`.
 
@@ -110,17 +110,16 @@ def feature_columns(
     Examples
     --------
     >>> feature_columns(["id", "age", "sensitivity", "ill"], "ill")
-    (('age',), 'Not used as features: id (id), sensitivity (report).')
+    ('age',)
     """
     if features is not None:
         if target in features:
             raise ParameterError(f"the feature {target!r} is the label; leave it out of features")
         refuse_reports(features, **named)
-        return tuple(features), ""
-    roles = roles_of([column for column in columns if column != target], **named)
-    kept = tuple(column for column in columns if column != target and column not in roles)
+        return tuple(features)
+    others = [column for column in columns if column != target]
+    roles = roles_of(others, **named)
+    kept = tuple(column for column in others if column not in roles)
     if not kept:
         raise DataError(f"there is no column of features among {', '.join(map(repr, columns))}")
-    told = named.values()
-    left = ", ".join(f"{column} ({role})" for column, role in roles.items() if column not in told)
-    return kept, f"Not used as features: {left}." if left else ""
+    return kept

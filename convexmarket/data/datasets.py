@@ -1,17 +1,13 @@
-"""Data to sell: real and synthetic, split into what is sold, what is public, and what is tested.
+"""Data sets, real and synthetic, split into rows that are sold, public rows and rows for the test.
 
-A seller's promise rests on public constants, so nothing here computes a scaling from the rows that
-are sold. Means and standard deviations come from the public validation rows; projecting a row on
-the ball looks at that row alone.
+No scaling is computed from the rows that are sold: guarantees rest on public constants. Means and
+standard deviations come from the public validation rows, and each row is projected on its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from os import PathLike
-from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,18 +19,14 @@ from convexmarket.checks import (
     check_nonnegative,
     check_positive,
     check_share,
-    warn_user,
 )
-from convexmarket.data.columns import feature_columns
-from convexmarket.data.tables import read_table
-from convexmarket.errors import DataError, ParameterError, PrivacyLeakWarning
+from convexmarket.errors import DataError, ParameterError
 
 __all__ = [
     "MarketData",
     "RegressionData",
     "circles",
     "correlate",
-    "from_csv",
     "medical",
     "medical_table",
     "scale_rows",
@@ -45,8 +37,10 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-TYPICAL_QUANTILE = 0.9  # of the public rows' norms: what is scaled to the bound
-CIRCLES_RADIUS = 1.5  # of the ball that is scaled to the unit ball; the outer circle has radius 1
+#: The quantile of the public rows' norms that is scaled to the bound.
+_TYPICAL_QUANTILE = 0.9
+#: Radius of the ball that is scaled to the unit ball; the outer circle has radius 1.
+_CIRCLES_RADIUS = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +181,36 @@ def wdbc(
 
     bunch = load_breast_cancer()
     names = tuple(str(name) for name in bunch.feature_names)
-    labels = np.where(bunch.target == 0, 1.0, -1.0)
-    title = "Wisconsin breast cancer (diagnostic); 1 is malignant"
-    return _split_and_scale(bunch.data, labels, names, title, random_state, fractions, data_norm)
+    X, y = bunch.data, np.where(bunch.target == 0, 1.0, -1.0)
+    check_positive("data_norm", data_norm)
+    shares = np.asarray(fractions, dtype=np.float64)
+    if shares.shape != (3,) or not np.all(shares > 0) or abs(shares.sum() - 1.0) > 1e-9:
+        raise ParameterError(f"fractions must be three positive shares of one, got {fractions!r}")
+    ends = np.rint(np.cumsum(shares)[:2] * y.size).astype(int)
+    train, validation, test = np.split(
+        np.random.default_rng(random_state).permutation(y.size), ends
+    )
+    if min(train.size, validation.size, test.size) == 0:
+        raise ParameterError(f"{y.size} rows are too few to be split by {fractions!r}")
+    mean, deviation = X[validation].mean(axis=0), X[validation].std(axis=0)
+    deviation[deviation == 0] = 1.0
+    standardised = np.column_stack([(X - mean) / deviation, np.ones(y.size)])
+    norms = np.linalg.norm(standardised[validation], axis=1)
+    typical = np.quantile(norms, _TYPICAL_QUANTILE)
+    rows = scale_rows(standardised * (data_norm / typical), data_norm)
+    return MarketData(
+        *(rows[train], y[train], rows[validation], y[validation], rows[test], y[test]),
+        feature_names=(*names, "intercept"),
+        data_norm=data_norm,
+        description=(
+            "Wisconsin breast cancer (diagnostic); 1 is malignant. Features are centred and divided"
+            f" by the mean and standard deviation of the {validation.size} public validation rows,"
+            f" a constant 1 is appended, and the row is divided by {typical / data_norm:.6g}, which"
+            f" brings {_TYPICAL_QUANTILE:.0%} of the validation rows into the ball of radius"
+            f" {data_norm:g}. Then each row is projected on that ball. No constant was computed"
+            " from the rows that are sold."
+        ),
+    )
 
 
 def circles(
@@ -214,7 +235,7 @@ def circles(
     Returns
     -------
     X : ndarray of shape (n_rows, 2)
-        Scikit-learn's circles, divided by :data:`CIRCLES_RADIUS`; rows that are still outside the
+        Scikit-learn's circles, divided by 1.5; rows that are still outside the
         unit ball are projected on it.
     y : ndarray of shape (n_rows,)
         1 on the inner circle, -1 on the outer one.
@@ -240,79 +261,7 @@ def circles(
     from sklearn.datasets import make_circles
 
     X, inner = make_circles(n_rows, noise=noise, factor=factor, random_state=state)
-    return scale_rows(X / CIRCLES_RADIUS), np.where(inner == 1, 1.0, -1.0)
-
-
-def from_csv(
-    path: str | PathLike[str],
-    target: str,
-    classes: Sequence[Any],
-    random_state: int | np.random.Generator = 0,
-    fractions: tuple[float, float, float] = (0.6, 0.2, 0.2),
-    data_norm: float = 1.0,
-    *,
-    features: Sequence[str] | None = None,
-    report: str | None = None,
-) -> MarketData:
-    """Read a table of numbers with one column of labels.
-
-    Columns about the sale (id, report, group, quota, as they are commonly called) are features only
-    if they are named, and a report never is: weights follow from it, and a guarantee asks that they
-    were chosen without the data.
-
-    Parameters
-    ----------
-    path : str or path
-        A CSV or Parquet file, as for :func:`convexmarket.price`.
-    target : str
-        Name of the column of labels.
-    classes : pair of labels
-        The public label set, texts or numbers; the second becomes 1, the first -1.
-    random_state, fractions, data_norm
-        As for :func:`wdbc`.
-    features : sequence of str, optional
-        The columns of features; all that are not about the sale where left out.
-    report : str, optional
-        The column of what the sellers report, where it is not called sensitivity, cost or something
-        as common.
-
-    Returns
-    -------
-    MarketData
-        Its ``description`` says which columns were left out.
-
-    Raises
-    ------
-    DataError
-        If the column of labels, or one of features, is missing, a label is none of ``classes``, or
-        a feature holds anything but finite numbers.
-    ParameterError
-        If ``classes`` are not two different labels, a feature is the report or the label, or as for
-        :func:`wdbc`.
-    """
-    if len(classes) != 2 or classes[0] == classes[1]:
-        raise ParameterError(f"classes must be two different labels, got {classes!r}")
-    table = read_table(str(path))
-    if target not in table.columns:
-        raise DataError(f"{path} has no column {target!r}; it has {', '.join(table.columns)}")
-    unknown = int((~table[target].isin(list(classes))).sum())
-    if unknown:
-        raise DataError(f"{unknown} labels in column {target!r} of {path} are none of {classes!r}")
-    columns, left_out = feature_columns([str(c) for c in table], target, features, report=report)
-    missing = [name for name in columns if name not in table.columns]
-    if missing:
-        raise DataError(f"{path} has no column {missing[0]!r}; it has {', '.join(table.columns)}")
-    rows = table[list(columns)]
-    words = [str(name) for name in rows.select_dtypes(exclude="number").columns]
-    if words:
-        raise DataError(f"these columns of {path} are not numbers: {', '.join(words)}")
-    labels = np.where(table[target] == classes[1], 1.0, -1.0)
-    title = f"{path}; 1 is {classes[1]!r} in column {target!r}"
-    if left_out:
-        title += f". {left_out.removesuffix('.')}"
-    return _split_and_scale(
-        rows.to_numpy(dtype=np.float64), labels, columns, title, random_state, fractions, data_norm
-    )
+    return scale_rows(X / _CIRCLES_RADIUS), np.where(inner == 1, 1.0, -1.0)
 
 
 def synthetic(
@@ -367,12 +316,7 @@ def synthetic(
     X_train, X_validation, X_test = np.split(rows, ends)
     y_train, y_validation, y_test = np.split(labels, ends)
     return MarketData(
-        X_train,
-        y_train,
-        X_validation,
-        y_validation,
-        X_test,
-        y_test,
+        *(X_train, y_train, X_validation, y_validation, X_test, y_test),
         feature_names=tuple(f"x{j}" for j in range(n_features)),
         data_norm=data_norm,
         description=(
@@ -442,7 +386,6 @@ def medical_table() -> pd.DataFrame:
 def medical(
     train_fraction: float = 0.8,
     random_state: int | np.random.Generator = 0,
-    ranges: Literal["public", "data"] = "public",
 ) -> RegressionData:
     """Medical cost data: predict a person's charges from age, habits and family; 12 columns.
 
@@ -455,10 +398,6 @@ def medical(
         Share of the rows that is sold, in (0, 1).
     random_state : int or numpy.random.Generator, default 0
         Decides the split.
-    ranges : {"public", "data"}, default "public"
-        Where the scaling comes from: :data:`MEDICAL_RANGES`, or the smallest and largest values
-        of all rows, as in the paper, which leaks them and raises a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
     Returns
     -------
@@ -476,31 +415,24 @@ def medical(
     >>> data.X_train.shape, data.X_test.shape
     ((1070, 12), (268, 12))
     """
-    if ranges not in ("public", "data"):
-        raise ParameterError(f"ranges must be 'public' or 'data', got {ranges!r}")
     table = medical_table()
-    bounds = MEDICAL_RANGES
-    if ranges == "data":
-        warn_user(
-            "the ranges were computed from the private rows, so no guarantee covers them: use"
-            " ranges='public'.",
-            PrivacyLeakWarning,
-        )
-        bounds = {name: (table[name].min(), table[name].max()) for name in MEDICAL_RANGES}
-    unit = {name: (table[name] - low) / (high - low) for name, (low, high) in bounds.items()}
+    unit = {
+        name: (table[name] - low) / (high - low) for name, (low, high) in MEDICAL_RANGES.items()
+    }
     labels = unit.pop("charges").to_numpy(dtype=np.float64)
     columns = {name: values.to_numpy(dtype=np.float64) for name, values in unit.items()}
     for name, values in MEDICAL_CATEGORIES.items():
         columns |= {f"{name} {value}": (table[name] == value).to_numpy(float) for value in values}
     columns["intercept"] = np.ones(labels.size)
-    scaling = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in bounds.items())
+    scaling = ", ".join(
+        f"{name} {low:g} to {high:g}" for name, (low, high) in MEDICAL_RANGES.items()
+    )
     return _in_two_parts(
         np.column_stack(list(columns.values())),
         labels,
         tuple(columns),
         "Medical cost personal data (Lantz, 2013): yearly charges of 1,338 persons. Scaled to"
-        f" [0, 1] by {'public ranges' if ranges == 'public' else 'the ranges of the rows'}:"
-        f" {scaling}; one column per category, and a constant.",
+        f" [0, 1] by public ranges: {scaling}; one column per category, and a constant.",
         train_fraction,
         random_state,
     )
@@ -558,57 +490,6 @@ def synthetic_regression(
         train_fraction,
         rng,
     )
-
-
-def _split_and_scale(
-    X: Array,
-    y: Array,
-    names: tuple[str, ...],
-    title: str,
-    seed: int | np.random.Generator,
-    fractions: tuple[float, float, float],
-    data_norm: float,
-) -> MarketData:
-    """Split at random, then scale every part with constants of the public part."""
-    check_positive("data_norm", data_norm)
-    X = _finite_matrix(X)
-    train, validation, test = _split(X.shape[0], fractions, np.random.default_rng(seed))
-    mean, deviation = X[validation].mean(axis=0), X[validation].std(axis=0)
-    deviation[deviation == 0] = 1.0
-    standardised = np.column_stack([(X - mean) / deviation, np.ones(X.shape[0])])
-    typical = np.quantile(np.linalg.norm(standardised[validation], axis=1), TYPICAL_QUANTILE)
-    rows = scale_rows(standardised * (data_norm / typical), data_norm)
-    return MarketData(
-        rows[train],
-        y[train],
-        rows[validation],
-        y[validation],
-        rows[test],
-        y[test],
-        feature_names=(*names, "intercept"),
-        data_norm=data_norm,
-        description=(
-            f"{title}. Features are centred and divided by the mean and standard deviation of the"
-            f" {validation.size} public validation rows, a constant 1 is appended, and the row is"
-            f" divided by {typical / data_norm:.6g}, which brings {TYPICAL_QUANTILE:.0%} of the"
-            f" validation rows into the ball of radius {data_norm:g}. Then each row is projected"
-            " on that ball. No constant was computed from the rows that are sold."
-        ),
-    )
-
-
-def _split(
-    n_rows: int, fractions: tuple[float, float, float], rng: np.random.Generator
-) -> list[NDArray[np.intp]]:
-    """Return three random index sets, whose sizes follow the fractions."""
-    shares = np.asarray(fractions, dtype=np.float64)
-    if shares.shape != (3,) or not np.all(shares > 0) or abs(shares.sum() - 1.0) > 1e-9:
-        raise ParameterError(f"fractions must be three positive shares of one, got {fractions!r}")
-    ends = np.rint(np.cumsum(shares)[:2] * n_rows).astype(int)
-    parts = np.split(rng.permutation(n_rows), ends)
-    if min(part.size for part in parts) == 0:
-        raise DataError(f"{n_rows} rows are too few to be split by {fractions!r}")
-    return parts
 
 
 def _finite_matrix(X: ArrayLike) -> Array:

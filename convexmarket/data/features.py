@@ -1,7 +1,6 @@
-"""Public preprocessing: from a table of people to rows of a ball, without a look at the table.
+"""Public preprocessing: from a table to rows of a ball, by declared ranges and categories.
 
-A scaler that is fitted to private rows reads a private quantity from them, which no guarantee of
-the model covers. Here ranges and categories are declared, and each row is transformed by itself.
+A scaler that is fitted to private rows publishes a function of them that no guarantee covers.
 """
 
 from __future__ import annotations
@@ -206,16 +205,17 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
     def _part(self, cells: pd.Series[Any], name: str, public: Column) -> NDArray[np.float64]:
         """Return the features of one column, before they are scaled."""
         empty = cells.isna().to_numpy(dtype=bool)
-        if self.missing == "error" and empty.any():
-            raise DataError(
-                f"row {int(np.argmax(empty))} has no {name!r}, nor have "
-                f"{np.count_nonzero(empty) - 1} other rows; leave them out, or say what an empty "
-                "cell stands for (missing='indicator', for instance)"
-            )
+        if self.missing == "error":
+            remedy = "leave them out, or choose what an empty cell means (missing='indicator')"
+            _refuse(empty, name, "an empty cell", remedy)
         if isinstance(public, tuple):
-            part = _number(cells, empty, name, public)
+            low, high = map(float, public)
+            numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+            _refuse(np.isnan(numbers) & ~empty, name, "no number", "give numbers")
+            # Halves, so that the widest of ranges does not overflow.
+            middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
+            part = np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
         else:
-            _check_kind(cells, empty, name, public)
             part = _categories(cells, empty, name, list(public))
         if self.missing == "indicator":
             part = np.column_stack([part, empty])
@@ -227,85 +227,58 @@ class PublicFeatures(TransformerMixin, BaseEstimator):
             check_scales(data_norm=self.data_norm)
         if not isinstance(self.columns, Mapping) or not self.columns:
             raise ParameterError(
-                "columns says what is public of each feature: {'age': (18, 100), 'smoker': ['no',"
-                " 'yes']}"
+                "columns declares what is public of each feature: {'age': (18, 100), 'smoker': "
+                f"['no', 'yes']}}, got {self.columns!r:.80}"
             )
         for name, public in self.columns.items():
-            _check_column(name, public)
+            if remedy := _fault(public):
+                raise ParameterError(f"columns[{name!r}] is {public!r:.200}; {remedy}")
 
 
-def _number(
-    cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, public: tuple[float, float]
-) -> NDArray[np.float64]:
-    """Return numbers of a range as numbers from -1 to 1; 0 where there is none."""
-    low, high = map(float, public)
-    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    wrong = np.isnan(numbers) & ~empty
+def _refuse(wrong: NDArray[np.bool_], name: str, what: str, remedy: str) -> None:
     if wrong.any():
-        raise DataError(f"row {int(np.argmax(wrong))} has no number in column {name!r}")
-    # Halves, so that the widest of ranges does not overflow.
-    middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
-    return np.where(empty, 0.0, (np.clip(numbers, low, high) - middle) / half)
+        others = np.count_nonzero(wrong) - 1
+        raise DataError(
+            f"row {int(np.argmax(wrong))} has {what} in column {name!r}, as have {others} other "
+            f"rows; {remedy}"
+        )
 
 
 def _categories(
     cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
 ) -> NDArray[np.float64]:
     """Return one feature for each category: whether a cell is of it."""
-    found = [(cells == word).to_numpy(bool, na_value=False) for word in categories]
-    part = np.column_stack(found).astype(np.float64)
+    numeric = is_numeric_dtype(cells)
+    if not empty.all() and (numeric or is_string_dtype(cells[~empty])):
+        for word in categories:  # of the other type, it would match no cell
+            if word != OTHER and isinstance(word, str) == numeric:
+                raise DataError(
+                    f"column {name!r} holds {'numbers' if numeric else 'words'}, and its category "
+                    f"{word!r} is of another type; declare categories as the column writes them"
+                )
+    equal = [(cells == word).to_numpy(bool, na_value=False) for word in categories]
+    part = np.column_stack(equal).astype(np.float64)
     undeclared = ~part.any(axis=1) & ~empty
     if OTHER in categories:
         part[undeclared, categories.index(OTHER)] = 1.0
-    elif undeclared.any():
-        raise DataError(
-            f"row {int(np.argmax(undeclared))} has no declared category in column {name!r}, nor"
-            f" have {np.count_nonzero(undeclared) - 1} other rows: declare theirs, as the column"
-            f" writes them, or {OTHER!r}, which stands for all that are not declared"
-        )
+    else:
+        remedy = f"declare it as the column writes it, or {OTHER!r} for all that are not declared"
+        _refuse(undeclared, name, "no declared category", remedy)
     return part
 
 
-def _check_kind(
-    cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
-) -> None:
-    """Refuse words for a column of numbers, and numbers for one of words: none would be found."""
-    held = is_numeric_dtype(cells) and not empty.all()
-    if not held and not (is_string_dtype(cells[~empty]) and not empty.all()):
-        return
-    fitting = [word == OTHER or isinstance(word, str) != held for word in categories]
-    if not all(fitting):
-        word = categories[fitting.index(False)]
-        raise DataError(
-            f"column {name!r} holds {'numbers' if held else 'words'}, and its category {word!r} is "
-            f"{'a word' if held else 'none'}; declare categories as the column writes them"
-        )
-
-
-def _check_column(name: str, public: object) -> None:
-    """Refuse what is neither a range nor a list of categories."""
+def _fault(public: object) -> str:
+    """Return the remedy for a declaration that is neither a range nor a list of categories."""
     if isinstance(public, tuple):
         low, high = map(as_float, public) if len(public) == 2 else (np.nan, np.nan)
-        if not (-LARGEST <= low < high <= LARGEST and high - low >= SMALLEST):
-            raise ParameterError(
-                f"columns says {public!r} of {name!r}; a range is a pair (low, high) of numbers,"
-                " low < high, of moderate size"
-            )
-        return
+        if -LARGEST <= low < high <= LARGEST and high - low >= SMALLEST:
+            return ""
+        return "a range is a pair (low, high) of numbers, low < high, of moderate size"
     if isinstance(public, str) or not is_iterable(public) or not list(public):
-        raise ParameterError(
-            f"columns says {public!r} of {name!r}; give a tuple (low, high), or a list of"
-            " categories"
-        )
+        return "give a tuple (low, high), or a list of categories"
     words = list(public)
     if len(words) == 2 and all(map(is_number, words)):
-        raise ParameterError(
-            f"columns says {public!r} of {name!r}; a range is a tuple, {tuple(words)!r}, which also"
-            " serves for two numbers that are categories"
-        )
+        return f"a range is a tuple, {tuple(words)!r}, which also serves for two numeric categories"
     if not all(isinstance(word, Hashable) for word in words):
-        raise ParameterError(
-            f"columns says {public!r} of {name!r}; a category is a word, a number or a truth value"
-        )
-    if len(set(words)) < len(words):
-        raise ParameterError(f"columns has a category of {name!r} twice: {words!r}")
+        return "a category is a word, a number or a truth value"
+    return "list each category once" if len(set(words)) < len(words) else ""

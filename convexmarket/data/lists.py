@@ -115,25 +115,20 @@ def read_list(
 
     is_csv = False
     if not isinstance(reports, str | PathLike):
-        table = as_frame(reports)
-        table, place = table[choose(table.columns)], "row"
-        table = table.set_axis(pd.RangeIndex(1, len(table) + 1))
+        table, place = as_frame(reports), "row"
+        table = table[choose(table.columns)].set_axis(pd.RangeIndex(1, len(table) + 1))
     elif Path(reports).suffix == ".parquet":
         table, place = read_parquet(Path(reports), choose), f"{reports}: row"
     else:
-        table, place, is_csv = (
-            read_texts(Path(reports), choose, na_values),
-            f"{reports}: line",
-            True,
-        )
+        table, place = read_texts(Path(reports), choose, na_values), f"{reports}: line"
+        is_csv = True
     id_name = table.columns[0]
     table = table.set_axis(["id", "sensitivity", "group"][: table.shape[1]], axis=1)
     without_id = blank(table["id"])
     if without_id.any():
         table = table[~(without_id & blank(table["sensitivity"]))]
-    return checked_list(
-        table, prior, place, id_name, trim=trim, show_cells=show_cells, is_csv=is_csv
-    )
+    options: dict[str, Any] = {"trim": trim, "show_cells": show_cells, "is_csv": is_csv}
+    return checked_list(table, prior, place, id_name, **options)
 
 
 def checked_list(
@@ -146,18 +141,33 @@ def checked_list(
     show_cells: bool = False,
     is_csv: bool = False,
 ) -> pd.DataFrame:
-    """Return a list with numbers as sensitivities, or say which lines are wrong.
+    """Return a list with numbers as sensitivities, or name the wrong lines.
 
     ``table`` has the columns sensitivity, and id and group where they were named. Its index counts
     the lines; ``place`` is what it counts in, such as "rows.csv: line". ``id_name`` is the name of
     the column of ids in the file.
     """
+    if table.empty:
+        raise DataError("the list has a header and no sellers; give one row per seller")
     listed = table.assign(sensitivity=numbers_in(table["sensitivity"]))
-    if "id" in table:
-        listed["id"] = _forms(table["id"], place, trim)
     if is_csv and "group" in table:  # few names, each kept once
         listed["group"] = table["group"].str.strip().astype("category").astype(object)
-    _check(listed, prior, place, table, id_name, show_cells)
+    faults = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
+    if "id" in table:
+        listed["id"] = _forms(table["id"], place, trim)
+        faults.append(("", blank(listed["id"]), f"is no id (column {id_name!r})"))
+        if not listed["id"].is_unique:
+            why = f"is the id of an earlier seller (column {id_name!r}); ids must be distinct"
+            faults.append(("", listed["id"].duplicated(), why))
+    if "group" in table:
+        faults.append(("the group", blank(table["group"]), "is missing"))
+    for what, wrong, why in faults:
+        bad = np.flatnonzero(wrong)
+        if bad.size:
+            if show_cells and what == "the report":
+                what = f"{what} {clipped(table['sensitivity'].iloc[bad[0]])}"
+            what = what or clipped(table["id"].iloc[bad[0]])
+            raise DataError(blame(place, listed.index.to_numpy()[bad], what, why))
     pa.default_memory_pool().release_unused()  # the search for equal ids takes most
     return listed if is_csv or "id" not in table else listed.assign(id=table["id"])
 
@@ -181,49 +191,19 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
 
 
 def checked_ids(ids: pd.Series[Any], place: str) -> pd.Series[Any]:
-    """Compute the normal forms of ids, or say which lines hold none, or one twice.
+    """Compute the normal forms of ids, or name the lines that hold none, or one twice.
 
     The index counts the lines; ``place`` is what it counts in, such as "rows.csv: line".
     """
-    forms, lines = _forms(ids, place), ids.index.to_numpy()
+    forms = _forms(ids, place)
     for wrong, why in (
         (blank(ids), "is no id"),
         (forms.duplicated(), "is the id of an earlier line; ids must be distinct"),
     ):
         bad = np.flatnonzero(wrong)
         if bad.size:
-            raise DataError(blame(place, lines[bad], clipped(ids.iloc[bad[0]]), why))
+            raise DataError(blame(place, ids.index.to_numpy()[bad], clipped(ids.iloc[bad[0]]), why))
     return forms
-
-
-def _check(
-    listed: pd.DataFrame,
-    prior: Supported | None,
-    place: str,
-    table: pd.DataFrame,
-    id_name: Any,
-    show_cells: bool,
-) -> None:
-    """Refuse a list without sellers, or with wrong rows."""
-    if listed.empty:
-        raise DataError("the list has a header and no sellers; give one row per seller")
-    faults = [("the report", *fault) for fault in report_faults(listed["sensitivity"], prior)]
-    if "id" in listed:
-        column = f"(column {id_name!r})"
-        faults.append(("", blank(listed["id"]), f"is no id {column}"))
-        if not listed["id"].is_unique:
-            why = f"is the id of an earlier seller {column}; ids must be distinct"
-            faults.append(("", listed["id"].duplicated(), why))
-    if "group" in listed:
-        faults.append(("the group", blank(listed["group"]), "is missing"))
-    rows = listed.index.to_numpy()
-    for what, wrong, why in faults:
-        bad = np.flatnonzero(wrong)
-        if bad.size:
-            if show_cells and what == "the report":
-                what = f"{what} {clipped(table['sensitivity'].iloc[bad[0]])}"
-            what = what or clipped(table["id"].iloc[bad[0]])
-            raise DataError(blame(place, rows[bad], what, why))
 
 
 def read_sales(

@@ -39,7 +39,7 @@ class Runs(Shown):
 
     Attributes
     ----------
-    kind : {"study", "solvers"}
+    kind : {"study", "solvers", "online"}
     keys : mapping of str to tuple of str
         For each table, the columns that identify a row.
     tables : mapping of str to DataFrame
@@ -186,7 +186,8 @@ class Runs(Shown):
         return "\n".join(self.statements())
 
     def __repr__(self) -> str:
-        return f"<Runs of {len(self.tables['runs']):,} {self.kind}: {' '.join(self.tables)}>"
+        rows = len(next(iter(self.tables.values())))
+        return f"<Runs of {rows:,} {self.kind}: {' '.join(self.tables)}>"
 
 
 def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.cli.own import shares_of
+from convexmarket.cli.sales import shares_of
 from convexmarket.errors import ParameterError
 from convexmarket.report import read_tables
 from tests.cli.builders import draw_nothing, invoke, plain
@@ -26,7 +26,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     done = invoke("init", "patients.csv")
     assert done.exit_code == 0, done.output
     said = plain(done.stdout)
-    assert said.startswith("id: patient report: ask label: not found by its name; yours to declare")
+    assert said.startswith("id: patient report: ask label: not recognised; declare it in the file")
     assert "Wrote market.toml Declare what" in said
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2

@@ -8,13 +8,14 @@ import pytest
 from convexmarket import deal, lab, ledger
 from convexmarket import io as writing
 from convexmarket import report as reports
+from convexmarket.attacks import mechanisms
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
 from convexmarket.io import check_place
-from convexmarket.lab import privacy_audits
-from convexmarket.lab.problem import buying, drafts
+from convexmarket.lab.problem import buying
 from convexmarket.online import market as online
 from convexmarket.studies import solvers
+from convexmarket.studies.files import drafts
 from convexmarket.studies.files.solvers import SolversFile
 from tests import PROBLEMS
 from tests.cli.builders import invoke
@@ -34,13 +35,13 @@ COMMANDS = {
     "report --all": (
         ["report", "--all", "--problems", str(PROBLEMS)],
         "--reports",
-        (report_cli, "_run"),
+        (report_cli, "run_file"),
     ),
     "diff": (["diff", "a/one", "b/two"], "--out", (reports, "compare_reports")),
     "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),
-    "audit": (["report", "--audit"], "--out", (privacy_audits, "audit_mechanisms")),
+    "audit": (["report", "--audit"], "--out", (mechanisms, "audit_mechanisms")),
     "ledger export": (["ledger", "books.sqlite"], "--export", (ledger, "Ledger")),
     "online quote": (
         ["online", "quote", "m", "--csv", "sellers.csv"],

@@ -10,7 +10,8 @@ from hypothesis.extra import numpy as hnp
 from sklearn.datasets import load_breast_cancer
 
 import convexmarket as cm
-from convexmarket.data.datasets import correlate, from_csv, scale_rows, synthetic, wdbc
+from convexmarket.data.columns import feature_columns
+from convexmarket.data.datasets import correlate, scale_rows, synthetic, wdbc
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 
@@ -149,86 +150,29 @@ def test_correlate_checks_its_arguments() -> None:
         correlate([1.0], [[1.0, 2.0]], 2)
 
 
-@pytest.fixture
-def csv(tmp_path):
-    rng = np.random.default_rng(0)
-    rows = [f"{a:.6f},{b:.6f},{'yes' if a > b else 'no'}" for a, b in rng.normal(size=(50, 2))]
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["age,dose,answer", *rows]) + "\n")
-    return path
+COLUMNS = ["id", "age", "Sensitivity", "ill", "group"]
 
 
-def test_from_csv(csv) -> None:
-    data = from_csv(csv, "answer", ("no", "yes"), random_state=2)
-    assert data.feature_names == ("age", "dose", "intercept")
-    assert data.X_train.shape == (30, 3)
-    assert np.all((data.X_train[:, 0] - data.X_train[:, 1])[data.y_train == 1] > -1)
-    model = PrivateLogisticRegression(1e-3).fit(data.X_train, data.y_train, epsilon=np.inf)
-    assert model.score(data.X_test, data.y_test) >= 0.8
-
-
-def test_from_csv_says_what_is_wrong(csv, tmp_path) -> None:
-    with pytest.raises(DataError, match="no column 'label'"):
-        from_csv(csv, "label", (0, 1))
-    with pytest.raises(DataError, match="labels in column 'answer'"):
-        from_csv(csv, "answer", ("no", "maybe"))
-    with pytest.raises(ParameterError, match="two different labels"):
-        from_csv(csv, "answer", ("no", "no"))
-    with pytest.raises(DataError, match="not numbers: answer"):
-        _text_feature(tmp_path)
-
-
-def _text_feature(tmp_path):
-    path = tmp_path / "text.csv"
-    path.write_text("answer,label\nyes,0\nno,1\nyes,0\n")
-    return from_csv(path, "label", (0, 1))
-
-
-def test_what_a_table_says_about_the_sale_is_no_feature(tmp_path) -> None:
-    """A list as a buyer has it: the reports stand beside the measurements."""
-    path = tmp_path / "patients.csv"
-    rows = "".join(f"{k},{k % 7},{0.02 + k / 1000},{k % 2},{k % 3}\n" for k in range(30))
-    path.write_text("id,age,Sensitivity,ill,group\n" + rows)
-    data = from_csv(path, "ill", (0, 1))
-    assert data.feature_names == ("age", "intercept")
-    assert "Not used as features: id (id), Sensitivity (report), group (group)" in data.description
-    named = from_csv(path, "ill", (0, 1), features=["age", "group"])
-    assert named.feature_names == ("age", "group", "intercept")
+def test_columns_of_the_sale_are_no_features() -> None:
+    assert feature_columns(COLUMNS, "ill") == ("age",)
+    assert feature_columns(COLUMNS, "ill", ["age", "group"]) == ("age", "group")
     with pytest.raises(ParameterError, match="'Sensitivity' is what the sellers report"):
-        from_csv(path, "ill", (0, 1), features=["age", "Sensitivity"])
-    other = from_csv(path, "ill", (0, 1), features=["Sensitivity"], report="age")
-    assert other.feature_names == ("Sensitivity", "intercept")
-    with pytest.raises(DataError, match="no column 'dose'"):
-        from_csv(path, "ill", (0, 1), features=["dose"])
+        feature_columns(COLUMNS, "ill", ["age", "Sensitivity"])
+    other = feature_columns(COLUMNS, "ill", ["Sensitivity"], report="age")
+    assert other == ("Sensitivity",)
     with pytest.raises(ParameterError, match="'ill' is the label"):
-        from_csv(path, "ill", (0, 1), features=["ill"])
-    path.write_text("id,ill\n1,0\n2,1\n")
+        feature_columns(COLUMNS, "ill", ["ill"])
     with pytest.raises(DataError, match="no column of features"):
-        from_csv(path, "ill", (0, 1))
+        feature_columns(["id", "ill"], "ill")
 
 
 @pytest.mark.parametrize(
     "column",
     ["patient_id", "seller id", "reported_cost", "asking_price", "Sensitivity (c)", "quota_max"],
 )
-def test_a_word_of_a_name_is_enough(tmp_path, column) -> None:
-    path = tmp_path / "patients.csv"
-    path.write_text(f"{column},age,ill\n" + "".join(f"{k},{k % 7},{k % 2}\n" for k in range(30)))
-    data = from_csv(path, "ill", (0, 1))
-    assert data.feature_names == ("age", "intercept")
-    assert f"Not used as features: {column} (" in data.description
-    named = from_csv(path, "ill", (0, 1), features=["age", column])
-    assert column in named.feature_names
-
-
-def test_from_csv_refuses_missing_values_and_too_few_rows(tmp_path) -> None:
-    path = tmp_path / "missing.csv"
-    path.write_text("a,label\n1,0\n,1\n3,0\n4,1\n")
-    with pytest.raises(DataError, match="finite"):
-        from_csv(path, "label", (0, 1))
-    path.write_text("a,label\n1,0\n")
-    with pytest.raises(DataError, match="too few"):
-        from_csv(path, "label", (0, 1))
+def test_a_word_of_a_name_is_enough(column) -> None:
+    assert feature_columns([column, "age", "ill"], "ill") == ("age",)
+    assert column in feature_columns([column, "age", "ill"], "ill", ["age", column])
 
 
 def test_what_is_sold_tells_of_rows_that_go_with_their_reports():

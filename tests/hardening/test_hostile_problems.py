@@ -14,7 +14,7 @@ from convexmarket.lab.problem.loading import json_schema, load_problem, parse_pr
 from tests.lab.problem.builders import TWO_SELLERS
 
 MARKET = """
-kind = "online-market"
+kind = "online"
 title = "Rows from a file"
 [prior]
 family = "uniform"
@@ -72,7 +72,7 @@ def test_jobs_beyond_the_cores_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr("convexmarket.lab.run_problem", stop)
     (tmp_path / "two.toml").write_text(TWO_SELLERS)
     said = CliRunner().invoke(app, ["run", "two.toml", "--jobs", "24"])
-    assert "run.jobs is 24; as there are 3 cores" in said.stderr
+    assert "run.jobs is 24, limited to the 3 cores" in said.stderr
     assert "error: with 3" in said.stderr
     assert "run.jobs" not in CliRunner().invoke(app, ["run", "two.toml", "--jobs", "3"]).stderr
 
@@ -137,7 +137,7 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     run = CliRunner().invoke
     said = run(app, ["run", "study.toml", "--data", "x.csv"])
     assert said.exit_code == 2
-    assert "names no file of rows" in said.stderr.replace("\n", " ")
+    assert "data.file is not a known key" in said.stderr.replace("\n", " ")
     said = run(app, ["run", "deep/market.toml", "--data", "missing.csv"])
     assert "missing.csv: No such file" in said.stderr
     (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")

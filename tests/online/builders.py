@@ -14,7 +14,7 @@ from convexmarket.market import StandardForm
 
 #: An online market that trains a model in the end, as a problem file.
 TRAINED_MARKET = """
-kind = "online-market"
+kind = "online"
 title = "A small market"
 [prior]
 family = "uniform"

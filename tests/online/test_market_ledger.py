@@ -14,18 +14,12 @@ from convexmarket.errors import (
     ProblemFileError,
     SolverError,
 )
-from convexmarket.lab.kinds.online_market import market as online_market
-from convexmarket.lab.kinds.online_market.market import (
-    WITHOUT_MODEL,
-    close_market,
-    open_market,
-)
-from convexmarket.lab.kinds.online_market.rows import owned_rows
-from convexmarket.lab.problem.loading import load_problem
 from convexmarket.learners import perturbed
 from convexmarket.online.market import OnlineMarket
-from convexmarket.online.release import close_without_model, model_guarantee
+from convexmarket.online.release import WITHOUT_MODEL, close_without_model, model_guarantee
 from convexmarket.privacy import Guarantee
+from convexmarket.studies.files import OnlineFile, load_file
+from convexmarket.studies.files.online import close_market, open_market
 from tests.online.builders import TRAINED_MARKET
 
 ROWS = """id,one,two,label
@@ -59,7 +53,7 @@ def opened(tmp_path):
     def open_one(*settings):
         (tmp_path / "market.toml").write_text(TRAINED_MARKET)
         (tmp_path / "rows.csv").write_text(ROWS)
-        market = open_market(load_problem(tmp_path / "market.toml", list(settings)), tmp_path / "m")
+        market = open_market(load_file(tmp_path / "market.toml", list(settings)), tmp_path / "m")
         for id, report in BOUGHT.items():
             market.quote(id, report)
             market.accept(id)
@@ -234,11 +228,11 @@ def test_the_ledger_has_what_the_model_guarantees(opened):
     market = opened()
     found = close_market(market, leave_out=["c"])
     balance = market.ledger.balance().set_index("id")
-    assert found.numbers["model"]["guarantees"] == balance["spent"].drop("c").to_dict()
+    assert found.facts["model"]["guarantees"] == balance["spent"].drop("c").to_dict()
     assert balance.loc["c", "spent"] == 0
     assert (balance["spent"] <= balance["sold"]).all()
     assert market.ledger.releases()["sellers"].tolist() == [3]
-    assert close_market(market).numbers["model"] == found.numbers["model"]
+    assert close_market(market).facts["model"] == found.facts["model"]
     assert len(market.ledger.releases()) == 1
 
 
@@ -265,7 +259,7 @@ def test_what_the_model_will_guarantee_is_known_without_rows(opened, tmp_path):
     market = opened()
     offers = market.offers()
     (tmp_path / "rows.csv").unlink()
-    problem = load_problem(tmp_path / "market.toml")
+    problem = load_file(tmp_path / "market.toml")
     known = model_guarantee(problem.classifier(), offers, leave_out=["b"])
     assert known.epsilon[1] == 0
     assert np.all(known.epsilon <= offers["epsilon"])
@@ -277,15 +271,15 @@ def test_rows_that_are_missing_cost_nothing_and_a_fit_that_fails_does(
     opened, tmp_path, monkeypatch
 ):
     market = opened()
-    rows = (tmp_path / "rows.csv").read_bytes()
+    rows, read = (tmp_path / "rows.csv").read_bytes(), OnlineFile.market_rows
 
     def gone(problem):  # the rows vanish once quoting has ended
         if market.is_closed:
             (tmp_path / "rows.csv").unlink()
-        return owned_rows(problem)
+        return read(problem)
 
     with monkeypatch.context() as patch:
-        patch.setattr(online_market, "owned_rows", gone)
+        patch.setattr(OnlineFile, "market_rows", gone)
         with pytest.raises(DataError, match=r"rows\.csv"):
             close_market(market)
     assert market.is_closed

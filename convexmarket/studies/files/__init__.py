@@ -2,5 +2,6 @@
 
 from convexmarket.studies.files.base import ProblemFile
 from convexmarket.studies.files.loading import json_schema, load_file, parse_file
+from convexmarket.studies.files.online import OnlineFile
 
-__all__ = ["ProblemFile", "json_schema", "load_file", "parse_file"]
+__all__ = ["OnlineFile", "ProblemFile", "json_schema", "load_file", "parse_file"]

@@ -13,12 +13,13 @@ from pydantic_core import ErrorDetails
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.base import ProblemFile, Source, suggestion
+from convexmarket.studies.files.online import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 
 __all__ = ["KINDS", "json_schema", "kind_of", "load_file", "parse_file", "read_text"]
 
 #: The models of problem files by kind.
-KINDS: dict[str, type[ProblemFile]] = {"solvers": SolversFile}
+KINDS: dict[str, type[ProblemFile]] = {"online": OnlineFile, "solvers": SolversFile}
 
 #: Bytes of the largest problem file, and dots in a line: the parser needs the square of the latter.
 _LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
@@ -173,6 +174,8 @@ def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
     match detail["type"]:
         case "missing":
             return f"{path} is missing"
+        case "extra_forbidden":
+            return f"{path} is not a known key"
         case "value_error":
             words = str(context["error"])
             return f"{path}: {words if len(words) <= 1_000 else f'{words[:997]}...'}"

@@ -63,7 +63,7 @@ name = "linear"
 name = "capped"
 constraints.cap = 2.0
 """,
-    'kind = "online-market"' + HEAD + """
+    'kind = "online"' + HEAD + """
 [buyer]
 expected_sellers = 6
 mu = 1.0

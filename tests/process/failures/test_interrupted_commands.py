@@ -5,18 +5,18 @@ import json
 import os
 import shutil
 import signal
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from convexmarket import cli, lab
 from convexmarket import io as writing
-from convexmarket.cli import report as report_cli
+from convexmarket import lab
 from convexmarket.lab import report_of, run_problem
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.loading import load_problem
 from convexmarket.report import document, figures, folders
+from convexmarket.studies.files import loading as files
+from convexmarket.studies.progress import ProgressLines
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -43,7 +43,7 @@ SMALL = [
 ]
 #: A shipped file of each kind of problem.
 FILES = {
-    "online-market": "online-wdbc",
+    "online": "online-wdbc",
     "tradeoff": "quickstart",
     "variants": "variants-norms",
 }
@@ -199,16 +199,10 @@ def test_a_disk_that_fills_up_on_the_way_changes_nothing(here, name):
     assert contents(here) == before
 
 
-@contextmanager
-def telling_progress(tell):
-    yield lambda *_: tell()
-
-
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", FILES)
 def test_ctrl_c_while_a_problem_runs_writes_nothing(kind, tmp_path):
     def before(tell):
-        for module in (cli, report_cli):
-            module.progress_bars = lambda: telling_progress(tell)
+        ProgressLines.__call__ = lambda *_: tell()
 
     file = PROBLEMS / f"{FILES[kind]}.toml"
     code, command = stop(["run", file, "--jobs", "1"], tmp_path, before, signal.SIGINT)
@@ -218,9 +212,9 @@ def test_ctrl_c_while_a_problem_runs_writes_nothing(kind, tmp_path):
 
 
 def test_every_kind_of_problem_is_tried():
-    assert sorted(FILES) == sorted(KINDS)
+    assert set(FILES) == {*KINDS, *files.KINDS} - {"solvers"}
     for kind, name in FILES.items():
-        assert load_problem(PROBLEMS / f"{name}.toml").kind == kind
+        assert files.kind_of(PROBLEMS / f"{name}.toml") == kind
 
 
 def test_a_defect_says_that_it_is_one(here):

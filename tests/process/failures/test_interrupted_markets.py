@@ -3,17 +3,16 @@
 import json
 import shutil
 import signal
-from contextlib import contextmanager
 
 import pandas as pd
 import pytest
 
 import convexmarket as cm
 from convexmarket import io as writing
-from convexmarket.cli import online as online_cli
 from convexmarket.ledger import store
 from convexmarket.ledger.store import Store
 from convexmarket.report import document, figures
+from convexmarket.studies.progress import ProgressLines
 from tests.online.builders import TRAINED_MARKET
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -100,11 +99,7 @@ def test_open_leaves_a_market_or_none(here, number):
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_list_of_quotes_goes_on_where_it_stopped(here, number):
     def moment(tell):
-        @contextmanager
-        def progress():
-            yield lambda *_: tell()
-
-        online_cli.progress_bars = progress
+        ProgressLines.__call__ = lambda *_: tell()
 
     code, command = stop(QUOTE_LIST, here, moment, number)
     assert code == CODES[number]

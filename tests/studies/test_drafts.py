@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.lab import run_problem
-from convexmarket.lab.problem import drafts
-from convexmarket.lab.problem.drafts import draft_problem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
+from convexmarket.studies.files import drafts
+from convexmarket.studies.files.drafts import draft_problem
 from tests.lab.builders import declared, patients
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

@@ -1,0 +1,275 @@
+"""``convexmarket price``, ``init`` and ``buy``: offers to a list, and purchases from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from convexmarket.cli.compare import load
+from convexmarket.cli.consoles import (
+    File,
+    Force,
+    IdColumn,
+    SensitivityColumn,
+    Settings,
+    Text,
+    err,
+    errors_in_one_line,
+    needs,
+    print_pairs,
+    say,
+    warn_of_reports,
+)
+from convexmarket.errors import ParameterError
+
+__all__ = ["buy", "init", "price"]
+
+Budget = Annotated[float | None, typer.Option(help="Average payments, in place of --gamma.")]
+Gamma = Annotated[float | None, typer.Option(help="Weight of the payments.")]
+GroupColumn = Annotated[Text, typer.Option(help="Column of the sellers' groups.")]
+_EMPTY = typer.Option(metavar="TEXT", help='Text of an empty cell, such as "k.A.". Repeatable.')
+NaValues = Annotated[list[str] | None, _EMPTY]
+_SHOW = typer.Option("--show-cells", help="Show the text of the first wrong report: private.")
+ShowCells = Annotated[bool, _SHOW]
+_SHARE = typer.Option(metavar="GROUP:SHARE", help="Least share of the weight. Repeatable.")
+AtLeast = Annotated[list[str] | None, _SHARE]
+_RANGE = typer.Option(help="Least and most privacy to buy in total.", metavar="LOW HIGH")
+_DASK = typer.Option(help="Parquet in partitions, --out a folder: local, or a Dask scheduler.")
+_TRUST = typer.Option("--trust-scheduler", help="Scheduler without TLS: others can run code.")
+_MARKET = Path("market.toml")
+#: What follows if no name of a column is that of a role.
+_WITHOUT = {
+    "id": "not recognised; sellers are named by their lines",
+    "report": "not recognised; reports would be simulated, and nothing could be bought",
+    "label": "not recognised; declare it in the file",
+}
+
+
+class Learns(StrEnum):
+    """What a draft predicts."""
+
+    a_class = "class"
+    a_number = "number"
+
+
+def price(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file, an id and a report per row.")],
+    prior: Annotated[str, typer.Option(help="Distribution, such as uniform:0.02,0.10.")],
+    target: Annotated[Path, typer.Option("--out", help="CSV or Parquet file for the offers.")],
+    mu: Annotated[float | None, typer.Option(help="Weight of the spread. Required.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Weight of the noise. Required.")] = None,
+    gamma: Gamma = None,
+    budget: Budget = None,
+    cap: Annotated[float | None, typer.Option(help="Largest weight over the average.")] = None,
+    eta_range: Annotated[tuple[float, float] | None, _RANGE] = None,
+    id_column: IdColumn = None,
+    sensitivity_column: SensitivityColumn = None,
+    group_column: GroupColumn = None,
+    at_least: AtLeast = None,
+    na_values: NaValues = None,
+    show_cells: ShowCells = False,
+    dask: Annotated[Text, _DASK] = None,
+    trust_scheduler: Annotated[bool, _TRUST] = False,
+    force: Force = False,
+) -> None:
+    """Make an offer to every seller of a list.
+
+    The certificate comes next to the offers, as offers.certificate.json. A learner's risk gives
+    --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
+    (docs/howto/choose.md). --budget is met on average over the prior; with --at-least it takes
+    minutes.
+    """
+    from convexmarket.deal import certificate_of, price_offers
+    from convexmarket.io import check_place
+    from convexmarket.priors import parse_prior
+
+    with errors_in_one_line(), err.status("") as status:
+        if (gamma is None) == (budget is None):
+            raise ParameterError(
+                "give one of --gamma and --budget: the weight of a unit of money, or what payments "
+                "come to on average, which decides gamma"
+            )
+        if mu is None or sigma is None:
+            raise ParameterError(
+                "give --mu and --sigma: how much few voices and noise harm the model that will be "
+                "trained. cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
+                "docs/howto/choose.md"
+            )
+        if target.exists() and file.exists() and target.samefile(file):
+            raise ParameterError(f"--out {target} is the list of reports; name another file")
+        given: dict[str, Any] = {
+            "mu": mu,
+            "sigma": sigma,
+            "gamma": gamma,
+            "cap": cap,
+            "eta_range": eta_range,
+            "id_column": id_column,
+            "sensitivity_column": sensitivity_column,
+            "progress": lambda stage: status.update(f"{stage} ..."),
+        }
+        if dask is not None:
+            if gamma is None or at_least or group_column or na_values or show_cells:
+                raise ParameterError(
+                    "--dask takes --gamma, and no groups, --na-values or --show-cells; leave --dask"
+                    " out for lists that fit in memory"
+                )
+            from convexmarket.partitions import price_parts, workers
+
+            check_place(target, folder=True)
+            with workers(dask, trust_scheduler=trust_scheduler):
+                certificate = price_parts(file, parse_prior(prior), target, **given)
+            written = [target]
+        else:
+            check_place(target, force=force)
+            check_place(certificate_of(target), force=force)
+            offers = price_offers(
+                file,
+                parse_prior(prior),
+                budget=budget,
+                at_least=shares_of(at_least),
+                group_column=group_column,
+                na_values=na_values or (),
+                show_cells=show_cells,
+                **given,
+            )
+            status.update("writing ...")
+            written, certificate = offers.write(target, force=force), offers.certificate
+    _print_certificate(certificate)
+    for path in written:
+        say(f"Wrote {path}")
+    warn_of_reports()
+
+
+def _print_certificate(certificate: Mapping[str, Any]) -> None:
+    """Print the totals of offers to sellers."""
+    from convexmarket.privacy.guarantee import WEAK, odds_in_words
+
+    totals, optimality = certificate["totals"], certificate["optimality"]
+    say(
+        f"Bought from {totals['sellers_bought_from']:,} of {optimality['n_sellers']:,} sellers "
+        f"for {totals['payments']:.6g}, optimal within a relative gap of {optimality['gap']:.1e}."
+    )
+    budget, audit = certificate["objective"].get("budget"), certificate["audit"]
+    pairs = {} if budget is None else {"budget, met on average over the prior": f"{budget:.6g}"}
+    pairs |= {
+        "expected payments": f"{totals['expected_payments']:.6g}",
+        "total privacy eta": f"{totals['epsilon']:.6g}",
+        "largest epsilon": f"{totals['largest_epsilon']:.6g}",
+        "objective": f"{optimality['objective']:.10g}",
+        "sellers audited": f"{audit['sellers_audited']:,}",
+        "largest gain from lying alone": f"{audit['largest_gain_from_misreporting']:.1e}",
+        "smallest surplus": f"{audit['smallest_surplus']:.4g}",
+    }
+    print_pairs(pairs)
+    if (largest := totals["largest_epsilon"]) > WEAK:
+        say(
+            f"An epsilon of {largest:.4g} is a weak promise: a reader with all other rows"
+            f" {odds_in_words(largest, 0.0)}. A larger gamma sells less."
+        )
+
+
+def shares_of(at_least: list[str] | None) -> dict[str, float]:
+    """Return shares by group, as ``--at-least`` names them."""
+    shares: dict[str, float] = {}
+    for text in at_least or ():
+        group, _, share = text.rpartition(":")
+        try:
+            number = float(share)
+        except ValueError:
+            group = ""
+        if not group or group in shares:
+            raise ParameterError(
+                "--at-least must be GROUP:SHARE, such as north:0.3, once for each group, got "
+                f"{text!r}"
+            )
+        shares[group] = number
+    return shares
+
+
+def init(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file with one row per seller.")],
+    target: Annotated[Path, typer.Option("--out", help="Problem file to write.")] = _MARKET,
+    learns: Annotated[Learns | None, typer.Option(help="What is predicted.")] = None,
+    force: Force = False,
+) -> None:
+    """Write a problem file for a table of your own, to be completed by you.
+
+    Id, report and label are recognised by the names of the columns. Ranges, categories, classes,
+    the prior and the public rows are marked "?" until you declare them.
+    """
+    from convexmarket.io import check_place, write_together
+    from convexmarket.studies.files.drafts import UNDECLARED, draft_problem
+
+    with errors_in_one_line():
+        check_place(target, force=force)
+        draft = draft_problem(file, target.absolute().parent, learns and learns.value)
+        write_together({target: draft.text.encode()}, force=force)
+    for role, without in _WITHOUT.items():
+        say(f"{role}: {draft.roles.get(role, without)}")
+    say(f"Wrote {target}")
+    say(f'Declare what it marks "{UNDECLARED}", then: convexmarket run {target}')
+
+
+def buy(
+    file: Annotated[Path, typer.Argument(help="Problem file with data of your own.")],
+    target: Annotated[Path, typer.Option("--out", help="Folder for what is bought.")],
+    budget: Budget = None,
+    gamma: Gamma = None,
+    settings: Settings = None,
+    group_column: GroupColumn = None,
+    at_least: AtLeast = None,
+    na_values: NaValues = None,
+    show_cells: ShowCells = False,
+    books: Annotated[File, typer.Option("--ledger", help="Ledger that records the sale.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Record a table once more.")] = False,
+    force: Force = False,
+) -> None:
+    """Buy from the sellers of a table: offers, a model and a certificate, in a folder.
+
+    The noise is drawn anew each time: a second model spends the guarantees twice, so the sale is
+    recorded once for a table.
+    """
+    from convexmarket.data.lists import digest
+    from convexmarket.io import check_place
+    from convexmarket.lab.problem.buying import buy_from
+    from convexmarket.ledger import Ledger
+
+    with errors_in_one_line(), err.status("buying ...") as status:
+        needs("--ledger", books, again=again)
+        for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
+            check_place(target / name, force=force)
+        problem = load(file, settings or [])
+        with nullcontext() if books is None else Ledger(books) as ledger:
+            deal, people = buy_from(
+                problem,
+                gamma=gamma,
+                budget=budget,
+                group=group_column,
+                at_least=shares_of(at_least),
+                na_values=na_values or (),
+                show_cells=show_cells,
+                progress=lambda stage: status.update(f"{stage} ..."),
+            )
+            status.update("writing ...")
+            recorded = None
+            if ledger is not None:
+                recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
+            deal.report(target)
+    for sentence in deal.statements():
+        say(sentence)
+    test = people.parts["test"]
+    labels = test[people.label]
+    score = "R²" if people.classes is None else "accuracy"
+    one = 0.0 if people.classes is None else labels.value_counts(normalize=True).max()
+    say(
+        f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
+        f"one answer for all would have {one:.3f}."
+    )
+    if recorded is not None:
+        say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")
+    say(f"Wrote {target / 'deal.md'}")

@@ -1,0 +1,596 @@
+"""Files of kind "online": sellers arrive one by one, and each is quoted on arrival.
+
+``convexmarket run`` simulates such a market; :func:`open_market` and :func:`close_market` run it,
+with its state in the database of :class:`convexmarket.OnlineMarket`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, model_validator
+
+from convexmarket.errors import (
+    ConvexMarketError,
+    DataError,
+    MarketClosedError,
+    ParameterError,
+    ProblemFileError,
+)
+from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
+from convexmarket.lab.problem.own import ColumnName, OwnClasses
+from convexmarket.lab.problem.people import SOLD, check_file, read_people, read_public
+from convexmarket.lab.problem.risk import WithRisk
+from convexmarket.lab.problem.rows import load_rows
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes
+from convexmarket.online.market import MarketPlan, OnlineMarket
+from convexmarket.online.outcome import planned
+from convexmarket.online.release import (
+    WITHOUT_MODEL,
+    MarketRows,
+    check_closing,
+    model_guarantee,
+    release_model,
+)
+from convexmarket.privacy import Accounting
+from convexmarket.studies.files.base import (
+    Positive,
+    PriorTable,
+    ProblemFile,
+    RunTable,
+    Source,
+    Table,
+)
+from convexmarket.studies.progress import Progress, reporter
+from convexmarket.studies.runs import Runs
+from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
+
+__all__ = ["OnlineFile", "close_market", "open_market", "problem_of"]
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+
+# Branches of the seed.
+_ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
+#: Reports at which the terms of a plan are tabulated.
+_CURVE_POINTS = 201
+#: Length of these curves, relative to the range of the reports that sell.
+_BEYOND = 1.6
+_CAVEATS = (
+    "The terms follow from reports and answers; they, and the payments, carry no privacy "
+    "guarantee. The guarantees are those of the coefficients alone.",
+    "The audit checks reports: a seller who misstates its sensitivity gains nothing. It cannot "
+    "check rows, and a seller who comes twice under two names is two sellers.",
+)
+_LEARNT = (
+    "The prior is learnt from reports while the market runs. The terms of a seller follow from "
+    "earlier reports alone, so the truth stays a best reply. The losses given here are under the "
+    "prior of the problem file."
+)
+
+
+class OwnSellers(OwnClasses):
+    """Sellers in a CSV or Parquet file, who are quoted by their ids before their rows are read.
+
+    The rows are read when the market closes. The rows of the file ``test`` are public, and are read
+    when it opens. A simulation quotes the sellers by the column ``report``, if it is named.
+    """
+
+    id: ColumnName = "id"
+
+
+class BuyerTable(WithRisk):
+    """What the buyer expects and minimises.
+
+    Attributes
+    ----------
+    expected_sellers : int
+        Sellers that the market is planned for.
+    mu, sigma, gamma : float
+        Weights of the spread, of the noise and of the payments.
+    cap : float
+        Largest weight of a seller, in multiples of the average.
+    rule : str
+        How the plan is made: "expectation", or "algorithm-3" of the paper.
+    risk : table
+        A bound on the errors of the model from which mu and sigma follow.
+    """
+
+    expected_sellers: Count
+    mu: Positive
+    sigma: Positive
+    gamma: Positive
+    cap: Annotated[float, Field(gt=1)] | None = None
+    rule: Literal["expectation", "algorithm-3"] = "expectation"
+
+
+class PlanTable(Table):
+    """When the terms change during the market.
+
+    Attributes
+    ----------
+    replan : bool
+        Whether new plans use what was sold so far.
+    learn : bool
+        Whether new plans learn the prior from earlier reports.
+    first : int
+        Sellers before the first new plan.
+    growth : float
+        Factor of the number of sellers between two plans.
+    guess_size : int
+        Reports that the prior of the file counts as, where the prior is learnt.
+    trust_guess : bool
+        Whether sellers before the first new plan are bought from, where the prior is learnt.
+    """
+
+    replan: bool = False
+    learn: bool = False
+    first: Count | None = None
+    growth: Annotated[float, Field(gt=1)] | None = None
+    guess_size: Count | None = None
+    trust_guess: bool | None = None
+
+    @model_validator(mode="after")
+    def _plans_change(self) -> Self:
+        if (self.first or self.growth) and not (self.replan or self.learn):
+            raise ValueError(
+                "first and growth concern new plans; set replan or learn to true, or leave them out"
+            )
+        if (self.guess_size or self.trust_guess is not None) and not self.learn:
+            raise ValueError(
+                "guess_size and trust_guess concern a prior that is learnt; set learn to true"
+            )
+        return self
+
+
+class LearnerTable(Table):
+    """How the model is trained when the market closes.
+
+    Attributes
+    ----------
+    regularization : float
+        Lambda.
+    accounting, calibration : str
+        Those of :class:`convexmarket.PrivateLogisticRegression`. By default the total guarantee of
+        each seller is at most what it sold.
+    """
+
+    regularization: Positive
+    accounting: Accounting = "sharp"
+    calibration: Literal["total", "noise"] = "total"
+
+
+class SimulationTable(Table):
+    """What ``convexmarket run`` draws.
+
+    Attributes
+    ----------
+    arrivals : int
+        Sellers who arrive; by default all, at most as many as expected.
+    acceptance : float
+        Probability that a seller accepts an offer.
+    """
+
+    arrivals: Count | None = None
+    acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class OnlineFile(ProblemFile):
+    """A market whose sellers come one by one, and the model that is trained when it closes.
+
+    Attributes
+    ----------
+    prior : table
+        Distribution of the sensitivities.
+    buyer : table
+        What the buyer expects and minimises.
+    plan : table
+        When the terms change.
+    data : table
+        Where the rows come from. Sellers of rows without ids are named row-0, row-1, ...
+    learner : table
+        How the model is trained.
+    simulation : table
+        What a simulation draws.
+    run : table
+        How the simulation is run.
+    """
+
+    kind: Literal["online"]
+    prior: PriorTable
+    buyer: BuyerTable
+    plan: PlanTable = PlanTable()
+    data: Annotated[
+        WdbcData | SyntheticData | InlineData | OwnSellers, Field(discriminator="source")
+    ]
+    learner: LearnerTable
+    simulation: SimulationTable = SimulationTable()
+    run: RunTable = RunTable()
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the problem names."""
+        return self.place(name)
+
+    def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
+        """Return the learner of this market, with another lambda if one is given."""
+        return PrivateLogisticRegression(
+            self.learner.regularization if regularization is None else regularization,
+            data_norm=self.data.data_norm,
+            classes=(-1, 1),
+            accounting=self.learner.accounting,
+            calibration=self.learner.calibration,
+            tol=1e-9,
+        )
+
+    def policy(self) -> OnlinePolicy | AdaptivePolicy:
+        """Return the policy that quotes the sellers.
+
+        Raises
+        ------
+        ProblemFileError
+            If prior, buyer and plan do not make a policy.
+        """
+        try:
+            start = OnlinePolicy(self.prior, **self.buyer.model_dump(exclude={"risk"}))
+            if not (self.plan.replan or self.plan.learn):
+                return start
+            return AdaptivePolicy(start, **self.plan.model_dump(exclude_none=True))
+        except ConvexMarketError as error:
+            where = self.source.path if self.source else "the problem"
+            message = f"{where}: prior, buyer and plan make no market: {error}"
+            raise ProblemFileError(message) from None
+
+    def market_rows(self) -> MarketRows:
+        """Read the rows, with their owners.
+
+        Raises
+        ------
+        DataError
+            If a file cannot be read, or holds a bad row.
+        """
+        data = self.data
+        if isinstance(data, OwnSellers):
+            people = read_people(self)
+            X, y = people.signed_rows(SOLD)
+            return MarketRows(
+                people.ids,
+                X,
+                y,
+                *(people.signed_rows("test") if data.test else (X[:0], y[:0])),
+                feature_names=people.feature_names,
+                data_norm=data.data_norm,
+                description=people.description,
+                classes=data.classes,
+                reports=people.reports,
+                features=people.features,
+            )
+        rows = load_rows(data)
+        public = None if not isinstance(data, InlineData) else 0  # inline rows are all private
+        return MarketRows(
+            ids=[f"row-{number}" for number in range(rows.y_train.size)],
+            X=rows.X_train,
+            y=rows.y_train,
+            X_test=rows.X_test[:public],
+            y_test=rows.y_test[:public],
+            feature_names=rows.feature_names,
+            data_norm=rows.data_norm,
+            description=rows.description if public is None else "Rows of the problem file.",
+        )
+
+    def subproblems(self) -> list[Family]:
+        """Return the market in hindsight, for a comparison of solvers."""
+        buyer = self.buyer
+        numbers = (buyer.mu, buyer.sigma, buyer.gamma, buyer.cap)
+        return allocation_families(partial(papers_market, self.prior, *numbers))
+
+    def perform(
+        self,
+        load: Callable[[Path], Any] | None = None,
+        *,
+        journal: str | PathLike[str] | None = None,
+        progress: bool | Progress = True,
+    ) -> Runs:
+        """Simulate the market in a temporary database; arrivals and answers are drawn.
+
+        ``load`` and ``journal`` are not used; the result is that of :func:`close_market`.
+
+        Raises
+        ------
+        ProblemFileError
+            If the problem makes no policy, or more sellers are to arrive than there are rows.
+        """
+        policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
+
+        def draws(purpose: int) -> np.random.Generator:
+            return np.random.default_rng(self.run.stream(purpose))
+
+        owners, arrivals = len(rows.ids), self.simulation.arrivals
+        if arrivals is not None and arrivals > owners:
+            raise ProblemFileError(
+                f"simulation.arrivals is {arrivals}, and the data have rows of {owners} sellers; "
+                "give at most as many"
+            )
+        number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
+        order = draws(_ARRIVAL).permutation(owners)[:number]
+        reports = self.prior.sample(number, draws(_REPORTS))
+        if rows.reports is not None:
+            reports = rows.reports[order]
+        quoted = min(number, policy.expected_sellers)
+        answers = draws(_ANSWERS).random(quoted)
+        learner = self.classifier()
+        with (
+            tempfile.TemporaryDirectory(prefix="online-market-") as folder,
+            OnlineMarket.create(folder, policy) as market,
+        ):
+            for place in range(quoted):
+                owner = rows.ids[order[place]]
+                if market.quote(owner, float(reports[place])).epsilon > 0:
+                    accepts = answers[place] < self.simulation.acceptance
+                    (market.accept if accepts else market.decline)(owner)
+                advance("quote and answer", place + 1, quoted)
+            released = market.close(
+                partial(release_model, learner, rows, seed=self.run.stream(_NOISE)),
+                guarantee=partial(model_guarantee, learner),
+            )
+            return self._result(market, released, turned_away=number - quoted, simulated=True)
+
+    def _result(
+        self, market: OnlineMarket, released: str, *, turned_away: int = 0, simulated: bool = False
+    ) -> Runs:
+        """Return the tables and facts of a closed market."""
+        model, plans = json.loads(released), market.plans()
+        offers = _offer_rows(market.offers(), self.prior, model["guarantees"])
+        tables = {
+            "offers": offers,
+            "plans": pd.DataFrame([_plan_row(made) for made in plans]),
+            "curves": _curves(plans),
+            "audits": pd.DataFrame([_audit_row(made) for made in plans]),
+        }
+        caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
+        if simulated:
+            given = isinstance(self.data, OwnSellers) and self.data.report is not None
+            reports = "those of the file" if given else "drawn from the prior"
+            caveats.insert(0, f"A simulation: reports are {reports}, arrivals and answers drawn.")
+        facts = {
+            **_summary(offers, plans, market.policy.start, self.prior, turned_away),
+            "model": model,
+            "fraction": len(offers) / self.buyer.expected_sellers,
+            "simulated": simulated,
+            "seed": self.run.seed if simulated else None,
+            "caveats": caveats,
+        }
+        keys: dict[str, tuple[str, ...]] = {
+            "offers": ("number",),
+            "curves": ("plan", "sensitivity"),
+        }
+        return Runs("online", {**dict.fromkeys(tables, ("plan",)), **keys}, tables, facts)
+
+
+# ------------------------------------------------------------------------------- a real market
+
+
+def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
+    """Create the market of a problem in a folder, after checking everything that it names.
+
+    Raises
+    ------
+    ProblemFileError
+        If the problem makes no policy, or comes from no file.
+    DataError
+        If public rows cannot be read or are not as declared, or the folder has a market already.
+    """
+    policy, source = problem.policy(), problem.source
+    if source is None:
+        raise ProblemFileError("the problem comes from no file; give what load_file returned")
+    if isinstance(problem.data, OwnSellers):
+        read_public(problem)
+        check_file(problem)
+    try:
+        path = os.path.relpath(source.path, folder)  # both may move together
+    except ValueError:  # another drive
+        path = os.path.abspath(source.path)
+    described = {
+        "problem": problem.model_dump(mode="json", exclude_unset=True),
+        "source": {"path": path, "text": source.text, "overrides": list(source.overrides)},
+    }
+    return OnlineMarket.create(folder, policy, json.dumps(described, ensure_ascii=False))
+
+
+def problem_of(market: OnlineMarket) -> OnlineFile:
+    """Return the problem that a market was opened with.
+
+    Raises
+    ------
+    DataError
+        If the market was made without a problem file.
+    """
+    try:
+        described = json.loads(market.problem)
+        problem = OnlineFile.model_validate_json(json.dumps(described["problem"]))
+        source = Source(**described["source"])
+    except (ValueError, TypeError, KeyError):
+        raise DataError(
+            f"the market in {market.folder} was made without a problem file, so its rows and its "
+            "learner are not known; close it with OnlineMarket.close"
+        ) from None
+    path = os.path.normpath(os.path.join(market.folder, source.path))
+    problem._source = replace(source, path=path, overrides=tuple(source.overrides))
+    return problem
+
+
+def close_market(
+    market: OnlineMarket,
+    *,
+    lapse: bool = False,
+    leave_out: Sequence[str] = (),
+    regularization: float | None = None,
+) -> Runs:
+    """Train on what was sold, once, and close the market for good.
+
+    A market that is closed already keeps its model: it is described again, and nothing is trained.
+
+    Parameters
+    ----------
+    market : OnlineMarket
+        Opened by :func:`open_market`.
+    lapse : bool
+        Whether offers that are still unanswered count as declined.
+    leave_out : sequence of str
+        Sellers who accepted and whose rows never came: they are paid, and not used.
+    regularization : float, optional
+        Lambda in place of the problem's, if that leaves no room for what was sold. Choose it
+        without looking at the rows.
+
+    Returns
+    -------
+    Runs
+        Tables offers (one row per seller quoted, with its surplus, its weight in the training and
+        the total guarantee of the model), plans, curves (the terms of each plan) and audits. The
+        facts hold the totals planned and realised, the counts and the model.
+
+    Raises
+    ------
+    OfferError
+        If offers are unanswered.
+    ParameterError
+        If no seller accepted, or the guarantees sold leave no room for the learner.
+    BudgetExceededError
+        If the model would cost a seller more than it sold and other releases left; no row was read.
+    DataError
+        If a seller who accepted has no row, or the rows are not as declared.
+    """
+    problem, released = problem_of(market), market.released
+    if released == WITHOUT_MODEL:
+        raise MarketClosedError(
+            f"the market in {market.folder} was closed without a model, for good; open another"
+        )
+    if released is not None and regularization is not None:
+        raise ParameterError(
+            f"regularization is {regularization:g}, but the market in {market.folder} was closed "
+            "and keeps its model; leave it out to see that again"
+        )
+    learner = problem.classifier(regularization)
+    if not market.is_closed:  # errors are raised before quoting ends
+        check_closing(market, learner, problem.market_rows, lapse=lapse, leave_out=leave_out)
+
+    def train(accepted: pd.DataFrame) -> str:
+        return release_model(learner, problem.market_rows(), accepted, leave_out)
+
+    guarantee = partial(model_guarantee, learner, leave_out=leave_out)
+    return problem._result(market, market.close(train, lapse, guarantee))
+
+
+# ----------------------------------------------------------------------------------- the tables
+
+
+def _offer_rows(offers: pd.DataFrame, prior: Any, guarantees: dict[str, float]) -> pd.DataFrame:
+    trained = offers["id"].isin(list(guarantees))
+    reports, epsilon, payment = (offers[name] for name in ("sensitivity", "epsilon", "payment"))
+    return offers[["number", "id", "sensitivity"]].assign(
+        virtual_cost=prior.ironed_virtual_cost(reports.to_numpy()),
+        epsilon=epsilon,
+        payment=payment,
+        surplus=payment - reports * epsilon,
+        status=offers["status"],
+        plan=offers["plan"],
+        weight=np.where(trained, epsilon / epsilon[trained].sum(), 0.0),
+        guarantee=offers["id"].map(guarantees).fillna(0.0),
+    )
+
+
+def _plan_row(made: MarketPlan) -> dict[str, Any]:
+    plan, policy = made.policy.plan, made.policy
+    numbers = {name: getattr(plan, name) for name in ("objective", "lower_bound", "gap")}
+    return {
+        "plan": made.number,
+        "after": made.after,
+        "cutoff": plan.cutoff,
+        "highest_sensitivity": policy.highest_sensitivity,
+        "eta": plan.eta,
+        **numbers,
+        "payment_error": policy.payment_error,
+    }
+
+
+def _audit_row(made: MarketPlan) -> dict[str, Any]:
+    audit = audit_quotes(made.policy)
+    return {
+        "plan": made.number,
+        "sellers_audited": audit.n_truths,
+        "misreports": audit.n_misreports,
+        "max_gain": audit.max_gain,
+        "min_surplus": audit.min_surplus,
+        "tolerance": audit.tolerance,
+        "incentive_compatible": audit.is_incentive_compatible,
+        "individually_rational": audit.is_individually_rational,
+    }
+
+
+def _curves(plans: Sequence[MarketPlan]) -> pd.DataFrame:
+    """Return the terms of each plan, from the smallest report to beyond the last that sells."""
+    ends = [made.policy.highest_sensitivity for made in plans]
+    low, high = plans[0].policy.support
+    last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
+    if not last > low:
+        last = float(plans[0].policy.prior.quantile(0.5))
+    parts = []
+    for made, end in zip(plans, ends, strict=True):
+        reports = np.linspace(low, min(last, high), _CURVE_POINTS)
+        if np.isfinite(end):
+            reports = np.unique(np.append(reports, end))
+        epsilon, payment = made.policy.quote(reports)
+        columns = {"sensitivity": reports, "epsilon": epsilon, "payment": payment}
+        parts.append(pd.DataFrame(columns).assign(plan=made.number))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _summary(
+    offers: pd.DataFrame,
+    plans: Sequence[MarketPlan],
+    start: OnlinePolicy,
+    prior: Any,
+    turned_away: int,
+) -> dict[str, Any]:
+    """Return the totals planned and realised, and how many sellers have each status."""
+    accepted = (offers["status"] == "accepted").to_numpy()
+    outcome = OnlineOutcome(
+        sensitivities=offers["sensitivity"].to_numpy(dtype=float),
+        epsilon=np.where(accepted, offers["epsilon"], 0.0),
+        payments=np.where(accepted, offers["payment"], 0.0),
+        n_turned_away=turned_away,
+        policies=tuple(made.policy for made in plans),
+        since=tuple(made.after for made in plans),
+        buyer=start.buyer,
+    )
+    statuses = offers["status"].value_counts()
+    counts = {name: statuses.get(name, 0) for name in ("accepted", "declined", "nothing bought")}
+    return {
+        "planned": planned(start),
+        "realised": {
+            "sellers": float(len(offers)),
+            "bought": float(outcome.n_bought),
+            "eta": outcome.eta,
+            "payments": float(outcome.payments.sum()),
+            "loss": outcome.loss(prior),
+            "paid_loss": outcome.paid_loss(),
+            "largest_epsilon": float(outcome.epsilon.max()),
+            "largest_weight": float(outcome.weights.max()),
+        },
+        "counts": {
+            "expected": start.expected_sellers,
+            "quoted": len(offers),
+            **{name: int(count) for name, count in counts.items()},
+            "turned away": turned_away,
+        },
+        "weight_limit": None if start.cap is None else start.cap / start.expected_sellers,
+    }

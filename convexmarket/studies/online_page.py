@@ -1,0 +1,131 @@
+"""What a closed online market shows: statements, figures and a report for the buyer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from convexmarket.display import axes
+from convexmarket.online.release import model_text
+from convexmarket.report import Report, escape_markdown, format_number
+from convexmarket.report.figures import lines
+
+__all__ = ["fill", "plot", "statements"]
+
+_QUANTITIES = {
+    "sellers": "sellers quoted",
+    "bought": "sellers bought from",
+    "eta": "total privacy η",
+    "payments": "payments",
+    "loss": "buyer's loss (A, Eq. 11)",
+    "paid_loss": "buyer's loss with the payments made",
+    "largest_epsilon": "largest ε sold",
+    "largest_weight": "largest weight of a seller",
+}
+#: Plans whose terms are drawn, at most.
+_MOST_CURVES = 4
+
+
+def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
+    """Return what was sold, and the errors of the model."""
+    realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
+    test = facts["model"]["test"]
+    finding = (
+        f"In this {'simulated ' if facts['simulated'] else ''}market {counts['accepted']:,} of "
+        f"{counts['expected']:,} expected sellers sold η = {format_number(realised['eta'])} for "
+        f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "
+        "privacy planned"
+    )
+    if test:
+        finding += (
+            f"; the model misclassifies {test['error']:.1%} of the public rows, the more common "
+            f"class {test['error_of_one_class']:.1%}"
+        )
+    return [f"{finding}."]
+
+
+def plot(tables: Mapping[str, pd.DataFrame], ax: Any = None) -> Any:
+    """Draw the privacy bought at each report, one curve for each of a few plans."""
+    curves, ax = tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
+    plans = sorted(set(curves.plan))
+    places = np.linspace(0, len(plans) - 1, min(len(plans), _MOST_CURVES)).round().astype(int)
+    for plan in (plans[place] for place in places):
+        curve = curves[curves.plan == plan]
+        ax.plot(curve.sensitivity, curve.epsilon, label=f"plan {plan}")
+    ax.legend(frameon=False)
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def fill(
+    report: Report,
+    tables: Mapping[str, pd.DataFrame],
+    facts: Mapping[str, Any],
+    keys: Mapping[str, Sequence[str]],
+) -> None:
+    """Add the finding, claims, figures and tables to a report, and attach the model."""
+    offers, audits, model = tables["offers"], tables["audits"].set_index("plan"), facts["model"]
+    report.headline(statements(tables, facts)[0])
+    report.claim(
+        "No seller gains from any misreport",
+        holds=audits.incentive_compatible.astype(bool),
+        detail=f"The largest gain is {audits.max_gain.max():.1e}.",
+    )
+    report.claim(
+        "No truthful seller loses",
+        holds=audits.individually_rational.astype(bool),
+        detail=f"The smallest surplus is {audits.min_surplus.min():.1e}.",
+    )
+    report.claim(
+        "The total guarantee of every seller is at most the guarantee sold",
+        holds=bool(model["largest_excess_over_sold"] <= 0),
+        detail=f"The largest is ε = {format_number(offers.guarantee.max())}.",
+    )
+    planned, realised = facts["planned"], facts["realised"]
+    for column, key, label in (
+        ("epsilon", "eta", "privacy η"),
+        ("payment", "payments", "payments"),
+    ):
+        sold = offers[column].where(offers.status == "accepted", 0.0).cumsum()
+        sold = pd.DataFrame({"number": offers.number, "value": sold, "of": "sold"})
+        ends = {"number": [0, planned["sellers"]], "value": [0.0, planned[key]], "of": "first plan"}
+        both = pd.concat([sold, pd.DataFrame(ends)])
+        report.add(
+            lines(both, "number", "value", hue="of", xlabel="sellers", ylabel=label),
+            f"Sold after each seller, and expected by the first plan: {label}",
+            name=f"total-{key}",
+        )
+    report.add(plot(tables).figure, "Privacy bought at each report", name="terms")
+    rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
+    frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
+    caption = "Planned if all came and accepted, and realised"
+    report.add(frame, caption, name="comparison", keys=["quantity"])
+    if test := model["test"]:
+        outcomes = {
+            "released model": test,
+            "without noise": test.get("without_noise"),
+            "more common class": {"error": test["error_of_one_class"], "auc": 0.5},
+        }
+        measured = [(name, each["error"], each["auc"]) for name, each in outcomes.items() if each]
+        frame = pd.DataFrame(measured, columns=["model", "error", "auc"])
+        caption = f"Errors on {test['rows']:,} public rows; an AUC of 0.5 is guessing"
+        report.add(frame.dropna(axis="columns", how="all"), caption, name="errors", keys=["model"])
+    frame = pd.DataFrame({"feature": model["features"], "coefficient": model["coef"]})
+    caption = "Released coefficients; model.json has them in full"
+    report.add(frame, caption, name="coefficients", keys=["feature"], appendix=True)
+    assumptions = "".join(f"\n- {text}" for text in model["assumptions"])
+    report.add(
+        f"## Guarantee\n\nMechanism: {model['mechanism']}, by the accounting "
+        f"“{model['accounting']}”. It assumes:\n{assumptions}\n\nReports, offers and payments "
+        "carry no privacy guarantee: do not publish the table of offers.",
+        appendix=True,
+    )
+    for name, table in tables.items():
+        caption = name.capitalize()
+        report.add(table, caption, name=name, keys=keys[name], rows=15, appendix=True)
+    caveats = "\n".join(f"- {escape_markdown(text)}" for text in facts["caveats"])
+    report.add(f"## Caveats\n\n{caveats}", appendix=True)
+    report.attach("model.json", model_text(model))

@@ -1,0 +1,89 @@
+"""Every mechanism under attack, and the command that prints the audits."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.attacks import mechanisms
+from convexmarket.attacks.mechanisms import audit_mechanisms
+from convexmarket.data.datasets import wdbc
+from tests.cli.builders import invoke, plain
+
+#: Settings that take most of the time, or differ from another one in a detail.
+LONG = (
+    *("accounting paper, as printed", "accounting sharp, the other rows as they are"),
+    *("accounting sharp, minimum_epsilon 0.01", "alpha 10, in floating point"),
+    *("alpha 10, paper", "alpha 1, tight", "one point, process", "one process"),
+    *("one question", "one round"),
+)
+
+
+def few_rows(features=None):
+    """Return forty rows of the breast-cancer data."""
+    market = wdbc()
+    return replace(market, X_train=market.X_train[:40, :features], y_train=market.y_train[:40])
+
+
+def audited(learner_draws, **options):
+    """Run audits with fewer draws for learners."""
+    with pytest.MonkeyPatch.context() as patch:
+        fewer = partial(mechanisms.audit_privacy, draws=learner_draws)
+        patch.setattr(mechanisms, "audit_privacy", fewer)
+        return audit_mechanisms(0, **options)
+
+
+def check(table):
+    """Check that nothing is refuted, and that objective perturbation is nearly exhausted."""
+    assert table["passed"].all(), table
+    assert table.loc[table["settings"] == "accounting sharp", "ratio"].item() >= 0.95
+    return set(table["mechanism"])
+
+
+def test_mechanisms_hold_and_objective_perturbation_is_nearly_exhausted():
+    steps = []
+    options = {"without": LONG, "data": few_rows(features=4), "draws": 20, "slow_draws": 8}
+    table = audited(20, **options, progress=lambda *step: steps.append(step))
+    assert {"PrivateLogisticRegression", "PersonalizedRidge", "TestSetRelease"} <= check(table)
+    assert steps[-1] == ("audits", len(table), len(table))
+    one = audited(20, mechanisms=["NonPersonalizedRidge"], **options)
+    same = table[table.mechanism == "NonPersonalizedRidge"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(one.drop(columns="seconds"), same.drop(columns="seconds"))
+
+
+@pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 3)])
+@pytest.mark.parametrize("suffix", [".json", ".csv"])
+def test_the_command_prints_and_writes_the_audits(monkeypatch, tmp_path, passed, code, suffix):
+    row = {"mechanism": "Learner", "settings": "as it is", "method": "exact", "claimed": 2.0}
+    row |= {"measured": 1.5 if passed else np.inf, "passed": passed, "statement": "REFUTED: row 1"}
+    row["ratio"] = row["measured"] / 2.0
+    table = pd.DataFrame([row])
+    monkeypatch.setattr(mechanisms, "audit_mechanisms", lambda *_, **__: table)
+    file = tmp_path / f"audit{suffix}"
+    done = invoke("report", "--audit", "--out", file)
+    assert done.exit_code == code, done.output
+    assert ("REFUTED" in done.output) is not passed
+    assert f"{0 if passed else 1} of 1 guarantees refuted" in done.output
+    if suffix == ".json":
+        written = json.loads(file.read_text())[0]
+        assert written["measured"] == (1.5 if passed else "Infinity")
+    else:
+        written = pd.read_csv(file).iloc[0]
+    assert written["mechanism"] == "Learner"
+    assert bool(written["passed"]) is passed
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--mechanism", "Ridge"], "'Ridge' is unknown; give one of PrivateLogisticRegression,"),
+        (["--out", "audit.xlsx"], "neither .csv nor .json"),
+    ],
+)
+def test_mistakes_are_refused_before_any_work(options, words):
+    done = invoke("report", "--audit", *options)
+    assert done.exit_code == 2
+    assert words in plain(done.output)

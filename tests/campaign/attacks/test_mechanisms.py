@@ -1,0 +1,9 @@
+"""Every mechanism under attack, with all features and more draws."""
+
+from tests.attacks.test_mechanisms import audited, check, few_rows
+
+
+def test_every_mechanism_holds_and_objective_perturbation_is_nearly_exhausted():
+    names = check(audited(200, data=few_rows(), draws=120, slow_draws=60))
+    assert {"PrivateLogisticRegression", "PersonalizedRidge"} <= names
+    assert {"TestSetRelease", "InteractiveRelease", "PublicRelease", "FunctionRelease"} <= names
