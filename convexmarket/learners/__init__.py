@@ -26,7 +26,13 @@ from convexmarket.learners.ridge_math import (
     ridge_risk_constants,
     solve_ridge,
 )
-from convexmarket.learners.risk import lipschitz_risk_constants, logistic_risk_constants
+from convexmarket.learners.risk import (
+    LogisticErrorBound,
+    lipschitz_risk_constants,
+    logistic_error_bound,
+    logistic_norm_bound,
+    logistic_risk_constants,
+)
 from convexmarket.learners.saved import load_model, save_model
 from convexmarket.learners.search import PrivateSearch
 
@@ -37,6 +43,7 @@ __all__ = [
     "Kernel",
     "KernelERM",
     "Learner",
+    "LogisticErrorBound",
     "LogisticLoss",
     "Loss",
     "NoisyLoss",
@@ -51,6 +58,8 @@ __all__ = [
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",
+    "logistic_error_bound",
+    "logistic_norm_bound",
     "logistic_risk_constants",
     "noisy_loss",
     "objective_perturbation_log_density",

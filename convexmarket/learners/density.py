@@ -37,18 +37,11 @@ def objective_perturbation_log_density(
     ----------
     w : array_like of shape (n_features,)
         Where to evaluate.
-    X : array_like of shape (n_sellers, n_features)
-        Rows of Euclidean norm at most ``data_norm`` (not checked: an audit may want to break it).
-    y : array_like of shape (n_sellers,)
-        Labels, -1 or 1; numbers where the loss takes them.
-    weights : array_like of shape (n_sellers,)
-        Weights a of the loss; zero for a row that is not used.
-    eta : float
-        Positive and finite; sets the noise.
-    regularization : float
-        Lambda, positive.
-    data_norm : float, default 1.0
-        R, the public bound on the norm of a row.
+    X, y, weights : array_like of shapes (n_sellers, n_features), (n_sellers,), (n_sellers,)
+        Rows of norm at most ``data_norm`` (not checked: an audit may want to break it), labels as
+        numbers, and weights a of the loss.
+    eta, regularization, data_norm : float
+        What sets the noise, Lambda and R; positive and finite.
     loss : Loss, optional
         Logistic by default.
 
@@ -66,16 +59,10 @@ def objective_perturbation_log_density(
     -0.104818
     """
     X, y, weights = aligned(X=X, y=y, weights=weights)
-    point = np.asarray(w, dtype=np.float64)
+    point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
     loss = LogisticLoss() if loss is None else loss
-    objective = PerturbedObjective(
-        np.asarray(X, dtype=np.float64),
-        np.asarray(y, dtype=np.float64),
-        np.asarray(weights, dtype=np.float64),
-        np.zeros_like(point),
-        regularization,
-        loss,
-    )
+    none = np.zeros_like(point)
+    objective = PerturbedObjective(rows, labels, shares, none, regularization, loss)
     per_unit = eta / (2.0 * loss.lipschitz * data_norm)
     noise_norm = per_unit * float(np.linalg.norm(objective.gradient(point)))
     log_volume = float(np.linalg.slogdet(objective.hessian(point))[1])

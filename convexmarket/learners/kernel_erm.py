@@ -73,10 +73,8 @@ class KernelERM(BaseEstimator):
         loss.
     gamma : float or None, default None
         Of "rbf", "laplacian", "poly" (by default 1 / n_features) and "chi2" (by default 1).
-    degree : int, default 3
-        Of "poly".
-    coef0 : float, default 1.0
-        Of "poly", nonnegative.
+    degree, coef0 : default 3 and 1.0
+        Of "poly"; coef0 is nonnegative.
     huber_threshold : float, default 1.0
         Residual at which "huber" becomes linear: its Lipschitz constant.
     data_norm : float or None, default None
@@ -115,12 +113,9 @@ class KernelERM(BaseEstimator):
         R_phi and L.
     classes_ : ndarray of shape (2,)
         The label set, where the loss classifies.
-    pivots_ : ndarray of shape (rank, n_features)
-        Private rows whose features span the model.
-    dual_coef_ : ndarray of shape (rank,)
-        Their coefficients.
-    norm_ : float
-        Norm of the model in the RKHS. Private, as are ``pivots_`` and ``dual_coef_``.
+    pivots_, dual_coef_, norm_
+        Private rows whose features span the model, shape (rank, n_features), their coefficients,
+        and the norm of the model in the RKHS. All are private.
     row_names_ : Index or None
         What open accounts call the rows, :func:`convexmarket.privacy.account`.
     assumptions_ : tuple of str
@@ -128,9 +123,7 @@ class KernelERM(BaseEstimator):
     guarantee_ : Guarantee
         Of the fitted model itself: none, infinity in every row that is used.
     n_features_in_ : int
-        Number of features.
     kernel_ : Kernel
-        The kernel with its parameters and its domain.
 
     Notes
     -----
@@ -211,11 +204,6 @@ class KernelERM(BaseEstimator):
             exceeds the training loss by: :func:`~convexmarket.learners.lipschitz_risk_constants`
             within reach of ``norm_bound_``, for labels in [-1, 1], and
             :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is out of its range, or nothing public bounds the features.
         """
         check_count("n_points", n_points)
         loss, kernel = loss_of(self.loss, self.huber_threshold), self._bounded_kernel(n_features)
@@ -246,18 +234,12 @@ class KernelERM(BaseEstimator):
             Labels: from ``classes``, or real numbers.
         epsilon : array_like of shape (n_rows,), or float, optional
             What each row grants to the releases of this model: nonnegative, in nats, chosen without
-            looking at the data; the same for all by default. Rows are weighted in proportion, so
-            that a release costs each row in that proportion; only the proportions count here. A row
-            that granted 0 is not used.
+            looking at the data; the same for all by default. Rows are weighted in proportion, and
+            only the proportions count here. A row that granted 0 is not used.
         rows, accountant
             Refused: nothing is released by fitting, so nothing is charged. They go to the release.
         random_state : optional
             Unused: there is no noise.
-
-        Returns
-        -------
-        KernelERM
-            The fitted model.
 
         Raises
         ------
@@ -319,44 +301,17 @@ class KernelERM(BaseEstimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the predictions ``<w, phi(x)>``, which are private.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the predictions ``<w, phi(x)>``, which are private."""
         check_is_fitted(self)
         rows = dense_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row, or the prediction where the loss fits numbers. Private.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return the label of each row, or the prediction where the loss fits numbers. Private."""
         return self.labels(self.decision_function(X))
 
     def labels(self, predictions: ArrayLike) -> NDArray[Any]:
-        """Turn predictions, released ones for instance, into labels.
-
-        Parameters
-        ----------
-        predictions : array_like of shape (n_samples,)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            The second class where the prediction is positive; numbers stay what they are.
+        """Turn predictions, released ones for instance, into labels; numbers stay what they are.
 
         Raises
         ------
@@ -387,17 +342,9 @@ class KernelERM(BaseEstimator):
     def declare(
         self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike | None = None
     ) -> cp.Problem:
-        """Return the problem that ``fit`` solves, in CVXPY, at full rank.
+        """Return the problem that :meth:`fit` solves, in CVXPY, at full rank.
 
-        Parameters
-        ----------
-        X, y, epsilon
-            As for :meth:`fit`.
-
-        Returns
-        -------
-        cvxpy.Problem
-            In the variable "beta", the coefficients of every row's kernel.
+        Its variable is "beta", the coefficients of every row's kernel.
         """
         loss = loss_of(self.loss, self.huber_threshold)
         check_scales(regularization=self.regularization)
@@ -484,26 +431,12 @@ def minimum_in_span(
     regularization: float,
     tol: float,
 ) -> tuple[Floats, float]:
-    r"""Minimise a kernel model's risk in the span of some rows' features.
+    """Minimise a kernel model's risk in the span of some rows' features.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n_rows, rank)
-        Coordinates of the rows' features in an orthonormal basis of the span.
-    outside : ndarray of shape (n_rows,)
-        Distance of each row's features from the span.
-    targets, weights : ndarray of shape (n_rows,)
-    loss : Loss
-        Kinks are smoothed, ever less.
-    regularization : float
-    tol : float
-        Distance from the minimiser at which the search stops.
-
-    Returns
-    -------
-    theta : ndarray of shape (rank,)
-    distance : float
-        Bound on its distance from the minimiser over the whole RKHS.
+    ``features`` are coordinates of the rows' features in an orthonormal basis of the span, of shape
+    (n_rows, rank), and ``outside`` their distances from it. Kinks of the loss are smoothed ever
+    less. Returns the coordinates of the model, and a bound on its distance from the minimiser over
+    the whole RKHS, which is at most ``tol`` if the search succeeds.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

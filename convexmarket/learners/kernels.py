@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import pairwise_kernels
 
-from convexmarket.checks import check_count, check_scales, is_number
+from convexmarket.checks import (
+    LARGEST_ENTRY,
+    check_count,
+    check_nonnegative,
+    check_scales,
+    row_norms,
+)
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 
 __all__ = ["Kernel", "KernelFunction", "cholesky_features"]
@@ -26,18 +32,19 @@ Floats = NDArray[np.float64]
 #: A kernel of the user's own: of two matrices of rows, the matrix of values.
 KernelFunction: TypeAlias = Callable[[Floats, Floats], Floats]
 
-NAMES = ("linear", "poly", "polynomial", "rbf", "laplacian", "cosine", "chi2")
-INDEFINITE = ("sigmoid", "additive_chi2")
-# Parameters that scikit-learn's function of each name takes.
-TAKES = {
+#: Parameters that scikit-learn's function of each name takes.
+TAKES: dict[str, tuple[str, ...]] = {
     "linear": (),
     "poly": ("gamma", "degree", "coef0"),
-    "polynomial": ("gamma", "degree", "coef0"),
     "rbf": ("gamma",),
     "laplacian": ("gamma",),
     "cosine": (),
     "chi2": ("gamma",),
 }
+#: Kernels whose features have norm one, or zero.
+UNIT = ("rbf", "laplacian", "cosine", "chi2")
+INDEFINITE = ("sigmoid", "additive_chi2")
+LARGEST_EXPONENT = 700.0  # of a float
 SEMIDEFINITE_SLACK = 1e-6  # relative to the largest squared feature norm
 NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
 
@@ -83,37 +90,32 @@ class Kernel:
     stated_bound: float | None = None
 
     def __post_init__(self) -> None:
-        named = isinstance(self.name, str)
-        if named and self.name in INDEFINITE:
+        names = tuple(TAKES)
+        if isinstance(self.name, str) and self.name in INDEFINITE:
             raise NotSupportedError(
                 f"kernel {self.name!r} is not positive semidefinite, so no feature space bounds "
-                f"what a row can do; use one of {NAMES}"
+                f"what a row can do; use one of {names}"
             )
-        if not callable(self.name) and not (named and self.name in NAMES):
-            raise ParameterError(f"kernel must be callable or one of {NAMES}, got {self.name!r}")
+        if not callable(self.name) and not (isinstance(self.name, str) and self.name in TAKES):
+            raise ParameterError(f"kernel must be callable or one of {names}, got {self.name!r}")
         check_scales(gamma=self.gamma)
         check_count("degree", self.degree)
-        if not (is_number(self.coef0) and np.isfinite(self.coef0) and self.coef0 >= 0):
-            raise ParameterError(
-                "coef0 must be nonnegative, or the kernel is not positive semidefinite, got "
-                f"{self.coef0!r}"
-            )
+        check_nonnegative("coef0", self.coef0)
         if self.data_norm is not None:
             check_scales(data_norm=self.data_norm)
         if self.stated_bound is not None:
             check_scales(feature_bound=self.stated_bound)
-        bound = self._bound_from_domain()
-        if bound == np.inf:
-            raise ParameterError(
-                f"the features of kernel {self.name!r} have no finite bound at gamma = "
-                f"{self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm = "
-                f"{self.data_norm:g}; give smaller numbers"
-            )
-        if self.stated_bound is None and bound is None:
+        elif self.name not in UNIT and (callable(self.name) or self.data_norm is None):
             raise ParameterError(
                 f"nothing public bounds the features of kernel {self.name!r}; pass data_norm, a "
                 "bound on the Euclidean norm of every row, or feature_bound, one on that of its "
                 "features"
+            )
+        elif not np.isfinite(self.feature_bound):
+            raise ParameterError(
+                f"the features of kernel {self.name!r} have no finite bound at gamma = "
+                f"{self.gamma:g}, degree = {self.degree}, coef0 = {self.coef0:g} and data_norm = "
+                f"{self.data_norm:g}; give smaller numbers"
             )
 
     def __call__(self, X: Floats, Y: Floats) -> Floats:
@@ -132,9 +134,15 @@ class Kernel:
         """R_phi, a public bound on the norm of every feature vector."""
         if self.stated_bound is not None:
             return float(self.stated_bound)
-        bound = self._bound_from_domain()
-        assert bound is not None  # checked when the kernel was made
-        return bound
+        if self.name in UNIT:
+            return 1.0
+        assert self.data_norm is not None
+        if self.name == "linear":
+            return float(self.data_norm)
+        square = float(self.gamma * float(self.data_norm) ** 2 + self.coef0)
+        if square > 1.0 and self.degree * np.log(square) > LARGEST_EXPONENT:
+            return float("inf")
+        return float(np.sqrt(square**self.degree))
 
     @property
     def feature_lipschitz(self) -> float:
@@ -149,7 +157,7 @@ class Kernel:
             return 1.0
         if self.name == "rbf":
             return float(np.sqrt(2.0 * self.gamma))
-        if self.name in ("poly", "polynomial") and self.data_norm is not None:
+        if self.name == "poly" and self.data_norm is not None:
             square, degree = self.data_norm**2, self.degree
             base = self.gamma * square + self.coef0
             slope = degree * self.gamma * base ** (degree - 1)
@@ -164,15 +172,13 @@ class Kernel:
 
     def diagonal(self, X: Floats) -> Floats:
         """Return the squared norms of the rows' features, shape (n_rows,)."""
+        squares = np.einsum("ij,ij->i", X, X)
         if self.name == "linear":
-            return np.asarray(np.einsum("ij,ij->i", X, X))
-        if self.name in ("poly", "polynomial"):
-            squares = np.einsum("ij,ij->i", X, X)
+            return np.asarray(squares)
+        if self.name == "poly":
             return np.asarray((self.gamma * squares + self.coef0) ** self.degree)
-        if self.name in ("rbf", "laplacian", "chi2"):
-            return np.ones(len(X))
-        if self.name == "cosine":
-            return (np.einsum("ij,ij->i", X, X) > 0).astype(np.float64)
+        if self.name in UNIT:
+            return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
         return np.array([float(self(row[None, :], row[None, :])[0, 0]) for row in X])
 
     def check_domain(self, X: Floats, what: str) -> None:
@@ -186,25 +192,12 @@ class Kernel:
         """
         if self.name == "chi2" and np.any(X < 0):
             raise DataError(f"{what} holds negative numbers, but kernel 'chi2' needs histograms")
-        with np.errstate(over="ignore"):
-            norms = np.sqrt(np.einsum("ij,ij->i", X, X))
-        if not np.all(np.isfinite(norms)):  # kernels would overflow, in ways that depend on data
+        if not np.all(np.abs(X) <= LARGEST_ENTRY):  # kernels of such rows depend on rounding
             raise DataError(f"{what} holds rows whose norms overflow; scale them")
         if self.data_norm is not None:
-            _refuse_long(norms, self.data_norm, "data_norm", what)
+            _refuse_long(row_norms(X), self.data_norm, "data_norm", what)
         norms = np.sqrt(np.maximum(self.diagonal(X), 0.0))
         _refuse_long(norms, self.feature_bound, "the bound on features,", what)
-
-    def _bound_from_domain(self) -> float | None:
-        if self.name in ("rbf", "laplacian", "cosine", "chi2"):
-            return 1.0
-        if callable(self.name) or self.data_norm is None:
-            return None
-        if self.name == "linear":
-            return float(self.data_norm)
-        with np.errstate(over="ignore"):
-            square = self.gamma * np.float64(self.data_norm) ** 2 + self.coef0
-            return float(np.sqrt(square**self.degree))
 
 
 def _refuse_long(norms: Floats, bound: float, name: str, what: str) -> None:
@@ -222,15 +215,8 @@ def cholesky_features(
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     r"""Factor the kernel matrix, pivot by pivot, until what is left out is small.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    X : ndarray of shape (n_rows, n_features)
-    weights : ndarray of shape (n_rows,)
-        Nonnegative.
-    tol : float
-        Stop when the residuals r, the squared distances of the rows' features from the span of the
-        pivots', have :math:`\sum_i a_i\sqrt{r_i}` below it, or drown in rounding.
+    The factorisation stops when the residuals r, the squared distances of the rows' features from
+    the span of the pivots', have :math:`\sum_i a_i\sqrt{r_i}` below ``tol``, or drown in rounding.
 
     Returns
     -------
@@ -259,9 +245,7 @@ def cholesky_features(
             break
         rank = len(pivots)
         if rank == features.shape[1]:
-            wider = np.empty((len(X), min(2 * rank, len(X))), order="F")
-            wider[:, :rank] = features
-            features = wider
+            features = np.concatenate([features, np.empty_like(features)], axis=1)
         column = kernel(X, X[pivot : pivot + 1])[:, 0]
         column -= features[:, :rank] @ features[pivot, :rank]
         excess = np.abs(column) - np.sqrt(residuals[pivot] * residuals)

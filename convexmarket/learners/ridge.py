@@ -101,27 +101,22 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     fit_intercept : bool, default True
         Whether there is a constant feature, regularised like the others. Features are then centred
         unless the perturbation is ``"output"``.
-    max_norm : float or None, default None
-        Public bound B on the norm of the minimiser without regularisation, on the unit scale, for
-        this data set and every neighbour (Theorem 3.4); for ``"output"``.
-    sensitivity : {"tight", "paper"}, default "tight"
+    max_norm, sensitivity : float or None, default None; {"tight", "paper"}, default "tight"
         For ``"output"``: how far a row can move the model,
-        :func:`~convexmarket.privacy.ridge_sensitivity`.
-    label_noise : float or None, default None
-        Public standard deviation of the labels' noise, on the unit scale; for ``"bound"`` and
-        :meth:`risk`.
-    failure_probability : float, default 0.05
-        Chance that the bound of :meth:`risk` fails; for ``weighting="bound"``.
+        :func:`~convexmarket.privacy.ridge_sensitivity`, which states both.
+    label_noise, failure_probability : float or None, default None; float, default 0.05
+        Public standard deviation of the labels' noise on the unit scale, and the chance that the
+        bound of :meth:`risk` fails; for ``weighting="bound"``.
     delta : float, default 0.0
         Probability with which a row may lose more than it granted, for ``"statistics"`` with an
         intercept: then the noise is Gaussian, and grows with the number of features instead of its
-        square.
+        square. Accounts compose such fits as Gaussian noise.
     feature_range : pair, or None, default (0, 1)
         Public lowest and highest values of the features, numbers or one per feature; mapped to
         [0, 1]. ``None`` takes them from the private rows, with a
         :class:`~convexmarket.errors.PrivacyLeakWarning`.
     target_range : pair of floats, or None, default (-1, 1)
-        The same for the labels; mapped to [-1, 1].
+        The same for the labels; mapped to [-1, 1]. Predictions are clipped to it.
     rounding : "auto", float or None, default "auto"
         For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
         largest power of two that is at most this, and gets exact discrete noise, so that the
@@ -136,16 +131,13 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         take the table as it is. Its rows lie in the unit box.
-    epsilon : float, array_like of shape (n_rows,) or None, default None
-        Used by ``fit`` where it gets no ``epsilon``, as in a pipeline.
-    random_state : None or Simulation, default None
-        Used by ``fit`` where it gets no ``random_state``, under the same rules.
+    epsilon, random_state : default None
+        Used by ``fit`` where it gets none, under the same rules.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        The released model, in the units of the data.
-    intercept_ : float
+    coef_, intercept_ : ndarray of shape (n_features,), float
+        The released model, in the units of the data. The solution without noise is not kept.
     epsilon_ : ndarray of shape (n_rows,)
         Guarantee of each row, in nats; at most what was granted, and zero for a row that granted
         nothing.
@@ -160,11 +152,6 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     rounding_ : float or None
         The step of the lattice, on the unit scale; None where noise is in floating point.
     n_features_in_ : int
-        Number of features.
-
-    Notes
-    -----
-    The solution without noise is not kept. Predictions are clipped to ``target_range``.
 
     References
     ----------
@@ -245,39 +232,26 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         Returns
         -------
         mu, sigma : float
-            Of the bound ``mu * ||a|| + sigma / eta``: on the error of the model, on the unit scale
-            (:func:`~convexmarket.learners.ridge_risk_constants`), for ``"output"`` and for
-            ``"statistics"``, whose noise N of the moments and n moves the model by at most
-            :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`; on the excess loss of models of norm 1
-            (:func:`~convexmarket.learners.lipschitz_risk_constants`) for ``"objective"``. A
-            regularization of ``"auto"`` counts as 1 in the former.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is out of its range.
+            Of the bound ``mu * ||a|| + sigma / eta``. For ``"objective"`` it bounds the excess loss
+            of models of norm 1 (:func:`~convexmarket.learners.lipschitz_risk_constants`); otherwise
+            the error of the model on the unit scale
+            (:func:`~convexmarket.learners.ridge_risk_constants`), where the noise N of the moments
+            and n of ``"statistics"`` moves the model by at most
+            :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`. A regularization of ``"auto"`` counts
+            as 1 there.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
         size = n_features + self._appends()
         if self._where() == "objective":
-            reach = NORM * self._norm(size)
-            loss = HuberLoss(THRESHOLDS[0])
-            return lipschitz_risk_constants(
-                loss, failure_probability, failure_probability, reach, size
-            )
+            chances, reach = (failure_probability, failure_probability), NORM * self._norm(size)
+            return lipschitz_risk_constants(HuberLoss(THRESHOLDS[0]), *chances, reach, size)
         value = 1.0 if isinstance(self.regularization, str) else self.regularization
+        terms = value, size, label_noise, failure_probability
         if self._where() == "output":
-            return ridge_risk_constants(
-                value,
-                size,
-                label_noise,
-                failure_probability,
-                self.max_norm,
-                self.sensitivity,
-                exact=self.rounding is not None,
-            )
-        mu, _ = ridge_risk_constants(value, size, label_noise, failure_probability)
+            exact = self.rounding is not None
+            return ridge_risk_constants(*terms, self.max_norm, self.sensitivity, exact=exact)
+        mu, _ = ridge_risk_constants(*terms)
         norm = np.sqrt(min(value, size)) / (min(value, size) + value)
         count = n_features * (n_features + 3) / 2.0 + (n_features + 1) * bool(self.fit_intercept)
         square = 2.0 * (2.0 * count + np.sqrt(40.0 * count / failure_probability))
@@ -286,16 +260,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return mu, float(kappa * length)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_ + intercept_``, clipped to ``target_range``.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
+        """Return ``X @ coef_ + intercept_``, clipped to ``target_range``."""
         values = self._predicted(X)
         return values if self.target_range is None else np.clip(values, *self.target_range)
 
@@ -457,8 +422,6 @@ def expected_loss(
 
     Raises
     ------
-    ParameterError
-        If an argument is out of its range.
     DataError
         If rows are malformed or outside their ranges.
     NotSupportedError

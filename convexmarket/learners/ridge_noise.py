@@ -154,15 +154,6 @@ class OutputPerturbation(Perturbation):
     ) -> OutputPerturbation:
         """Plan the noise that keeps what each row sold.
 
-        Parameters
-        ----------
-        weights, sold : ndarray of shape (n_used,)
-        regularization, n_features, max_norm, sensitivity
-            As for :func:`~convexmarket.privacy.ridge_sensitivity`.
-        rounding : "auto", float or None
-            Step of the lattice; ``"auto"`` takes a fine one where the error of the solve has a
-            bound.
-
         Raises
         ------
         NotSupportedError

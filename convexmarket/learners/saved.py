@@ -27,9 +27,8 @@ from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
-_LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor)
-_RIDGE = (PersonalizedRidge,)
-KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, *_RIDGE, PublicPredictor)}
+_LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor, PersonalizedRidge)
+KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
@@ -95,7 +94,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
         An existing file is replaced at once or not at all.
     guarantee : {"summary", "rows"}, default "summary"
         ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
-        row. They tell what sellers asked for, which no guarantee covers.
+        row. They show what sellers asked for, which no guarantee covers.
 
     Returns
     -------

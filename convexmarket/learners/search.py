@@ -132,16 +132,8 @@ class PrivateSearch(BaseEstimator):
     ) -> Self:
         """Train candidates, and keep the best.
 
-        Parameters
-        ----------
-        X, y : array_like
-            Private rows and their labels.
-        epsilon : array_like of shape (n_rows,), or float
-            What each row granted to the whole search, in nats, finite.
-        rows, accountant
-            As for the learner: charged once, for the whole search.
-        random_state : None, Simulation or another source, default None
-            Of the choice and of the learner's noise.
+        The arguments are those of the learner. ``epsilon`` is what each row granted to the whole
+        search, finite, and is charged once. ``random_state`` draws the choice and the noise.
 
         Raises
         ------
@@ -167,12 +159,11 @@ class PrivateSearch(BaseEstimator):
         charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         rng = resolve_generator(random_state)
         charge()
-        simulated = isinstance(random_state, Simulation)
 
         def trained(parameters: dict[str, Any]) -> tuple[float, Any]:
-            learner: Any = self._learner(parameters)
+            learner = self._learner(parameters)
             source: dict[str, Any] = {} if random_state is None else {"random_state": rng}
-            if simulated:
+            if isinstance(random_state, Simulation):
                 source = {"random_state": Simulation(rng)}
             learner.fit(X, y, epsilon=part, accountant=PrivacyAccountant(part), **source)
             return float(learner.score(*self.validation)), learner
@@ -181,10 +172,10 @@ class PrivateSearch(BaseEstimator):
         if self.charge == "trials":
             count = int(rng.logseries(1.0 - gamma))
             order = rng.integers(0, len(candidates), count).tolist()
-        found = [(*trained(candidates[k]), k) for k in order]
-        _, best, chosen = max(found, key=lambda one: one[0])
-        self.best_estimator_, self.best_params_ = best, candidates[chosen]
-        self.scores_ = np.array([one[0] for one in found]) if self.charge == "sum" else None
+        scores, models = zip(*(trained(candidates[k]) for k in order), strict=True)
+        best = int(np.argmax(scores))
+        self.best_estimator_, self.best_params_ = models[best], candidates[order[best]]
+        self.scores_ = np.array(scores) if self.charge == "sum" else None
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
         return self
 
@@ -202,8 +193,7 @@ class PrivateSearch(BaseEstimator):
         return getattr(self.best_estimator_, method)
 
     def _learner(self, parameters: dict[str, Any]) -> Any:
-        learner: Any = unfitted(self.learner)
-        return learner.set_params(**parameters)
+        return unfitted(self.learner).set_params(**parameters)
 
     def _candidates(self) -> list[dict[str, Any]]:
         try:
@@ -226,12 +216,11 @@ class PrivateSearch(BaseEstimator):
                 "only the best of a random number of trials is published, and not their number,"
                 " which is drawn in double precision"
             )
-        return Guarantee(
-            epsilon=granted.epsilon,
-            delta=0.0,
-            mechanism=f"a choice among {count} trained candidates",
-            accounting=self.charge,
-            assumptions=(
+        return Guarantee.pure(
+            granted.epsilon,
+            f"a choice among {count} trained candidates",
+            self.charge,
+            (
                 noise_assumption(random_state),
                 "the rows that candidates are scored on are public, as are the candidates",
                 how,

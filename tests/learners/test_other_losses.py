@@ -120,7 +120,9 @@ class Squashed(cm.learners.Loss):
 
 
 @pytest.mark.parametrize(
-    "loss", ["absolute", QuantileLoss(0.8), Squashed(), HingeLoss(0.5)], ids=str
+    "loss",
+    ["absolute", QuantileLoss(0.8), Squashed(), HingeLoss(0.5)],
+    ids=["absolute", "quantile", "squashed", "hinge"],
 )
 def test_a_kernel_takes_any_lipschitz_loss(loss):
     y = SIGNS if getattr(loss, "classifies", False) else NUMBERS

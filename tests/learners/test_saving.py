@@ -3,11 +3,9 @@
 import hashlib
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
-import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -112,7 +110,7 @@ def test_a_loaded_model_predicts_the_same_bits(name, tmp_path):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp_path):
     model = MODELS[name]()
-    promised, sums = guarantee_of(model), set()
+    promised = guarantee_of(model)
     path = cm.save_model(model, tmp_path / "whole.json", guarantee="rows")
     loaded = cm.load_model(path)
     whole = guarantee_of(loaded)
@@ -125,8 +123,6 @@ def test_the_guarantee_comes_back_and_saving_again_gives_the_same_file(name, tmp
         assert getattr(whole, field) == getattr(brief, field) == getattr(promised, field)
     again = cm.save_model(loaded, tmp_path / "again.json", guarantee="rows")
     assert again.read_bytes() == path.read_bytes()
-    sums.add(json.loads(path.read_text(encoding="utf-8"))["sha256"])
-    assert len(sums) == 1
 
 
 def test_parameters_come_back_and_a_loaded_model_can_be_fitted_again(tmp_path):
@@ -326,47 +322,24 @@ def signed(found):
         ({"kind": "os.system"}, "kind holds no value that is allowed"),
         ({"kind": "PublicPredictor"}, "coef_, points or names do not fit"),
         ({"kind": "PrivateLogisticRegression"}, "unexpected keyword argument"),
-        ({"kind": "NonPrivateRidge"}, "kind holds"),
         ({"format": "pickle"}, "format holds"),
         ({"version": 2}, "version holds"),
-        ({"version": 0}, "version holds"),
-        ({"version": "1"}, "version holds"),
-        ({"version": None}, "version holds"),
         ({"feature_names_in_": ["age", "age", "weight"]}, "names do not fit n_features_in_"),
-        ({"feature_names_in_": [1, 2, 3]}, "feature_names_in_"),
         ({"parameters": {"regularization": {"a": 1}}}, "parameters.regularization"),
-        ({"parameters": {"regularization": [[[1]]]}}, "regularization must be a number"),
-        ({"parameters": {"regularization": "1\x1b"}}, "parameters.regularization"),
         ({"parameters": {"regularization": 10**400}}, "parameters.regularization"),
-        ({"parameters": {"regularisation": 1.0}}, "'regularisation'"),
         ({"parameters": {"__class__": "x"}}, "'__class__'"),
-        ({"parameters": []}, "parameters"),
         ({"features": {"missing": {}}}, "features.missing"),
         ({"n_features_in_": 2}, "coef_, points or names do not fit n_features_in_"),
-        ({"n_features_in_": 10**18}, "n_features_in_"),
-        ({"n_features_in_": True}, "n_features_in_"),
         ({"n_features_in_": 3.0}, "n_features_in_"),
-        ({"coef_": []}, "coef_"),
         ({"coef_": [1.0, 2.0, "3"]}, "coef_.2 holds"),
-        ({"coef_": [1.0, None, 2.0]}, "coef_.1 holds"),
-        ({"coef_": [True, 1.0, 2.0]}, "coef_.0 holds"),
-        ({"coef_": [[1.0], [2.0], [3.0]]}, "coef_.0"),
-        ({"coef_": {"0": 1.0}}, "coef_"),
-        ({"coef_": [1.0, 2.0, "Infinity"]}, "coef_"),
         ({"coef_": [1.0, 2.0, float("nan")]}, "coef_"),
         ({"coef_": [1.0, 2.0, -1e200]}, "coef_"),
-        ({"coef_": [1.0, 2.0, 10**400]}, "coef_"),
-        ({"intercept_": 1e200}, "intercept_"),
         ({"intercept_": "Infinity"}, "intercept_"),
         ({"rows": 10**12, "epsilon": [1.0]}, "rows"),
-        ({"rows": 0}, "rows"),
-        ({"rows": 11}, "or epsilon not rows"),
         ({"epsilon": [1.0, 2.0]}, "or epsilon not rows"),
         ({"epsilon": [-1.0] * 12}, "epsilon.0"),
-        ({"epsilon": ["NaN"] * 12}, "epsilon.0"),
+        ({"law": "uniform"}, "law"),
         ({"delta": 2.0}, "delta"),
-        ({"assumptions": "none"}, "assumptions"),
-        ({"assumptions": None}, "assumptions"),
         ({"surprise": 1}, "surprise"),
     ],
     ids=str,
@@ -381,14 +354,8 @@ def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
         (None, None),
         ([1, 300], "|i1"),
         (["a", "b"], "<i8"),
-        ([True, False], "<i8"),
-        ([1, 2], "V8"),
-        (["a"], "<U1"),
         ([["a"], "b"], "|O"),
-        (["ab", "ac"], "<U1"),
-        ([0.0, 1e10], "<f2"),
         ([1.0, 1.00001], "<f2"),
-        (["a", "a\0"], "<U2"),
         (["a", "b"], "<U999999"),
     ],
 )
@@ -401,11 +368,8 @@ def test_labels_that_do_not_fit_are_refused(values, dtype, tmp_path):
 @pytest.mark.parametrize(
     ("make", "parameters", "match"),
     [
-        (logistic, {"classes": 3}, "classes must be two different labels, got 3"),
         (logistic, {"classes": ["no", [1.5, "a"]]}, "classes must be two different labels"),
-        (logistic, {"classes": [["no"], ["yes"]]}, "classes must be two different labels"),
-        (logistic, {"classes": ["no", "no", "yes"]}, "classes must be two different labels"),
-        (logistic, {"tol": -1.0}, "tol must be positive"),
+        (logistic, {"data_norm": -1}, "data_norm must be a finite number > 0"),
         (ridge, {"regularization": "1"}, "regularization must be a number"),
         (ridge, {"rounding": "x"}, "rounding must be 'auto'"),
     ],
@@ -413,12 +377,6 @@ def test_labels_that_do_not_fit_are_refused(values, dtype, tmp_path):
 def test_parameters_that_a_model_could_not_have_had_are_refused(make, parameters, match, tmp_path):
     original = cm.save_model(make(), tmp_path / "l.json").read_bytes()
     refused(tmp_path / "m.json", change(original, parameters=parameters), match)
-
-
-@pytest.mark.parametrize("target_range", [([-1.0], 1.0), (-1.0, [1.0]), ([-1.0], [1.0])])
-def test_a_range_of_lists_is_refused(target_range):
-    with pytest.raises(ParameterError, match="target_range must be two numbers"):
-        ridge(target_range=target_range)
 
 
 @pytest.mark.parametrize(
@@ -437,13 +395,6 @@ def test_a_kernel_whose_predictions_overflow_is_refused(kernel, match, tmp_path)
     refused(tmp_path / "m.json", signed(original), match)
 
 
-@pytest.mark.parametrize("bound", ["abc", [1, 2], -1, 0.0, True, -1.5])
-def test_a_bound_on_the_rows_is_a_positive_number(bound, tmp_path):
-    original = cm.save_model(logistic(), tmp_path / "l.json").read_bytes()
-    content = change(original, parameters={"data_norm": bound})
-    refused(tmp_path / "m.json", content, "data_norm must be a finite number > 0")
-
-
 def test_names_that_could_not_be_loaded_are_not_saved(tmp_path):
     model = logistic(TABLE)
     model.feature_names_in_ = np.array(["a", "b", "a"], dtype=object)
@@ -455,11 +406,7 @@ def test_names_that_could_not_be_loaded_are_not_saved(tmp_path):
     "tables",
     [
         {"mechanism": "\x1b[31mred\x1b[2J"},
-        {"assumptions": ["the noise \x9b31m is secret"]},
-        {"feature_names_in_": ["a", "b", "c\x1b]0;title\x07"]},
-        {"convexmarket": "\u202e1"},
         {"kind": "\x1b[1A"},
-        {"format": "\x1b[1A"},
         {"\x1b[1A": 1},
         {"parameters": {"\x1b[1A": 1}},
     ],
@@ -488,45 +435,17 @@ def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b"", "Expecting value"),
         (b"\xff\xfe", "can't decode"),
         (b"[]", "holds no value"),
-        (b"1", "holds no value"),
         (b"[" * 19_000, "recursion"),
-        (b'{"a":' * 9_000, "recursion"),
-        (b'{"parameters": ' + b"[" * 900 + b"]" * 900 + b"}", "holds no value"),
         (b'{"a": NaN}', "holds no value"),
-        (b'{"a": ' + b"9" * 100_000 + b"}", "limit"),
         (b"[" + b"[]," * 7_000_000 + b"[]]", "too many bytes, lists or numbers"),
-        (b'{"a": [' + b"1," * 4_000_000 + b"1]}", "too many bytes, lists or numbers"),
         (b'{"a": "' + b"a" * 50_000_000 + b'"}', "no file of at most 50,000,000 bytes"),
-        (pickle.dumps({"format": "convexmarket-model"}), "can't decode"),
     ],
     ids=lambda value: repr(value)[:30],
 )
 def test_hostile_text_is_refused(content, match, tmp_path):
     refused(tmp_path / "m.json", content, match)
-
-
-def test_numbers_that_are_nested_deeply_are_refused(saved, tmp_path):
-    found = json.loads(saved["json"])
-    for where in ("coef_", "parameters", "columns", "assumptions", "points"):
-        changed = {**found, where: json.loads("[" * 900 + "]" * 900)}
-        refused(tmp_path / "m.json", json.dumps(changed).encode(), where)
-
-
-def test_errors_of_a_long_list_are_not_collected(saved, tmp_path):
-    found = json.loads(saved["json"])
-    for where in ("coef_", "epsilon", "assumptions", "feature_names_in_"):
-        changed = {**found, where: [None] * 1_000_000}
-        refused(tmp_path / "m.json", json.dumps(changed).encode(), f"{where}.0")
-    tracemalloc.start()
-    changed = {**found, "parameters": {"weights": [1e200] * 1_000_000}}
-    content = json.dumps(changed).encode()
-    tracemalloc.reset_peak()
-    refused(tmp_path / "m.json", content, "parameters.weights")
-    assert tracemalloc.get_traced_memory()[1] < 20 * len(content)
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("bound", "value"), [("LARGEST", 300), ("MOST", {b"[": 2, b",": 9})])
@@ -538,14 +457,6 @@ def test_sizes_are_bounded_where_a_file_is_written_and_read(
     with pytest.raises(DataError, match=r"too many bytes.*guarantee='summary'"):
         cm.save_model(ridge(X=TABLE), tmp_path / "n.json")
     assert not (tmp_path / "n.json").exists()
-
-
-def test_hostile_text_is_refused_before_it_is_parsed(tmp_path, monkeypatch):
-    def parse(*arguments, **options):
-        raise AssertionError("parsed")
-
-    monkeypatch.setattr(saving.json, "loads", parse)
-    refused(tmp_path / "m.json", b"[" + b"[]," * 300_000 + b"[]]", "too many")
 
 
 @pytest.mark.parametrize(
@@ -588,14 +499,6 @@ def test_the_schema_refuses_what_loading_refuses(saved):
     for tables in ({"surprise": 1}, {"version": 2}, {"coef_": None}, {"epsilon": [-1.0]}):
         assert not validator.is_valid(json.loads(change(saved["json"], **tables)))
     assert validator.is_valid(json.loads(change(saved["json"])))
-
-
-def test_the_checksum_is_of_the_canonical_text(tmp_path):
-    """Written again from the description, without the code that writes it."""
-    path = cm.save_model(ridge(), tmp_path / "m.json", guarantee="rows")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    stated = found.pop("sha256")
-    assert hashlib.sha256(json.dumps(found).encode()).hexdigest() == stated
 
 
 def test_a_public_predictor_is_loaded_in_a_process_that_imported_nothing_else(tmp_path):

@@ -120,20 +120,16 @@ class Scene:
 
 
 def sampling_chances(epsilon, threshold):
-    """Compute the chance of each row to be sampled (Jorgensen, Yu and Cormode, 2015).
-
-    It is (e^eps - 1)/(e^t - 1) below the threshold t. As run in R, noise shrinks as the sample
-    grows; the promise is then not established.
-    """
+    """Compute chances (e^eps - 1)/(e^t - 1) of rows below t (Jorgensen, Yu and Cormode, 2015)."""
     below = np.minimum(epsilon, threshold)
     chances = np.exp(below - threshold) * np.expm1(-below) / np.expm1(-threshold)
     return np.where(epsilon < threshold, chances, 1.0)
 
 
 def sample(epsilon, threshold, n_samples, rng):
-    """Draw samples of rows as zeros and ones."""
-    chances = sampling_chances(epsilon, threshold)
-    return (rng.random((n_samples, epsilon.size)) < chances).astype(float)
+    """Draw samples of rows as zeros and ones; in R noise shrinks as they grow, unproven."""
+    drawn = rng.random((n_samples, epsilon.size)) < sampling_chances(epsilon, threshold)
+    return drawn.astype(float)
 
 
 def solutions(scene, weights, alphas):

@@ -14,8 +14,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from convexmarket.learners import logistic_risk_constants
-from problems.papers.methods.logistic_bounds import logistic_error_bound
+from convexmarket.learners import logistic_error_bound, logistic_risk_constants
 
 LN2 = float(np.log(2.0))
 
