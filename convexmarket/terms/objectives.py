@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
+Matrix = Any  # dense or sparse
 _MAX_NEWTON = 200
 #: Relative to the largest entry or eigenvalue: asymmetry and negative eigenvalues that are rounding
 #: errors, and eigenvalues that are zeros.
@@ -206,7 +207,7 @@ class QuadraticSpread(Term):
     """
 
     formula_template = "a'Sigma a"
-    Sigma: Any = field(
+    Sigma: Matrix = field(
         metadata=checked(fields.matrix, each=True, of="a row and a column for each seller")
     )
     _factor: sparse.csr_array = field(init=False)

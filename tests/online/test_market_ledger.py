@@ -105,11 +105,6 @@ def test_the_model_is_charged_before_it_is_trained(market):
     assert market.ledger.balance()["left"].tolist() == [0.0] * 4
 
 
-def test_by_default_all_that_was_sold_is_used(market):
-    market.close(lambda accepted: "1")
-    assert market.ledger.balance()["left"].tolist() == [0.0] * 4
-
-
 def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market):
     def never(accepted):
         raise AssertionError("trained")

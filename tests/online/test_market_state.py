@@ -74,72 +74,34 @@ def test_several_answers_are_taken_down_together_or_not_at_all(market):
         market.answer(["c"], "lapsed")
 
 
-def test_a_seller_is_quoted_once(market):
-    first = market.quote("s17", BOUGHT)
-    market.quote("s18", BOUGHT)
-    assert market.quote("s17", BOUGHT) == first
-    market.accept("s17")
-    again = market.quote("s17", np.float64(BOUGHT))
-    assert (again.number, again.epsilon, again.payment) == (1, first.epsilon, first.payment)
-    assert again.status == "accepted"
-    with pytest.raises(OfferError, match=r"'s17' was quoted at the sensitivity 1\.1.*1\.2"):
-        market.quote("s17", 1.2)
-    assert market.counts()["quoted"] == 2
-
-
-def test_answers_stand(market):
-    for id in ("yes", "no"):
-        assert market.quote(id, BOUGHT).status == "offered"
-    assert market.accept("yes") == market.accept("yes") == market.offer("yes")
-    assert market.decline("no") == market.decline("no") == market.offer("no")
-    with pytest.raises(OfferError, match=r"'yes' has accepted.*cannot be declined"):
-        market.decline("yes")
-    with pytest.raises(OfferError, match=r"'no' has declined.*cannot be accepted"):
-        market.accept("no")
-    with pytest.raises(OfferError, match="'who' was never quoted; check the id"):
-        market.accept("who")
-    with pytest.raises(OfferError, match="'who' was never quoted"):
-        market.offer("who")
-    assert market.quote("dear", DEAR).status == "nothing bought"
-    for answer in (market.accept, market.decline):
-        with pytest.raises(OfferError, match="nothing is bought from seller 'dear'"):
-            answer("dear")
-    assert market.counts() == {
-        "quoted": 3,
-        "offered": 0,
-        "accepted": 1,
-        "declined": 1,
-        "nothing bought": 1,
-        "expected": 100,
+def test_refusals_name_the_seller_and_the_reason(tmp_path):
+    market = OnlineMarket.create(tmp_path, fixed(3))
+    for id, report in (("yes", BOUGHT), ("no", BOUGHT), ("dear", DEAR)):
+        market.quote(id, report)
+    market.accept("yes")
+    market.decline("no")
+    refused = {
+        r"'yes' was quoted at the sensitivity 1\.1.*1\.2": lambda: market.quote("yes", 1.2),
+        r"'yes' has accepted.*cannot be declined": lambda: market.decline("yes"),
+        r"'no' has declined.*cannot be accepted": lambda: market.accept("no"),
+        "'who' was never quoted; check the id": lambda: market.accept("who"),
+        "'who' was never quoted": lambda: market.offer("who"),
+        "nothing is bought from seller 'dear'": lambda: market.accept("dear"),
     }
-
-
-@pytest.mark.parametrize(
-    ("id", "words"),
-    [
-        ("", "has 0 characters"),
-        ("x" * 201, "has 201 characters"),
-        (" a", "begins or ends with a blank"),
-        ("a\u00a0", "begins or ends with a blank"),
-        ("a\nb", "is not printable"),
-        ("a\x00", "is not printable"),
-        ("\ufeffa", "is not printable"),
-        ("a\u200bb", "is not printable"),
-        ("a\ud800", "is not printable"),
-        ("a\u00adb", r"contains '\\xad', which is not printable"),
-        ("a\u200db", r"contains '\\u200d', which is not printable"),
-        ("a\u202eb", "is not printable"),
-        ("a\ue000", "is not printable"),
-        ("a\u2003b", "is not printable"),
-        (17.5, "must be text"),
-        (None, "must be text"),
-    ],
-)
-def test_ids_that_cannot_be_one(market, id, words):
-    for ask in (lambda: market.quote(id, BOUGHT), lambda: market.accept(id)):
-        with pytest.raises(ParameterError, match=words):
-            ask()
-    assert market.counts()["quoted"] == 0
+    for words, call in refused.items():
+        with pytest.raises(OfferError, match=words):
+            call()
+    with pytest.raises(MarketClosedError, match="'new' is number 4, but 3 sellers were expected"):
+        market.quote("new", BOUGHT)
+    market.close(lengths)
+    with pytest.raises(MarketClosedError, match=r"'new' comes too late: .* after 3 sellers"):
+        market.quote("new", BOUGHT)
+    for batch in (0, True, 2.0):
+        with pytest.raises(ParameterError, match=r"batch must be a whole number >= 1"):
+            market.quote_many([], batch=batch)
+    for id in ("", " a", "a\u200bb", 17.5, None):
+        with pytest.raises(ParameterError, match="id"):
+            market.quote(id, BOUGHT)
 
 
 def test_two_forms_of_an_id_are_one_seller(market):
@@ -164,39 +126,6 @@ def test_a_report_outside_the_support_leaves_nothing(market):
         market.quote("s17", 7.0)
     assert market.counts()["quoted"] == 0
     assert market.quote("s17", BOUGHT).number == 1
-
-
-def test_no_more_sellers_than_expected(tmp_path):
-    market = OnlineMarket.create(tmp_path, fixed(3))
-    told = [market.quote(f"s{i}", BOUGHT) for i in range(3)]
-    with pytest.raises(MarketClosedError, match="'s3' is number 4, but 3 sellers were expected"):
-        market.quote("s3", BOUGHT)
-    assert [market.quote(f"s{i}", BOUGHT) for i in range(3)] == told
-    assert market.accept("s2").status == "accepted"
-    assert not market.is_closed
-
-
-def test_a_stream_in_batches(market):
-    reports = [(f"s{i}", 1.0 + i / 20) for i in range(50)]
-    market.quote("s7", 1.0 + 7 / 20)
-    offers = list(market.quote_many(iter(reports), batch=8))
-    assert [offer.id for offer in offers] == [id for id, _ in reports]
-    assert sorted(offer.number for offer in offers) == list(range(1, 51))
-    assert [market.offer(offer.id) for offer in offers] == offers
-    assert list(market.quote_many(reports, batch=1000)) == offers
-    assert list(market.quote_many([])) == []
-    for batch in (0, True, 2.0):
-        with pytest.raises(ParameterError, match=r"batch must be a whole number >= 1"):
-            market.quote_many(reports, batch=batch)
-
-
-def test_an_error_in_a_stream_comes_after_the_offers_before_it(market):
-    reports = [("a", 1.1), ("b", 1.2), ("c", 9.0), ("d", 1.3)]
-    stream = market.quote_many(reports, batch=10)
-    assert [next(stream).id, next(stream).id] == ["a", "b"]
-    with pytest.raises(PriorError):
-        next(stream)
-    assert market.offers()["id"].tolist() == ["a", "b"]
 
 
 def test_offers_of_a_stream_are_stored_before_they_are_told(market):
@@ -239,12 +168,6 @@ def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
         assert plan.policy.to_dict() == known[plan.after].to_dict()
 
 
-def test_a_market_that_does_not_plan_anew_has_one_plan(market):
-    market.quote("s1", BOUGHT)
-    (plan,) = market.plans()
-    assert (plan.number, plan.after, plan.policy.to_dict()) == (1, 0, fixed().to_dict())
-
-
 # ------------------------------------------------------------------ the end
 
 
@@ -275,25 +198,6 @@ def test_the_model_is_released_once(market):
     assert market.is_closed
 
 
-def test_after_the_end_only_repeats_are_answered(market):
-    first = market.quote("s0", BOUGHT)
-    accepted = market.accept("s0")
-    market.close(lengths)
-    with pytest.raises(MarketClosedError, match=r"'new' comes too late: .* after 1 sellers"):
-        market.quote("new", BOUGHT)
-    assert market.quote("s0", BOUGHT) == market.accept("s0") == accepted
-    assert (first.epsilon, first.payment) == (accepted.epsilon, accepted.payment)
-    with pytest.raises(OfferError, match="cannot be declined"):
-        market.decline("s0")
-
-
-def test_many_unanswered_offers_are_named_in_part(market):
-    for i in range(9):
-        market.quote(f"s{i}", BOUGHT)
-    with pytest.raises(OfferError, match=r"9 \('s0', 's1', 's2', 's3', 's4', \.\.\.\)"):
-        market.close(lengths)
-
-
 @pytest.mark.parametrize("result", [{"weights": []}, "not JSON", None, b"{}"])
 def test_a_release_that_is_no_json_is_not_kept(market, result):
     with pytest.raises(ParameterError, match="release returned what is no JSON"):
@@ -316,20 +220,6 @@ def test_a_release_that_refused_its_input_can_be_repeated(market):
     with pytest.raises(MarketClosedError):
         market.quote("s1", BOUGHT)
     assert market.close(lengths) == '{"sellers": 1}'
-
-
-def test_a_market_may_be_read_while_it_is_closed(market):
-    market.quote("s0", BOUGHT)
-    market.accept("s0")
-    seen = []
-
-    def release(accepted):
-        with OnlineMarket(market.folder) as other:
-            seen.append((other.is_closed, other.counts()["accepted"], other.released))
-        return "1"
-
-    market.close(release)
-    assert seen == [(True, 1, None)]
 
 
 # ------------------------------------------------------------------ folders and files
@@ -367,45 +257,6 @@ def test_there_must_be_a_market(tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [(b"", "not a market's"), (b"no database at all" * 99, "is damaged or no SQLite database")],
-)
-def test_files_of_others_are_left_alone(tmp_path, content, words):
-    (tmp_path / "market.sqlite").write_bytes(content)
-    with pytest.raises(DataError, match=words):
-        OnlineMarket(tmp_path)
-    assert (tmp_path / "market.sqlite").read_bytes() == content
-
-
-def test_databases_of_others_and_of_the_future_are_refused(market, tmp_path):
-    other = sqlite3.connect(tmp_path / "market.sqlite")
-    other.execute("CREATE TABLE quotes (id)")
-    other.close()
-    with pytest.raises(DataError, match="but not a market's; move it away"):
-        OnlineMarket(tmp_path)
-    market.disconnect()
-    later = raw(market)
-    later.execute("PRAGMA user_version = 5")
-    later.close()
-    with pytest.raises(DataError, match=r"version 5, and only version 4 is read"):
-        OnlineMarket(market.folder)
-
-
-def test_damage_is_said(market):
-    market.quote("s0", BOUGHT)
-    other = raw(market)
-    (page,) = other.execute("SELECT rootpage FROM sqlite_master WHERE name = 'quotes'").fetchone()
-    (size,) = other.execute("PRAGMA page_size").fetchone()
-    other.close()
-    market.disconnect()
-    with database(market).open("r+b") as file:
-        file.seek((page - 1) * size)
-        file.write(b"\xff" * size)
-    with pytest.raises(DataError, match=r"is damaged.* bring back a backup"):
-        market.offers()
-
-
 def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
     market.quote("s0", BOUGHT)
     market.disconnect()
@@ -429,16 +280,6 @@ def test_a_full_disk(market):
     assert market.quote("more", BOUGHT).number == len(told) + 1
 
 
-def test_what_may_only_be_read(market):
-    told = market.quote("s0", BOUGHT)
-    market._store._connection.execute("PRAGMA query_only = ON")
-    with pytest.raises(DataError, match=r"may not be written; .* allow writing to the file"):
-        market.quote("s1", BOUGHT)
-    assert market.offer("s0") == told
-    market._store._connection.execute("PRAGMA query_only = OFF")
-    assert market.quote("s1", BOUGHT).number == 2
-
-
 def test_waiting_for_others_ends(market, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 0.05)
     market.disconnect()
@@ -453,14 +294,6 @@ def test_waiting_for_others_ends(market, monkeypatch):
     with market._store.alone(), pytest.raises(DataError, match="being closed by another process"):
         market.close(lengths)
     assert market.close(lengths, lapse=True) == '{"sellers": 0}'
-
-
-def test_every_connection_asks_for_all_that_the_disk_can_promise(market):
-    for opened in (market, OnlineMarket(market.folder)):
-        connection = opened._store._connection
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("persist",)
-        assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
-        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
 
 
 def test_what_is_told_again_is_synced_first(market, monkeypatch):
@@ -484,14 +317,6 @@ def closed(market):
     market.accept("s0")
     market.close(lengths)
     return market
-
-
-def test_the_tables_are_all_that_there_is(market):
-    other = raw(market)
-    found = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
-    assert [row[0] for row in found] == sorted([*TABLES, *LEDGER, "seals"])
-    assert other.execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"cmkt", "big"),)
-    other.close()
 
 
 @pytest.mark.parametrize(

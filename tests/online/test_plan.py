@@ -27,7 +27,6 @@ from tests.online.builders import (
     check_the_plan_is_the_optimum,
     check_units_do_not_matter,
     dense_cells,
-    expectation,
     quantile_form,
 )
 
@@ -36,23 +35,6 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 
 # ------------------------------------------------------------------------- expectations
-
-
-@pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
-def test_moments_of_margins(name):
-    """Atoms at means of cells give E[v] and E[v^2] from below, atoms at their ends from above."""
-    prior = PRIORS[name]()
-    many = dense_cells(prior)
-    for level in (0.02, 0.3, 0.9):
-        price = float(prior.ironed_virtual_cost(prior.quantile(level)))
-        cells = cells_of(prior).refined(20_000, 0.0, price)
-        theirs = [
-            expectation(many, lambda psi, k=k, p=price: np.maximum(p - psi, 0) ** k) for k in (1, 2)
-        ]
-        inner, outer = (moments(atoms, price) for atoms in (cells.inner, cells.outer))
-        np.testing.assert_allclose(inner, theirs, rtol=2e-6)
-        assert (inner <= outer * (1 + 1e-12)).all()
-        np.testing.assert_allclose(outer, inner, rtol=2e-7)
 
 
 def moments(atoms, price):
@@ -76,21 +58,6 @@ def moments(atoms, price):
 )
 def test_the_plan_is_the_optimum_over_the_prior(name, m, cap):
     check_the_plan_is_the_optimum(name, m, cap, 20_000)
-
-
-@pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
-def test_the_price_solves_the_expected_equation(name):
-    prior = PRIORS[name]()
-    cells = dense_cells(prior)
-    policy = cm.OnlinePolicy(prior, 200, 1.0, 2.0, 0.5)
-    first, second = (
-        expectation(cells, lambda psi, k=k: np.maximum(policy.plan.cutoff - psi, 0) ** k)
-        for k in (1, 2)
-    )
-    # lambda = (sigma*m/mu^2)*E[v^2] + E[v^2]/E[v] for v = gamma*(p - psi)_+
-    gamma, right = policy.gamma, second * policy.gamma**2
-    right = 2.0 * 200 * right + right / (first * gamma)
-    assert gamma * policy.plan.cutoff == pytest.approx(right, rel=1e-5)
 
 
 def test_the_best_of_several_roots_is_chosen():
@@ -164,19 +131,6 @@ def test_a_plan_whose_price_has_too_few_digits_is_refused():
     prior = cm.EmpiricalPrior([1871.0, 89.0, 45.0, 45.0, 495.0, 1052.0, 1704.0, 963.0])
     with pytest.raises(SolverError, match=r"mu = 0\.001, .* further apart than double"):
         cm.OnlinePolicy(prior, 22993, 1e-3, 1e4, 1e4, 2.0)
-
-
-@pytest.mark.parametrize("cap", [None, 2.0])
-def test_a_sample_is_planned_as_cvxpy_does(cap):
-    samples = np.random.default_rng(5).lognormal(0, 1, 12)
-    policy = cm.OnlinePolicy(cm.EmpiricalPrior(samples), 12, 1.0, 2.0, 0.5, cap)
-    psi = policy.prior.ironed_virtual_cost(samples)
-    market = cm.Market.standard(
-        cm.Sellers(virtual_costs=psi), mu=1.0, sigma=2.0, gamma=0.5, cap=cap
-    )
-    solved = cm.allocate(market, "line_search", solver="CLARABEL", gap=1e-8)
-    assert policy.plan.objective == pytest.approx(solved.objective, rel=1e-6)
-    np.testing.assert_allclose(policy.quote(samples).epsilon, solved.epsilon, atol=1e-3)
 
 
 @given(
@@ -311,11 +265,6 @@ def test_one_cost_for_all():
     assert policy.plan.eta == pytest.approx(2.0)  # sqrt(sigma/(gamma*psi))
     assert policy.quote(2.0).epsilon == pytest.approx(0.2)
     assert policy.quote(2.0).payment == pytest.approx(0.4)
-
-
-def test_one_seller():
-    plan = cm.OnlinePolicy(cm.Uniform(1, 2), 1, mu=1, sigma=1, gamma=1).plan
-    assert plan.gap <= 1e-8
 
 
 @pytest.mark.parametrize("cap", [None, 1.5])

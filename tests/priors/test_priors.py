@@ -147,28 +147,6 @@ def test_virtual_cost_is_c_plus_cdf_over_density(name):
     assert prior.mean == pytest.approx(frozen.mean())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_agrees_with_its_own_scipy_distribution(name):
-    prior, frozen = prior_of(name), FAMILIES[name][1]()
-    generic = Prior.from_scipy(frozen)
-    c = frozen.ppf([0.001, 0.1, 0.5, 0.9, 0.999])
-    assert generic.is_regular
-    assert generic.support == pytest.approx(prior.support)
-    np.testing.assert_allclose(generic.ironed_virtual_cost(c), prior.virtual_cost(c), rtol=1e-9)
-
-
-def test_closed_forms():
-    c = np.array([0.02, 0.05, 0.1])
-    np.testing.assert_allclose(Uniform(0.02, 0.1).virtual_cost(c), 2 * c - 0.02)
-    np.testing.assert_allclose(Power(2, 0.1).virtual_cost(c), 1.5 * c)
-    np.testing.assert_allclose(Beta(4, 1, 0.02, 0.1).virtual_cost(c), c + (c - 0.02) / 4)
-    np.testing.assert_allclose(Exponential(0.05).virtual_cost(c), c + 0.05 * np.expm1(c / 0.05))
-    x = np.array([0.1, 0.5, 0.9])
-    np.testing.assert_allclose(
-        Beta(1, 3).virtual_cost(x), x + (1 - (1 - x) ** 3) / (3 * (1 - x) ** 2)
-    )
-
-
 @pytest.mark.parametrize(
     ("prior", "slope"),
     [
@@ -558,14 +536,6 @@ def test_a_mixture_of_one_is_that_one():
     assert alone.support == (0, np.inf)
     assert alone.quantile([0, 1]).tolist() == [0, np.inf]
     np.testing.assert_allclose(alone.virtual_cost(c), Exponential(0.05).virtual_cost(c))
-
-
-def test_where_a_component_ends_psi_jumps_and_payments_are_told():
-    prior = Mixture([3, 1], [Uniform(0.1, 1), Uniform(0.5, 2)])
-    assert {0.5, 1.0} <= set(prior.breakpoints)
-    # Below 0.5 only one density counts, in psi too.
-    assert prior.virtual_cost(0.4) == pytest.approx(0.7)
-    assert prior.virtual_cost(1 + 1e-9) > 3 * prior.virtual_cost(1 - 1e-9)
 
 
 def test_a_mixture_in_words():
