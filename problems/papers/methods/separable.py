@@ -84,6 +84,8 @@ def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, s
 
 
 class SeparableLimit(NamedTuple):
+    """Error and payments for many sellers, and the norm of the model that reaches them."""
+
     error: float
     payments: float
     total: float
@@ -96,8 +98,7 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
     ``total`` is :math:`\log_2(1+e^{-\rho\beta}) + 2\sqrt{\sigma p\gamma}` with :math:`\sigma =
     4\beta\|b\|/\ln2`, at the best :math:`\beta` unless one is given. B takes
     :math:`\beta = 1/\sqrt{p\gamma}` and treats sigma as a constant, yet its sigma is proportional
-    to beta: its bound is of order :math:`(p\gamma)^{1/4}`, the best one of order
-    :math:`\sqrt{p\gamma\ln(1/(p\gamma))}`.
+    to beta: its bound is of order :math:`(p\gamma)^{1/4}`, the best one of about the square.
     """
 
     def half(beta):
