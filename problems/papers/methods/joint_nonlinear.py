@@ -6,7 +6,6 @@ hands derivatives to a local solver. It needs CVXPY 1.9 and the package unopy wi
 
 import contextlib
 import os
-import tempfile
 
 import cvxpy as cp
 import numpy as np
@@ -47,13 +46,11 @@ def solve_nonlinear(joint, terms, model, weights, eta):
 @contextlib.contextmanager
 def _silence():
     """Keep the solver, which prints from C++, off the terminal."""
-    saved = os.dup(1)
+    saved, target = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(target, 1)
     try:
-        with tempfile.TemporaryFile() as target:
-            os.dup2(target.fileno(), 1)
-            try:
-                yield
-            finally:
-                os.dup2(saved, 1)
+        yield
     finally:
+        os.dup2(saved, 1)
         os.close(saved)
+        os.close(target)

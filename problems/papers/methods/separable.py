@@ -19,43 +19,24 @@ from convexmarket.learners import logistic_error_bound, logistic_risk_constants
 LN2 = float(np.log(2.0))
 
 
-class LossLimit(NamedTuple):
-    """Leading orders of the three parts of A's Eq. (11): mu*||a||, sigma/eta, gamma*psi'eps."""
-
-    spread: float
-    noise: float
-    payments: float
-
-    @property
-    def total(self):
-        """The sum of the three."""
-        return sum(self)
-
-
 def loss_limit(n_sellers, mu, sigma, gamma, *, density, order=0, share=1.0):
-    r"""Return the leading order of the smallest loss of m sellers (A, Lemma IX.2; Theorem V.1).
+    r"""Return leading orders of spread, noise and payments of m sellers (A, IX.2 and V.1).
 
     The virtual cost x has the density ``h*x**n`` next to 0, n the order, and a share xi of the
-    expected sellers comes. With :math:`v = (\lambda - \gamma\psi)_+` the expectations of v and v^2
-    are powers of lambda, and A's Eq. (14) in expectation has the solution
-    :math:`\lambda^{n+2} = \mu^2\gamma^{n+1}(n+1)^2(n+2)/(2h\sigma m)`, with
-    :math:`\sigma/\eta = \gamma\eta\psi^\top a = N = \sqrt{\sigma\lambda(n+1)/(n+3)}` and
-    :math:`\mu\|a\| = 2N/(n+1)`. At order 0, A's Assumption IV.3, the total is
-    :math:`\frac{4}{\sqrt3}h^{-1/4}\sigma^{1/4}\mu^{1/2}\gamma^{1/4}m^{-1/4}`. The last term of
-    :math:`E_4` in Eq. (48) is printed three times too large: xi, not 3*xi. As printed, Eq. (46)
-    bounds nothing at finite m.
+    expected sellers comes: A's Eq. (14) in expectation. At order 0 (Assumption IV.3) they sum to
+    :math:`\frac{4}{\sqrt3}h^{-1/4}\sigma^{1/4}\mu^{1/2}\gamma^{1/4}m^{-1/4}`. In Eq. (48) the last
+    term of :math:`E_4` is printed three times too large: xi, not 3*xi.
     """
     n = order
     power = mu**2 * gamma ** (n + 1) * (n + 1) ** 2 * (n + 2) / (2.0 * density * sigma * n_sellers)
     noise = np.sqrt((n + 1) / (n + 3) * sigma * power ** (1.0 / (n + 2)))
-    return LossLimit(2.0 * noise / (n + 1) / np.sqrt(share), noise / share, noise * share)
+    return np.array([2.0 * noise / (n + 1) / np.sqrt(share), noise / share, noise * share])
 
 
 def separation_margin(X, y):
     """Return the margin of the best separator through the origin (A, Assumption IV.4); 0 if none.
 
-    By duality it is the distance from the origin to the convex hull of the y_i x_i, one QP. The
-    direction to the nearest point attains it.
+    By duality it is the distance from the origin to the convex hull of the y_i x_i, one QP.
     """
     signed = np.asarray(y, dtype=float)[:, None] * np.asarray(X, dtype=float)
     scale = np.linalg.norm(signed, axis=1).max() or 1.0
@@ -72,10 +53,9 @@ def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regular
     r"""Bound the share of wrong predictions after a purchase of separable rows, whatever m.
 
     The weights are chosen without the rows. The model minimises over the ball of radius
-    ``max_norm``; regularization costs :math:`\Lambda\beta^2/2`, which is 0 only for a model of norm
-    exactly :math:`\beta`, A's premise. ``training`` tends to :math:`\log_2(1+e^{-\rho\beta})`, and
-    spread and noise to 0, for many sellers (A, Theorems IV.5 and V.1). A prints the natural
-    logarithm, under which the theorem is false.
+    ``max_norm``; regularization costs :math:`\Lambda\beta^2/2`. ``training`` tends to
+    :math:`\log_2(1+e^{-\rho\beta})`, and spread and noise to 0, for many sellers (A, Theorems IV.5
+    and V.1). A prints the natural logarithm, under which the theorem is false.
     """
     _, sigma = logistic_risk_constants(0.05, 0.05, max_norm, n_features)
     fitted = np.logaddexp(0.0, -margin * max_norm) + regularization / 2 * max_norm**2
@@ -88,15 +68,14 @@ def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, s
 
     To the leading order in m, if the buyer minimises this very bound; 1 where it has no content.
     A, Theorem IV.5 has :math:`O(e^{-\nu m^{1/4}/(2\beta)})`. Here mu grows with
-    :math:`\sqrt{\ln(1/\delta)}` where the paper's grows with :math:`\ln(1/\delta)`: the exponent is
-    of order :math:`\nu^2\sqrt m`, so that the statement is true for large m.
+    :math:`\sqrt{\ln(1/\delta)}`, not with :math:`\ln(1/\delta)`: the exponent is larger.
     """
 
     def above(log_chance):
         chance = float(np.exp(log_chance))
         mu, sigma = logistic_risk_constants(chance, chance, max_norm, n_features)
         buyer = (mu, 2.0 * sigma, gamma)
-        return loss_limit(n_sellers, *buyer, density=density, share=share).total - excess
+        return loss_limit(n_sellers, *buyer, density=density, share=share).sum() - excess
 
     least, most = np.log(1e-290), np.log(0.5)
     if above(most) >= 0:
@@ -119,8 +98,7 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
     ``total`` is :math:`\log_2(1+e^{-\rho\beta}) + 2\sqrt{\sigma p\gamma}` with :math:`\sigma =
     4\beta\|b\|/\ln2`, at the best :math:`\beta` unless one is given. B takes
     :math:`\beta = 1/\sqrt{p\gamma}` and treats sigma as a constant, yet its sigma is proportional
-    to beta: its bound is of order :math:`(p\gamma)^{1/4}`, the best one of order
-    :math:`\sqrt{p\gamma\ln(1/(p\gamma))}`.
+    to beta: its bound is of order :math:`(p\gamma)^{1/4}`, the best one of about the square.
     """
 
     def half(beta):
