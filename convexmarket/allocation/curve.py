@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
+from convexmarket.allocation.bounds import rates_of
 from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
 from convexmarket.allocation.exact import (
     check_feasible,
     costs_that_matter,
     optimum,
-    rates_of,
     solve_exact,
     unattained,
 )
