@@ -207,7 +207,7 @@ def _judged(
     nodes = np.arange(edges.size + 1)
     rho, _, rates = rates_of(form, few.costs)
     dear = (dearest or 0.0) / few.costs.scale
-    stationary, *betas = sandwich(few, many, (nodes, nodes), rho, rates, dear)
+    stationary, *betas = sandwich(few, many, nodes, rho, rates, dear)
     if not stationary.any():  # the scales are too far apart to tell
         stationary[:] = True
     touched = np.zeros(last + 2, np.int64)

@@ -40,7 +40,6 @@ __all__ = [
     "Point",
     "best_of",
     "beta_at",
-    "common_stretches",
     "minimise",
     "point_at",
     "sandwich",
@@ -52,8 +51,6 @@ __all__ = [
 _SLACK = 1e-9
 #: Parts of the path that are looked at first, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
-#: Stretches that many markets share, at most; more are taken for one.
-_MOST_STRETCHES = 3
 
 
 @dataclass(frozen=True)
@@ -325,10 +322,10 @@ def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
 def sandwich(
     fewer: Path,
     more: Path,
-    nodes: tuple[Ints, Ints],
+    nodes: Ints,
     rho: float,
     rates: Sequence[float],
-    dearest: float = 0.0,
+    dearest: float,
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Return between which levels a path between two may be stationary, or at one of the rates.
 
@@ -340,8 +337,8 @@ def sandwich(
     ----------
     fewer, more : Path
         Of one market each: the fewest and dearest sellers, the most and cheapest.
-    nodes : (ndarray of int, ndarray of int)
-        Of the two paths, at the same levels; the last one is beta = 0.
+    nodes : ndarray of int
+        Of both paths, at the same levels; the last one is beta = 0.
     rho : float
         As for :func:`minimise`; 0 where no stationary point is looked for.
     rates : sequence of float
@@ -353,10 +350,10 @@ def sandwich(
     tuple of ndarray
         Which of the neighbouring levels, and the largest and least beta at each level.
     """
-    low, high = fewer.node(nodes[0]), more.node(nodes[1])
+    low, high = fewer.node(nodes), more.node(nodes)
     costs, filled = fewer.costs, more.end()[0].cost[0]
     beyond = low.cost[-1] + dearest / max(int(costs.number(costs.size)[0]), 1)
-    tau = costs.offset + costs.value(np.minimum(nodes[0], costs.size - 1))
+    tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = low.beta / high.beta
         least = tau - (tau - high.cost) * ratio
@@ -369,40 +366,6 @@ def sandwich(
     for rate in rates:
         hit |= _may_hit(rate2_high, rate2_low, rate * rate)
     return hit, low.beta, high.beta
-
-
-def common_stretches(
-    base: Costs, n: float, rho: float, rates: Sequence[float], dearest: float
-) -> Ints:
-    """Return where the optima are with one seller gone or replaced, as ranks in the base.
-
-    The market without its cheapest seller, and the one with another at that cost, are the extremes.
-
-    Parameters
-    ----------
-    base : Costs
-        Of whom any but one can carry the whole weight.
-    n, rho : float
-        As for :func:`minimise`.
-    rates : sequence of float
-        Ends of the range of r.
-    dearest : float
-        What the replaced seller costs at most, if it is not gone; no less than the cheapest.
-    """
-    cheapest, none = base.psi[:1], np.array([np.inf])
-    zero = np.zeros(1, np.intp)
-    fewer = Path(base.replaced(cheapest, none)[zero], n)
-    more = Path(base.replaced(none, cheapest)[zero], n)
-    low, high = 0, base.psi.size
-    while True:
-        k = np.unique(low + (high - low) * np.arange(_LATER + 1) // _LATER)
-        hit, *_ = sandwich(fewer, more, (k, k + 1), rho, rates, dearest / base.scale)
-        ends = np.flatnonzero(np.diff(hit, prepend=False, append=False))
-        if not 0 < ends.size <= 2 * _MOST_STRETCHES:
-            ends = np.array([0, k.size - 1])
-        if 2 * (k[ends[-1]] - k[ends[0]]) >= high - low:
-            return k[ends].reshape(-1, 2)
-        low, high = int(k[ends[0]]), int(k[ends[-1]])
 
 
 # --------------------------------------------------------------------------- the search
