@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.simplex import cheapest_purchase
-from convexmarket.errors import UnattainedOptimumError
+from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 from convexmarket.terms import Form
 
-__all__ = ["check_noise", "dual_bound", "unconstrained_eta"]
+__all__ = ["check_noise", "dual_bound", "rates_of", "unconstrained_eta"]
 
 Floats = NDArray[np.float64]
+
+#: The ratio of scales is computed with as long as it keeps all digits.
+_LEAST, _LARGEST = 1e-300, 1e300
 
 
 def dual_bound(form: StandardForm, costs: Floats, weights: Floats) -> float:
@@ -47,3 +51,15 @@ def check_noise(form: StandardForm | Form) -> None:
             "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
             "to 0; give sigma > 0 or an EtaRange"
         )
+
+
+def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
+    """Return rho and the rate of eta = 1, all that a path has to know, and the ends of a range."""
+    unit = form.gamma * costs.scale / form.mu
+    rho = form.sigma / form.mu * unit
+    if not (_LEAST < rho < _LARGEST or form.sigma == 0):
+        raise SolverError(
+            f"mu = {form.mu:g} beside sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
+            "the ratio of scales exceeds double precision; bring the weights of the terms closer"
+        )
+    return rho, unit, [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]

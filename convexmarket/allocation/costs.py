@@ -83,7 +83,7 @@ class Costs:
         limit = min(limit, np.finfo(float).max)
         return cls(psi[: np.searchsorted(psi, limit, side="right")])
 
-    def replaced(self, old: Floats, psi: Floats, stretches: Ints | None = None) -> Costs:
+    def replaced(self, old: Floats, psi: Floats) -> Costs:
         """Return one market for each entry, in which a seller at cost ``old`` costs ``psi``.
 
         An infinite ``psi`` removes the seller, and an ``old`` beyond the last row adds one.
@@ -98,7 +98,6 @@ class Costs:
         many.y = np.where(gone, 0.0, self.scaled(psi))
         many.size = rows + 1 - gone.astype(np.intp)
         many.count = psi.size
-        many.stretches = self.stretches if stretches is None else stretches
         return many
 
     #: Of replaced sellers: their row, their cost, the cost instead, its rank, and that scaled.

@@ -11,16 +11,16 @@ from functools import cached_property
 
 import numpy as np
 
+from convexmarket.allocation.bounds import rates_of
 from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
 from convexmarket.allocation.exact import (
     check_feasible,
     costs_that_matter,
     optimum,
-    rates_of,
     solve_exact,
     unattained,
 )
-from convexmarket.allocation.path import Path, common_stretches
+from convexmarket.allocation.path import Path
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]
@@ -82,7 +82,6 @@ class OwnReportCurve:
             costs, limit = costs_that_matter(form, float(psi.min()))
         self.form, self._base, self._limit = form, costs, limit
         self._others = available - 1
-        self._shared: tuple[float, Ints] | None = None
 
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
         """Solve the market with ``psi[k]`` in place of the cost of ``seller[k]``, for all k.
@@ -130,19 +129,6 @@ class OwnReportCurve:
         sold = others * self.form.max_epsilon if others else 0.0
         return max(low * weight, low - sold)
 
-    def _stretches(self, psi: Floats) -> Ints | None:
-        """Return where the optima are for such costs of a seller; None where that is unknown."""
-        base, form = self._base, self.form
-        if form.mu == 0 or base.stretches is not None or np.any(psi < base.lowest):
-            return base.stretches
-        dearest = max(float(base.psi[-1]), float(psi[np.isfinite(psi)].max(initial=0.0)))
-        dearest = self._limit if self._limit < np.inf else dearest
-        if self._shared is None or self._shared[0] < dearest:
-            rho, _, ends = rates_of(form, base)
-            shared = common_stretches(base, 1.0 / form.max_weight, rho, ends, dearest)
-            self._shared = dearest, shared
-        return self._shared[1]
-
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         base, old = self._base, self.form.virtual_costs[seller]
         if base.stretches is not None and np.any(psi < base.lowest):
@@ -150,7 +136,7 @@ class OwnReportCurve:
         solve = self._vertices if self.form.mu == 0 else self._interior
         if self.can_do_without():
             instead = np.where(psi > self._limit, np.inf, psi)
-            return solve(base.replaced(old, instead, self._stretches(instead)))
+            return solve(base.replaced(old, instead))
         endless = np.isinf(psi)
         points = solve(base.replaced(old, np.where(endless, base.scale, psi)))
         points.epsilon[endless] = self._least_sold

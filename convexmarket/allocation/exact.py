@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounded import minimise_bounded
-from convexmarket.allocation.bounds import check_noise, dual_bound, unconstrained_eta
+from convexmarket.allocation.bounds import check_noise, dual_bound, rates_of, unconstrained_eta
 from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.passes import blocks_of, survey
 from convexmarket.allocation.path import (
@@ -38,7 +38,6 @@ __all__ = [
     "costs_that_matter",
     "highest_cost_bought",
     "optimum",
-    "rates_of",
     "solve_exact",
     "unattained",
 ]
@@ -47,8 +46,6 @@ Floats = NDArray[np.float64]
 
 #: Markets below this size are sorted whole: passes over them cost more.
 _WORTH_PASSES = 20_000
-#: The ratio of scales is computed with as long as it keeps all digits.
-_LEAST, _LARGEST = 1e-300, 1e300
 
 
 @dataclass(frozen=True)
@@ -197,18 +194,6 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
 
 
 # --------------------------------------------------------------------------- the optimum
-
-
-def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
-    """Return rho and the rate of eta = 1, all that a path has to know, and the ends of a range."""
-    unit = form.gamma * costs.scale / form.mu
-    rho = form.sigma / form.mu * unit
-    if not (_LEAST < rho < _LARGEST or form.sigma == 0):
-        raise SolverError(
-            f"mu = {form.mu:g} beside sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
-            "the ratio of scales exceeds double precision; bring the weights of the terms closer"
-        )
-    return rho, unit, [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
 
 
 def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.bounds import rates_of
 from convexmarket.allocation.costs import Arrays, Costs
-from convexmarket.allocation.path import Path, may_hit, sandwich
+from convexmarket.allocation.path import Path, sandwich
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "survey"]
@@ -204,10 +205,9 @@ def _judged(
     more[0] += spare
     few, many = (Path(Costs(edges, some), 1.0 / form.max_weight) for some in (fewer, more))
     nodes = np.arange(edges.size + 1)
-    bounds = sandwich(few, many, (nodes, nodes), (dearest or 0.0) / few.costs.scale)
-    unit = form.gamma * few.costs.scale / form.mu
-    rates = [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
-    stationary = may_hit(bounds, form.sigma * unit / form.mu, rates)
+    rho, _, rates = rates_of(form, few.costs)
+    dear = (dearest or 0.0) / few.costs.scale
+    stationary, *betas = sandwich(few, many, nodes, rho, rates, dear)
     if not stationary.any():  # the scales are too far apart to tell
         stationary[:] = True
     touched = np.zeros(last + 2, np.int64)
@@ -215,10 +215,10 @@ def _judged(
         # Costs between which the dearest seller at the cap is.
         unit = few.costs.scale * form.max_weight
         with np.errstate(divide="ignore"):
-            least, widest = (unit / beta for beta in bounds.betas)
+            least, widest = (unit / beta for beta in betas)
         low = np.append(edges[1:] - widest[1:-1], -np.inf)
         ends = np.append(edges[1:], edges[-1])
-        high = np.where(np.isinf(bounds.betas[0][:-1]), ends, edges - least[:-1])
+        high = np.where(np.isinf(betas[0][:-1]), ends, edges - least[:-1])
         where = np.flatnonzero(stationary & (high >= edges[0]))
         first = np.clip(np.searchsorted(edges, low[where]) - 1, 0, last)
         until = np.clip(np.searchsorted(edges, high[where], side="right") - 1, first, last)

@@ -40,8 +40,6 @@ __all__ = [
     "Point",
     "best_of",
     "beta_at",
-    "common_stretches",
-    "may_hit",
     "minimise",
     "point_at",
     "sandwich",
@@ -53,8 +51,6 @@ __all__ = [
 _SLACK = 1e-9
 #: Parts of the path that are looked at first, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
-#: Stretches that many markets share, at most; more are taken for one.
-_MOST_STRETCHES = 3
 
 
 @dataclass(frozen=True)
@@ -323,26 +319,15 @@ def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
 # ------------------------------------------------------------------- markets in between
 
 
-class Sandwich(NamedTuple):
-    """Bounds on paths between neighbouring levels, in the units of one of them.
-
-    Attributes
-    ----------
-    rate2, cost : (ndarray, ndarray), each of shape (count - 1,)
-        The least and the most that r^2 and psi'a may be there.
-    betas : (ndarray, ndarray), each of shape (count,)
-        The largest and the least beta at the levels.
-    """
-
-    rate2: tuple[Floats, Floats]
-    cost: tuple[Floats, Floats]
-    betas: tuple[Floats, Floats]
-
-
 def sandwich(
-    fewer: Path, more: Path, nodes: tuple[Ints, Ints], dearest: float | None = None
-) -> Sandwich:
-    """Bound the paths of all markets between two, by their nodes at the same levels.
+    fewer: Path,
+    more: Path,
+    nodes: Ints,
+    rho: float,
+    rates: Sequence[float],
+    dearest: float,
+) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    """Return between which levels a path between two may be stationary, or at one of the rates.
 
     Let tau be the cost from which on sellers are not bought from. At the same tau, the more and
     the cheaper the sellers, the larger are 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the
@@ -352,72 +337,35 @@ def sandwich(
     ----------
     fewer, more : Path
         Of one market each: the fewest and dearest sellers, the most and cheapest.
-    nodes : (ndarray of int, ndarray of int)
-        Of the two paths, at the same levels; the last one is beta = 0.
-    dearest : float, optional
+    nodes : ndarray of int
+        Of both paths, at the same levels; the last one is beta = 0.
+    rho : float
+        As for :func:`minimise`; 0 where no stationary point is looked for.
+    rates : sequence of float
+    dearest : float
         Cost over scale of a further seller whom a market in between may have.
+
+    Returns
+    -------
+    tuple of ndarray
+        Which of the neighbouring levels, and the largest and least beta at each level.
     """
-    low, high = fewer.node(nodes[0]), more.node(nodes[1])
-    filled, mean = more.end()[0].cost[0], low.cost[-1]
-    number = int(fewer.costs.number(fewer.costs.size)[0])
-    beyond = mean + (dearest or 0.0) / max(number, 1)
-    costs = fewer.costs
-    tau = costs.offset + costs.value(np.minimum(nodes[0], costs.size - 1))
+    low, high = fewer.node(nodes), more.node(nodes)
+    costs, filled = fewer.costs, more.end()[0].cost[0]
+    beyond = low.cost[-1] + dearest / max(int(costs.number(costs.size)[0]), 1)
+    tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = low.beta / high.beta
         least = tau - (tau - high.cost) * ratio
         most = np.fmin(tau - (tau - low.cost) / ratio, tau)
-    endless = np.isinf(low.beta)
-    least = np.fmax(np.where(endless, filled, least), filled)
-    most = np.append(np.where(endless, tau, most)[1:-1], beyond)
-    return Sandwich((high.rate2[1:], low.rate2[:-1]), (least[:-1], most), (low.beta, high.beta))
-
-
-def may_hit(bounds: Sandwich, rho: float, rates: Sequence[float]) -> NDArray[np.bool_]:
-    """Return between which levels a path may be stationary, or at one of the rates.
-
-    ``rho`` is 0 where no stationary point is looked for.
-    """
-    (rate2_low, rate2_high), (cost_low, cost_high) = bounds.rate2, bounds.cost
-    with np.errstate(invalid="ignore", over="ignore"):
-        hit = _may_hit(rate2_high * cost_high, rate2_low * cost_low, rho) & (rho > 0)
+        endless = np.isinf(low.beta)
+        least = np.fmax(np.where(endless, filled, least), filled)[:-1]
+        most = np.append(np.where(endless, tau, most)[1:-1], beyond)
+        rate2_low, rate2_high = high.rate2[1:], low.rate2[:-1]
+        hit = _may_hit(rate2_high * most, rate2_low * least, rho) & (rho > 0)
     for rate in rates:
         hit |= _may_hit(rate2_high, rate2_low, rate * rate)
-    return hit
-
-
-def common_stretches(
-    base: Costs, n: float, rho: float, rates: Sequence[float], dearest: float
-) -> Ints:
-    """Return where the optima are with one seller gone or replaced, as ranks in the base.
-
-    The market without its cheapest seller, and the one with another at that cost, are the extremes.
-
-    Parameters
-    ----------
-    base : Costs
-        Of whom any but one can carry the whole weight.
-    n, rho : float
-        As for :func:`minimise`.
-    rates : sequence of float
-        Ends of the range of r.
-    dearest : float
-        What the replaced seller costs at most, if it is not gone; no less than the cheapest.
-    """
-    cheapest, none = base.psi[:1], np.array([np.inf])
-    zero = np.zeros(1, np.intp)
-    fewer = Path(base.replaced(cheapest, none)[zero], n)
-    more = Path(base.replaced(none, cheapest)[zero], n)
-    low, high = 0, base.psi.size
-    while True:
-        k = np.unique(low + (high - low) * np.arange(_LATER + 1) // _LATER)
-        bounds = sandwich(fewer, more, (k, k + 1), dearest / base.scale)
-        ends = np.flatnonzero(np.diff(may_hit(bounds, rho, rates), prepend=False, append=False))
-        if not 0 < ends.size <= 2 * _MOST_STRETCHES:
-            ends = np.array([0, k.size - 1])
-        if 2 * (k[ends[-1]] - k[ends[0]]) >= high - low:
-            return k[ends].reshape(-1, 2)
-        low, high = int(k[ends[0]]), int(k[ends[-1]])
+    return hit, low.beta, high.beta
 
 
 # --------------------------------------------------------------------------- the search
