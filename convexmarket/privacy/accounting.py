@@ -115,17 +115,15 @@ def objective_perturbation_guarantee(
     data_norm : float, default 1.0
         R, a public bound on the Euclidean norm of every row.
     accounting : {"sharp", "general", "paper"}, default "sharp"
-        Which bound; see the module's documentation. ``"general"`` is for every loss, the others are
-        for the logistic one.
+        ``"general"`` is for every loss, the others are for the logistic one.
     cap : float, optional
-        k, where no weight may exceed k / n_sellers; only the paper's formula uses it. Without it
+        k, where no weight may exceed k / n_sellers; only the paper's formula uses it. By default
         the largest weight takes the place of k / n_sellers.
     minimum_epsilon : float, default 0.0
-        What every row with a positive weight pays, besides, for a second noise that hides how far
-        the released point is from the minimiser: :func:`default_minimum_epsilon`.
+        Cost, for each row that is used, of a second noise that hides how far the released point is
+        from the minimiser.
     loss_curvature : float, default 0.25
-        c, a bound on the loss's second derivative, that of the logistic loss by default; only the
-        general bound uses it.
+        c, a bound on the loss's second derivative; only the general bound uses it.
 
     Returns
     -------
