@@ -58,25 +58,7 @@ SHARP_CURVATURE = 1e4
 
 
 def check_weights(weights: ArrayLike, n_rows: int | None = None) -> Floats:
-    """Return the weights as an array, after checking that they are a distribution over rows.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n_rows,)
-        Nonnegative, finite, summing to one within 1e-6.
-    n_rows : int, optional
-        How many there must be.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-
-    Raises
-    ------
-    ParameterError
-        If a weight is negative or not finite, if they do not sum to one, or if their number is
-        wrong.
-    """
+    """Return the weights as an array, after checking that they are a distribution over rows."""
     array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}")
@@ -163,7 +145,7 @@ def calibrate_eta(
     minimum_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Largest ``eta`` for the noise such that every total is at most what was sold.
+    """Compute the largest ``eta`` for the noise with every total at most what was sold.
 
     What was sold to seller i is ``weights[i] * eta``. More noise, hence a smaller eta, makes room
     for the Jacobian's share and for ``minimum_epsilon``. Whatever the bound, these grow more
