@@ -112,7 +112,7 @@ def laplace_noise(
 
 
 def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
-    """Calibrate the noise of a process from public quantities; errors as for Laplace noise.
+    """Calibrate the noise of a process from public quantities.
 
     Predictions and the residual of a solve may each be off by :data:`ARITHMETIC` sensitivities at
     every point, in either of two neighbours.
