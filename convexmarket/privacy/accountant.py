@@ -306,7 +306,7 @@ class PrivacyAccountant(Shown):
 
         The charges are facts: they count even where they exceed a budget, and nothing is left then.
         All arguments but the law are of shape (n_charges,): positions of rows in this account, with
-        repetitions; the guarantee of each charge; and its profile, by default that of the guarantee.
+        repetitions; the guarantee of each charge; and its profile, by default a pure release's.
 
         Raises
         ------
