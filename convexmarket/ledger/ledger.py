@@ -303,10 +303,11 @@ class Ledger:
             frame["spent"] = frame["left"] = 0.0
             if len(frame):
                 account = accountant_of(connection, frame["id"].tolist(), None)
-                frame["spent"], frame["left"] = account.spent, account.remaining
-                for seller, reserved, used in connection.execute(_RESERVED):
-                    frame.loc[seller, "left"] += reserved
-                    frame.loc[seller, "spent"] += used
+                rows = connection.execute(_RESERVED).fetchall()
+                for_one = _framed(rows, "id left spent", "left spent").set_index("id")
+                for_one = for_one.reindex(frame.index, fill_value=0.0)
+                frame["left"] = account.remaining + for_one["left"]
+                frame["spent"] = account.spent + for_one["spent"]
         return frame.reset_index(drop=True)[["id", "sold", "spent", "left", "paid"]]
 
     def _frame(self, query: str, names: str, numbers: str) -> pd.DataFrame:

@@ -108,7 +108,7 @@ class PrivacyAccountant(Shown):
     ----------
     epsilon : array_like of shape (n_rows,)
         Budget of each row, in nats: what its owner sold. Nonnegative; a row of budget zero may not
-        be used at all, and an infinite budget is no limit.
+        be used at all, and an infinite budget never refuses.
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
@@ -127,14 +127,12 @@ class PrivacyAccountant(Shown):
     Notes
     -----
     Releases, their profiles and their order may depend on earlier answers: the sums are filters.
-    Gaussian releases: Smith and Thakurta, Fully Adaptive Composition for Gaussian Differential
-    Privacy; row by row: Koskela, Tobaben and Honkela, Individual Privacy Accounting with Gaussian
-    Differential Privacy; the moment: Feldman and Zrnic, Individual Privacy Accounting via a Rényi
-    Filter. docs/theory.md, section 12, proves that pure and Laplace releases may be added to the
-    sum of Gaussian ones, that any of the sums may hold, and that a budget may grow. Interactive
-    releases may be asked side by side (Haney et al., Concurrent Composition for Interactive
-    Differential Privacy with Adaptive Privacy-Loss Parameters). Weights and budgets of later
-    releases may not depend on the rows in any other way.
+    docs/theory.md, section 12, has the proof. Gaussian releases: Smith and Thakurta, Fully Adaptive
+    Composition for Gaussian Differential Privacy; row by row: Koskela, Tobaben and Honkela,
+    Individual Privacy Accounting with Gaussian Differential Privacy; the moment: Feldman and Zrnic,
+    Individual Privacy Accounting via a Rényi Filter; interactive releases side by side: Haney et
+    al., Concurrent Composition for Interactive Differential Privacy with Adaptive Privacy-Loss
+    Parameters. Weights and budgets of later releases may not depend on the rows in any other way.
 
     Examples
     --------
@@ -307,17 +305,8 @@ class PrivacyAccountant(Shown):
         """Add charges that were made before, to an account that is kept elsewhere.
 
         The charges are facts: they count even where they exceed a budget, and nothing is left then.
-
-        Parameters
-        ----------
-        rows : array_like of int, shape (n_charges,)
-            Positions in this account; a row that several releases used occurs several times.
-        epsilon, delta : array_like of shape (n_charges,)
-            Guarantee of each charge.
-        law : {"pure", "laplace", "gaussian"}, default "pure"
-            Profile of the charges, see :class:`~convexmarket.privacy.Profile`.
-        shift, failure : array_like of shape (n_charges,), optional
-            Of the profile; by default ``epsilon`` and ``delta``.
+        All arguments but the law are of shape (n_charges,): positions of rows in this account, with
+        repetitions; the guarantee of each charge; and its profile, by default a pure release's.
 
         Raises
         ------
@@ -332,15 +321,14 @@ class PrivacyAccountant(Shown):
         array([1.  , 1.25])
         """
         at = np.asarray(rows, dtype=np.intp)
-        shift = epsilon if shift is None else shift
-        failure = delta if failure is None else failure
+        shift, failure = epsilon if shift is None else shift, delta if failure is None else failure
         given = epsilon, delta, shift, failure
         charges = [checked_numbers("the charges", each) for each in given]
         if at.ndim != 1 or any(each.shape != at.shape for each in charges):
             raise ParameterError("rows and charges have different shapes; give a row per charge")
         if not np.all((at >= 0) & (at < self._budget.size)):
             raise ParameterError(f"rows must be positions from 0 to {self._budget.size - 1}")
-        if not all(np.all(each >= 0) for each in charges):
+        if not np.all(np.array(charges) >= 0):
             raise ParameterError("epsilon and delta of earlier charges must be nonnegative")
         with self._lock:
             costs = self._costs(law, at, *charges)

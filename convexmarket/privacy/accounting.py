@@ -58,25 +58,7 @@ SHARP_CURVATURE = 1e4
 
 
 def check_weights(weights: ArrayLike, n_rows: int | None = None) -> Floats:
-    """Return the weights as an array, after checking that they are a distribution over rows.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n_rows,)
-        Nonnegative, finite, summing to one within 1e-6.
-    n_rows : int, optional
-        How many there must be.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-
-    Raises
-    ------
-    ParameterError
-        If a weight is negative or not finite, if they do not sum to one, or if their number is
-        wrong.
-    """
+    """Return the weights as an array, after checking that they are a distribution over rows."""
     array = checked_numbers("weights", weights)
     if array.ndim != 1 or array.size == 0:
         raise ParameterError(f"weights must be a nonempty vector, not of shape {array.shape}")
@@ -115,17 +97,15 @@ def objective_perturbation_guarantee(
     data_norm : float, default 1.0
         R, a public bound on the Euclidean norm of every row.
     accounting : {"sharp", "general", "paper"}, default "sharp"
-        Which bound; see the module's documentation. ``"general"`` is for every loss, the others are
-        for the logistic one.
+        ``"general"`` is for every loss, the others are for the logistic one.
     cap : float, optional
-        k, where no weight may exceed k / n_sellers; only the paper's formula uses it. Without it
+        k, where no weight may exceed k / n_sellers; only the paper's formula uses it. By default
         the largest weight takes the place of k / n_sellers.
     minimum_epsilon : float, default 0.0
-        What every row with a positive weight pays, besides, for a second noise that hides how far
-        the released point is from the minimiser: :func:`default_minimum_epsilon`.
+        Cost, for each row that is used, of a second noise that hides how far the released point is
+        from the minimiser.
     loss_curvature : float, default 0.25
-        c, a bound on the loss's second derivative, that of the logistic loss by default; only the
-        general bound uses it.
+        c, a bound on the loss's second derivative; only the general bound uses it.
 
     Returns
     -------
@@ -165,7 +145,7 @@ def calibrate_eta(
     minimum_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Largest ``eta`` for the noise such that every total is at most what was sold.
+    """Compute the largest ``eta`` for the noise with every total at most what was sold.
 
     What was sold to seller i is ``weights[i] * eta``. More noise, hence a smaller eta, makes room
     for the Jacobian's share and for ``minimum_epsilon``. Whatever the bound, these grow more

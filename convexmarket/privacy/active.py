@@ -36,27 +36,22 @@ OTHERS = "without a name"  # the first row of an account: all rows that were nev
 
 
 class RowAccount(Shown):
-    """Privacy spent on each row by all fits and releases while the account is open.
+    """Privacy spent on each row while the account is open; made by :func:`account`.
 
     Rows are identified by the index of their DataFrame, in the normal form of ids. Rows without
     names (:func:`names_of`) may be any rows: a release on them costs every row its largest epsilon.
-    Equal names in different tables are one row. Made by :func:`account`.
-
-    Notes
-    -----
-    An account is open in the context of its ``with`` statement. Of accounts within each other a
-    release is charged to all or to none. Threads start in an empty context, unless they run in a
-    copy (:func:`contextvars.copy_context`), and worker processes have another memory. A release
-    there is charged to no account of this context, and warns: pass ``accountant=``, the account of
-    a :class:`~convexmarket.Ledger`, instead.
+    Of accounts within each other a release is charged to all or to none. Threads start in an empty
+    context, unless they run in a copy (:func:`contextvars.copy_context`), and worker processes
+    have another memory: a release there is charged to no account of this context, and warns.
     """
 
     def __init__(self, budget: Budget, delta: float) -> None:
         names, epsilon = _checked_budget(budget)
         self._budget = budget
         self._rows = PrivacyAccountant(epsilon, delta, ids=[OTHERS, *names])
+        self._is_limited = bool(np.isfinite(epsilon).any())
         self._times_open = 0
-        if not self._is_unlimited:
+        if self._is_limited:
             _BUDGETS.add(self)
 
     @property
@@ -89,13 +84,9 @@ class RowAccount(Shown):
         """Return one line for each row that was charged by name: the epsilon spent."""
         return self.spent.to_frame()
 
-    @property
-    def _is_unlimited(self) -> bool:
-        return is_number(self._budget) and bool(np.isinf(self._budget))
-
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release that a row cannot pay."""
-        if _leaks(guarantee) and not self._is_unlimited:
+        if _leaks(guarantee) and self._is_limited:
             raise ParameterError(
                 f"{guarantee.mechanism} would use what is computed from the private rows, which no "
                 "guarantee covers and no account with a budget can be charged for; pass it as a "
@@ -212,8 +203,6 @@ def names_of(X: Any) -> pd.Index | None:
 
     Examples
     --------
-    >>> import pandas as pd
-    >>> from convexmarket.privacy import names_of
     >>> list(names_of(pd.DataFrame({"age": [59]}, index=["Ann"])))
     ['Ann']
     >>> names_of(pd.DataFrame({"age": [59]})) is None
@@ -250,14 +239,13 @@ def admit(
     guarantee : Guarantee
         Of the release, computed from public quantities only.
     accountant : Account, optional
-        The account that is charged; by default the accounts that are open, :func:`account`,
-        unless ``random_state`` is a :class:`Simulation`.
+        By default the accounts that are open, unless ``random_state`` is a :class:`Simulation`.
     rows : array_like of int, optional
         Positions, in the accountant, of the rows of the guarantee; all rows by default.
     names : Index, optional
-        Of the rows of the guarantee; open accounts identify rows by :func:`names_of` of it.
+        Names of the rows of the guarantee, for open accounts.
     random_state : None, Simulation or another source, optional
-        Of the noise.
+        Source of the noise.
 
     Returns
     -------
@@ -278,11 +266,8 @@ def admit(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import convexmarket as cm
-    >>> accountant = cm.privacy.PrivacyAccountant([1.0, 2.0])
-    >>> guarantee = cm.privacy.Guarantee(np.array([0.5, 0.5]), 0.0, "mine", "tight", ())
-    >>> charge = cm.privacy.admit(guarantee, accountant)
+    >>> accountant = PrivacyAccountant([1.0, 2.0])
+    >>> charge = admit(Guarantee.pure([0.5, 0.5]), accountant)
     >>> charge()  # now the noise may be drawn
     >>> accountant.spent
     array([0.5, 0.5])

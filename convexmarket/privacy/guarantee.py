@@ -31,21 +31,7 @@ GRID_SLACK = 1e-9
 
 
 def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
-    """Check that delta is a probability below one, and return it.
-
-    Parameters
-    ----------
-    delta : float
-    positive : bool, default False
-        Whether zero is refused.
-    why : str
-        The reason for the refusal, for the message.
-
-    Raises
-    ------
-    ParameterError
-        If delta is out of its range.
-    """
+    """Check that delta is a probability below one, and return it; ``why`` it must be positive."""
     if not is_number(delta) or not (0.0 <= delta < 1.0) or (positive and delta == 0.0):
         least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
         raise ParameterError(f"delta must be {least}{why}, got {delta!r}; try 1e-6")
@@ -274,10 +260,8 @@ class Guarantee(Shown):
         >>> released.epsilon.round(6), released.profile.shift.round(3)
         (array([0.5]), array([0.624]))
         """
-        loss, mass = (
-            checked_numbers("losses", losses),
-            checked_numbers("probabilities", probabilities),
-        )
+        loss = checked_numbers("losses", losses)
+        mass = checked_numbers("probabilities", probabilities)
         infinite = 1.0 - float(mass.sum())
         infinite = 0.0 if abs(infinite) <= GRID_SLACK else infinite
         if (
@@ -359,21 +343,11 @@ def _checked_rows(values: ArrayLike, message: str) -> Floats:
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    r"""Describe how much an epsilon lets a reader learn about one row.
+    r"""Describe how much an epsilon, in nats, lets a reader learn about one row.
 
-    Parameters
-    ----------
-    epsilon : float
-        Nonnegative, in nats.
-    delta : float
-
-    Returns
-    -------
-    str
-        How much the odds between two values of the row may change, and how often a guess which of
-        two it is may be right if both are as likely before:
-        :math:`(e^\epsilon + \delta)/(1 + e^\epsilon)` (Kairouz, Oh and Viswanath, The Composition
-        Theorem for Differential Privacy, Theorem 2.1).
+    A guess which of two equally likely values it has is right with probability at most
+    :math:`(e^\epsilon + \delta)/(1 + e^\epsilon)` (Kairouz, Oh and Viswanath, The Composition
+    Theorem for Differential Privacy, Theorem 2.1).
     """
     if np.isinf(epsilon):
         return "may learn a row for certain, because no noise hides it: there is no guarantee"

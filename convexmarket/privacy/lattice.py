@@ -156,29 +156,11 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    r"""Bound the number of steps that rounded values move by, in all: whole numbers.
+    r"""Bound the number of steps that d rounded values move by, in all: whole numbers.
 
-    Parameters
-    ----------
-    shift : array_like
-        Bounds on the sum of the values' changes; nonnegative. At zero nothing changes.
-    step : float
-        A power of two.
-    n_values : int
-        d, how many values.
+    The bound is :math:`\lceil\Delta/q\rceil + d - 1` for changes of the values that sum up to a
+    shift :math:`\Delta`, and 0 where the shift is 0. The step q is a power of two.
 
-    Returns
-    -------
-    ndarray
-        :math:`\lceil\Delta/q\rceil + d - 1`, and 0 where the shift is 0.
-
-    Raises
-    ------
-    ParameterError
-        If a shift is so many steps that doubles no longer count them.
-
-    Examples
-    --------
     >>> lattice_moves([0.0, 0.25, 1.0], 0.5, 3)
     array([0., 3., 4.])
     """
@@ -192,27 +174,11 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
-    """Compute a whole number of steps, the scale of noise that keeps every epsilon.
+    """Compute the scale of noise, a whole number of steps, that keeps every row's epsilon.
 
-    Parameters
-    ----------
-    moves : array_like of shape (n_rows,)
-        Bounds of :func:`lattice_moves`, row by row.
-    epsilon : array_like of shape (n_rows,)
-        Largest loss of each row; positive where the row moves anything.
+    It is at most a step and ``1e-12`` of it above the smallest. ``moves`` are bounds of
+    :func:`lattice_moves`, row by row; epsilon is positive where a row moves anything.
 
-    Returns
-    -------
-    int
-        t with ``moves / t <= epsilon``, at most a step and ``1e-12`` of it above the smallest.
-
-    Raises
-    ------
-    ParameterError
-        If it is beyond ``2**45`` steps.
-
-    Examples
-    --------
     >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
     7
     """
@@ -239,32 +205,18 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    r"""Plan a release that hides which of two near vectors was computed.
+    r"""Plan a release that hides which of two near vectors of n values was computed.
 
-    Let an ideal vector be private, and the computed one within r of it, whatever it depends on. The
-    computed one, released with this noise, costs a row what the ideal one does, and epsilon more
-    (docs/theory.md, section 13).
-
-    Parameters
-    ----------
-    distance : float
-        r, in the Euclidean norm; positive, public.
-    n_values : int
-        n, at least 1.
-    epsilon : float
-        Positive; cost of the release, in nats.
+    Let an ideal vector be private, and the computed one within a Euclidean distance r of it,
+    whatever it depends on. The computed one, released with this noise, costs a row what the ideal
+    one does, and epsilon more (docs/theory.md, section 13).
 
     Returns
     -------
     step : float
-        A power of two for :func:`lattice_release`, at most a sixteenth of :math:`2r/\sqrt n`.
+        For :func:`lattice_release`, at most a sixteenth of :math:`2r/\sqrt n`.
     scale : int
         Of the noise, in steps: :func:`lattice_moves` of :math:`2\sqrt n\,r`, over epsilon.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -340,13 +292,6 @@ def lattice_release(
     -------
     ndarray of shape (n_values,)
         Multiples of the step.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range, or a sum is beyond ``2**53`` steps.
-    DataError
-        If values are no vector.
 
     Examples
     --------

@@ -10,8 +10,8 @@ angle alpha of the row), by the monotonicity of each factor. No step is an appro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,36 +30,15 @@ SLACK = 2e-6
 FAR = 1e12  # stands for infinite s
 
 
-@dataclass(frozen=True, eq=False)
-class PullProfile:
-    r"""Upper bounds of a row's pull and of its curvature, over cells of its error p.
+class PullProfile(NamedTuple):
+    """Upper bounds of a row's pull and of its curvature, on the cells of p that decide."""
 
-    Only cells that no other cell exceeds in both are kept.
-
-    Attributes
-    ----------
-    pull : ndarray of shape (n_cells,)
-        Of :math:`\tau`, per unit of weight; between 1 and 2.
-    curvature : ndarray of shape (n_cells,)
-        Of :math:`p(1 - p)`.
-    """
-
-    pull: Floats
-    curvature: Floats
+    pull: Floats  # tau, per unit of weight; between 1 and 2
+    curvature: Floats  # p * (1 - p)
 
 
 def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Return the bound on each row's privacy loss, in nats, shape (n_rows,).
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_rows,)
-        Nonnegative, summing to one.
-    eta : float
-        Nonnegative and finite.
-    curvature : float
-        R^2 / Lambda.
-    """
+    """Bound each row's privacy loss at the curvature R^2 / Lambda, in nats, shape (n_rows,)."""
     profile = pull_profile(1.0 / curvature)
     bound = np.zeros_like(weights)
     for pull, bend in zip(profile.pull, profile.curvature, strict=True):
@@ -70,17 +49,10 @@ def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 @lru_cache(maxsize=256)
 def pull_profile(regularization: float) -> PullProfile:
-    """Bound tau from above on cells of p.
+    """Bound tau from above on cells of p, for Lambda in units where R = 1.
 
     The line of s is cut into cells, and those that decide are cut again until they are narrow.
 
-    Parameters
-    ----------
-    regularization : float
-        Lambda, in units where R = 1.
-
-    Examples
-    --------
     >>> profile = pull_profile(0.1)
     >>> bool(1.40 < profile.pull.max() < 1.43)
     True

@@ -66,31 +66,14 @@ NARROWER = (
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Exact noise of a release, calibrated.
+    """Exact noise of a release, calibrated."""
 
-    Attributes
-    ----------
-    scale : float
-        Of Laplace noise in predictions; or the standard deviation of a process per unit of feature
-        norm.
-    step : float
-        Of the lattice.
-    steps : int
-        The scale, in steps.
-    epsilon : ndarray of shape (n_rows,)
-        Guarantee of each row.
-    profile : Profile
-        Of the privacy loss; Gaussian for a process.
-    accounting : str
-        Name of the bound that gives epsilon; empty where the release names it.
-    """
-
-    scale: float
-    step: float
-    steps: int
-    epsilon: Floats
-    profile: Profile
-    accounting: str = ""
+    scale: float  # of a prediction, or a process's standard deviation per unit of feature norm
+    step: float  # of the lattice
+    steps: int  # the scale, in steps
+    epsilon: Floats  # guarantee of each row
+    profile: Profile  # of the privacy loss; Gaussian for a process
+    accounting: str = ""  # name of the bound that gives epsilon, unless the release has one
 
     def rounded(self, values: Floats) -> Floats:
         """Round values to the lattice; noise that was added to zeros may be added to them."""
@@ -115,21 +98,8 @@ def laplace_noise(
 ) -> Noise:
     """Calibrate Laplace noise from public quantities.
 
-    Parameters
-    ----------
-    erm : KernelERM
-    sold : ndarray of shape (n_rows,)
-    epsilon_of : callable
-        Epsilon of a change of a prediction, in scales.
-    delta : float
-        Of the guarantee.
-    spread : float, default 1.0
-        By how much more the errors of all predictions weigh in a Euclidean norm than one change.
-
-    Raises
-    ------
-    ParameterError
-        If no scale keeps every epsilon, or the step is too fine for what may be predicted.
+    ``spread`` is by how much more the errors of all predictions weigh in a Euclidean norm than one
+    change of a prediction.
     """
     moved = erm.row_sensitivities_
     scale, _ = calibrate(moved, sold, epsilon_of)
@@ -142,7 +112,7 @@ def laplace_noise(
 
 
 def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
-    """Calibrate the noise of a process from public quantities; errors as for Laplace noise.
+    """Calibrate the noise of a process from public quantities.
 
     Predictions and the residual of a solve may each be off by :data:`ARITHMETIC` sensitivities at
     every point, in either of two neighbours.
@@ -163,17 +133,7 @@ def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
 class Process:
     """Answers of a model with the noise of a process, point by point, each given all before it.
 
-    Parameters
-    ----------
-    erm : KernelERM
-    noise : Noise
-    generator : numpy.random.Generator
-
-    Attributes
-    ----------
-    points : ndarray of shape (n_points, n_features)
-    coordinates : ndarray of shape (n_points,)
-        What was released: in the basis of the points' functions. Answers follow from it.
+    The released ``coordinates`` are in the basis of the functions at ``points``; answers follow.
     """
 
     def __init__(self, erm: KernelERM, noise: Noise, generator: np.random.Generator) -> None:

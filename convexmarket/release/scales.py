@@ -70,18 +70,10 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
 def semi_interactive_epsilon(
     n_points: int, effective: float, delta: float, accounting: Composition
 ) -> Calibration:
-    r"""Return the calibration of independently noisy predictions at given points.
+    """Return the calibration of T independently noisy predictions at given points.
 
-    Parameters
-    ----------
-    n_points : int
-        T.
-    effective : float
-        Largest eigenvalue of the points' kernel matrix over R_phi^2, between 1 and T: how many
-        predictions move together. Only "tight" uses it.
-    delta : float
-        With zero, epsilons add.
-    accounting : {"tight", "paper"}
+    ``effective`` is the largest eigenvalue of the points' kernel matrix over R_phi^2, between 1
+    and T: how many predictions move together. Only "tight" uses it.
     """
     if accounting == "paper":
         if delta == 0.0:
@@ -143,17 +135,6 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     sold : ndarray of shape (n_rows,)
         Largest epsilon of each row; positive for rows that are used.
     epsilon_of : callable
-
-    Returns
-    -------
-    scale : float
-    epsilon : ndarray of shape (n_rows,)
-        At most ``sold``; zero for rows that are not used.
-
-    Raises
-    ------
-    ParameterError
-        If no scale does.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0

@@ -83,36 +83,6 @@ def test_a_source_is_recorded_once(ledger):
 # ------------------------------------------------------------------ charges
 
 
-def test_what_is_spent_is_refused_the_second_time(ledger):
-    account = ledger.account(IDS)
-    account.charge(guarantee([0.6, 0.6, 0.0], mechanism="first"))
-    assert account.spent.tolist() == [0.6, 0.6, 0.0]
-    for ask in (account.check, account.charge):
-        with pytest.raises(
-            BudgetExceededError, match=r"second would .* 1 of 3 rows sold: row 'Ann' has sp"
-        ):
-            ask(guarantee([0.6, 0.6, 0.1], mechanism="second"))
-    account.check(guarantee([0.4, 1.4, 0.5]))
-    assert ledger.charges().to_dict("records") == [
-        {"release": "unnamed-1", "id": "Ann", "epsilon": 0.6},
-        {"release": "unnamed-1", "id": "Bob", "epsilon": 0.6},
-    ]
-    (release,) = ledger.releases().to_dict("records")
-    assert release.pop("time") > "2020"
-    assert release == {
-        "name": "unnamed-1",
-        "mechanism": "first",
-        "accounting": "tight",
-        "delta": 0.0,
-        "law": "pure",
-        "sellers": 2,
-        "epsilon": 1.2,
-        "largest_epsilon": 0.6,
-        "assumptions": ("one thing", "another"),
-    }
-    assert balance(ledger)["left"].tolist() == [0.4, 1.4, 0.5]
-
-
 @pytest.mark.parametrize(
     ("ids", "words"),
     [

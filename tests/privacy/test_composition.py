@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, optimize, signal, stats
+from scipy import integrate, optimize, stats
 from scipy.special import gammaln, logsumexp
 
 from convexmarket.errors import ParameterError
@@ -317,46 +317,6 @@ def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -
     # three fifths of the tight bound would be a lie where many responses are composed
     if count == 1000:
         assert responses_delta(epsilon_each, count, 0.6 * float(bounds["pure"])) > delta
-
-
-def laplace_losses(shift: float, cells: int) -> np.ndarray:
-    """Return a law of one answer's loss on the grid from -shift to shift.
-
-    What lies between two points of the grid is split between them so that the mass is kept under
-    either data set. That reveals more, never less, and the error falls with the square of the step.
-    """
-    x = np.linspace(0, shift, cells + 1)
-    p = np.diff(np.exp(x - shift)) / 2
-    q = -np.diff(np.exp(-x)) / 2
-    ends = np.exp(shift - 2 * x)  # of exp(-loss)
-    higher = (p * ends[:-1] - q) / -np.diff(ends)
-    law = np.append(p - higher, 0.0) + np.append(0.0, higher)
-    law[0] += np.exp(-shift) / 2
-    law[-1] += 0.5
-    return law
-
-
-@pytest.mark.parametrize(
-    ("shift", "count", "cells"),  # fine where the bound is close to the largest loss
-    [(0.1, 1, 500_000), (0.1, 64, 500), (0.5, 16, 500), (2.0, 8, 40_000)],
-)
-@pytest.mark.parametrize("delta", [1e-6, 1e-3])
-def test_composed_laplace_noise_stays_below_its_bound(shift, count, cells, delta) -> None:
-    bound = float(epsilon_of_moments(count * laplace_moments(shift), delta))
-    one = laplace_losses(shift, cells)
-    law = one
-    for _ in range(count - 1):
-        law = signal.fftconvolve(law, one)
-    losses = np.linspace(-count * shift, count * shift, law.size)
-
-    def delta_at(epsilon: float) -> float:
-        gain = losses > epsilon
-        return float(np.sum(law[gain] * -np.expm1(epsilon - losses[gain])))
-
-    assert one.min() >= 0
-    assert law.sum() == pytest.approx(1.0)
-    assert delta_at(bound) <= delta * (1 + 1e-9)
-    assert delta_at(0.5 * bound) > delta
 
 
 # -------------------------------------------------------------------------- the paper's theorem

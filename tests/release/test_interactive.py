@@ -57,35 +57,6 @@ def state_of(release):
 # ------------------------------------------------------------------ the noise
 
 
-def silent(count, threshold, seed):
-    """Ask the origin again and again under a linear kernel: truth and public answer stay zero."""
-    release = cm.InteractiveRelease(
-        model("linear"),
-        1.0,
-        1e-6,
-        max_queries=count,
-        max_updates=count,
-        threshold=threshold,
-        random_state=source(seed),
-    )
-    return release.predict(np.zeros((count, 2))), release
-
-
-def refuted(noise, scale):
-    return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue < REJECTED
-
-
-@pytest.mark.campaign
-def test_noise_is_laplace_with_the_scale_that_is_stated():
-    noise, release = silent(20_000, 0.0, 1)
-    assert release.spent.updates == 20_000
-    assert not refuted(noise, release.scale)
-    for off in (0.9, 1.1):
-        assert refuted(noise, off * release.scale)
-    assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
-    assert stats.spearmanr(noise[1:], noise[:-1]).pvalue > REJECTED
-
-
 # ------------------------------------------------------------------ scales and thresholds
 
 
@@ -220,74 +191,6 @@ def test_after_the_last_update_the_next_question_stops_with_the_answers_of_that_
 # ------------------------------------------------------------------ the potential
 
 
-def ask(release, points):
-    """Return the answers, and the error that stopped them, if one did."""
-    try:
-        return release.predict(points).tolist(), None
-    except ReleaseExhaustedError as error:
-        return list(error.answers), error
-
-
-class Asking(RuleBasedStateMachine):
-    """Ask in any order and any number, also nonsense, and compare with a count kept by hand."""
-
-    @initialize(
-        seed=st.integers(0, 2**32),
-        ratio=st.sampled_from([0.0, 1.0, 2.0]),
-        queries=st.integers(1, 25),
-        updates=st.integers(1, 6),
-    )
-    def start(self, seed, ratio, queries, updates):
-        erm = model()
-        plain = release_of(erm, max_queries=queries, max_updates=updates)
-        self.release = release_of(
-            erm,
-            seed,
-            max_queries=queries,
-            max_updates=updates,
-            threshold=ratio * plain.scale,
-        )
-        self.limits, self.asked, self.cost = (queries, updates), 0, self.release.spent.epsilon
-
-    @rule(seed=st.integers(0, 2**32), count=st.integers(1, 5))
-    def ask_some(self, seed, count):
-        points = np.random.default_rng(seed).uniform(-0.7, 0.7, (count, 2))
-        left = self.release.remaining
-        answers, stopped = ask(self.release, points)
-        self.asked += len(answers)
-        assert isinstance(stopped, QueriesExhaustedError) == (count > left.queries)
-        if count > left.queries:
-            assert answers == []
-        elif stopped is None:
-            assert left.updates > 0
-            assert len(answers) == count
-        else:
-            assert self.release.remaining.updates == 0
-            assert len(answers) < count
-
-    @rule(row=st.sampled_from([[9.0, 0.0], [np.nan, 0.0], [0.0], [0.0, 0.0, 0.0], ["a", "b"]]))
-    def ask_nonsense(self, row):
-        before = state_of(self.release)
-        with pytest.raises(DataError):
-            self.release.predict([[0.1, 0.1], row] if len(row) == 2 else [row])
-        assert state_of(self.release) == before
-
-    @invariant()
-    def counts_agree(self):
-        if not hasattr(self, "release"):
-            return
-        spent, left = self.release.spent, self.release.remaining
-        assert spent.queries == self.asked
-        assert (spent.queries + left.queries, spent.updates + left.updates) == self.limits
-        assert 0 <= spent.updates <= min(self.limits[1], spent.queries)
-        assert len(self.release.predictor.points) == spent.updates
-        assert self.release.predictor.norm <= model().norm_bound_ * (1.0 + 1e-9)
-        assert spent.epsilon == self.cost
-
-
-TestAsking = Asking.TestCase
-
-
 def squared_distance(erm, predictor):
     points = np.vstack([erm.pivots_, predictor.points])
     coefficients = np.concatenate([erm.dual_coef_, -predictor.coefficients])
@@ -396,3 +299,71 @@ def test_the_attacks_come_near_enough_to_say_something():
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
     found = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
     assert 0.75 < found < 1.0
+
+
+def ask(release, points):
+    """Return the answers, and the error that stopped them, if one did."""
+    try:
+        return release.predict(points).tolist(), None
+    except ReleaseExhaustedError as error:
+        return list(error.answers), error
+
+
+class Asking(RuleBasedStateMachine):
+    """Ask in any order and any number, also nonsense, and compare with a count kept by hand."""
+
+    @initialize(
+        seed=st.integers(0, 2**32),
+        ratio=st.sampled_from([0.0, 1.0, 2.0]),
+        queries=st.integers(1, 25),
+        updates=st.integers(1, 6),
+    )
+    def start(self, seed, ratio, queries, updates):
+        erm = model()
+        plain = release_of(erm, max_queries=queries, max_updates=updates)
+        self.release = release_of(
+            erm,
+            seed,
+            max_queries=queries,
+            max_updates=updates,
+            threshold=ratio * plain.scale,
+        )
+        self.limits, self.asked, self.cost = (queries, updates), 0, self.release.spent.epsilon
+
+    @rule(seed=st.integers(0, 2**32), count=st.integers(1, 5))
+    def ask_some(self, seed, count):
+        points = np.random.default_rng(seed).uniform(-0.7, 0.7, (count, 2))
+        left = self.release.remaining
+        answers, stopped = ask(self.release, points)
+        self.asked += len(answers)
+        assert isinstance(stopped, QueriesExhaustedError) == (count > left.queries)
+        if count > left.queries:
+            assert answers == []
+        elif stopped is None:
+            assert left.updates > 0
+            assert len(answers) == count
+        else:
+            assert self.release.remaining.updates == 0
+            assert len(answers) < count
+
+    @rule(row=st.sampled_from([[9.0, 0.0], [np.nan, 0.0], [0.0], [0.0, 0.0, 0.0], ["a", "b"]]))
+    def ask_nonsense(self, row):
+        before = state_of(self.release)
+        with pytest.raises(DataError):
+            self.release.predict([[0.1, 0.1], row] if len(row) == 2 else [row])
+        assert state_of(self.release) == before
+
+    @invariant()
+    def counts_agree(self):
+        if not hasattr(self, "release"):
+            return
+        spent, left = self.release.spent, self.release.remaining
+        assert spent.queries == self.asked
+        assert (spent.queries + left.queries, spent.updates + left.updates) == self.limits
+        assert 0 <= spent.updates <= min(self.limits[1], spent.queries)
+        assert len(self.release.predictor.points) == spent.updates
+        assert self.release.predictor.norm <= model().norm_bound_ * (1.0 + 1e-9)
+        assert spent.epsilon == self.cost
+
+
+TestAsking = Asking.TestCase

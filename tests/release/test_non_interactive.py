@@ -94,25 +94,6 @@ def test_points_are_picked_with_the_probabilities_of_the_exponential_mechanism(a
     check_picks(accounting, 2000, 0.5)
 
 
-def check_measurements(n_releases, off_by):
-    """Measurements have Laplace noise of the scale."""
-    points, values = first_rounds("tight", n_releases)
-    noise = values - model(n_features=1).decision_function(points)
-
-    def p_value(scale):
-        return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue
-
-    assert p_value(SCALES["tight"]) > REJECTED
-    for off in (1.0 - off_by, 1.0 + off_by):
-        assert p_value(off * SCALES["tight"]) < REJECTED
-    assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
-
-
-@pytest.mark.campaign
-def test_measurements_have_laplace_noise_of_the_scale():
-    check_measurements(2000, 0.2)
-
-
 def test_the_predictor_is_the_mean_of_all_models():
     erm = model()
     assert release_of(erm, rounds=1).predictor.coefficients.any()

@@ -138,46 +138,6 @@ def check_semi_interactive_bounds(erm, noise, n_points):
     assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure_probability))
 
 
-def test_the_fits_bound_on_noise_has_teeth(monkeypatch):
-    calibrate_once(monkeypatch, noise_of)
-    check_fits_bound(model())
-
-
-def check_fits_bound(erm):
-    """For one point and a large ball the fit takes the noisy value: its error is the noise."""
-    failure_probability, n_seeds = 0.2, 300
-    scale = cm.TestSetRelease(erm, np.zeros((1, 2)), **TERMS, noise="laplace").scale
-    told = bound_of(
-        "semi_interactive",
-        sensitivity_of(erm),
-        **TERMS,
-        noise="laplace",
-        n_points=1,
-        max_norm=100.0,
-        failure_probability=failure_probability,
-    )
-    assert told.fit >= scale * np.log(
-        2 / failure_probability
-    )  # K's bound has a factor 2, for many points
-    truth, over, half = erm.decision_function(np.zeros((1, 2)))[0], 0, 0
-    for seed in range(n_seeds):
-        release = cm.TestSetRelease(
-            erm,
-            np.zeros((1, 2)),
-            **TERMS,
-            noise="laplace",
-            max_norm=100.0,
-            random_state=source(seed),
-        )
-        error = abs(release.predict(np.zeros((1, 2)))[0] - truth)
-        over += error > told.fit
-        half += error > scale * np.log(2 / failure_probability)
-    assert over <= stats.binom.ppf(1 - REJECTED, n_seeds, failure_probability / 2)
-    # the noise alone exceeds its quantile exactly half of beta of the time
-    assert stats.binomtest(half, n_seeds, failure_probability / 2).pvalue > REJECTED
-    assert stats.binomtest(half, n_seeds, failure_probability / 4).pvalue < 0.01
-
-
 def test_the_function_bound_holds_as_often_as_it_says(monkeypatch):
     calibrate_once(monkeypatch, noise_of)
     check_function_bound(model())

@@ -11,7 +11,6 @@ import convexmarket as cm
 from convexmarket.errors import (
     SolverError,
 )
-from convexmarket.release import noise as noise_of
 from convexmarket.release.fit import declare_fit
 from convexmarket.release.noise import LAPLACE_SLACK
 from convexmarket.release.semi_interactive import fit_coefficients
@@ -44,56 +43,6 @@ def release_of(erm, X, epsilon=1.0, delta=1e-6, random_state=0, **options):
 
 def refuted(noise, scale):
     return stats.kstest(np.abs(noise) / scale, stats.expon.cdf).pvalue < REJECTED
-
-
-def test_laplace_noise_has_the_scale_that_is_stated():
-    erm, X, generator = model(), public(200), np.random.default_rng(3)
-    releases = [release_of(erm, X, noise="laplace", random_state=generator) for _ in range(100)]
-    noise = np.concatenate([r.noisy_predictions - erm.decision_function(X) for r in releases])
-    assert len({r.scale for r in releases}) == 1
-    scale = releases[0].scale
-    assert not refuted(noise, scale)
-    for off in (0.9, 1.1):
-        assert refuted(noise, off * scale)
-    assert stats.binomtest(int((noise > 0).sum()), noise.size).pvalue > REJECTED
-    assert stats.spearmanr(noise[1:], noise[:-1]).pvalue > REJECTED
-
-
-def p_value(noise, covariance):
-    """Smallest p-value of three looks at what should be independent standard normals."""
-    white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T).T
-    total, tail = float((white**2).sum()), stats.chi2(white.size)
-    pairs = [stats.pearsonr(white[:, i], white[:, j]).pvalue for i in range(5) for j in range(i)]
-    shape = stats.kstest(white.ravel(), stats.norm.cdf).pvalue
-    return min(2.0 * tail.cdf(total), 2.0 * tail.sf(total), shape, *pairs)
-
-
-@pytest.mark.campaign  # a statistical audit
-def test_process_noise_has_the_kernel_as_covariance(monkeypatch):
-    check_process_noise(monkeypatch, 500)
-
-
-def check_process_noise(monkeypatch, n_releases):
-    erm, generator = model(), np.random.default_rng(4)
-    X = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, 0.0], [0.0, -0.4], [0.0, 0.0]])
-    first = release_of(erm, X, noise="process")
-    found = first.scale, first.guarantee.epsilon
-    monkeypatch.setattr(noise_of, "calibrate", lambda *_: found)  # the same every time
-    releases = [
-        release_of(erm, X, noise="process", random_state=generator) for _ in range(n_releases)
-    ]
-    noise = np.array([r.noisy_predictions - erm.decision_function(X) for r in releases])
-    covariance = first.scale**2 * erm.kernel_(X, X)
-    assert p_value(noise, covariance) > REJECTED
-    for off in (0.9, 1.1):
-        assert p_value(noise, off**2 * covariance) < REJECTED
-    assert p_value(noise, np.diag(np.diag(covariance))) < REJECTED
-    wider = first.scale**2 * np.exp(-1.3 * erm.kernel_.gamma * _squares(X))
-    assert p_value(noise, wider) < REJECTED
-
-
-def _squares(X):
-    return ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=-1)
 
 
 @pytest.mark.parametrize("accounting", ["tight", "paper"])
@@ -289,3 +238,7 @@ def test_a_solver_that_fails_is_told_and_the_release_stays_charged(monkeypatch, 
 
 
 # ------------------------------------------------------------------ bad points and arguments
+
+
+def _squares(X):
+    return ((X[:, None, :] - X[None, :, :]) ** 2).sum(axis=-1)
