@@ -122,7 +122,7 @@ class AdaptivePolicy:
         self.opening = start
         if learn and not trust_guess:
             nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf)
-            self.opening = self._with(nothing, start.prior)
+            self.opening = start.with_plan(nothing, start.prior)
 
     @property
     def prior(self) -> Prior:
@@ -157,8 +157,8 @@ class AdaptivePolicy:
         remaining = self.expected_sellers - came
         if remaining < 1:
             raise ParameterError(
-                f"history has {came} sellers of {self.expected_sellers} expected; there is nobody "
-                "to plan for"
+                f"history has {came} sellers of {self.expected_sellers} expected; no seller is "
+                "still to come"
             )
         buyer = self.start.buyer
         prior = self._learnt(np.asarray(history.sensitivities)) if self.learn else self.prior
@@ -173,13 +173,7 @@ class AdaptivePolicy:
                 made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening
-        return self._with(made, prior)
-
-    def _with(self, made: Plan, prior: Prior) -> OnlinePolicy:
-        """Return the start with another plan and prior."""
-        start = self.start
-        numbers = start.expected_sellers, start.mu, start.sigma, start.gamma, start.cap
-        return OnlinePolicy._planned(made, start.support, prior, *numbers)
+        return self.start.with_plan(made, prior)
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""

@@ -92,8 +92,8 @@ class MarketRows:
         missing = [owner for owner, place in zip(ids, places, strict=True) if place < 0]
         if missing:
             raise DataError(
-                f"{len(missing)} of {len(ids)} sellers who accepted have no row ({_some(missing)}); "
-                "add their rows to the data, or leave them out with --leave-out"
+                f"{len(missing)} of {len(ids)} sellers who accepted have no row "
+                f"({_some(missing)}); add their rows, or leave them out with --leave-out"
             )
         return self.X[places], self.y[places]
 

@@ -43,8 +43,7 @@ class EmpiricalPrior(Prior):
     Raises
     ------
     PriorError
-        If there is no sample, a sample is not finite and >= 0, or a count is not a whole number
-        of at least 1.
+        If there is no sample, or one is not finite and >= 0.
 
     Examples
     --------
