@@ -11,7 +11,7 @@ import pandas as pd
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, ProblemFileError
 from convexmarket.ledger.entries import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
-from convexmarket.online.offers import check_json
+from convexmarket.online.steps import check_json
 from convexmarket.privacy import Guarantee
 
 __all__ = ["all_that_was_sold", "attempt", "charge_model"]

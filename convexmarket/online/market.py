@@ -23,12 +23,15 @@ from convexmarket.ledger.seals import check_whole
 from convexmarket.ledger.store import Store, back_up, create_database, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
-from convexmarket.online.offers import OFFERS, Offer, checked_sensitivity, frame_of
 from convexmarket.online.policy import OnlinePolicy
 from convexmarket.online.steps import (
+    OFFERS,
+    Offer,
     Quoting,
     answer_offer,
+    checked_sensitivity,
     end_quoting,
+    frame_of,
     known_offer,
     policy_json,
     released_text,

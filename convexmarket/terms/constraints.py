@@ -21,17 +21,6 @@ from convexmarket.terms.fields import checked
 from convexmarket.terms.form import Form
 from convexmarket.terms.formula import named, number
 
-__all__ = [
-    "Budget",
-    "Cap",
-    "EffectiveSize",
-    "EtaRange",
-    "GivenEpsilon",
-    "GroupShare",
-    "MaxEpsilon",
-    "Moments",
-]
-
 Floats = NDArray[np.float64]
 
 

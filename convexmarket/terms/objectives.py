@@ -21,17 +21,6 @@ from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.fields import checked
 from convexmarket.terms.form import Form
 
-__all__ = [
-    "Losses",
-    "NegativeEntropy",
-    "Noise",
-    "Payments",
-    "QuadraticSpread",
-    "Spread",
-    "SquaredNoise",
-    "SquaredSpread",
-]
-
 Floats = NDArray[np.float64]
 Matrix = Any  # dense or sparse
 _MAX_NEWTON = 200
