@@ -393,13 +393,7 @@ class EffectiveSize(Constraint):
 
     formula_template = "1/||a||_2^2 >= {n}"
     n: float = field(
-        metadata=checked(
-            fields.number,
-            "the effective size",
-            most=True,
-            inside=lambda n: 1 <= n < np.inf,
-            what="a finite number >= 1, such as half the number of sellers",
-        )
+        metadata=checked(fields.number, "the effective size", most=True, interval="[1, inf)")
     )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
