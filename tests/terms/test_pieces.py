@@ -68,12 +68,6 @@ def test_a_constraint_is_its_definition(name, point):
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
 
 
-def test_equal_shares_hold_at_equal_shares():
-    piece, _ = CONSTRAINTS["equal"]
-    a = np.array([1, 1, 1, 2, 1]) / 6
-    assert all(c.value() for c in piece.constraints(cm.terms.Quantities.at(a, 1.0, COSTS)))
-
-
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("bill", BILLS)
 def test_every_combination_is_dcp_and_dpp(spread, bill):
@@ -259,13 +253,6 @@ def test_incentives(name):
     assert incentives.startswith(verdict)
     assert isinstance(incentives, cm.market.Incentives)
     assert len(incentives.reason) > 20
-
-
-def test_one_privacy_cost():
-    two = cm.Market(SELLERS, *INCENTIVES["two costs"][:2])
-    with pytest.raises(ParameterError, match="different privacy costs"):
-        _ = two.privacy_cost
-    assert cm.Market(SELLERS, cm.Spread() + cm.Noise()).privacy_cost == cm.terms.LinearCost()
 
 
 # ------------------------------------------------------------------ refusals
