@@ -188,7 +188,7 @@ class Market(Written, Shown):
         Raises
         ------
         ParameterError
-            If mu or sigma is negative, gamma is not positive, or eta_range is not a pair.
+            If a number is out of its range, or eta_range is not a pair.
         """
         mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
         gamma = check_positive("gamma", gamma)
