@@ -1,8 +1,8 @@
 """Policies with new plans: for the sellers still to come, and with priors learnt from reports.
 
 New plans use the history, never the report that is quoted, and are made at sizes of the history
-that are fixed in advance. So no seller gains by misreporting in its own quote. A seller who can
-choose when to come, or who lies for later sellers, is not covered.
+that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who choose
+their time of arrival, or lie for later sellers, are not covered.
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile

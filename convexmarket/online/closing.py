@@ -80,7 +80,7 @@ def charge_model(
 def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
     """Call ``release``, and record a failure that may depend on the rows.
 
-    That is any error, except those that refuse the input. A process that is killed or interrupted
+    Every error counts, except refusals of the input. A process that is killed or interrupted
     records nothing.
     """
     returned = False

@@ -124,7 +124,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     Raises
     ------
     ParameterError
-        If there is no report, or one is not a number.
+        If the reports are empty, or one is not a number.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def audit_quotes(
     Raises
     ------
     ParameterError
-        If there is no report to try.
+        If the reports to try are empty.
 
     Examples
     --------

@@ -156,7 +156,7 @@ class Quoting:
         self._latest = None
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
-        """Return the number of the plan for the next seller, a new one if there is none."""
+        """Return the number of the plan for the next seller; store a new plan at a stage."""
         made = connection.execute("SELECT number FROM plans WHERE after = ?", (quoted,)).fetchall()
         if made:
             return int(made[0][0])

@@ -43,7 +43,7 @@ class EmpiricalPrior(Prior):
     Raises
     ------
     PriorError
-        If there is no sample, or one is not finite and >= 0.
+        If the sample is empty, or an entry is not finite and >= 0.
 
     Examples
     --------
