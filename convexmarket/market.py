@@ -57,21 +57,15 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, equal to its text, with a reason.
+    """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``, a sentence.
 
     With truthful prices, truth is the best reply of each seller alone.
-
-    Attributes
-    ----------
-    reason : str
-        One sentence.
     """
 
     __slots__ = ("reason",)
     reason: str
 
     def __new__(cls, verdict: str, reason: str) -> Incentives:
-        """Create a verdict with its reason."""
         text = super().__new__(cls, verdict)
         text.reason = reason
         return text
@@ -254,8 +248,7 @@ class Market(Written, Shown):
 
         - "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, or
           only through a budget next to one spread and noise (docs/theory.md, section 9.4).
-        - "not guaranteed": a budget next to other pieces; in known examples a seller gains by
-          lying.
+        - "not guaranteed": a budget next to other pieces; in examples a lie pays.
         - "unknown": a user's own piece reads the virtual costs, or a prior may be computed from
           the reports.
 
