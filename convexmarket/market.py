@@ -57,7 +57,7 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``, a sentence.
+    """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
 
     With truthful prices, truth is the best reply of each seller alone.
     """
