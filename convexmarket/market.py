@@ -66,6 +66,7 @@ class Incentives(str):
     reason: str
 
     def __new__(cls, verdict: str, reason: str) -> Incentives:
+        """Create a verdict with its reason."""
         text = super().__new__(cls, verdict)
         text.reason = reason
         return text
