@@ -239,7 +239,7 @@ def check_distinct(name: str, labels: pd.Index[Any]) -> None:
     if not labels.is_unique:
         raise DataError(
             f"the label {labels[labels.duplicated()][0]!r} stands for more than one row of {name}; "
-            f"give each row a label of its own, or {name}.to_numpy(), which has none"
+            f"give each row another label, or {name}.to_numpy(), which has none"
         )
 
 

@@ -57,14 +57,9 @@ _FROM_REPORTS = (
 
 
 class Incentives(str):
-    """Whether truthful prices exist: a verdict, equal to its text, with a reason.
+    """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
 
     With truthful prices, truth is the best reply of each seller alone.
-
-    Attributes
-    ----------
-    reason : str
-        One sentence.
     """
 
     __slots__ = ("reason",)
@@ -188,7 +183,7 @@ class Market(Written, Shown):
         Raises
         ------
         ParameterError
-            If mu or sigma is negative, gamma is not positive, or eta_range is not a pair.
+            If a number is out of its range, or eta_range is not a pair.
         """
         mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
         gamma = check_positive("gamma", gamma)
@@ -254,8 +249,7 @@ class Market(Written, Shown):
 
         - "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, or
           only through a budget next to one spread and noise (docs/theory.md, section 9.4).
-        - "not guaranteed": a budget next to other pieces; in known examples a seller gains by
-          lying.
+        - "not guaranteed": a budget next to other pieces; in examples a lie pays.
         - "unknown": a user's own piece reads the virtual costs, or a prior may be computed from
           the reports.
 

@@ -63,14 +63,13 @@ class Sellers(Shown):
     sensitivities : array_like, shape (m,), optional
         Reported cost of each seller per unit of privacy lost, in the support of its prior.
     prior : Prior, sequence of m Priors, or mapping from group to Prior, optional
-        The distribution that the sensitivities are drawn from, common knowledge: one for all, one
-        for each seller, or one for each of the ``groups``. A frozen ``scipy.stats`` distribution
-        can replace each Prior. Required with ``sensitivities``.
+        The distribution of the sensitivities, common knowledge: one for all, for each seller, or
+        for each of the ``groups``; or frozen ``scipy.stats`` distributions.
     ids : sequence, length m, optional
         Distinct names. By default the index of the pandas columns, else 0, 1, ..., m - 1.
     virtual_costs : array_like or cvxpy.Parameter, shape (m,), optional
-        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. Give a
-        ``cvxpy.Parameter(m, nonneg=True)`` to solve related markets (:func:`~convexmarket.sweep`).
+        psi(c_i) >= 0, instead of sensitivities and prior; not for payments. A
+        ``cvxpy.Parameter(m, nonneg=True)`` serves related markets (:func:`~convexmarket.sweep`).
     groups : array_like or pandas column, length m, optional
         The public group of each seller.
 
@@ -211,7 +210,7 @@ class Sellers(Shown):
         return _costs("virtual_costs", self._costs.value)
 
     def check_in_memory(self) -> None:
-        """Check that the reports are in memory.
+        """Check that the reports are in memory, not in parts.
 
         Raises
         ------
@@ -241,11 +240,9 @@ class Sellers(Shown):
 
     @cached_property
     def prior_is_from_reports(self) -> bool:
-        """Whether a prior looks computed from the reports of its sellers.
+        """Whether a prior is a sample that contains all reports of its two or more sellers.
 
-        That is a sample which contains every report of its two or more sellers, at least as often
-        as it was reported. A few draws from a large sample look the same. For the reports of
-        :meth:`draw` the answer is no.
+        A few draws from a large sample look the same. For the reports of :meth:`draw` it is False.
         """
         reports = self.sensitivities
         return reports is not None and any(
@@ -316,12 +313,12 @@ class Sellers(Shown):
         return changed._set(priors=(), _prior_of=None)
 
     def check_labels(self, name: str, labels: pd.Index[Any] | None) -> None:
-        """Check the order of the labels of a column about the sellers.
+        """Check that the labels of a column have the order of the sellers.
 
         Raises
         ------
         DataError
-            If the labels differ from those of the sellers, or their order is not certain.
+            If they differ from those of the sellers, or their order is not certain.
         """
         if labels is None or len(labels) != len(self):
             return

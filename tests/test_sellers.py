@@ -30,15 +30,6 @@ def test_sensitivities_become_virtual_costs():
     assert repr(sellers) == "Sellers(2 sellers, Uniform(0.1, 1.0))"
 
 
-def test_an_irregular_prior_is_ironed():
-    prior = cm.EmpiricalPrior([0.1, 0.1, 0.1, 0.5, 0.6, 0.6, 0.6])
-    raw = prior.virtual_cost([0.1, 0.5, 0.6])
-    assert raw[2] < raw[1]
-    costs = cm.Sellers([0.1, 0.5, 0.6], prior).virtual_costs
-    np.testing.assert_allclose(costs, prior.ironed_virtual_cost([0.1, 0.5, 0.6]))
-    assert np.all(np.diff(costs) >= 0)
-
-
 def test_the_top_of_a_prior_may_cost_infinitely_much():
     assert cm.Sellers([0.5, 1.0], cm.Beta(2, 2)).virtual_costs[1] == np.inf
 
@@ -58,15 +49,6 @@ def test_a_parameter_stands_for_virtual_costs_as_they_are_now():
     assert sellers.with_virtual_cost(0, 5.0).virtual_costs.tolist() == [5.0, 0.4]
 
 
-def test_virtual_costs_alone():
-    sellers = cm.Sellers(virtual_costs=[0.0, 2])
-    assert sellers.virtual_costs.tolist() == [0.0, 2.0]
-    assert sellers.sensitivities is None
-    assert sellers.prior is None
-    assert list(sellers.ids) == [0, 1]
-    assert "virtual costs" in repr(sellers)
-
-
 def test_sellers_do_not_change():
     given = np.array([0.2, 0.5])
     sellers = cm.Sellers(given, uniform())
@@ -82,18 +64,6 @@ def test_sellers_do_not_change():
     given[0] = 9.0
     assert sellers.virtual_costs[0] == 1.0
     assert given.flags.writeable
-
-
-def test_another_report_of_one_seller():
-    sellers = cm.Sellers([0.2, 0.5], uniform(), ids="ab")
-    changed = sellers.with_report(1, 0.3)
-    np.testing.assert_allclose(changed.virtual_costs, [0.3, 0.5])
-    assert changed.ids == ("a", "b")
-    np.testing.assert_array_equal(sellers.sensitivities, [0.2, 0.5])
-    with pytest.raises(PriorError, match="not in the support"):
-        sellers.with_report(0, 1.5)
-    with pytest.raises(SellersError, match="no reports to change"):
-        cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5)
 
 
 # ------------------------------------------------------------------------- several priors
@@ -242,6 +212,7 @@ BAD = {
             virtual_costs=[0.2, None]
         ),
         "virtual_costs must hold numbers": lambda: cm.Sellers(virtual_costs=[1j]),
+        "no reports to change": lambda: cm.Sellers(virtual_costs=[1.0]).with_report(0, 0.5),
         r"sensitivities\[1\] is nan; every entry must be a finite number >= 0": lambda: cm.Sellers(
             [0.2, np.nan], uniform()
         ),
@@ -325,11 +296,6 @@ def test_a_frozen_distribution_of_scipy_is_a_prior(prior, groups):
     assert drawn.priors == known.priors
 
 
-def test_one_distribution_for_each_seller_is_one_prior():
-    histogram = scipy.stats.rv_histogram(np.histogram([0.1, 0.2, 0.4], bins=3))()
-    assert len(cm.Sellers([0.2, 0.3], [histogram] * 2).priors) == 1
-
-
 def test_every_border_takes_a_frozen_distribution():
     prior, objective = cm.Prior.from_scipy(GAMMA), cm.Spread() + cm.Noise()
     people = pd.DataFrame({"ask": [0.1, 0.2]})
@@ -379,13 +345,6 @@ def test_a_sample_that_contains_all_reports_may_be_computed_from_them(
 ):
     sellers = cm.Sellers(reports, cm.EmpiricalPrior(sample))
     assert sellers.prior_is_from_reports is from_reports
-
-
-def test_a_group_can_have_a_prior_computed_from_its_reports():
-    reports, past = [0.2, 0.3, 0.4], cm.EmpiricalPrior([0.1, 0.5])
-    priors = {"a": cm.EmpiricalPrior([0.2, 0.3]), "b": past}
-    assert cm.Sellers(reports, priors, groups=["a", "a", "b"]).prior_is_from_reports
-    assert not cm.Sellers(reports, past).prior_is_from_reports
 
 
 def test_reports_drawn_from_a_sample_are_not_its_source():

@@ -7,10 +7,10 @@ turned into terms (:mod:`convexmarket.online.curves`): what each report sells, a
 
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.market import MarketPlan, OnlineMarket
-from convexmarket.online.offers import Offer
 from convexmarket.online.outcome import OnlineOutcome, QuoteAudit, audit_quotes, run_online
 from convexmarket.online.plan import Buyer, Plan
 from convexmarket.online.policy import History, OnlinePolicy, Quote
+from convexmarket.online.steps import Offer
 
 __all__ = [
     "AdaptivePolicy",

@@ -1,8 +1,8 @@
 """Policies with new plans: for the sellers still to come, and with priors learnt from reports.
 
 New plans use the history, never the report that is quoted, and are made at sizes of the history
-that are fixed in advance. So no seller gains by misreporting in its own quote. A seller who can
-choose when to come, or who lies for later sellers, is not covered.
+that are fixed in advance. So no seller gains by misreporting in its own quote. Sellers who choose
+their time of arrival, or lie for later sellers, are not covered.
 
 The learnt prior is the sample of the reports so far and of some quantiles of the first guess. Its
 ironed expected-cost curve is the convex hull of the sample's (Grenander's estimator in quantile
@@ -122,7 +122,7 @@ class AdaptivePolicy:
         self.opening = start
         if learn and not trust_guess:
             nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf)
-            self.opening = self._with(nothing, start.prior)
+            self.opening = start.with_plan(nothing, start.prior)
 
     @property
     def prior(self) -> Prior:
@@ -157,8 +157,8 @@ class AdaptivePolicy:
         remaining = self.expected_sellers - came
         if remaining < 1:
             raise ParameterError(
-                f"history has {came} sellers of {self.expected_sellers} expected; there is nobody "
-                "to plan for"
+                f"history has {came} sellers of {self.expected_sellers} expected; no seller is "
+                "still to come"
             )
         buyer = self.start.buyer
         prior = self._learnt(np.asarray(history.sensitivities)) if self.learn else self.prior
@@ -173,13 +173,7 @@ class AdaptivePolicy:
                 made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening
-        return self._with(made, prior)
-
-    def _with(self, made: Plan, prior: Prior) -> OnlinePolicy:
-        """Return the start with another plan and prior."""
-        start = self.start
-        numbers = start.expected_sellers, start.mu, start.sigma, start.gamma, start.cap
-        return OnlinePolicy._planned(made, start.support, prior, *numbers)
+        return self.start.with_plan(made, prior)
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""

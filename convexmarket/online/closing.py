@@ -11,7 +11,7 @@ import pandas as pd
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, ProblemFileError
 from convexmarket.ledger.entries import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
-from convexmarket.online.offers import check_json
+from convexmarket.online.steps import check_json
 from convexmarket.privacy import Guarantee
 
 __all__ = ["all_that_was_sold", "attempt", "charge_model"]
@@ -80,7 +80,7 @@ def charge_model(
 def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.DataFrame) -> str:
     """Call ``release``, and record a failure that may depend on the rows.
 
-    That is any error, except those that refuse the input. A process that is killed or interrupted
+    Every error counts, except refusals of the input. A process that is killed or interrupted
     records nothing.
     """
     returned = False

@@ -23,12 +23,15 @@ from convexmarket.ledger.seals import check_whole
 from convexmarket.ledger.store import Store, back_up, create_database, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
-from convexmarket.online.offers import OFFERS, Offer, checked_sensitivity, frame_of
 from convexmarket.online.policy import OnlinePolicy
 from convexmarket.online.steps import (
+    OFFERS,
+    Offer,
     Quoting,
     answer_offer,
+    checked_sensitivity,
     end_quoting,
+    frame_of,
     known_offer,
     policy_json,
     released_text,
@@ -289,9 +292,9 @@ class OnlineMarket:
 
         Notes
         -----
-        First all that is stored is checked, quoting ends and the guarantee is charged, in one
-        transaction. Then one process at a time calls ``release``, and its result is stored. After
-        a failure nothing is released, the charge stays, and the market can be closed again.
+        First one transaction checks the stored rows, ends quoting and charges the guarantee. Then
+        one process at a time calls ``release``, and its result is stored. After a failure nothing
+        is released, the charge stays, and the market can be closed again.
 
         After a kill, an interrupt, or an error that refuses the input before noise is drawn, the
         next attempt is charged as far as it guarantees less than those before, because at most one
@@ -321,7 +324,7 @@ class OnlineMarket:
 
     @property
     def ledger(self) -> Ledger:
-        """What was sold to the market and spent; in the same database."""
+        """The ledger of sales to the market and of spending, in the same database."""
         return Ledger(self._store)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:

@@ -38,11 +38,9 @@ class OnlineOutcome(Shown):
     sensitivities, epsilon, payments : ndarray, shape (n,)
         Of the sellers that were quoted, in the order of their arrival.
     n_turned_away : int
-        Sellers who came after the expected number, and were not quoted.
-    policies : tuple of OnlinePolicy
-        The terms in force, in order; one, unless new plans were made.
-    since : tuple of int
-        How many sellers had come when each of them came into force.
+        Sellers after the expected number, who were not quoted.
+    policies, since : tuple of OnlinePolicy, tuple of int
+        The terms in force, in order, and the number of sellers before each.
     buyer : Buyer
     """
 
@@ -77,12 +75,9 @@ class OnlineOutcome(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per quoted seller, by its place in line: report, epsilon and payment."""
-        columns = {
-            "sensitivity": self.sensitivities,
-            "epsilon": self.epsilon,
-            "payment": self.payments,
-        }
-        return pd.DataFrame(columns).rename_axis(index="arrival")
+        names = ["sensitivity", "epsilon", "payment"]
+        columns = zip(names, (self.sensitivities, self.epsilon, self.payments), strict=True)
+        return pd.DataFrame(dict(columns)).rename_axis(index="arrival")
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the epsilon sold against the report, on matplotlib Axes, which are returned."""
@@ -129,7 +124,7 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     Raises
     ------
     ParameterError
-        If there is no report, or one is not a number.
+        If the reports are empty, or one is not a number.
 
     Examples
     --------
@@ -157,15 +152,9 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
         history = History(come[:start], epsilon[:start], paid[:start])
         policies.append(policy.replanned(history) if start else policy.opening)
         epsilon[start:stop], paid[start:stop] = policies[-1].quote(come[start:stop])
-    return OnlineOutcome(
-        sensitivities=come,
-        epsilon=epsilon,
-        payments=paid,
-        n_turned_away=reports.size - come.size,
-        policies=tuple(policies),
-        since=(0, *stages),
-        buyer=policy.buyer,
-    )
+    refused = reports.size - come.size
+    since = (0, *stages)
+    return OnlineOutcome(come, epsilon, paid, refused, tuple(policies), since, policy.buyer)
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:
@@ -242,7 +231,7 @@ def audit_quotes(
     Raises
     ------
     ParameterError
-        If there is no report to try.
+        If the reports to try are empty.
 
     Examples
     --------
@@ -266,13 +255,12 @@ def audit_quotes(
         float((at_lie.payment - truth * at_lie.epsilon).max() - own)
         for truth, own in zip(truths, surplus, strict=True)
     ]
-    order = np.argsort(tried)
-    rises = np.diff(at_lie.epsilon[order])
+    rises = np.diff(at_lie.epsilon[np.argsort(tried)])
     largest = float(max(at_truth.payment.max(), at_lie.payment.max()))
     return QuoteAudit(
         max_gain=max(gains),
         min_surplus=float(surplus.min()),
-        max_rise=float(max(rises.max(initial=0.0), 0.0)),
+        max_rise=float(rises.max(initial=0.0)),
         n_truths=truths.size,
         n_misreports=tried.size,
         tolerance=_ROUNDING * largest + 2.0 * policy.payment_error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -14,6 +15,7 @@ from convexmarket.checks import (
     check_choice,
     check_count,
     check_positives,
+    checked_numbers,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import Curve
@@ -136,24 +138,15 @@ class OnlinePolicy:
             made = plan(prior, self.buyer)
         self._adopt(made, prior.support)
 
-    @classmethod
-    def _planned(cls, plan: Plan, support: tuple[float, float], *arguments: Any) -> Self:
-        """Create a policy with a given plan and the constructor's arguments."""
-        policy = object.__new__(cls)
-        policy._set(*arguments)
-        policy._adopt(plan, support)
+    def with_plan(self, plan: Plan, prior: Prior) -> OnlinePolicy:
+        """Replace the plan and the prior, but not the range of reports."""
+        policy = copy.copy(self)
+        policy.prior = prior
+        policy._adopt(plan, self.support)
         return policy
 
-    def _set(
-        self,
-        prior: Prior,
-        expected_sellers: int,
-        mu: float,
-        sigma: float,
-        gamma: float,
-        cap: float | None,
-        rule: Rule = "expectation",
-    ) -> None:
+    def _set(self, prior: Prior, *arguments: Any) -> None:
+        expected_sellers, mu, sigma, gamma, cap, rule = arguments
         check_count("expected_sellers", expected_sellers)
         check_positives(mu=mu, sigma=sigma, gamma=gamma)
         if cap is not None and not 1 < as_float(cap) < np.inf:
@@ -185,18 +178,9 @@ class OnlinePolicy:
         return self._curve.error
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Quote a report in the support, or an array of them.
-
-        Raises
-        ------
-        ParameterError
-            If a report is not a number.
-        """
+        """Quote a report in the support, or an array of them."""
         low, high = self.support
-        try:
-            reports = np.asarray(sensitivity, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise ParameterError(f"sensitivity must hold numbers: {error}") from None
+        reports = checked_numbers("sensitivity", sensitivity)
         flat = reports.ravel()
         # One pass: NaN and infinities fail the comparison as well.
         if flat.size and not (flat.min() >= low and flat.max() <= high and flat.max() < np.inf):
@@ -264,7 +248,10 @@ class OnlinePolicy:
             raise ParameterError(
                 f"this does not describe an online policy ({error!r}); give what to_dict returned"
             ) from None
-        return cls._planned(made, (low, high), prior, *given)
+        policy = object.__new__(cls)
+        policy._set(prior, *given)
+        policy._adopt(made, (low, high))
+        return policy
 
     def _refuse(self, reports: Floats) -> None:
         """Raise the error for reports outside the support."""

@@ -26,16 +26,6 @@ from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.online.market import OnlineMarket
 from convexmarket.privacy import Guarantee, PrivacyAccountant, Simulation
 
-__all__ = [
-    "WITHOUT_MODEL",
-    "MarketRows",
-    "check_closing",
-    "close_without_model",
-    "model_guarantee",
-    "model_text",
-    "release_model",
-]
-
 Floats = NDArray[np.float64]
 
 #: What is stored of a market that was closed without a model.
@@ -93,7 +83,7 @@ class MarketRows:
         if missing:
             raise DataError(
                 f"{len(missing)} of {len(ids)} sellers who accepted have no row "
-                f"({_some(missing)}); add their rows to the data, or use --leave-out"
+                f"({_some(missing)}); add their rows, or leave them out with --leave-out"
             )
         return self.X[places], self.y[places]
 

@@ -1,32 +1,28 @@
-"""Steps of an online market inside an open transaction."""
+"""Offers of an online market, and its steps inside an open transaction."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+import pandas as pd
 
-from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError
+from convexmarket.checks import check_nonnegative
+from convexmarket.errors import (
+    ConvexMarketError,
+    MarketClosedError,
+    OfferError,
+    ParameterError,
+)
 from convexmarket.ledger.seals import damaged
 from convexmarket.ledger.store import now
 from convexmarket.online.adaptive import AdaptivePolicy
-from convexmarket.online.offers import Offer, find_offer, status_of
 from convexmarket.online.policy import History, OnlinePolicy
-
-__all__ = [
-    "Quoting",
-    "answer_offer",
-    "end_quoting",
-    "known_offer",
-    "policy_json",
-    "released_text",
-    "stored_policy",
-]
 
 Policy = TypeVar("Policy")
 
@@ -38,6 +34,80 @@ _HEAD = (
     "EXISTS (SELECT 1 FROM endings)"
 )
 _UNANSWERED = "FROM quotes WHERE epsilon > 0 AND number NOT IN (SELECT number FROM answers)"
+Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
+
+#: Rows that :func:`frame_of` takes, in any order.
+OFFERS = (
+    "SELECT q.number, q.id, q.sensitivity, q.epsilon, q.payment, a.answer, q.plan "
+    "FROM quotes AS q LEFT JOIN answers AS a ON a.number = q.number "
+)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An offer to a seller, and its status.
+
+    Attributes
+    ----------
+    id : str
+    number : int
+        Of arrival, from 1.
+    sensitivity, epsilon, payment : float
+        The report, the guarantee to be bought, and the payment for it (A, Eq. 8).
+    status : {"offered", "accepted", "declined", "nothing bought"}
+        "nothing bought" if epsilon is 0.
+    """
+
+    id: str
+    number: int
+    sensitivity: float
+    epsilon: float
+    payment: float
+    status: Status
+
+
+def find_offer(connection: sqlite3.Connection, id: str) -> Offer | None:
+    """Return the offer of a seller, if it was quoted."""
+    rows = connection.execute(f"{OFFERS} WHERE q.id = ?", (id,)).fetchall()
+    if not rows:
+        return None
+    number, id, sensitivity, epsilon, payment, answer, _ = rows[0]
+    return Offer(id, number, sensitivity, epsilon, payment, status_of(epsilon, answer))
+
+
+def status_of(epsilon: float, answer: Status | None) -> Status:
+    """Return the status of an offer."""
+    if epsilon == 0:
+        return "nothing bought"
+    return answer or "offered"
+
+
+def frame_of(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    """Return rows of :data:`OFFERS` as the table that users see."""
+    names = ["number", "id", "sensitivity", "epsilon", "payment", "answer", "plan"]
+    frame = pd.DataFrame(rows, columns=names)
+    frame["status"] = [status_of(row[3], row[5]) for row in rows]
+    types = {"number": int, "plan": int, "sensitivity": float, "epsilon": float, "payment": float}
+    order = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan"]
+    return frame.astype(types)[order]
+
+
+def check_json(result: object) -> None:
+    """Check that a release is JSON text."""
+    try:
+        if not isinstance(result, str):
+            raise ValueError(f"an object of type {type(result).__name__}")
+        json.loads(result)
+    except ValueError as error:
+        raise ParameterError(
+            f"release returned what is no JSON text ({error}), so nothing was released; return "
+            "json.dumps(...) of the result, and close again"
+        ) from None
+
+
+def checked_sensitivity(sensitivity: float) -> float:
+    """Convert a report to a float."""
+    return check_nonnegative("sensitivity", sensitivity) + 0.0  # -0.0 becomes 0.0
 
 
 class Quoting:
@@ -86,7 +156,7 @@ class Quoting:
         self._latest = None
 
     def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
-        """Return the number of the plan for the next seller, a new one if there is none."""
+        """Return the number of the plan for the next seller; store a new plan at a stage."""
         made = connection.execute("SELECT number FROM plans WHERE after = ?", (quoted,)).fetchall()
         if made:
             return int(made[0][0])

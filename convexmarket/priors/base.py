@@ -33,13 +33,11 @@ LARGEST = float(np.finfo(np.float64).max)
 class Prior(ABC):
     """A distribution of sensitivities c >= 0, known to buyer and sellers.
 
-    Use a named family (:class:`Uniform`, :class:`Beta`, ...), :class:`EmpiricalPrior`, or any
-    frozen continuous ``scipy.stats`` distribution, which every argument ``prior`` accepts. For
-    another distribution, subclass ``Prior``: set :attr:`support` and write :meth:`cdf` and
-    :meth:`pdf`. Quantiles, draws, the mean, virtual costs and ironing follow from these.
+    Every argument ``prior`` accepts a named family (:class:`Uniform`, :class:`Beta`, ...), an
+    :class:`EmpiricalPrior`, or a frozen continuous ``scipy.stats`` distribution. For another
+    distribution, subclass ``Prior``: set :attr:`support` and write :meth:`cdf` and :meth:`pdf`.
 
-    Priors are immutable. They compare and hash by value; a prior without a named family compares
-    by identity.
+    Priors are immutable and compare by value; a prior without a named family by identity.
 
     Attributes
     ----------
@@ -74,13 +72,8 @@ class Prior(ABC):
         """Convert a frozen continuous ``scipy.stats`` distribution to a prior.
 
         A custom distribution is fast if it defines ``_cdf`` next to ``_pdf``, and ``_ppf`` for
-        samples. Regularity is tested on about 6000 sensitivities, up to rounding.
-
-        Raises
-        ------
-        PriorError
-            If the distribution is not frozen, not continuous or reaches below zero, or its density
-            is zero or not finite inside the support, where psi is then undefined.
+        samples. Regularity is tested on about 6000 sensitivities, up to rounding. A distribution
+        without a positive and finite density on one interval of sensitivities is a PriorError.
 
         Examples
         --------
@@ -98,11 +91,9 @@ class Prior(ABC):
     def pdf(self, c: ArrayLike) -> FloatArray:
         """Compute the density f(c), per unit of sensitivity; same shape as ``c``."""
 
-    def _log_cdf(self, c: FloatArray) -> FloatArray:
-        return np.log(self.cdf(c))
-
-    def _log_pdf(self, c: FloatArray) -> FloatArray:
-        return np.log(self.pdf(c))
+    def _logs(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Compute log F and log f."""
+        return np.log(self.cdf(c)), np.log(self.pdf(c))
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         low, top = self.support
@@ -137,10 +128,7 @@ class Prior(ABC):
 
     @property
     def breakpoints(self) -> FloatArray:
-        """Sensitivities inside the support where the ironed psi has a kink or a jump, increasing.
-
-        These are ends of ironed intervals, and atoms where an empirical psi jumps.
-        """
+        """Sensitivities inside the support where the ironed psi has a kink or jump, increasing."""
         if self.is_regular:
             return np.empty(0)
         ends = self._ironing.ends
@@ -152,8 +140,8 @@ class Prior(ABC):
             return np.maximum(slope * c - (slope - 1) * self.support[0], c)
         # Logarithms, because in the tails F or f underflows long before their ratio does.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            log_cdf = self._log_cdf(c)
-            ratio = np.exp(log_cdf - self._log_pdf(c))
+            log_cdf, log_pdf = self._logs(c)
+            ratio = np.exp(log_cdf - log_pdf)
         # At the bottom of the support F/f tends to 0, whatever the density does there.
         return c + np.where(np.isneginf(log_cdf), 0.0, ratio)
 
@@ -179,7 +167,7 @@ class Prior(ABC):
         low, high = self.support
         inside = self._nodes[(self._nodes > low) & (self._nodes < high)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            bad = ~np.isfinite(self._log_pdf(inside))
+            bad = ~np.isfinite(self._logs(inside)[1])
         if bad.any():
             c = inside[np.argmax(bad)]
             raise PriorError(
@@ -205,35 +193,31 @@ class Prior(ABC):
     def virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute Myerson's virtual cost psi(c) = c + F(c)/f(c) (A, Assumption III.1), unironed.
 
-        The result has the shape and unit of ``c``. It is +inf above c_hi, where nothing is bought,
-        and at c_hi if the density vanishes there. NaN, or an entry below the support, raises a
-        PriorError.
+        It is +inf above c_hi, and at c_hi if the density vanishes there. NaN, or an entry below the
+        support, is a PriorError.
         """
         return self._over_support(self._virtual_cost, c)
 
     def ironed_virtual_cost(self, c: ArrayLike) -> FloatArray:
         """Compute the ironed virtual cost of a market, which is nondecreasing in ``c``.
 
-        Truthful prices require guarantees that do not grow with the report (A, Lemma III.2). psi is
-        the slope of the expected-cost curve R(q) = q * F^-1(q); the ironed psi is the slope of its
-        convex hull, the best nondecreasing cost for the buyer (Myerson, 1981, section 6).
-
-        For a regular prior it is psi. An irregular continuous prior is ironed on about 6000
-        sensitivities, with linear interpolation. Payments are truthful for any nondecreasing cost
-        that allocation and payments share.
+        It is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing cost for
+        the buyer (Myerson, 1981, section 6; A, Lemma III.2), and psi for a regular prior. Other
+        continuous priors are ironed on about 6000 sensitivities, with linear interpolation.
         """
         return self._over_support(self._ironed_virtual_cost, c)
 
     def check_reports(
         self, c: ArrayLike, name: Callable[[int], str] | None = None, top: float = LARGEST
     ) -> None:
-        """Check that every reported sensitivity is in the support, or at most ``top`` if finite.
+        """Check that reports are in the support; ``name`` names a position in the message.
+
+        With ``top`` infinite, reports above the support pass.
 
         Raises
         ------
         PriorError
-            If one is not; the message has the ``name`` of the first position, and the number of
-            such reports.
+            If one is not.
         """
         reports, (low, high) = checked_numbers("c", c), self.support
         highest = min(high, top) if top < np.inf else top
@@ -256,13 +240,7 @@ class Prior(ABC):
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
-        """Draw ``size`` independent sensitivities with a generator or a seed.
-
-        Raises
-        ------
-        ParameterError
-            If ``size`` is not a whole number >= 0.
-        """
+        """Draw ``size`` independent sensitivities with a generator or a seed."""
         size = check_count("size", size, 0)
         # Scaling inside scipy can round a draw to just outside the support.
         return np.clip(self._draw(size, generator_of(random_state)), *self.support)
@@ -296,9 +274,8 @@ class Prior(ABC):
 class ScipyPrior(Prior):
     """The prior of a frozen continuous distribution, and the base class of named families.
 
-    A family sets its parameters, which determine repr, equality and dict, and its support before.
-    ``regular`` follows from a theorem; without it, regularity is tested on nodes. ``slope`` is that
-    of an affine psi.
+    A family has set its support and parameters. Without ``regular``, regularity is tested on nodes;
+    ``slope`` is that of an affine psi.
     """
 
     family = "scipy"
@@ -348,11 +325,8 @@ class ScipyPrior(Prior):
         """Compute the density f(c); same shape as ``c``."""
         return self._frozen.pdf(checked_numbers("c", c))
 
-    def _log_cdf(self, c: FloatArray) -> FloatArray:
-        return self._frozen.logcdf(c)
-
-    def _log_pdf(self, c: FloatArray) -> FloatArray:
-        return self._frozen.logpdf(c)
+    def _logs(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return self._frozen.logcdf(c), self._frozen.logpdf(c)
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         return np.clip(self._frozen.ppf(u), *self.support)
@@ -382,12 +356,7 @@ class ScipyPrior(Prior):
 def as_prior(given: Any, name: str = "prior", error: type[ConvexMarketError] = PriorError) -> Prior:
     """Return a prior, converted from a frozen distribution of scipy.stats if it is one.
 
-    Raises
-    ------
-    ConvexMarketError
-        Of the given type, with the name of the argument, if it is neither.
-    PriorError
-        If the distribution cannot be a prior; see :meth:`Prior.from_scipy`.
+    Another object is an error of the given type, with the name of the argument.
     """
     if isinstance(given, Prior):
         return given

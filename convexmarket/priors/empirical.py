@@ -43,8 +43,7 @@ class EmpiricalPrior(Prior):
     Raises
     ------
     PriorError
-        If there is no sample, a sample is not finite and >= 0, or a count is not a whole number
-        of at least 1.
+        If the sample is empty, or an entry is not finite and >= 0.
 
     Examples
     --------

@@ -33,8 +33,8 @@ class Mixture(Prior):
     Raises
     ------
     PriorError
-        If the lengths differ, a weight is not a finite positive number, a component is not a
-        continuous prior, or the density is zero or not finite somewhere inside the support.
+        If the lengths differ, a weight is not a finite positive number, or a component is not a
+        continuous prior.
 
     Examples
     --------
@@ -95,13 +95,11 @@ class Mixture(Prior):
         """Compute the density f(c), the average over the components."""
         return self._average([part.pdf(c) for part in self._components])
 
-    def _log_cdf(self, c: FloatArray) -> FloatArray:
-        logs = np.array([part._log_cdf(c) for part in self._components])
-        return logsumexp(logs.T, axis=-1, b=self._weights).T
-
-    def _log_pdf(self, c: FloatArray) -> FloatArray:
-        logs = np.array([part._log_pdf(c) for part in self._components])
-        return logsumexp(logs.T, axis=-1, b=self._weights).T
+    def _logs(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+        logs = np.array([part._logs(c) for part in self._components])
+        weights = self._weights.reshape(-1, *[1] * (logs.ndim - 1))
+        log_cdf, log_pdf = logsumexp(logs, axis=0, b=weights)
+        return log_cdf, log_pdf
 
     def _quantile(self, u: FloatArray) -> FloatArray:
         ends = np.array([part.quantile(u) for part in self._components])

@@ -43,7 +43,7 @@ def parse_prior(text: str) -> Prior:
     Raises
     ------
     PriorError
-        If the family is unknown, or its parameters are not valid.
+        If the text is not one of these.
 
     Examples
     --------

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from convexmarket.terms.costs import PrivacyCost
     from convexmarket.terms.form import Form
 
-__all__ = [
-    "Constraint",
-    "Number",
-    "Objective",
-    "Piece",
-    "Quantities",
-    "Summand",
-    "Term",
-    "WeightedTerm",
-    "value_of",
-]
-
 
 Parameter: TypeAlias = cp.Parameter
 #: A number, or an expression in parameters.

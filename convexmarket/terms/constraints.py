@@ -21,17 +21,6 @@ from convexmarket.terms.fields import checked
 from convexmarket.terms.form import Form
 from convexmarket.terms.formula import named, number
 
-__all__ = [
-    "Budget",
-    "Cap",
-    "EffectiveSize",
-    "EtaRange",
-    "GivenEpsilon",
-    "GroupShare",
-    "MaxEpsilon",
-    "Moments",
-]
-
 Floats = NDArray[np.float64]
 
 
@@ -404,13 +393,7 @@ class EffectiveSize(Constraint):
 
     formula_template = "1/||a||_2^2 >= {n}"
     n: float = field(
-        metadata=checked(
-            fields.number,
-            "the effective size",
-            most=True,
-            inside=lambda n: 1 <= n < np.inf,
-            what="a finite number >= 1, such as half the number of sellers",
-        )
+        metadata=checked(fields.number, "the effective size", most=True, interval="[1, inf)")
     )
 
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:

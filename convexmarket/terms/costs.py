@@ -87,13 +87,7 @@ class PowerCost(PrivacyCost):
 
     name = "power"
     formula_template = "eps_i^{power}"
-    power: float = field(
-        metadata=checked(
-            number,
-            inside=lambda p: 1 <= p < np.inf,
-            what="a finite number >= 1, as u is convex only for power >= 1",
-        )
-    )
+    power: float = field(metadata=checked(number, interval="[1, inf)"))
 
     @property
     def is_linear(self) -> bool:

@@ -145,10 +145,14 @@ def _floats(value: Any) -> Floats:
     return array
 
 
-def number(value: Any, name: str, inside: Callable[[float], bool], what: str) -> Any:
-    """Check a number; the test ``inside`` fails for NaN."""
-    if not inside(as_float(value)):
-        raise ParameterError(f"{name} must be {what}, got {value!r}")
+def number(value: Any, name: str, interval: str, also: float = np.nan) -> Any:
+    """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
+    given = as_float(value)
+    low, high = map(float, interval[1:-1].split(","))
+    inside = low <= given <= high and (given != low or interval[0] == "[")
+    if not (inside and (given != high or interval[-1] == "]")) and given != also:
+        other = "" if np.isnan(also) else f", or {also:g}"
+        raise ParameterError(f"{name} must be a number in {interval}{other}, got {value!r}")
     return value
 
 

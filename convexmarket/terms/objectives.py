@@ -21,17 +21,6 @@ from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.fields import checked
 from convexmarket.terms.form import Form
 
-__all__ = [
-    "Losses",
-    "NegativeEntropy",
-    "Noise",
-    "Payments",
-    "QuadraticSpread",
-    "Spread",
-    "SquaredNoise",
-    "SquaredSpread",
-]
-
 Floats = NDArray[np.float64]
 Matrix = Any  # dense or sparse
 _MAX_NEWTON = 200
@@ -67,12 +56,7 @@ class Spread(Term):
 
     p: float = field(
         default=2,
-        metadata=checked(
-            fields.number,
-            inside=lambda p: 1.01 <= p <= 40 or p == np.inf,
-            what="a number from 1.01 to 40, or inf (for p = 1 the spread is always one; beyond 40 "
-            "it is nearly the largest weight)",
-        ),
+        metadata=checked(fields.number, interval="[1.01, 40]", also=np.inf),
     )
     reference: Floats | None = field(default=None, metadata=checked(fields.target, each=True))
 

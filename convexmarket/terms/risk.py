@@ -47,13 +47,7 @@ class CVaR(Term):
     ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
     """
 
-    level: float = field(
-        metadata=checked(
-            fields.number,
-            inside=lambda x: 0 <= x < 1,
-            what="a number in [0, 1), such as 0.9 for the worst tenth",
-        )
-    )
+    level: float = field(metadata=checked(fields.number, interval="[0, 1)"))
     of: Of = field(default="epsilon", metadata=checked(fields.choice, words=Of))
 
     def __post_init__(self) -> None:
@@ -146,8 +140,7 @@ class RobustCosts(Term):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.kind == "budget":
-            what = "the number of costs that deviate, finite and > 0"
-            fields.number(self.budget, "budget", lambda x: 0 < x < np.inf, what)
+            fields.number(self.budget, "budget", "(0, inf)")
         elif self.budget is not None:
             raise ParameterError(
                 f"budget is {self.budget!r}, which the kind {self.kind!r} does not use; leave it "

@@ -240,7 +240,7 @@ def test_whatever_sellers_report_the_next_terms_are_sound(reports, sold, replan)
 def test_stages_grow_and_shrink_and_leave_somebody_to_plan_for():
     policy = adaptive(1000, first=10, growth=2)
     assert policy.stages == (10, 20, 40, 80, 160, 320, 680, 840, 920, 960, 980, 990)
-    with pytest.raises(ParameterError, match="nobody to plan for"):
+    with pytest.raises(ParameterError, match="no seller is still to come"):
         policy.replanned(cm.online.History(np.ones(1000), np.zeros(1000), np.zeros(1000)))
 
 

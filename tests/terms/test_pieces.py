@@ -68,12 +68,6 @@ def test_a_constraint_is_its_definition(name, point):
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
 
 
-def test_equal_shares_hold_at_equal_shares():
-    piece, _ = CONSTRAINTS["equal"]
-    a = np.array([1, 1, 1, 2, 1]) / 6
-    assert all(c.value() for c in piece.constraints(cm.terms.Quantities.at(a, 1.0, COSTS)))
-
-
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("bill", BILLS)
 def test_every_combination_is_dcp_and_dpp(spread, bill):
@@ -261,13 +255,6 @@ def test_incentives(name):
     assert len(incentives.reason) > 20
 
 
-def test_one_privacy_cost():
-    two = cm.Market(SELLERS, *INCENTIVES["two costs"][:2])
-    with pytest.raises(ParameterError, match="different privacy costs"):
-        _ = two.privacy_cost
-    assert cm.Market(SELLERS, cm.Spread() + cm.Noise()).privacy_cost == cm.terms.LinearCost()
-
-
 # ------------------------------------------------------------------ refusals
 
 
@@ -372,9 +359,9 @@ REFUSED = {
         "returned True; return a list of comparisons": lambda: market_with(
             BadConstraint(lambda q: True)
         ),
-        "p must be a number from 1.01 to 40, or inf .*, got 1": lambda: cm.Spread(1),
+        "p must be a number in .1.01, 40., or inf, got 1": lambda: cm.Spread(1),
         "p must be .*, got nan": lambda: cm.Spread(np.nan),
-        "power must be a finite number >= 1.*, got inf": lambda: cm.PowerCost(np.inf),
+        r"power must be a number in \[1, inf\), got inf": lambda: cm.PowerCost(np.inf),
         "privacy_cost must be .*LinearCost.*, got 2": lambda: cm.Payments(2),
         "budget must be a finite number > 0, got 0": lambda: cm.Budget(0),
         "budget must .*, got '9'": lambda: cm.Budget("9"),
@@ -404,7 +391,7 @@ REFUSED = {
         "one for each column of A": lambda: pieces.Moments([[1]], [1], "x"),
         "tol has 2 entries for 1 colu": lambda: pieces.Moments([[1]], [1], [1, 2]),
         "A has 1 rows for 5 sellers": lambda: market_with(pieces.Moments([[1]], [1])),
-        "effective size must be .*a finite num.*, got 0.9": lambda: pieces.EffectiveSize(0.9),
+        "effective size must be .*, got 0.9": lambda: pieces.EffectiveSize(0.9),
         "but there are 5 sellers": lambda: market_with(pieces.EffectiveSize(6)),
         "transpose differ by 2; give": lambda: pieces.QuadraticSpread([[1, 2], [0, 1]]),
         r"shape \(1, 2\); give a square": lambda: pieces.QuadraticSpread([[1, 2]]),
@@ -430,7 +417,7 @@ REFUSED = {
         "kind must be .*one of 'mini.*, got 'mean'": lambda: pieces.Fairness("mean", GROUPS),
         "kind must be .*one of 'box'.*, got 'ball'": lambda: pieces.RobustCosts("ball", 1),
         "radius must be .*a finite number >=.*, got -1": lambda: pieces.RobustCosts("box", -1),
-        "budget must be the number .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
+        "budget must be a number in .* got 0": lambda: pieces.RobustCosts("budget", 1, 0),
         "budget is 2, which the kind 'box'": lambda: pieces.RobustCosts("box", 1, 2),
         "budget is 6, but there are 5 sellers; give at most 5": lambda: market_with(
             pieces.RobustCosts("budget", 1, 6)
