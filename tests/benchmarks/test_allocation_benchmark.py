@@ -29,7 +29,7 @@ def market_of(m, mu=1.0, cap=None, prior=PRIOR):
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("sellers", [10**5, 10**6, 10**7])
 def test_exact_allocation_against_sorting(benchmark, sellers, buyer, cap):
-    """Exact allocation, beside sorting the same numbers (asked: at most 1.5 sorts)."""
+    """Exact allocation, relative to sorting the same numbers (asked: at most 1.5 sorts)."""
     market = market_of(sellers, BUYERS[buyer], cap)
     costs = market.sellers.virtual_costs
     allocation = benchmark.pedantic(cm.allocate, (market,), rounds=5, warmup_rounds=2)
@@ -107,7 +107,7 @@ def test_exact_against_the_certified_search(benchmark, cap):
 @pytest.mark.parametrize("buyer", BUYERS)
 @pytest.mark.parametrize("prior", PRIORS)
 def test_payments_against_allocations(benchmark, prior, buyer, cap):
-    """Payments of a hundred thousand sellers, beside one exact allocation.
+    """Payments of a hundred thousand sellers, relative to one exact allocation.
 
     Asked: at most 60 allocations, and 300 where the virtual cost is not affine, as for beta priors.
     """

@@ -46,7 +46,7 @@ def dense_newton(gram: np.ndarray, y: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 @pytest.mark.parametrize("gamma", [0.3, 3.0])
 def test_kernel_fit_against_the_declaration(benchmark, loss, gamma) -> None:
-    """A fit of 150 rows, beside its declaration in CVXPY."""
+    """A fit of 150 rows, relative to its declaration in CVXPY."""
     X, y = problem(150)
     erm = KernelERM(loss, regularization=REGULARIZATION, gamma=gamma)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
@@ -67,7 +67,7 @@ def test_kernel_fit_against_the_declaration(benchmark, loss, gamma) -> None:
 
 @pytest.mark.parametrize("gamma", [0.03, 0.3])
 def test_low_rank_against_dense_newton(benchmark, gamma) -> None:
-    """A fit of 1500 rows, beside Newton's method at full rank."""
+    """A fit of 1500 rows, relative to Newton's method at full rank."""
     X, y = problem(1500)
     erm = KernelERM("logistic", regularization=REGULARIZATION, gamma=gamma)
     benchmark.pedantic(lambda: erm.fit(X, y), rounds=5, warmup_rounds=1)
@@ -85,7 +85,7 @@ def test_low_rank_against_dense_newton(benchmark, gamma) -> None:
 
 
 def test_hinge_against_the_support_vector_machine(benchmark) -> None:
-    """A hinge loss on 1500 rows, beside scikit-learn's SVC (which has an intercept besides)."""
+    """A hinge loss on 1500 rows, relative to scikit-learn's SVC (which also fits an intercept)."""
     X, y = problem(1500)
     erm = KernelERM("hinge", regularization=REGULARIZATION, gamma=0.3)
     reference = SVC(kernel="rbf", gamma=0.3, C=1 / (REGULARIZATION * len(X)), tol=1e-4)
@@ -98,7 +98,7 @@ def test_hinge_against_the_support_vector_machine(benchmark) -> None:
 
 
 def test_many_rows_against_newton_in_the_primal(benchmark) -> None:
-    """A linear kernel on 50,000 rows, beside scikit-learn's newton-cholesky."""
+    """A linear kernel on 50,000 rows, relative to scikit-learn's newton-cholesky."""
     X, y = problem(50_000, 20)
     erm = KernelERM("logistic", "linear", REGULARIZATION, data_norm=1.0)
     reference = LogisticRegression(

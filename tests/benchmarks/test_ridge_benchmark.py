@@ -35,7 +35,7 @@ FITS = {"private": fit_private, "scikit-learn": fit_sklearn}
 
 @pytest.mark.parametrize("fit", FITS)
 def test_fit(benchmark, rows, fit):
-    """10^6 rows of 50 features, beside scikit-learn's Ridge with sample weights."""
+    """10^6 rows of 50 features, relative to scikit-learn's Ridge with sample weights."""
     (X, y, epsilon), fit = rows, FITS[fit]
     tracemalloc.start()
     fit(X, y, epsilon)
