@@ -21,7 +21,7 @@ INTRODUCTION = """# Benchmarks
 Written by `python -m tests.benchmarks`. A ratio is one of median times, taken turn by turn in one
 run; machines differ, and so do seconds. Gaps and solves are asserted, times are not.
 
-Larger lists, and partitions on other machines: [Past one machine](past-one-machine.md). Solvers
+Larger lists, and partitions on other machines: [Large lists](large-lists.md). Solvers
 and formulations compared, with intervals: the [reports](../reports/README.md). Errors of learners
 by default and tuned: [Private learners by default](private-learners.md)."""
 

@@ -1,0 +1,131 @@
+"""The Python blocks of the documents, and the output that each shows below itself.
+
+``python -m tests.documents [--varying] [FILE ...]`` runs every block and writes its output below
+it, in a block of text; with ``--varying`` also outputs of fresh noise, which are marked.
+Outputs are compared with a tolerance for numbers, because solvers differ in the last digits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from tests import ROOT
+
+NOT_RUN = "<!-- not run -->"
+VARIES = "<!-- varies -->"  # before an output that fresh noise changes
+BLOCK = re.compile(
+    r"^(?P<skip>" + re.escape(NOT_RUN) + r"\s*?\n\s*)?^```python[ \t]*\n(?P<code>.*?)^```[ \t]*\n"
+    r"(?P<shown>\n(?P<varies>" + re.escape(VARIES) + r"\n)?```text\n(?P<output>.*?)^```[ \t]*\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?!\w)")
+
+
+class Block(NamedTuple):
+    """A block of Python: its first line in the document, its code, and the output it shows."""
+
+    line: int
+    code: str
+    output: str | None = None
+    varies: bool = False
+
+
+def blocks(path: Path) -> list[Block]:
+    """Return the Python blocks of a document that run."""
+    text = path.read_text(encoding="utf-8")
+    return [
+        Block(
+            text.count("\n", 0, match.start("code")) + 1,
+            match["code"],
+            match["output"],
+            bool(match["varies"]),
+        )
+        for match in BLOCK.finditer(text)
+        if not match["skip"]
+    ]
+
+
+def documents() -> Iterator[Path]:
+    """Yield the README and the pages of the site that have no generator."""
+    yield ROOT / "README.md"
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        if not {"auto_tutorials", "generated"} & set(path.parts):
+            yield path
+
+
+@contextlib.contextmanager
+def reader_folder(folder: Path) -> Iterator[None]:
+    """Change into a folder that has what a reader's clone has."""
+    for name in ("problems", "README.md"):
+        (folder / name).symlink_to(ROOT / name)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def run(block: Block, path: Path) -> str:
+    """Return what a block prints. A traceback names the line of the document."""
+    printed = io.StringIO()
+    pd.set_option("display.width", 100)
+    code = compile("\n" * (block.line - 1) + block.code, str(path), "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, {"__name__": "__main__"})
+    return "".join(line.rstrip() + "\n" for line in printed.getvalue().splitlines())
+
+
+def agree(shown: str, printed: str, tolerance: float = 2e-3) -> bool:
+    """Return whether two outputs have the same text and numbers within a relative tolerance."""
+    if NUMBER.sub("#", shown).split() != NUMBER.sub("#", printed).split():
+        return False
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    return all(
+        abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), abs(float(b))) + 1e-8
+        for a, b in pairs
+    )
+
+
+def rewrite(path: Path, *, varying: bool = False) -> None:
+    """Run the blocks of a document and write their outputs below them.
+
+    Outputs that vary are replaced only if ``varying``.
+    """
+    text = path.read_text(encoding="utf-8")
+
+    def replaced(match: re.Match[str]) -> str:
+        if match["skip"]:
+            return match[0]
+        line = text.count("\n", 0, match.start("code")) + 1
+        with tempfile.TemporaryDirectory() as folder, reader_folder(Path(folder)):
+            output = run(Block(line, match["code"]), path)
+        head = f"```python\n{match['code']}```\n"
+        keep = not varying if match["varies"] else agree(match["output"] or "", output)
+        if match["output"] is not None and keep:
+            output = match["output"]
+        note = f"{VARIES}\n" if match["varies"] else ""
+        return head + (f"\n{note}```text\n{output}```\n" if output else "")
+
+    path.write_text(BLOCK.sub(replaced, text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    warnings.simplefilter("ignore")
+    options = {argument for argument in sys.argv[1:] if argument.startswith("--")}
+    names = [argument for argument in sys.argv[1:] if argument not in options]
+    for name in names or [str(path) for path in documents()]:
+        print(name, file=sys.stderr)
+        rewrite(Path(name), varying="--varying" in options)
