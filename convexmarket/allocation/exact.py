@@ -148,13 +148,12 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 # ------------------------------------------------------------------- sellers who matter
 
 
-def costs_that_matter(form: StandardForm, instead: float | None = None) -> tuple[Costs, float]:
+def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs, leaving out sellers who are provably not bought from, and a limit.
 
-    Nothing is bought above the limit, also if one seller leaves the market or costs at least
-    ``instead``.
+    Nothing is bought above the limit; nor if one seller costs something else, where ``spare`` is 1.
     """
-    psi, spare = form.virtual_costs, int(instead is not None)
+    psi = form.virtual_costs
     if form.mu == 0 or form.max_epsilon < np.inf:
         return Costs.sorted(np.sort(psi)), np.inf
     if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
@@ -166,7 +165,7 @@ def costs_that_matter(form: StandardForm, instead: float | None = None) -> tuple
         form,
         lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
         psi.size // 8,
-        instead=None if instead is None else (instead, np.inf),
+        instead=(0.0, np.inf) if spare else None,
     )
 
 
