@@ -1,4 +1,4 @@
-"""What a seller sells as a function of its report, the others' reports fixed.
+"""The guarantee of a seller as a function of its report, at fixed reports of the others.
 
 Each point of the curve is a market with one cost replaced. All of them are solved at once, exactly,
 from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).

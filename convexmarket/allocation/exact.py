@@ -172,7 +172,7 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
     """Return a virtual cost above which nothing is bought at the optimum.
 
-    Let g be the dearest of the cheapest sellers who fill the cap; one of them is below it. Were a
+    Let g be the highest cost of the cheapest sellers who fill the cap; one is below it. Were a
     seller with cost psi bought from, moving weight to that one would not pay, so that
     t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma, so that the objective there
     exceeds 2*sigma*gamma/t, and is no more than with the sellers at g. The end of a range of eta
@@ -300,7 +300,7 @@ def best_place(form: StandardForm, costs: Costs) -> Place:
     first, last = costs.number(point.capped), costs.number(point.bought) - 1
     j, q, level = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1, None
     cap = form.max_epsilon / eta if limited and eta else form.max_weight
-    if j == q:  # all are at the bound; the dearest of them count as free
+    if j == q:  # all are at the bound; the last of them count as free
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
         level = costs.lowest + costs.scale * float(point.level[0])
     place = _settle(replace(form, max_weight=cap), costs, j, q, eta)
