@@ -19,7 +19,6 @@ The search runs on many markets at once. Below S = e/u no bound binds before the
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,10 +36,10 @@ _STEPS = 30
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
+#: Ratio of the ends of an interval that is split around a crossing, and where, in widths.
 _CLOSE, _AROUND = 1.1, np.array([-0.03, 0.0, 0.03])
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
-_SHORT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,7 @@ class _Bounded:
     """Many markets under one largest guarantee."""
 
     def __init__(self, costs: Costs, rho: float, largest: float) -> None:
-        self.costs, self.rho, self.largest = copy(costs), rho, largest
-        self.costs.stretches = None  # of paths with one cap
+        self.costs, self.rho, self.largest = costs, rho, largest
         self.sellers = costs.number(costs.size)
 
     def at(self, e: Ints, n: Floats, guess: tuple[Ints, Ints]) -> _Total:

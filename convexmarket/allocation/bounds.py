@@ -54,7 +54,7 @@ def check_noise(form: StandardForm | Form) -> None:
 
 
 def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
-    """Return rho and the rate of eta = 1, all that a path has to know, and the ends of a range."""
+    """Return rho, the rate of eta = 1, and the rates of the ends of the range of eta."""
     unit = form.gamma * costs.scale / form.mu
     rho = form.sigma / form.mu * unit
     if not (_LEAST < rho < _LARGEST or form.sigma == 0):

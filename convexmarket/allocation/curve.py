@@ -1,4 +1,4 @@
-"""What a seller sells as a function of its report, the others' reports fixed.
+"""The guarantee of a seller as a function of its report, at fixed reports of the others.
 
 Each point of the curve is a market with one cost replaced. All of them are solved at once, exactly,
 from the prefix sums of one sorted list (:mod:`convexmarket.allocation.path`).
@@ -79,7 +79,7 @@ class OwnReportCurve:
         if costs is None:
             check_feasible(form, available, psi.size)
             # One seller may leave, so that the next dearer ones must be there.
-            costs, limit = costs_that_matter(form, float(psi.min()))
+            costs, limit = costs_that_matter(form, 1)
         self.form, self._base, self._limit = form, costs, limit
         self._others = available - 1
 
@@ -112,10 +112,6 @@ class OwnReportCurve:
         best = solve_exact(self.form, self._base)
         return best.eta * best.weights
 
-    @cached_property
-    def _of_any_report(self) -> OwnReportCurve:
-        return OwnReportCurve(self.form, *costs_that_matter(self.form, 0.0), self._others + 1)
-
     def can_do_without(self) -> bool:
         """Whether the others can carry the whole weight, and sell the least total."""
         weight = 1.0 - self._others * self.form.max_weight
@@ -131,8 +127,6 @@ class OwnReportCurve:
 
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         base, old = self._base, self.form.virtual_costs[seller]
-        if base.stretches is not None and np.any(psi < base.lowest):
-            return self._of_any_report._solve(seller, psi)
         solve = self._vertices if self.form.mu == 0 else self._interior
         if self.can_do_without():
             instead = np.where(psi > self._limit, np.inf, psi)

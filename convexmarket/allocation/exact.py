@@ -148,13 +148,12 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 # ------------------------------------------------------------------- sellers who matter
 
 
-def costs_that_matter(form: StandardForm, instead: float | None = None) -> tuple[Costs, float]:
+def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs, leaving out sellers who are provably not bought from, and a limit.
 
-    Nothing is bought above the limit, also if one seller leaves the market or costs at least
-    ``instead``.
+    Nothing is bought above the limit; nor if one seller costs something else, where ``spare`` is 1.
     """
-    psi, spare = form.virtual_costs, int(instead is not None)
+    psi = form.virtual_costs
     if form.mu == 0 or form.max_epsilon < np.inf:
         return Costs.sorted(np.sort(psi)), np.inf
     if psi.size < _WORTH_PASSES or (np.isfinite(psi).sum() - spare) * form.max_weight < 1:
@@ -166,14 +165,14 @@ def costs_that_matter(form: StandardForm, instead: float | None = None) -> tuple
         form,
         lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
         psi.size // 8,
-        instead=None if instead is None else (instead, np.inf),
+        instead=(0.0, np.inf) if spare else None,
     )
 
 
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
     """Return a virtual cost above which nothing is bought at the optimum.
 
-    Let g be the dearest of the cheapest sellers who fill the cap; one of them is below it. Were a
+    Let g be the highest cost of the cheapest sellers who fill the cap; one is below it. Were a
     seller with cost psi bought from, moving weight to that one would not pay, so that
     t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma, so that the objective there
     exceeds 2*sigma*gamma/t, and is no more than with the sellers at g. The end of a range of eta
@@ -301,7 +300,7 @@ def best_place(form: StandardForm, costs: Costs) -> Place:
     first, last = costs.number(point.capped), costs.number(point.bought) - 1
     j, q, level = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1, None
     cap = form.max_epsilon / eta if limited and eta else form.max_weight
-    if j == q:  # all are at the bound; the dearest of them count as free
+    if j == q:  # all are at the bound; the last of them count as free
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
         level = costs.lowest + costs.scale * float(point.level[0])
     place = _settle(replace(form, max_weight=cap), costs, j, q, eta)

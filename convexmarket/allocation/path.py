@@ -336,7 +336,7 @@ def sandwich(
     Parameters
     ----------
     fewer, more : Path
-        Of one market each: the fewest and dearest sellers, the most and cheapest.
+        Of one market each: the fewest and most expensive sellers, the most and cheapest.
     nodes : ndarray of int
         Of both paths, at the same levels; the last one is beta = 0.
     rho : float

@@ -113,7 +113,7 @@ def project(
     above = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
     shift = (full + above - total) / max(int(np.count_nonzero(free)), 1)
     weights = np.clip((point - level) - shift, 0.0, limits)
-    missing = total - float(weights.sum())  # what rounding left, for entries that have room for it
+    missing = total - float(weights.sum())  # by rounding; entries with room share it
     room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
     if (space := float(room.sum())) > abs(missing):
         weights = np.clip(weights + missing * (room / space), 0.0, limits)

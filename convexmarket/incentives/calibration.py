@@ -45,8 +45,8 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 Floats = NDArray[np.float64]
 
 #: Factor between the weights tried until they enclose the right one, and how often; draws that
-#: show about where it is, and steps of the secant method from there.
-_STEP, _MAX_STEPS, _FEW, _SECANTS = 8.0, 14, 8, 5
+#: show about where it is, and the factor from there.
+_STEP, _MAX_STEPS, _FEW, _NEAR = 8.0, 28, 8, 1.5
 #: Accuracy of the logarithm of gamma.
 _ACCURACY = 1e-8
 
@@ -188,18 +188,8 @@ def calibrate_gamma(
     few = min(draws, _FEW)  # draws that show about where the answer is
     low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, budget)
     log_gamma = _root(lambda x: _log_ratio(spending(x, few), budget), low, high, 1e-3)
-    step = excess(log_gamma)  # spending falls about in proportion to a root of gamma or faster
-    for _ in range(_SECANTS):
-        if abs(excess(log_gamma)) <= _ACCURACY:
-            break
-        before, log_gamma = log_gamma, log_gamma + step
-        rise = excess(log_gamma) - excess(before)
-        step = -excess(log_gamma) * (log_gamma - before) / rise if rise else np.inf
-        if not abs(step) < np.log(_STEP):
-            break
-    if not abs(excess(log_gamma)) <= _ACCURACY:  # the spending jumps there
-        low, high = _enclose(excess, log_gamma, budget)
-        log_gamma = _root(excess, low, high, _ACCURACY)
+    low, high = _enclose(excess, log_gamma, budget, _NEAR)
+    log_gamma = _root(excess, low, high, _ACCURACY)
     excess(log_gamma)
     return GammaCalibration(
         gamma=float(np.exp(log_gamma)),
@@ -228,27 +218,23 @@ def _root(f: Callable[[float], float], low: float, high: float, accuracy: float)
     return low if low == high else float(brentq(f, low, high, xtol=accuracy))
 
 
-def _enclose(excess: Callable[[float], float], start: float, budget: float) -> tuple[float, float]:
+def _enclose(
+    excess: Callable[[float], float], start: float, budget: float, factor: float = _STEP
+) -> tuple[float, float]:
     """Return logarithms of weights that spend at least and at most the budget."""
     here, beyond = start, excess(start)
     direction = 1.0 if beyond > 0 else -1.0
     for _ in range(_MAX_STEPS):
         if beyond == 0:
             return here, here
-        there = here + direction * np.log(_STEP)
+        there = here + direction * np.log(factor)
         beyond = excess(there)
         if beyond * direction <= 0:
             return min(here, there), max(here, there)
-        here = there
+        here, factor = there, _STEP
     spends, way = budget * np.exp(beyond), ("dear", "up") if direction > 0 else ("cheap", "down")
-    kind, remedy = (
-        ("make the buyer spend", "raise")
-        if direction > 0
-        else (
-            "keep the buyer from spending more than",
-            "lower",
-        )
-    )
+    kinds = ("make the buyer spend", "raise"), ("keep the buyer from spending more than", "lower")
+    kind, remedy = kinds[direction < 0]
     raise ParameterError(
         f"the budget is {budget:g}, but the constraints {kind} {spends:.6g} however {way[0]} "
         f"privacy is (gamma {way[1]} to {np.exp(here):.3g}); {remedy} the budget or relax the "

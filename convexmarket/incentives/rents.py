@@ -14,8 +14,7 @@ problem is integrated by adaptive quadrature over the exact curve, to 11 digits.
 Other markets take a solve for each answer. There psi is replaced, between reports that are solved,
 by the chord through its values. With o(y) the distance of psi's inverse from the chord, integration
 by parts gives the rest as the integral of -o(y)*u'(y): the drop of u times the mean of o if u falls
-evenly, and no further from that than the drop times the largest distance from the mean. That bound
-is reduced, to no less than a twentieth, where the reports solved show an even fall.
+evenly, and no further from that than the drop times the largest distance from the mean.
 """
 
 from __future__ import annotations
@@ -59,8 +58,6 @@ _TABLE = 16385
 _FEW, _MOST_SOLVES = 8, 100
 #: Intervals of a quadrature of what is sold, at most.
 _MOST_PIECES = 12
-#: However evenly u(eps) seems to fall, the bound for any fall is not reduced by more than this.
-_SMOOTHEST = 0.05
 #: A seller who sells less than this share of what it sells at the truth counts as out.
 _NOTHING, _MAX_DOUBLINGS = 1e-9, 60
 
@@ -257,8 +254,7 @@ class _Cell(NamedTuple):
     """The integral of u(eps) over the reports between two places of a table.
 
     ``gap`` is the error that the certificates of the solves leave, ``bend`` what more solves would
-    reduce. ``uneven`` is how far u(eps) may be from falling evenly with the virtual cost, 1 where
-    nothing is known.
+    reduce.
     """
 
     first: int
@@ -266,7 +262,6 @@ class _Cell(NamedTuple):
     value: float
     gap: float
     bend: float
-    uneven: float
 
 
 class SolvedCurve:
@@ -480,25 +475,16 @@ class SolvedCurve:
         middle = (a + b) // 2
         if np.isfinite(y[b]) and y[a] < y[b]:
             middle = a + 1 + int(np.argmax(np.abs(_off_chord(z[a : b + 1], y[a : b + 1])[1:-1])))
-        left, at, right = (self._at(seller, float(y[k])).sold for k in (a, middle, b))
-        uneven = 1.0
-        if left > right and np.isfinite(y[b]):
-            even = (y[middle] - y[a]) / (y[b] - y[a])
-            uneven = float(max(0.5 * cell.uneven, 2.0 * abs((left - at) / (left - right) - even)))
-        uneven = min(1.0, max(_SMOOTHEST, uneven))
-        pieces = ((a, middle), (middle, b))
-        return [self._cell(seller, z, y, *piece, uneven) for piece in pieces]
+        return [self._cell(seller, z, y, *piece) for piece in ((a, middle), (middle, b))]
 
-    def _cell(
-        self, seller: int, z: Floats, y: Floats, a: int, b: int, uneven: float = 1.0
-    ) -> _Cell:
+    def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
         """Integrate by the objectives or by what is sold at the ends, whichever is surer."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
         width = float(z[b] - z[a])
         drop = max(0.0, left.sold - right.sold)
         mean = 0.5 * (left.sold + right.sold)
         doubt = width * self._doubt(left, float(y[a]))
-        ends = _Cell(a, b, width * mean, doubt, 0.5 * width * drop, uneven)
+        ends = _Cell(a, b, width * mean, doubt, 0.5 * width * drop)
         if self.method != "envelope" or not y[a] < y[b] < np.inf:
             return ends
         rise, gamma = float(y[b] - y[a]), self.market.form.price_of_money
@@ -510,9 +496,7 @@ class SolvedCurve:
             centre = float(0.5 * (off[1:] + off[:-1]) @ np.diff(y[a : b + 1]) / rise)
             value += drop * centre
             bend = drop * max(centre - float(off.min()), float(off.max()) - centre)
-            if drop > 0:  # what the objectives say of the way between the ends
-                uneven = min(1.0, max(uneven, 4.0 * abs(integral / rise - mean) / drop))
-        chord = _Cell(a, b, max(value, 0.0), gap, uneven * bend, uneven)
+        chord = _Cell(a, b, max(value, 0.0), gap, bend)
         return min(chord, ends, key=lambda cell: cell.gap + cell.bend)
 
 

@@ -63,11 +63,6 @@ def small_market(**changes):
     return cm.Market.standard(sellers, **{"mu": 1, "sigma": 1, "gamma": 0.5, **changes})
 
 
-def quadratic_market(prior=None):
-    sellers = cm.Sellers([0.2, 0.5, 0.7], cm.Uniform(0.1, 1.0) if prior is None else prior)
-    return cm.Market(sellers, cm.Spread() + cm.Noise() + 0.6 * cm.Payments(cm.PowerCost(2)))
-
-
 def with_report(market, seller, report):
     sellers = market.sellers.with_report(seller, float(report))
     return cm.Market(sellers, market.objective, market.constraints)
