@@ -145,7 +145,11 @@ def _broadcasts(atom: Any) -> bool:
 def centres(expression: Any) -> Hints:
     """Return the hints that choose the centres of the subdifferentials."""
     return {
-        id(atom): [np.zeros(atom.size if _broadcasts(atom) else x.size) for x in atom.args]
+        id(atom): [
+            np.zeros(atom.size if _broadcasts(atom) else x.size)
+            for x in atom.args
+            if not x.is_constant()
+        ]
         for atom in _kinks_of(expression)
     }
 
@@ -221,7 +225,7 @@ class Lifted:
         links: list[tuple[cp.Constraint, float]] = []
         lifted = []
         for old, new in zip(atom.args, args, strict=True):
-            if old.is_constant() and not spread:
+            if old.is_constant():
                 lifted.append(new)
                 continue
             shape = atom.shape if spread else old.shape
@@ -373,8 +377,7 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     """Return ``dual'(v'x - f*(v))`` for v next to the multipliers: constant and slopes."""
     name = type(atom).__name__
     if _broadcasts(atom):
-        shares = np.stack(hints, axis=1)
-        v = np.divide(shares, dual[:, None], out=np.zeros(shares.shape), where=dual[:, None] != 0)
+        v = _shares(atom, dual, hints)
         parts = (dual[:, None] * _some(atom, v)).T
         return 0.0, [_unspread(p, atom.shape, x) for p, x in zip(parts, atom.args, strict=True)]
     if name == "cummax":
@@ -393,6 +396,28 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     slopes = np.zeros(argument.size)
     slopes[rows] = dual[:, None] * v
     return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
+
+
+def _shares(atom: Any, dual: Floats, hints: Sequence[Floats]) -> Floats:
+    """Return the shares of the arguments of a maximum or minimum in each of its entries.
+
+    Constants have no multipliers: the remainder belongs to the highest one, or the lowest.
+    """
+    fixed = np.array([x.is_constant() for x in atom.args])
+    v = np.zeros((dual.size, fixed.size))
+    known = np.stack(hints, axis=1)
+    v[:, ~fixed] = np.divide(known, dual[:, None], out=0.0 * known, where=dual[:, None] != 0)
+    if fixed.any():
+        sign = 1.0 if type(atom).__name__ == "maximum" else -1.0
+        values = [
+            sign * _flat(np.broadcast_to(x.value, atom.shape))
+            if constant
+            else np.full(dual.size, -np.inf)
+            for x, constant in zip(atom.args, fixed, strict=True)
+        ]
+        rest = 1.0 - np.clip(v, 0.0, 1.0).sum(axis=1)
+        v[np.arange(dual.size), np.argmax(values, axis=0)] = np.maximum(rest, 0.0)
+    return v
 
 
 def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:
