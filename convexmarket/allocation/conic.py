@@ -172,14 +172,8 @@ class LeastViolation:
 class Conic:
     """A market compiled for a solver, and solved as often as its parameters change.
 
-    Parameters
-    ----------
-    market : Market
-    solver : str
-    options : mapping, optional
-        Of the solver.
-    parameters : mapping from id to cvxpy.Parameter
-        Replacements of parameters in the market's pieces; others keep their value now.
+    ``parameters`` maps ids of parameters in the market's pieces to their replacements; other
+    parameters keep their present values.
     """
 
     def __init__(

@@ -53,20 +53,11 @@ _ROUNDING = 4e-15
 class KeptSpreadCut:
     """A lower bound ``const + W(eta) + noise/eta`` on the objective for every eta.
 
-    W is the minimum of a spread term plus linear costs. The bound includes its own rounding.
-
-    Attributes
-    ----------
-    const, noise : float
-    costs, slopes : ndarray, shape (n,)
-        g_a and g_eps of the active sellers.
-    spread : callable
-        From linear costs, shape (n,), to the minimum over the simplex, or to a lower bound on it:
-        between two bounds on a concave function their chord is one.
-    price : float
-        Multiplier of ``sum a = 1`` at the point of the tangent.
-    others : tuple of (float, KeptSpreadCut)
-        Other cuts of the same solve, each valid from an eta on.
+    W is the minimum of a spread term plus linear costs, ``costs + eta*slopes`` (g_a and g_eps of
+    the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it:
+    between two bounds on a concave function their chord is one. ``price`` is the multiplier of
+    ``sum a = 1`` at the point of the tangent. ``others`` are cuts of the same solve, each valid
+    from an eta on. The bound includes its own rounding.
     """
 
     const: float

@@ -176,15 +176,10 @@ def _rows(atom: Any) -> NDArray[np.intp]:
 class Lifted:
     """Copies of expressions with other leaves, whose atoms with kinks have arguments of their own.
 
-    Parameters
-    ----------
-    leaves : mapping from id to cvxpy.Expression
-        What stands in place of which variable or parameter.
-    kinks : bool
-        Whether arguments of atoms with kinks become variables, which :attr:`links` define.
-    follow : bool
-        Whether what is made of parameters alone, such as a product of two, becomes one parameter
-        that follows them, so that a problem need not be compiled anew when they change.
+    ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
+    arguments of atoms with kinks become variables, which :attr:`links` define. With ``follow``
+    an expression in parameters alone, such as a product of two, becomes one parameter that follows
+    them, so that a problem need not be compiled anew when they change.
     """
 
     def __init__(

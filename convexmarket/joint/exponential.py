@@ -55,30 +55,10 @@ def solve_exponential(
     start: int = 0,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> Descent:
-    """Solve the joint problem in z = log(a).
+    """Solve the joint problem in z = log(a), from a total privacy and weights, none of them 0.
 
-    Parameters
-    ----------
-    joint : JointMarket
-    eta_start : float
-        Total privacy to start from.
-    weights_start : ndarray, shape (m,), optional
-        Weights to start from, none of them 0, or it stays near 0; equal where left out.
-    solver : str
-        For the z-block: one of CVXPY's with exponential cones.
-    tol : float
-        Ends when a round gains less, relative to the objective.
-    max_iterations : int
-        Rounds of model, weights and eta.
-    start : int
-        The number of this descent in its trace.
-    progress : callable, optional
-        Called with every :class:`TracePoint`.
-
-    Returns
-    -------
-    Descent
-        With the attributes model, weights, eta, objective, residual and trace.
+    ``solver`` solves the z-block, with exponential cones. The descent ends when a round of model,
+    weights and eta gains less than ``tol``, relative to the objective.
 
     Raises
     ------
@@ -163,18 +143,10 @@ def _further(
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
-    """Return the best total privacy for a given model and weights.
+    """Return the best total privacy for a given model and weights, near a feasible one.
 
     A closed form for linear payments; a bounded search otherwise, as the objective is convex in
     eta.
-
-    Parameters
-    ----------
-    joint : JointMarket
-    model : ndarray, shape (n_features,)
-    weights : ndarray, shape (m,)
-    eta : float
-        A feasible one, where the search starts.
 
     Raises
     ------
