@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, minres
 
-from convexmarket.allocation.minorants import Hints, Minorants, centres
+from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.views import JointView
 from convexmarket.terms.base import value_of
 
@@ -278,7 +278,7 @@ class Linearizer:
             return -np.inf
         if expression.is_nonneg():
             return 0.0
-        minorant = self.minorant(expression, 1.0, centres(expression))
+        minorant = self.minorant(expression, 1.0, None)
         return float(minorant[0]) if np.all(_split(minorant)[3] >= 0) else -np.inf
 
     def _cut(
@@ -311,7 +311,9 @@ class Linearizer:
         assert least is not None  # as when it was chosen
         return least
 
-    def minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> Floats:
+    def minorant(
+        self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
+    ) -> Floats:
         """Return the affine minorant of ``dual'expression`` as a vector."""
         const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
         active, unit = self.view.active, self.view.inverse_scale

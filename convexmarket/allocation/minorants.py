@@ -27,7 +27,7 @@ from scipy.optimize import isotonic_regression
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.errors import SolverError
 
-__all__ = ["Hints", "Lifted", "Minorants", "centres"]
+__all__ = ["Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
 #: Multipliers of the arguments of each atom with a kink, by the atom's id.
@@ -132,26 +132,15 @@ def _has_kink(expression: cp.Expression) -> bool:
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
-def _kinks_of(expression: Any) -> list[Any]:
-    below = [atom for argument in expression.args for atom in _kinks_of(argument)]
-    return [expression, *below] if _has_kink(expression) else below
-
-
 def _broadcasts(atom: Any) -> bool:
     """Whether an atom is the largest or smallest of its arguments, entry by entry."""
     return type(atom).__name__ in ("maximum", "minimum")
 
 
-def centres(expression: Any) -> Hints:
-    """Return the hints that choose the centres of the subdifferentials."""
-    return {
-        id(atom): [
-            np.zeros(atom.size if _broadcasts(atom) else x.size)
-            for x in atom.args
-            if not x.is_constant()
-        ]
-        for atom in _kinks_of(expression)
-    }
+def _centre(atom: Any) -> list[Floats]:
+    """Return the hints that choose the centre of a subdifferential."""
+    args = [x for x in atom.args if not x.is_constant()]
+    return [np.zeros(atom.size if _broadcasts(atom) else x.size) for x in args]
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
@@ -263,17 +252,20 @@ class Minorants:
         self._local: dict[int, tuple[cp.Expression, list[Any]]] = {}
 
     def __call__(
-        self, expression: cp.Expression, dual: Floats | float, hints: Hints
+        self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
     ) -> tuple[float, list[Floats]]:
         """Return constant and slopes of an affine function nowhere above ``dual'expression``.
 
-        That has to be convex. Atoms with kinks that have no hint take their own gradient.
+        That has to be convex. Atoms with kinks that have no hint take their own gradient; without
+        hints, the centres of their subdifferentials.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
         return self._add(expression, weights, hints, slopes), slopes
 
-    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
+    def _add(
+        self, expression: Any, dual: Floats, hints: Hints | None, slopes: list[Floats]
+    ) -> float:
         """Add the slopes of ``dual'expression``; return its constant."""
         if not dual.any():
             return 0.0
@@ -285,9 +277,10 @@ class Minorants:
                 if matrix is not None:
                     slope += _times(matrix, dual)
             return float(dual @ offset)
-        hint = hints.get(id(expression))
-        if hint is None and type(expression).__name__ in _WRONG_GRADIENT:
-            hint = centres(expression)[id(expression)]
+        hint = hints.get(id(expression)) if hints is not None else None
+        wrong = type(expression).__name__ in _WRONG_GRADIENT
+        if hint is None and (wrong or (hints is None and _has_kink(expression))):
+            hint = _centre(expression)
         if hint is not None:
             const, parts = _by_conjugate(expression, dual, hint)
         else:
