@@ -321,7 +321,7 @@ class Conic:
         if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
                 f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
-                "cannot be: the solver's multipliers or a simplex_minimum of your own is wrong; "
+                "cannot be: the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
         ends = zip(("eta_low", "eta_high"), self.ends, strict=True)

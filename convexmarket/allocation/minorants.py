@@ -4,9 +4,9 @@ A convex expression lies above its tangent, and where it has a kink, above many:
 that CVXPY returns there is one of them, and usually not the one that a proof needs. The multipliers
 of a solved problem know which. Every atom with a kink (a maximum, a norm, a sum of the largest) is
 the support function of a set V, ``f(x) = max over v in V of v'x``, so that **any** v in V proves
-``f(x) >= v'x``. :class:`Lifted` gives each argument of such an atom a variable of its own, and the
-multiplier of what ties the two is nearly the v in question; :class:`Minorants` brings it into V. So
-the solver's numbers choose the proof, and no error of theirs can make it wrong.
+``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
+multiplier of their link is nearly the right v, and :class:`Minorants` brings it into V. So the
+solver's numbers choose the proof, and no error of theirs can make it wrong.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class JointView:
         return replaced is None or any(id(each) in replaced for each in expression.parameters())
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression without parameters except those that stay."""
+        """Return an expression with constants in place of parameters that do not stay."""
         if self.parameters is None or not expression.parameters():
             return expression
         replaced = self.parameters
@@ -183,7 +183,7 @@ class JointView:
         return sum(map(abs, self.parts(weights, eta))) or 1.0
 
     def fixed_eta(self) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
-        """Return eta as a parameter, and what the guarantees and 1/eta are with it."""
+        """Return eta as a parameter, and the guarantees and 1/eta as its functions."""
         eta = cp.Parameter(pos=True, name="eta")
         return eta, {
             id(self.epsilon): eta * self.quantities.weights,
