@@ -172,14 +172,8 @@ class LeastViolation:
 class Conic:
     """A market compiled for a solver, and solved as often as its parameters change.
 
-    Parameters
-    ----------
-    market : Market
-    solver : str
-    options : mapping, optional
-        Of the solver.
-    parameters : mapping from id to cvxpy.Parameter
-        Replacements of parameters in the market's pieces; others keep their value now.
+    ``parameters`` maps ids of parameters in the market's pieces to their replacements; other
+    parameters keep their present values.
     """
 
     def __init__(
@@ -270,34 +264,19 @@ class Conic:
     def first_eta(self, start: float | None) -> float:
         """Choose where to look first.
 
-        That is the optimal eta of a market without nonlinear pieces in the guarantees, one convex
-        program in the weights and 1/eta; else ``start``, or the eta at which noise and payments
-        balance.
+        That is the optimal eta of a market without pieces in the guarantees, one convex program in
+        the weights and 1/eta; else ``start``, or the eta at which noise and payments balance.
         """
         view, items = self.view, self.view.flat_constraints()
-        linear = all(item.expr.is_affine() for item in items if view.bounds_epsilon(item))
-        if view.terms and view.is_jointly_convex and linear:
+        if view.terms and view.is_jointly_convex and not any(map(view.bounds_epsilon, items)):
             if self._program is None:
-                bounds = [*view.simplex, *map(self._jointly, items)]
-                self._program = cp.Problem(cp.Minimize(view.objective()), bounds)
+                goal = cp.Minimize(view.objective())
+                self._program = cp.Problem(goal, [*view.simplex, *items])
             if run_solver(self._program, self.solver, self.options) in SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:
                     return float(np.clip(1.0 / inverse, *self.ends))
         return first_look(float(np.clip(_balanced_eta(self.market, view), *self.ends)), start)
-
-    def _jointly(self, item: cp.Constraint) -> cp.Constraint:
-        """Write a linear bound on the guarantees in the weights and 1/eta, times 1/eta."""
-        view = self.view
-        if not view.bounds_epsilon(item):
-            return item
-        zeros, unscaled = np.zeros(view.epsilon.shape), view.quantities.weights / view.inverse_scale
-        rest, linear = (
-            Lifted({id(view.epsilon): e}, kinks=False)(item.expr)
-            for e in (cp.Constant(zeros), unscaled)
-        )
-        h = linear - rest + view.scaled_inverse * rest
-        return h <= 0 if isinstance(item, cp.constraints.Inequality) else h == 0
 
     def search(
         self,
@@ -327,7 +306,7 @@ class Conic:
         if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
                 f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
-                "cannot be: the solver's multipliers or a simplex_minimum of your own is wrong; "
+                "cannot be: the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
         ends = zip(("eta_low", "eta_high"), self.ends, strict=True)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, minres
 
-from convexmarket.allocation.minorants import Hints, Minorants, centres
+from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.views import JointView
 from convexmarket.terms.base import value_of
 
@@ -53,20 +53,11 @@ _ROUNDING = 4e-15
 class KeptSpreadCut:
     """A lower bound ``const + W(eta) + noise/eta`` on the objective for every eta.
 
-    W is the minimum of a spread term plus linear costs. The bound includes its own rounding.
-
-    Attributes
-    ----------
-    const, noise : float
-    costs, slopes : ndarray, shape (n,)
-        g_a and g_eps of the active sellers.
-    spread : callable
-        From linear costs, shape (n,), to the minimum over the simplex, or to a lower bound on it:
-        between two bounds on a concave function their chord is one.
-    price : float
-        Multiplier of ``sum a = 1`` at the point of the tangent.
-    others : tuple of (float, KeptSpreadCut)
-        Other cuts of the same solve, each valid from an eta on.
+    W is the minimum of a spread term plus linear costs, ``costs + eta*slopes`` (g_a and g_eps of
+    the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it:
+    between two bounds on a concave function their chord is one. ``price`` is the multiplier of
+    ``sum a = 1`` at the point of the tangent. ``others`` are cuts of the same solve, each valid
+    from an eta on. The bound includes its own rounding.
     """
 
     const: float
@@ -287,7 +278,7 @@ class Linearizer:
             return -np.inf
         if expression.is_nonneg():
             return 0.0
-        minorant = self.minorant(expression, 1.0, centres(expression))
+        minorant = self.minorant(expression, 1.0, None)
         return float(minorant[0]) if np.all(_split(minorant)[3] >= 0) else -np.inf
 
     def _cut(
@@ -320,7 +311,9 @@ class Linearizer:
         assert least is not None  # as when it was chosen
         return least
 
-    def minorant(self, expression: cp.Expression, dual: Floats | float, hints: Hints) -> Floats:
+    def minorant(
+        self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
+    ) -> Floats:
         """Return the affine minorant of ``dual'expression`` as a vector."""
         const, (weights, epsilon, inverse) = self._minorants(expression, dual, hints)
         active, unit = self.view.active, self.view.inverse_scale

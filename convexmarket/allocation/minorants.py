@@ -4,9 +4,9 @@ A convex expression lies above its tangent, and where it has a kink, above many:
 that CVXPY returns there is one of them, and usually not the one that a proof needs. The multipliers
 of a solved problem know which. Every atom with a kink (a maximum, a norm, a sum of the largest) is
 the support function of a set V, ``f(x) = max over v in V of v'x``, so that **any** v in V proves
-``f(x) >= v'x``. :class:`Lifted` gives each argument of such an atom a variable of its own, and the
-multiplier of what ties the two is nearly the v in question; :class:`Minorants` brings it into V. So
-the solver's numbers choose the proof, and no error of theirs can make it wrong.
+``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
+multiplier of their link is nearly the right v, and :class:`Minorants` brings it into V. So the
+solver's numbers choose the proof, and no error of theirs can make it wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scipy.optimize import isotonic_regression
 from convexmarket.allocation.solvers import run_solver
 from convexmarket.errors import SolverError
 
-__all__ = ["Hints", "Lifted", "Minorants", "centres"]
+__all__ = ["Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
 #: Multipliers of the arguments of each atom with a kink, by the atom's id.
@@ -132,22 +132,15 @@ def _has_kink(expression: cp.Expression) -> bool:
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
 
 
-def _kinks_of(expression: Any) -> list[Any]:
-    below = [atom for argument in expression.args for atom in _kinks_of(argument)]
-    return [expression, *below] if _has_kink(expression) else below
-
-
 def _broadcasts(atom: Any) -> bool:
     """Whether an atom is the largest or smallest of its arguments, entry by entry."""
     return type(atom).__name__ in ("maximum", "minimum")
 
 
-def centres(expression: Any) -> Hints:
-    """Return the hints that choose the centres of the subdifferentials."""
-    return {
-        id(atom): [np.zeros(atom.size if _broadcasts(atom) else x.size) for x in atom.args]
-        for atom in _kinks_of(expression)
-    }
+def _centre(atom: Any) -> list[Floats]:
+    """Return the hints that choose the centre of a subdifferential."""
+    args = [x for x in atom.args if not x.is_constant()]
+    return [np.zeros(atom.size if _broadcasts(atom) else x.size) for x in args]
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
@@ -172,15 +165,10 @@ def _rows(atom: Any) -> NDArray[np.intp]:
 class Lifted:
     """Copies of expressions with other leaves, whose atoms with kinks have arguments of their own.
 
-    Parameters
-    ----------
-    leaves : mapping from id to cvxpy.Expression
-        What stands in place of which variable or parameter.
-    kinks : bool
-        Whether arguments of atoms with kinks become variables, which :attr:`links` define.
-    follow : bool
-        Whether what is made of parameters alone, such as a product of two, becomes one parameter
-        that follows them, so that a problem need not be compiled anew when they change.
+    ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
+    arguments of atoms with kinks become variables, which :attr:`links` define. With ``follow``
+    an expression in parameters alone, such as a product of two, becomes one parameter that follows
+    them, so that a problem need not be compiled anew when they change.
     """
 
     def __init__(
@@ -221,7 +209,7 @@ class Lifted:
         links: list[tuple[cp.Constraint, float]] = []
         lifted = []
         for old, new in zip(atom.args, args, strict=True):
-            if old.is_constant() and not spread:
+            if old.is_constant():
                 lifted.append(new)
                 continue
             shape = atom.shape if spread else old.shape
@@ -264,17 +252,20 @@ class Minorants:
         self._local: dict[int, tuple[cp.Expression, list[Any]]] = {}
 
     def __call__(
-        self, expression: cp.Expression, dual: Floats | float, hints: Hints
+        self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
     ) -> tuple[float, list[Floats]]:
         """Return constant and slopes of an affine function nowhere above ``dual'expression``.
 
-        That has to be convex. Atoms with kinks that have no hint take their own gradient.
+        That has to be convex. Atoms with kinks that have no hint take their own gradient; without
+        hints, the centres of their subdifferentials.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
         return self._add(expression, weights, hints, slopes), slopes
 
-    def _add(self, expression: Any, dual: Floats, hints: Hints, slopes: list[Floats]) -> float:
+    def _add(
+        self, expression: Any, dual: Floats, hints: Hints | None, slopes: list[Floats]
+    ) -> float:
         """Add the slopes of ``dual'expression``; return its constant."""
         if not dual.any():
             return 0.0
@@ -286,9 +277,10 @@ class Minorants:
                 if matrix is not None:
                     slope += _times(matrix, dual)
             return float(dual @ offset)
-        hint = hints.get(id(expression))
-        if hint is None and type(expression).__name__ in _WRONG_GRADIENT:
-            hint = centres(expression)[id(expression)]
+        hint = hints.get(id(expression)) if hints is not None else None
+        wrong = type(expression).__name__ in _WRONG_GRADIENT
+        if hint is None and (wrong or (hints is None and _has_kink(expression))):
+            hint = _centre(expression)
         if hint is not None:
             const, parts = _by_conjugate(expression, dual, hint)
         else:
@@ -373,8 +365,7 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     """Return ``dual'(v'x - f*(v))`` for v next to the multipliers: constant and slopes."""
     name = type(atom).__name__
     if _broadcasts(atom):
-        shares = np.stack(hints, axis=1)
-        v = np.divide(shares, dual[:, None], out=np.zeros(shares.shape), where=dual[:, None] != 0)
+        v = _shares(atom, dual, hints)
         parts = (dual[:, None] * _some(atom, v)).T
         return 0.0, [_unspread(p, atom.shape, x) for p, x in zip(parts, atom.args, strict=True)]
     if name == "cummax":
@@ -393,6 +384,28 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     slopes = np.zeros(argument.size)
     slopes[rows] = dual[:, None] * v
     return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
+
+
+def _shares(atom: Any, dual: Floats, hints: Sequence[Floats]) -> Floats:
+    """Return the shares of the arguments of a maximum or minimum in each of its entries.
+
+    Constants have no multipliers: the remainder belongs to the highest one, or the lowest.
+    """
+    fixed = np.array([x.is_constant() for x in atom.args])
+    v = np.zeros((dual.size, fixed.size))
+    known = np.stack(hints, axis=1)
+    v[:, ~fixed] = np.divide(known, dual[:, None], out=0.0 * known, where=dual[:, None] != 0)
+    if fixed.any():
+        sign = 1.0 if type(atom).__name__ == "maximum" else -1.0
+        values = [
+            sign * _flat(np.broadcast_to(x.value, atom.shape))
+            if constant
+            else np.full(dual.size, -np.inf)
+            for x, constant in zip(atom.args, fixed, strict=True)
+        ]
+        rest = 1.0 - np.clip(v, 0.0, 1.0).sum(axis=1)
+        v[np.arange(dual.size), np.argmax(values, axis=0)] = np.maximum(rest, 0.0)
+    return v
 
 
 def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:

@@ -149,9 +149,9 @@ class Allocation(Shown, CertifiedPurchase):
 
     def certificate(self) -> dict[str, Any]:
         """Return everything that proves the answer, as plain values for JSON."""
-        names = ("objective", "lower_bound", "gap", "eta", "multiplier", "n_bought", "method")
-        names += ("formulation", "solver", "solver_version", "tolerance", "seconds")
-        return {name: getattr(self, name) for name in names} | {
+        names = "objective lower_bound gap eta multiplier n_bought method formulation solver"
+        names += " solver_version tolerance seconds"
+        return {name: getattr(self, name) for name in names.split()} | {
             "n_sellers": int(self.weights.size),
             "binding": list(self.binding),
             "prices": [_plain(price) for price in self.prices],

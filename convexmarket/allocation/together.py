@@ -43,7 +43,7 @@ __all__ = ["Together", "allocate_together"]
 
 Floats = NDArray[np.float64]
 #: Descents, each followed by a bound, their steps, and the solves of one buyer alone.
-_ROUNDS, _STEPS, _MAX_SOLVES = 3, 12, 200
+_ROUNDS, _STEPS, _MAX_SOLVES = 3, 24, 200
 #: Exceeding all limits by their size costs this many times the objective.
 _PENALTY = 100.0
 #: Relative change of eta in the first step, the least one, and an excess that is a solver's error.
@@ -298,62 +298,58 @@ class _Buyers:
         self.charge.value = np.zeros(self.limit.size)
         return bought
 
-    def _run(self, weights: Sequence[Floats], etas: Floats, reach: float) -> Floats | None:
-        """Solve about a point, and return the prices of the limits; None where that fails."""
+    def step(
+        self, weights: Sequence[Floats], etas: Floats, reach: float
+    ) -> tuple[_Point | None, Floats]:
+        """Solve about a point; return the purchases and the prices of the limits.
+
+        Eta changes by a factor of at most ``1 + reach``; it falls where the purchases exceed the
+        limits. The point is None, and prices are zero, where the solver fails.
+        """
         ends = np.clip(self.ends / etas, 1 - reach, 1 + reach).T
-        for near, conic, a, eta, (low, high) in zip(
+        for (_, parameters), conic, a, eta, (low, high) in zip(
             self.near, self.conics, weights, etas, ends, strict=True
         ):
             inverse = 1.0 / (eta * conic.view.inverse_scale)
             fall = inverse / (low * high)
             values = [eta, inverse, low, high, fall * (low + high) * (1 + 1e-9), fall, eta * a]
-            for parameter, value in zip(near[1], values, strict=True):
+            for parameter, value in zip(parameters, values, strict=True):
                 parameter.value = value
         self.n_solves += 1
         prices, able = np.zeros(self.limit.size), self.limit > 0
         if run_solver(self.program, self.conics[0].solver, self.options) not in SOLVED:
-            return None
+            return None, prices
         prices[able] = self.scale * np.maximum(np.asarray(self.shared.dual_value), 0.0)
         prices[able] /= self.limit[able]
-        return prices
-
-    def solve(self, weights: Sequence[Floats], etas: Floats) -> _Point | None:
-        """Return the best purchases at given eta, or at less where those exceed the limits."""
-        if self._run(weights, etas, 0.0) is None:
-            return None
+        etas = etas * np.array([float(numbers(r)) for r, _ in self.near])
         raw = [np.maximum(numbers(conic.view.quantities.weights), 0.0) for conic in self.conics]
         pairs = list(zip(self.conics, raw, etas.tolist(), strict=True))
         try:
             weights = [conic.mended(a / a.sum(), eta) for conic, a, eta in pairs]
-        except SolverError:  # the solver's point is too far outside
-            return None
-        each = np.transpose(weights) / np.where(self.limit > 0, self.limit, np.inf)[:, None]
+        except SolverError:  # too far outside
+            return None, prices
+        each = np.transpose(weights) / np.where(able, self.limit, np.inf)[:, None]
         etas = np.maximum(etas / max(1.0, float(np.max(each @ etas))), self.ends[0])
         excess = float(np.max(each @ etas)) - 1.0
-        parts = [
-            part
-            for conic, a, eta in zip(self.conics, weights, etas.tolist(), strict=True)
-            for part in conic.view.parts(a, eta)
-        ]
+        points = zip(self.conics, weights, etas.tolist(), strict=True)
+        parts = [part for conic, a, eta in points for part in conic.view.parts(a, eta)]
         excess = excess if excess > _SOLVER_ERROR else 0.0
-        return _Point(excess, sum(parts), sum(map(abs, parts)) or 1.0, etas, weights)
+        return _Point(excess, sum(parts), sum(map(abs, parts)) or 1.0, etas, list(weights)), prices
 
     def descend(self, etas: Floats, gap: float) -> tuple[_Point, Floats]:
         """Return the best point of a descent in every eta, and the prices of the limits there."""
         shares = [conic.view.active / np.count_nonzero(conic.view.active) for conic in self.conics]
-        reach, best, prices = _REACH, self.solve(shares, etas), np.zeros(self.limit.size)
+        reach, (best, prices) = _REACH, self.step(shares, etas, 0.0)
         if best is None:
             raise SolverError(
                 f"{self.conics[0].solver} computed no purchases within the constraints of all "
                 "buyers; try another solver"
             )
         for _ in range(_STEPS):
-            asked, point = self._run(best.weights, best.etas, reach), None
-            if asked is not None:
-                change = np.array([float(numbers(r)) for r, _ in self.near])
-                prices, point = asked, self.solve(best.weights, best.etas * change)
+            point, asked = self.step(best.weights, best.etas, reach)
             if point is not None:
                 gained, same = best.objective - point.objective, point.excess == best.excess
+                prices = asked
                 better = point[:2] < best[:2]
                 best = point if better else best
                 if same and abs(gained) <= gap / 10 * best.scale:

@@ -62,25 +62,12 @@ class JointView:
     """Objective and constraints over three unknowns: weights, guarantees and 1/eta.
 
     A piece that does not use the guarantees is convex jointly in the weights and 1/eta. Weights are
-    held as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one.
+    held as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one. Sellers outside the
+    mask ``active`` have weight zero. Constraints are comparisons, including the domains of terms.
 
-    Parameters
-    ----------
-    market : Market
-    inverse_scale : float
-    parameters : mapping from id to cvxpy.Parameter
-        Replacements of parameters in the market's pieces. All others become constants with their
-        present values, so that later changes do not reach the problem. None keeps all parameters.
-
-    Attributes
-    ----------
-    active : ndarray of bool, shape (m,)
-        Sellers with finite virtual costs; the others have weight zero.
-    unknowns : tuple of cvxpy.Variable
-        Scaled weights, guarantees and scaled 1/eta.
-    terms : list of (weight, term, the term times its weight)
-    constraints : list of (piece, list of cvxpy.Constraint)
-        Comparisons of expressions, including the domains of terms.
+    ``parameters`` maps ids of parameters in the market's pieces to their replacements. All others
+    become constants with their present values, so that later changes do not reach the problem. None
+    keeps all parameters.
     """
 
     def __init__(
@@ -137,7 +124,7 @@ class JointView:
         return replaced is None or any(id(each) in replaced for each in expression.parameters())
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression without parameters except those that stay."""
+        """Return an expression with constants in place of parameters that do not stay."""
         if self.parameters is None or not expression.parameters():
             return expression
         replaced = self.parameters
@@ -196,7 +183,7 @@ class JointView:
         return sum(map(abs, self.parts(weights, eta))) or 1.0
 
     def fixed_eta(self) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
-        """Return eta as a parameter, and what the guarantees and 1/eta are with it."""
+        """Return eta as a parameter, and the guarantees and 1/eta as its functions."""
         eta = cp.Parameter(pos=True, name="eta")
         return eta, {
             id(self.epsilon): eta * self.quantities.weights,
@@ -260,15 +247,7 @@ class DeclaredMarket(Declared):
 class Subproblem(DeclaredMarket):
     """A view at a fixed eta as a solver gets it, compiled once, with the multipliers of a proof.
 
-    Parameters
-    ----------
-    view : JointView
-    smooth : collection of cvxpy.Expression
-        Terms that need no multipliers.
-    scale : float
-        Unit of the objective.
-    eta : float
-        Total privacy, which can be changed by setting :attr:`eta`.
+    ``smooth`` are terms that need no multipliers, ``scale`` is the unit of the objective.
     """
 
     def __init__(

@@ -184,14 +184,7 @@ class _JointCut(KeptSpreadCut):
 class GlobalSearch:
     """Solves the joint problem at one eta after the other, with cuts that hold for every eta.
 
-    Parameters
-    ----------
-    joint : JointMarket
-        Convex for a fixed eta, with expected or worst-case noise and linear payments.
-    step : PurchaseStep
-        Exact.
-    form : ProjectableForm
-        Of the joint's market.
+    The problem is convex for a fixed eta, with expected or worst-case noise and linear payments.
     """
 
     def __init__(

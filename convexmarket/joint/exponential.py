@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 
 from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver
@@ -40,8 +39,6 @@ Floats = NDArray[np.float64]
 _NOTHING = 1e-9
 #: Tangents of the z-block in one round; the model need not wait for the last digits of z.
 _MAX_TANGENTS = 10
-#: Logarithmic widths around eta in which the best one is searched for.
-_WIDTHS = (0.7, 3.5, 17.0, 64.0)
 
 
 def solve_exponential(
@@ -55,30 +52,10 @@ def solve_exponential(
     start: int = 0,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> Descent:
-    """Solve the joint problem in z = log(a).
+    """Solve the joint problem in z = log(a), from a total privacy and weights, none of them 0.
 
-    Parameters
-    ----------
-    joint : JointMarket
-    eta_start : float
-        Total privacy to start from.
-    weights_start : ndarray, shape (m,), optional
-        Weights to start from, none of them 0, or it stays near 0; equal where left out.
-    solver : str
-        For the z-block: one of CVXPY's with exponential cones.
-    tol : float
-        Ends when a round gains less, relative to the objective.
-    max_iterations : int
-        Rounds of model, weights and eta.
-    start : int
-        The number of this descent in its trace.
-    progress : callable, optional
-        Called with every :class:`TracePoint`.
-
-    Returns
-    -------
-    Descent
-        With the attributes model, weights, eta, objective, residual and trace.
+    ``solver`` solves the z-block, with exponential cones. The descent ends when a round of model,
+    weights and eta gains less than ``tol``, relative to the objective.
 
     Raises
     ------
@@ -163,18 +140,10 @@ def _further(
 
 
 def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> float:
-    """Return the best total privacy for a given model and weights.
+    """Return the best total privacy for a given model and weights, near a feasible one.
 
-    A closed form for linear payments; a bounded search otherwise, as the objective is convex in
-    eta.
-
-    Parameters
-    ----------
-    joint : JointMarket
-    model : ndarray, shape (n_features,)
-    weights : ndarray, shape (m,)
-    eta : float
-        A feasible one, where the search starts.
+    It has a closed form for linear payments. For other terms in eta it is the given one, which the
+    z-block chose.
 
     Raises
     ------
@@ -182,29 +151,15 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
         If the market has a user's constraint that may bound eta.
     """
     low, high = _eta_range(joint, weights)
-    price, form, bought = joint.noise_price(model), joint.market.form, weights > 0
-    if not (form.payments or any(_reads_eta(term, joint) for term in form.other_terms)):
-        cost = form.gamma * float(form.virtual_costs[bought] @ weights[bought])
-        if price <= 0:
-            return low if low > 0 else eta
-        best = max(low, min(np.sqrt(price / cost) if cost > 0 else np.inf, high))
-        return float(best) if best < np.inf else eta
-
-    def value(log_eta: float) -> float:
-        with np.errstate(over="ignore"):
-            objective = joint.objective(model, weights, float(np.exp(log_eta)))
-        return objective if np.isfinite(objective) else float(np.finfo(float).max)
-
-    # In log(eta) the objective still has one minimum; widen until it lies inside.
-    middle = float(np.log(np.clip(eta, low, high)))
-    with np.errstate(divide="ignore"):
-        log_low, log_high = float(np.log(low)), float(np.log(high))
-    for width in _WIDTHS:
-        ends = max(middle - width, log_low), min(middle + width, log_high)
-        x = minimize_scalar(value, bounds=ends, method="bounded", options={"xatol": 1e-9}).x
-        if ends[0] + 0.01 < x < ends[1] - 0.01 or ends == (log_low, log_high):
-            break
-    return float(np.exp(min((x, *(end for end in ends if end in (log_low, log_high))), key=value)))
+    price, form = joint.noise_price(model), joint.market.form
+    if form.payments or any(_reads_eta(term, joint) for term in form.other_terms):
+        return float(np.clip(eta, low, high))
+    bought = weights > 0
+    cost = form.gamma * float(form.virtual_costs[bought] @ weights[bought])
+    if price <= 0:
+        return low if low > 0 else eta
+    best = max(low, min(np.sqrt(price / cost) if cost > 0 else np.inf, high))
+    return float(best) if best < np.inf else eta
 
 
 def _reads_eta(piece: Piece, joint: JointMarket) -> bool:

@@ -40,12 +40,8 @@ class Purchase:
 class PurchaseStep:
     """Chooses weights and eta for one model after the other.
 
-    Parameters
-    ----------
-    joint : JointMarket
-    solver : str, optional
-        Solve every step by branch and bound with this conic solver; exact where left out and the
-        market allows it.
+    With a solver every step is solved by branch and bound; without one it is exact where the market
+    allows it.
     """
 
     def __init__(self, joint: JointMarket, solver: str | None = None) -> None:

@@ -126,4 +126,5 @@ OTHERS = {
     "norm of a kronecker product": lambda v: cp.sum(cp.norm(cp.kron(np.eye(2), table(v)), axis=1)),
     "max of cumulated sums": lambda v: cp.max(cp.cumsum(table(v), axis=1)),
     "max of upper entries": lambda v: cp.max(cp.upper_tri(symmetric(v))),
+    "square of a positive part": lambda v: cp.square(cp.pos(cp.sum(v) - v.size)),
 }

@@ -167,13 +167,6 @@ NONSENSE = {
 }
 
 
-class Half(cm.Spread):
-    """A norm of the user's own, whose shortcut is that of another one."""
-
-    def expression(self, quantities):
-        return 0.5 * super().expression(quantities)
-
-
 # ---------------------------------------------------------------- forms that are drawn
 
 

@@ -12,6 +12,7 @@ TURNS = [
 ]
 #: What was not certified, or taken for infeasible, before its cause was mended.
 MENDED = [
+    ("square of a positive part", "term in eps", "spread"),
     ("abs of squares", "constraint in a", "lines"),
     ("min of roots", "constraint in eps", "cost"),
     ("3-norm", "constraint in eps", "cost"),

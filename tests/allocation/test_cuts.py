@@ -17,7 +17,6 @@ from tests.allocation.builders import (
     POINT,
     SPREADS,
     Bound,
-    Half,
     Own,
 )
 
@@ -185,26 +184,6 @@ def test_an_entropy_has_a_cut_where_somebody_sells_nothing():
     cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [], {})
     assert np.isfinite(cut.costs).all()
     assert cut(2.0) < maker.view.value(np.array([0.5, 0.5, 0.0]), 2.0)
-
-
-# --------------------------------------------------------- what is kept as it is
-
-
-def test_a_shortcut_counts_only_for_the_expression_it_was_written_for():
-    class Both(Half):
-        def simplex_minimum(self, weight, costs):
-            return cm.Spread.simplex_minimum(self, 0.5 * weight, costs)
-
-    class Named(cm.Spread):
-        pass
-
-    known = cm.Spread().simplex_minimum(0.5, COSTS)
-    assert Named().simplex_minimum(0.5, COSTS) == known == Both().simplex_minimum(1.0, COSTS)
-    assert Half().simplex_minimum(1.0, COSTS) is None
-    assert linearizer(Half() + cm.Noise() + cm.Payments())._spread is None
-    assert linearizer(Own(lambda q: cp.norm(q.weights)) + cm.Noise())._spread is None
-    strict = cm.terms.SquaredSpread()
-    assert linearizer(cm.Spread(np.inf) + strict + cm.Noise())._spread[1] is strict
 
 
 # -------------------------------------------------------------- where cuts touch

@@ -63,33 +63,6 @@ def test_formulations_agree_when_solved_again(cap, solver):
             assert problem.multiplier == pytest.approx(primal.multiplier, rel=1e-3)
 
 
-@pytest.mark.parametrize("formulation", ["primal", "dual", "projection"])
-def test_declarations_agree_with_norms_minimised_directly(formulation):
-    sellers = sellers_of([0.1, np.inf, 0.9, 1.4])
-    market = Market.standard(sellers, mu=2.0, sigma=1.0, gamma=0.5, cap=1.8)
-    problem = FixedEtaProblem(market, 3.0, formulation)
-    for eta in (3.0, 0.4):
-        problem.eta = eta
-        problem.solve(solver="CLARABEL")
-        rest = form([0.1, 0.9, 1.4], mu=2.0, sigma=1.0, max_weight=0.45)
-        best = optimal_weights(rest, 0.5 * eta)
-        np.testing.assert_allclose(problem.weights, np.insert(best, 1, 0.0), atol=1e-4)
-        assert problem.eta == pytest.approx(eta, rel=1e-9)
-        if np.any((best > 1e-3) & (best < 0.449)):
-            price = marginal_price(rest, best, 0.5 * eta)
-            assert problem.multiplier == pytest.approx(price / eta, rel=1e-3)
-        if formulation != "projection":
-            assert problem.value == pytest.approx(rest.objective(best, eta), rel=1e-6)
-
-
-def test_values_agree_with_the_terms_own_evaluation():
-    market = uniform_market(cap=2)
-    problem = declare(market, 1000.0)
-    problem.solve(solver="CLARABEL")
-    by_terms = market.objective.value(problem.weights, 1000.0, market.sellers.virtual_costs)
-    assert problem.value == pytest.approx(by_terms, rel=1e-7)
-
-
 def test_multiplier_satisfies_the_papers_equations():
     market = uniform_market()
     form = market.standard_form
@@ -99,32 +72,6 @@ def test_multiplier_satisfies_the_papers_equations():
     # A, Eq. (13): eps_i = eta*a_i = (lambda - gamma*psi_i)_+ * eta^2 * ||a||/mu.
     scale = 1000.0 * np.linalg.norm(problem.weights) / form.mu
     np.testing.assert_allclose(problem.weights, margin * scale, atol=1e-5)
-
-
-def test_noise_follows_when_the_parameter_is_set_by_hand():
-    market = uniform_market()
-    problem = declare(market, 100.0)
-    problem.param_dict["eta"].value = 700.0
-    problem.solve(solver="CLARABEL")
-    assert problem.eta == pytest.approx(700)
-    assert problem.value == pytest.approx(market.standard_form.objective(problem.weights, 700.0))
-
-
-def test_projection_beta_may_be_set_by_hand():
-    problem = declare(uniform_market(), 100.0, "projection")
-    problem.param_dict["beta"].value = 0.0
-    problem.solve(solver="CLARABEL")
-    np.testing.assert_allclose(problem.weights, 1 / 30, atol=1e-8)
-    assert problem.eta == 0
-
-
-@pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_one_seller(formulation):
-    market = Market.standard(sellers_of([2.0]), mu=1, sigma=1, gamma=1)
-    problem = declare(market, 3.0, formulation)
-    problem.solve(solver="CLARABEL")
-    assert problem.weights == pytest.approx([1.0])
-    assert problem.multiplier == pytest.approx((1 + 3 * 2) / 3)
 
 
 # --------------------------------------------- sellers who cannot be bought from

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.minorants import _SUPPORT, Lifted, Minorants
-from convexmarket.errors import SolverError
 from tests import one_in
 from tests.allocation.atoms import KINKS, OTHERS
 from tests.allocation.brute_force import ACCURATE
@@ -176,11 +175,3 @@ def test_without_hints_it_is_the_tangent(name):
         x.value = point + way * step
         values.append(expression.value)
     assert values[0] - values[1] == pytest.approx(2 * slope @ step, rel=1e-4, abs=1e-10)
-
-
-def test_an_atom_without_a_gradient_is_refused_by_name():
-    x = unknown()
-    expression = -cp.von_neumann_entr(cp.diag(x[:3] + 0.1))
-    x.value = np.ones(M)
-    with pytest.raises(SolverError, match=r"von_neumann_entr.* has no gradient"):
-        minorant(expression, x, {})

@@ -190,22 +190,6 @@ def test_a_piece_may_rely_on_the_signs_of_what_it_is_given(term):
             assert value <= objective.value(point, eta, COSTS) * (1 + 1e-7)
 
 
-@pytest.mark.parametrize("eta", ["1", True, [1.0], 10**400, 1j])
-@pytest.mark.parametrize("objective", [PAID, cm.Spread() + cm.Noise() + cm.Payments()])
-def test_eta_is_a_number(eta, objective):
-    with pytest.raises(ParameterError, match=r"eta must be a finite number > 0"):
-        cm.declare(market(objective=objective), eta)
-
-
-@pytest.mark.parametrize("formulation", [None, "primary", 3, ["primal"]])
-def test_a_formulation_is_one_of_three_words(formulation):
-    for eta in (None, 1.0):
-        with pytest.raises(ParameterError, match=r"formulation must be one of 'primal'"):
-            cm.declare(market(cm.Budget(1.0)), eta, formulation)
-    with pytest.raises(ParameterError, match="market must be a Market, got 3"):
-        cm.declare(3, 1.0)
-
-
 def test_as_a_whole_there_is_a_primal_only():
     standard = market(objective=STANDARD)
     for declared in (standard, market(cm.Budget(1.0))):
@@ -215,18 +199,6 @@ def test_as_a_whole_there_is_a_primal_only():
         cm.declare(market(cm.Budget(1.0)), 1.0, "projection")
     assert cm.declare(standard, 1.0, "dual").formulation == "dual"
     assert isinstance(cm.declare(market(cm.Budget(1.0)), 1.0), FixedEta)
-
-
-def test_a_range_is_kept_to_at_a_fixed_eta():
-    """Up to rounding; the ends themselves belong to it."""
-    problem = FixedEta(market(cm.EtaRange(1.0, 2.0), cm.Cap(2), objective=PAID), 1.5)
-    for eta in (1.0, 2.0, 1 - 1e-10, 2 * (1 + 1e-10)):
-        problem.eta = eta
-    for eta in (1 - 1e-6, 2 * (1 + 1e-6)):
-        with pytest.raises(ParameterError, match=r"eta is .*, outside what EtaRange\(low=1"):
-            problem.eta = eta
-    with pytest.raises(ParameterError, match="outside what EtaRange"):
-        FixedEta(market(cm.EtaRange(1.0, 2.0), objective=PAID), 3.0)
 
 
 def test_a_parameter_of_the_markets_own_is_declared_without_eta():
@@ -283,12 +255,3 @@ def test_markets_and_allocations_are_safe_to_share_between_threads():
         found = list(pool.map(solve, budgets * 2))
     np.testing.assert_allclose([spent for spent, _ in found], budgets * 2, rtol=1e-5)
     assert len({objective for _, objective in found}) == 1
-
-
-def test_a_sweep_over_budgets_leaves_no_traces_of_sellers_who_sell_nothing():
-    sellers = cm.Sellers(cm.Uniform(1, 5).sample(200, np.random.default_rng(4)), cm.Uniform(1, 5))
-    amount = cp.Parameter(nonneg=True)
-    shared = cm.Market(sellers, cm.Spread() + 2 * cm.Noise(), [cm.Budget(amount), cm.Cap(1.5)])
-    for found in cm.sweep(shared, amount, [6, 9, 14]):
-        assert not np.any((found.weights > 0) & (found.weights < 1e-9))
-        assert found.gap <= 1e-6

@@ -1,14 +1,12 @@
 """The certified search finds the global minimum, and its certificate does not believe solvers."""
 
 from dataclasses import replace
-from importlib import metadata
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-import convexmarket as cm
 from convexmarket.allocation.formulations import FixedEtaProblem
 from convexmarket.allocation.search import line_search
 from convexmarket.allocation.simplex import project_capped_simplex
@@ -16,7 +14,6 @@ from convexmarket.errors import (
     SolverError,
     UnattainedOptimumError,
 )
-from convexmarket.market import StandardForm
 from tests.allocation.brute_force import brute_force
 from tests.allocation.builders import (
     FORMULATIONS,
@@ -107,19 +104,6 @@ def test_projection_with_every_solver(solver):
     assert allocation.objective == pytest.approx(brute_force(market.standard_form), rel=1e-7)
 
 
-def test_a_line_search_says_where_its_answer_comes_from():
-    seen = []
-    found = line_search(STANDARD, "dual", progress=seen.append)
-    exact = cm.allocate(STANDARD)
-    assert found.objective == pytest.approx(exact.objective, rel=1e-6)
-    assert found.multiplier == pytest.approx(exact.multiplier, rel=1e-3)
-    assert found.solves == tuple(seen)
-    assert (found.method, found.formulation, found.solver) == ("line_search", "dual", "CLARABEL")
-    assert (found.tolerance, found.binding) == (1e-6, ())
-    assert found.solver_version == metadata.version("clarabel")
-    assert 0 < sum(record.seconds for record in seen) <= found.seconds < 60
-
-
 def test_max_solves_leaves_an_honest_gap():
     gaps = []
     for most in (1, 2):
@@ -144,22 +128,6 @@ def test_eta_range(eta_range, binding, formulation):
     assert allocation.binding == binding
     assert allocation.gap <= 1e-6
     assert allocation.objective == pytest.approx(brute_force(form), rel=1e-6)
-
-
-def test_range_makes_free_data_and_noiseless_markets_well_posed():
-    free = StandardForm(np.zeros(4), 1.0, 1.0, 1.0, eta_low=1.0, eta_high=2.0)
-    allocation = line_search(market_of(free))
-    assert (allocation.eta, allocation.binding) == (2.0, ("eta_high",))
-    assert allocation.objective == pytest.approx(0.5 + 0.5)
-    noiseless = StandardForm(np.array([1.0, 2.0]), 1.0, 0.0, 1.0, eta_low=1.0, eta_high=2.0)
-    allocation = line_search(market_of(noiseless))
-    assert (allocation.eta, allocation.binding) == (1.0, ("eta_low",))
-
-
-def test_optimum_at_zero_is_refused_in_words():
-    market = market_of(form([1.0, 2.0], sigma=0.0))
-    with pytest.raises(UnattainedOptimumError, match="EtaRange"):
-        line_search(market)
 
 
 @pytest.mark.parametrize("psi", [[0.0, 0.0], [0.0, 5.0]])

@@ -76,7 +76,8 @@ def is_certified(markets, limit):
             allocation.weights, allocation.eta, market.sellers.virtual_costs
         )
         assert allocation.objective == pytest.approx(value, rel=1e-9)
-        quantities = cm.terms.Quantities.at(allocation.weights, allocation.eta, REPORTS)
+        costs = market.sellers.virtual_costs
+        quantities = cm.terms.Quantities.at(allocation.weights, allocation.eta, costs)
         for piece in market.constraints:
             for item in piece.constraints(quantities):
                 assert np.all(item.violation() <= 1e-7)
