@@ -73,9 +73,9 @@ class Learner(Protocol):
     ) -> Self:
         """Release a model of the rows, each under what it granted in ``epsilon``, in nats.
 
-        A row that granted 0 is dropped before it is read. The account is asked before a row is
-        looked at, and charged with the guarantee before noise is drawn; ``rows`` are the positions
-        of the rows in it, all by default.
+        A row that granted 0 is dropped before it is read. The account may refuse the release before
+        a row is read, and is charged with the guarantee before noise is drawn. ``rows`` are the
+        positions of the rows in it, all by default.
         """
         ...
 

@@ -69,7 +69,7 @@ class KernelERM(BaseEstimator):
         :func:`sklearn.metrics.pairwise.pairwise_kernels`, or a function of two matrices of rows.
         "sigmoid" and "additive_chi2" are refused: they are not positive semidefinite.
     regularization : float, default 0.1
-        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` beside the mean
+        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean
         loss.
     gamma : float or None, default None
         Of "rbf", "laplacian", "poly" (by default 1 / n_features) and "chi2" (by default 1).
@@ -483,7 +483,7 @@ def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
 
     At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
     most; and w = 0 is worse than the minimiser by at least :math:`\lambda\|w\|^2/2` through strong
-    convexity, beside the quadratic term itself, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
+    convexity, in addition to the quadratic term, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
     """
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))

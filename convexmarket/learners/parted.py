@@ -52,8 +52,8 @@ class PartedRows:
     """The rows in parts that a fit uses; the others are dropped before their content is looked at.
 
     Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
-    the learner's units with ``extra`` columns, or raises DataError. ``sampled`` are the positions,
-    among the used rows, of those that :meth:`fetched` keeps as ``sample``.
+    the learner's units with ``extra`` columns, or raises DataError. ``sampled`` are positions
+    among the used rows; :meth:`fetched` keeps these rows as ``sample``.
 
     Raises
     ------
