@@ -2,7 +2,7 @@
 
 from convexmarket.learners.base import Learner
 from convexmarket.learners.density import objective_perturbation_log_density
-from convexmarket.learners.kernel_erm import KernelERM, declare_erm
+from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.linear import (
     PrivateHuberRegressor,
@@ -54,7 +54,6 @@ __all__ = [
     "PrivateSearch",
     "QuantileLoss",
     "RidgeErrorBound",
-    "declare_erm",
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",

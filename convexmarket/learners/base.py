@@ -71,18 +71,11 @@ class Learner(Protocol):
         rows: ArrayLike | None = None,
         accountant: Account | None = None,
     ) -> Self:
-        """Release a model of the rows, each under what it granted.
+        """Release a model of the rows, each under what it granted in ``epsilon``, in nats.
 
-        Parameters
-        ----------
-        X, y : array_like
-            Private rows and their labels.
-        epsilon : array_like of shape (n_rows,), or float
-            What each row granted, in nats. A row that granted 0 is dropped before it is read.
-        rows : array_like of int, optional
-            Positions of the rows in the account; all of its rows by default.
-        accountant : Account, optional
-            Asked before a row is looked at, and charged with the guarantee before noise is drawn.
+        A row that granted 0 is dropped before it is read. The account may refuse the release before
+        a row is read, and is charged with the guarantee before noise is drawn. ``rows`` are the
+        positions of the rows in it, all by default.
         """
         ...
 
@@ -220,43 +213,25 @@ class PrivateLearner(BaseEstimator):
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
         """Return the guarantee that a fit would carry, from public quantities alone.
 
-        Parameters
-        ----------
-        epsilon : array_like of shape (n_rows,)
-            What each row would grant.
-        n_features : int, optional
-            Of a row, which counts where the regularization is "auto". 1 by default.
-
-        Raises
-        ------
-        ParameterError
-            As ``fit`` would, or if the domain would be read from private rows.
+        ``n_features`` counts where the regularization is "auto"; it is 1 by default. Errors are
+        those of :meth:`fit`, and a domain that would be read from private rows is one.
         """
         granted, plan, domain = self._planned(epsilon, 1 if n_features is None else n_features)
         return self._guarantee(granted, plan, domain, None)
 
     def noise_effect(self, epsilon: ArrayLike, n_features: int | None = None) -> float:
-        r"""Return the standard deviation that the noise adds to a prediction.
+        r"""Return the standard deviation that the noise adds to a prediction, before any fit.
 
-        Parameters
-        ----------
-        epsilon : array_like of shape (n_rows,)
-            What each row would grant.
-        n_features : int, optional
-            Of a row; that of ``features`` by default.
-
-        Returns
-        -------
-        float
-            In the unit of the label; of a classifier, in units of the margin. For rows that are
-            spread uniformly and independently over the public domain:
-            :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the deviation of the noise of the
-            gradient and :math:`h_j` the mean squares of the features.
+        It is in the unit of the label; of a classifier, in units of the margin. For rows that are
+        spread uniformly and independently over the public domain it is
+        :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the deviation of the noise of the
+        gradient and :math:`h_j` the mean squares of the features.
 
         Raises
         ------
         ParameterError
-            As ``fit`` would, or if the domain would be read from private rows.
+            As ``fit`` would, if the domain would be read from private rows, or without the number
+            of features, which ``features`` has too.
         """
         if n_features is None:
             if self.features is None:
@@ -276,11 +251,8 @@ class PrivateLearner(BaseEstimator):
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
 
-        Returns
-        -------
-        float
-            The standard deviation of labels that are uniform on their range. For a classifier 4:
-            such noise turns the label of a row with margin 1 with a chance of 40 per cent.
+        It is the standard deviation of labels that are uniform on their range. For a classifier it
+        is 4: such noise turns the label of a row with margin 1 with a chance of 40 per cent.
         """
         labels = self._domain(1).labels
         return float(labels.half / np.sqrt(3.0)) if isinstance(labels, Interval) else 4.0

@@ -1,8 +1,8 @@
 """Public domains of rows and labels: what a learner checks, and the units that it computes in.
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
-from two :class:`Classes` or from an :class:`Interval`. Where a bound is None, ``of`` computes the
-domain from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Data outside
+from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
+from the private rows, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. Data outside
 of a domain are refused with a DataError, by their number alone.
 """
 

@@ -1,4 +1,4 @@
-"""What each row granted, and the plan of a release from public numbers alone."""
+"""Granted epsilons of the rows, and plans of releases from public numbers alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Perturbation(ABC):
     Attributes
     ----------
     weights, epsilon : ndarray of shape (n_used,)
-        Of the loss, and what each used row loses.
+        Of the loss, and the epsilon of each used row.
     regularization : float
     name : str
         How the noise is added, for the guarantee.
@@ -99,12 +99,12 @@ class Granted:
 
     @classmethod
     def of(cls, X: ArrayLike, epsilon: ArrayLike | None, default: ArrayLike | None) -> Granted:
-        """Check what the rows of X granted, and drop traces.
+        """Check the granted epsilons of the rows of X, and drop traces.
 
         Parameters
         ----------
         X : array_like of shape (n_rows, n_features)
-            Asked for the number of its rows, and nothing else.
+            Only the number of its rows is read.
         epsilon, default : array_like of shape (n_rows,), float or None
             What was passed to ``fit``, and to the constructor, which counts where the former is
             None.

@@ -47,7 +47,7 @@ from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource
 
-__all__ = ["KernelERM", "declare_erm"]
+__all__ = ["KernelERM"]
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class KernelERM(BaseEstimator):
         :func:`sklearn.metrics.pairwise.pairwise_kernels`, or a function of two matrices of rows.
         "sigmoid" and "additive_chi2" are refused: they are not positive semidefinite.
     regularization : float, default 0.1
-        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` beside the mean
+        lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean
         loss.
     gamma : float or None, default None
         Of "rbf", "laplacian", "poly" (by default 1 / n_features) and "chi2" (by default 1).
@@ -351,7 +351,13 @@ class KernelERM(BaseEstimator):
         X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
         X, y, weights, _ = self._rows(X, y, epsilon)
         gram = self._bounded_kernel(X.shape[1])(X, X)
-        return declare_erm(gram, self._targets(loss, y)[1], weights, loss, self.regularization)
+        beta = cp.Variable(len(gram), name="beta")
+        losses = loss.declare(gram @ beta, self._targets(loss, y)[1])
+        # A square root of the matrix keeps the quadratic term a sum of squares.
+        values, vectors = np.linalg.eigh(gram)
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        penalty = self.regularization / 2.0 * cp.sum_squares(root @ beta)
+        return cp.Problem(cp.Minimize(weights @ losses + penalty))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -365,12 +371,12 @@ class KernelERM(BaseEstimator):
         return tags
 
     def _assumptions(self, kernel: Kernel, classes: NDArray[Any] | None) -> tuple[str, ...]:
-        domain = (
+        bound = (
             f"features of private and of queried rows have norm at most {kernel.feature_bound:g}"
         )
         if kernel.data_norm is not None:
-            domain += f", rows have norm at most {kernel.data_norm:g}"
-        found = [f"{domain}: a public domain"]
+            bound += f", rows have norm at most {kernel.data_norm:g}"
+        found = [f"{bound}: a public domain"]
         if callable(kernel.name):
             found.append("the kernel is a function that is positive semidefinite and never random")
         if not isinstance(self.loss, str):
@@ -477,44 +483,7 @@ def norm_bound(loss: Loss, kernel: Kernel, regularization: float) -> float:
 
     At the minimiser :math:`\lambda w = -\sum_i a_i\ell'_i\phi(x_i)`, of norm :math:`LR_\phi` at
     most; and w = 0 is worse than the minimiser by at least :math:`\lambda\|w\|^2/2` through strong
-    convexity, beside the quadratic term itself, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
+    convexity, in addition to the quadratic term, which gives :math:`\lambda\|w\|^2 \le \ell(0)`.
     """
     by_slope = loss.lipschitz * kernel.feature_bound / regularization
     return float(min(by_slope, np.sqrt(loss.at_zero / regularization)))
-
-
-def declare_erm(
-    gram: Floats, targets: Floats, weights: Floats, loss: Loss, regularization: float
-) -> cp.Problem:
-    """Return the empirical risk problem of a kernel matrix in CVXPY.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (n_rows, n_rows)
-        Positive semidefinite.
-    targets, weights : ndarray of shape (n_rows,)
-        Labels as numbers, and a.
-    loss : Loss
-    regularization : float
-
-    Returns
-    -------
-    cvxpy.Problem
-        In the variable "beta", of shape (n_rows,): ``gram @ beta`` are the predictions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.learners import LogisticLoss, declare_erm
-    >>> y, a = np.array([1.0, -1.0]), np.array([0.5, 0.5])
-    >>> problem = declare_erm(np.eye(2), y, a, LogisticLoss(), 0.1)
-    >>> round(float(problem.solve(solver="CLARABEL")), 3)
-    0.407
-    """
-    beta = cp.Variable(len(gram), name="beta")
-    losses = loss.declare(gram @ beta, targets)
-    # Parts of rank: a square root of the matrix keeps the quadratic term a sum of squares.
-    values, vectors = np.linalg.eigh(gram)
-    root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
-    penalty = regularization / 2.0 * cp.sum_squares(root @ beta)
-    return cp.Problem(cp.Minimize(weights @ losses + penalty))

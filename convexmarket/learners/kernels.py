@@ -166,7 +166,7 @@ class Kernel:
             return float(np.sqrt(slope))
         raise NotSupportedError(
             f"the features of kernel {self.name!r} have no known Lipschitz constant, so a net of "
-            "points says nothing about the points between; use 'rbf', 'linear', or 'poly' with "
+            "points bounds nothing at the points between; use 'rbf', 'linear', or 'poly' with "
             "data_norm"
         )
 
@@ -251,8 +251,8 @@ def cholesky_features(
         excess = np.abs(column) - np.sqrt(residuals[pivot] * residuals)
         if abs(column[pivot] - residuals[pivot]) > slack or np.any(excess > slack):
             raise NotSupportedError(
-                "the kernel is not positive semidefinite on these rows, as far as rounding tells; "
-                "use another, or scale the rows"
+                "the kernel is not positive semidefinite on these rows, beyond rounding; use "
+                "another, or scale the rows"
             )
         column /= np.sqrt(residuals[pivot])
         column[pivots] = 0.0

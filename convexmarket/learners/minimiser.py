@@ -38,7 +38,7 @@ ROUNDING = 4e-16  # relative; a step that small changes nothing
 class PerturbedObjective:
     """Weighted loss plus a linear and a quadratic term, with its derivatives.
 
-    What was computed at the last point is kept: the search asks for it again.
+    Values at the last point are kept, since the search reads them again.
     """
 
     chunk = 1024  # rows of X whose scaled copy stays in the processor's cache

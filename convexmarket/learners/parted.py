@@ -41,13 +41,7 @@ def in_parts(X: Any) -> TypeGuard[RowParts]:
 
 
 def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in parts, which fit in memory.
-
-    Raises
-    ------
-    DataError
-        If there is not one label for each row.
-    """
+    """Return the labels of rows in parts, or raise a DataError if there is not one for each row."""
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
         raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")
@@ -58,8 +52,8 @@ class PartedRows:
     """The rows in parts that a fit uses; the others are dropped before their content is looked at.
 
     Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
-    the learner's units, or raises DataError. ``sampled`` are the positions, among the used rows, of
-    those that :meth:`fetched` keeps as ``sample``. It may append ``extra`` columns.
+    the learner's units with ``extra`` columns, or raises DataError. ``sampled`` are positions
+    among the used rows; :meth:`fetched` keeps these rows as ``sample``.
 
     Raises
     ------
@@ -77,13 +71,12 @@ class PartedRows:
         extra: int = 0,
     ) -> None:
         self.shape = (int(np.count_nonzero(used)), parts.shape[1] + extra)
-        self._extra = extra
         if self.shape[0] < self.shape[1]:
             raise NotSupportedError(
                 f"X has {self.shape[0]} rows that are used and {self.shape[1]} features; fewer rows"
                 " than features are for memory: fit X.compute()"
             )
-        self._parts, self._used, self._checked = parts, used, checked
+        self._parts, self._used, self._checked, self._extra = parts, used, checked, extra
         self._sent = parts.send(used)
         self.sampled = np.arange(0, self.shape[0], max(4, -(-self.shape[0] // _SAMPLE)))
 
@@ -120,11 +113,11 @@ class PartedRows:
         DataError
             If the learner refuses a row, or it holds no finite numbers; the message names the part.
         """
-        found = self._parts.map_parts(partial(_on_rows, work, self._checked), self._sent, sent)
-        for number, (_, fault) in enumerate(found):
+        results = self._parts.map_parts(partial(_on_rows, work, self._checked), self._sent, sent)
+        for number, (_, fault) in enumerate(results):
             if fault:
                 raise DataError(f"partition {number} of X: {fault}")
-        return [one for one, _ in found]
+        return [result for result, _ in results]
 
 
 def _on_rows(
@@ -137,15 +130,13 @@ def _on_rows(
     """Return the result of the function, or the fault of the rows."""
     (mask,) = used
     rows = np.asarray(part)[mask]
-    if rows.dtype != np.float32:
-        numbers = numbers_of(rows)
-        if numbers is None:
-            return None, "a row holds a cell that is not a real number; give numbers"
-        rows = numbers
-    if not np.isfinite(rows).all():
+    numbers = rows if rows.dtype == np.float32 else numbers_of(rows)
+    if numbers is None:
+        return None, "a row holds a cell that is not a real number; give numbers"
+    if not np.isfinite(numbers).all():
         return None, "a row holds NaN or infinity; give finite numbers"
     try:
-        rows = np.ascontiguousarray(checked(moderate(rows)))
+        rows = np.ascontiguousarray(checked(moderate(numbers)))
     except DataError as error:
         return None, str(error)
     return work(rows, *(column[mask] for column in columns)), ""
@@ -167,7 +158,7 @@ class PartedObjective(PerturbedObjective):
 
     def hessian(self, w: Vector) -> Matrix:
         """Return the Hessian at w, shape (n_features, n_features)."""
-        return self.regularization * np.eye(w.size) + self._sum(PerturbedObjective.hessian, w)
+        return self.regularization * np.eye(w.size) + self._sum("hessian", w)
 
     def thinned(self, step: int) -> PerturbedObjective:
         """Return the objective on the rows that were fetched, with the same total weight."""
@@ -176,36 +167,35 @@ class PartedObjective(PerturbedObjective):
         thin = (self.X.sample, self.targets[self.X.sampled], weights, self.shift)
         return PerturbedObjective(*thin, self.regularization, self.loss)
 
-    def _sum(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        on_part = partial(_on_part, work, arguments, self.loss)
+    def _sum(self, method: str, w: Vector, *arguments: Any) -> Any:
+        on_part = partial(_on_part, method, w, arguments, self.loss)
         return np.sum(self.X.each(on_part, self._sent), axis=0)
 
     def _move_to(self, w: Vector) -> None:
         if self._point is not None and np.array_equal(self._point, w):
             return
-        value, *gradient = self._sum(_value_and_gradient, w)
+        value, *gradient = self._sum("value_and_gradient", w)
         self._value = float(value + self.shift @ w + self.regularization * (w @ w) / 2.0)
         self._gradient = self.shift + self.regularization * w + np.asarray(gradient)
         self._point = w.copy()
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
-        return np.asarray(self._sum(_data_error, self._point, magnitudes, n_rows))
+        assert self._point is not None
+        return np.asarray(self._sum("_data_error", self._point, magnitudes, n_rows))
 
 
 def _on_part(
-    work: Callable[..., Any], arguments: Any, loss: Any, rows: Matrix, targets: Any, weights: Any
-) -> Any:
-    nothing = np.zeros(rows.shape[1])
-    return work(PerturbedObjective(rows, targets, weights, nothing, 0.0, loss), *arguments)
-
-
-def _value_and_gradient(objective: PerturbedObjective, w: Vector) -> Vector:
-    value, gradient = objective.value_and_gradient(w)
-    return np.concatenate([[value], gradient])
-
-
-def _data_error(
-    objective: PerturbedObjective, w: Vector, magnitudes: Vector, n_rows: int
+    method: str,
+    w: Vector,
+    arguments: Any,
+    loss: Any,
+    rows: Matrix,
+    targets: Vector,
+    weights: Vector,
 ) -> Vector:
-    objective.gradient(w)
-    return objective._data_error(magnitudes, n_rows)
+    """Evaluate the losses of a part at w by a method of the objective."""
+    objective = PerturbedObjective(rows, targets, weights, np.zeros_like(w), 0.0, loss)
+    value, gradient = objective.value_and_gradient(w)
+    if method == "value_and_gradient":
+        return np.concatenate([[value], gradient])
+    return np.asarray(getattr(objective, method)(*(arguments or (w,))))

@@ -288,7 +288,7 @@ class ObjectivePerturbation(Perturbation):
 
 
 def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
-    """Return what is assumed of the solver and of floating point."""
+    """List the assumptions on the solver and on floating point."""
     reached = f"the gradient norm is at most {tol:g}"
     if not paid:
         return (

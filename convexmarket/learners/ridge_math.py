@@ -239,19 +239,11 @@ def ridge_error_bound(
         Of the loss, summing to one.
     rate : float
         Rate of the noise; infinity means none.
-    regularization : float
-        :math:`\lambda`, positive.
-    n_features : int
-        d.
-    coef_norm : float
-        :math:`\|\theta^*\|`, or a public bound on it; nonnegative.
-    label_noise : float
-        Standard deviation of the :math:`e_i`, nonnegative.
-    failure_probability : float
-        In (0, 1).
-    smallest_eigenvalue : float, default 0
-        Public lower bound on that of :math:`\sum w_i x_i x_i^\top`, nonnegative. It is never read
-        from private rows.
+    regularization, n_features, failure_probability : float, int, float
+        :math:`\lambda`, positive, d, and a chance in (0, 1).
+    coef_norm, label_noise, smallest_eigenvalue : float
+        Public: :math:`\|\theta^*\|` or a bound on it, the standard deviation of the :math:`e_i`,
+        and a lower bound on the smallest eigenvalue of :math:`\sum w_i x_i x_i^\top`.
 
     Returns
     -------

@@ -256,7 +256,7 @@ class OutputPerturbation(Perturbation):
 
 
 def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) -> float:
-    r"""Return how far a row of weight one can move all statistics, attained where centred.
+    r"""Bound the change of all statistics by a row of weight one, attained where centred.
 
     Without an intercept it is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept features
     are centred, and it is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
@@ -382,8 +382,8 @@ def _lattice(
 ) -> tuple[float, int, Floats]:
     """Return step, scale and what each row loses, for so many values of at most a size.
 
-    Without a step that is asked for, noise is more than ``FINE * count`` steps, whichever row sets
-    its scale: rounding adds at most ``count`` steps to what a row moves.
+    Without a given step, noise is more than ``FINE * count`` steps, whichever row sets its scale:
+    rounding adds at most ``count`` steps to the move of a row.
     """
     if rounding is None:
         exposed = (shift > 0) & np.isfinite(sold)

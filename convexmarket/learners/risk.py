@@ -269,7 +269,7 @@ def _check_eta(eta: float) -> None:
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
-    """Return what the norm of standard noise exceeds with so small a probability."""
+    """Compute the quantile of the norm of standard noise that is exceeded with a probability."""
     check_share("noise_failure_probability", noise_failure_probability)
     check_count("n_features", n_features)
     return float(gammainccinv(n_features, noise_failure_probability))

@@ -38,6 +38,11 @@ on synthetic data powers from a quarter to a half are within 1.5 per cent of eac
 quarter does better on wdbc. The linear set prompted the least lambda and the tighter tol; friedman
 and diabetes were also run during development. So no data set below is fully held out.
 
+On wdbc, whose features are nearly collinear, models are longer than the rule supposes, so that a
+quarter of its Lambda is best. No public number that the rule reads shows that. Norms that grow with
+the root of the number of features bring wdbc at epsilon 1 to 1.43, but take synthetic data with 80
+independent features to 1.51 and with 20 redundant features to 1.67 (1.35 and 1.41 by the rule).
+
 The geometric mean of the ratio of default to best is {mean:.3f}, and the largest ratio {worst:.2f}.
 Errors are means of up to {draws} draws of the noise, paired between default and best; the last
 column is the standard error of the ratio. No test set counts an error below one row.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import optimize
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import r2_score
 from sklearn.metrics.pairwise import rbf_kernel
@@ -116,32 +116,6 @@ def test_the_model_is_as_close_to_the_declared_optimum_as_it_certifies(
     assert squared_norm(erm) == pytest.approx(erm.norm_**2, rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_predictions_are_those_of_the_declaration(loss, kernel) -> None:
-    X, y = sample(3, 30, loss, kernel)
-    erm = kernel_erm(loss, kernel, 0.05, tol=1e-4).fit(X, y)
-    problem = erm.declare(X, y)
-    solve(problem)
-    predictions = erm.kernel_(X, X) @ problem.var_dict["beta"].value
-    assert np.ptp(predictions) > 0.05
-    assert erm.decision_function(X) == pytest.approx(predictions, abs=2e-4)
-
-
-def test_one_row_of_the_hinge_by_hand() -> None:
-    """While the margin is below one, w = y*phi/lambda; afterwards it stops at the margin."""
-    for regularization, expected in [(4.0, 0.25), (1.0, 1.0), (0.1, 1.0)]:
-        erm = kernel_erm("hinge", "linear", regularization, tol=1e-5).fit([[1.0, 0.0]], [1])
-        found = erm.decision_function([[1.0, 0.0], [0.0, 1.0]])
-        assert found == pytest.approx([expected, 0.0], abs=2e-5 / regularization)
-
-
-def test_one_row_of_huber_by_hand() -> None:
-    erm = kernel_erm("huber", "linear", 0.5, huber_threshold=0.25, tol=1e-9)
-    assert erm.fit([[1.0]], [40.0]).decision_function([[1.0]]) == pytest.approx([0.5])
-    assert erm.fit([[1.0]], [0.3]).decision_function([[1.0]]) == pytest.approx([0.2])
-
-
 def test_the_hinge_is_scikit_learns_support_vector_machine_without_intercept() -> None:
     X, y = sample(0, 200, "hinge")
     erm = kernel_erm("hinge", regularization=0.01, tol=1e-4).fit(X, y)
@@ -219,17 +193,6 @@ def test_the_certified_distance_is_that_of_the_duality_gap(seed, smoothing) -> N
     exact = np.sqrt(2 * (primal - dual) / strength)
     bound = certified_distance(problem, HingeLoss(), np.zeros(9), theta)
     assert bound == pytest.approx(exact, rel=1e-9)
-
-
-def test_the_certificate_is_not_idle() -> None:
-    """At some tolerance a model is off by more than a tenth of what its certificate allows."""
-    X, y = sample(0, 60)
-    exact = kernel_erm(tol=1e-9).fit(X, y)
-    ratios = []
-    for tol in np.geomspace(1e-3, 3, 25):
-        rough = kernel_erm(tol=tol).fit(X, y)
-        ratios.append(rkhs_distance(rough, exact) / rough.prediction_error_)
-    assert 0.1 < max(ratios) <= 1
 
 
 def test_a_model_that_misses_its_tolerance_is_refused() -> None:
@@ -398,29 +361,15 @@ def test_rows_of_weight_zero_change_nothing_at_all(loss) -> None:
     assert np.array_equal(dropped.dual_coef_, first.dual_coef_)
 
 
-def test_a_row_of_double_weight_is_two_rows() -> None:
-    X, y = sample(0, 10)
-    twice = kernel_erm(tol=1e-8).fit(np.vstack([X, X[:1]]), np.append(y, y[0]))
-    heavy = kernel_erm(tol=1e-8).fit(X, y, epsilon=np.append(2.0, np.ones(9)))
-    assert rkhs_distance(twice, heavy) < 1e-7
-
-
 # -------------------------------------------------------------------------- what is public
 
 
 def test_labels_taken_from_the_data_are_a_leak() -> None:
     X, y = sample(0, 20)
-    with pytest.warns(PrivacyLeakWarning, match="classes was computed"):
+    with pytest.warns(PrivacyLeakWarning, match="classes was computed") as caught:
         erm = kernel_erm(classes=None).fit(X, np.where(y > 0, "yes", "no"))
+    assert caught[0].filename == __file__
     assert erm.classes_.tolist() == ["no", "yes"]
-
-
-def test_public_arguments_give_no_warning() -> None:
-    X, y = sample(0, 20)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for loss in LOSSES:
-            kernel_erm(loss).fit(X, y)
 
 
 def test_one_class_is_enough_when_the_set_is_public() -> None:
@@ -463,12 +412,6 @@ def test_a_kernel_of_ones_own_is_the_same_as_a_named_one() -> None:
     assert longer.sensitivity_ == pytest.approx(9 * named.sensitivity_)
 
 
-def test_gamma_has_scikit_learns_defaults() -> None:
-    X, y = sample(0, 10, kernel="chi2")
-    for kernel, gamma in [("rbf", 1 / 3), ("laplacian", 1 / 3), ("poly", 1 / 3), ("chi2", 1.0)]:
-        assert kernel_erm(kernel=kernel, gamma=None).fit(X, y).kernel_.gamma == pytest.approx(gamma)
-
-
 # -------------------------------------------------------------------------- failure contract
 
 
@@ -477,23 +420,12 @@ def test_gamma_has_scikit_learns_defaults() -> None:
     [
         ({"loss": "squared"}, ParameterError, "loss must be"),
         ({"kernel": "sigmoid"}, NotSupportedError, "not positive semidefinite"),
-        ({"kernel": "gauss"}, ParameterError, "kernel must be"),
         ({"kernel": "linear", "data_norm": None}, ParameterError, "nothing public bounds"),
-        ({"kernel": rbf_kernel}, ParameterError, "nothing public bounds"),
         ({"regularization": 0.0}, ParameterError, "regularization must be .*.*, got 0.0"),
-        ({"regularization": -1.0}, ParameterError, "regularization"),
-        ({"regularization": np.nan}, ParameterError, "regularization"),
-        ({"regularization": np.inf}, ParameterError, "regularization"),
         ({"tol": 0.0}, ParameterError, "tol must be .*.*, got 0.0"),
-        ({"tol": np.nan}, ParameterError, "tol"),
-        ({"gamma": -1.0}, ParameterError, "gamma must be .*.*, got -1.0"),
-        ({"kernel": "poly", "degree": 0}, ParameterError, "degree"),
-        ({"kernel": "poly", "coef0": -1.0}, ParameterError, "coef0"),
         ({"loss": "huber", "huber_threshold": 0.0}, ParameterError, "huber_threshold"),
-        ({"data_norm": -1.0}, ParameterError, "data_norm"),
         ({"feature_bound": np.nan}, ParameterError, "feature_bound"),
         ({"classes": (1, 1)}, ParameterError, "classes must be two different labels"),
-        ({"classes": (1, 2, 3)}, ParameterError, "classes"),
         ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X exceed data_norm = 0\.4"),
         ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
         ({"kernel": "chi2"}, DataError, "negative"),
@@ -512,16 +444,12 @@ def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words
     ("change", "error", "words"),
     [
         ({"X": [[np.nan, 0], [0, 0]]}, DataError, "NaN"),
-        ({"X": [[np.inf, 0], [0, 0]]}, DataError, "infinity"),
         ({"X": [0.5, 0.5]}, DataError, "1D array"),
         ({"X": np.zeros((0, 2)), "y": []}, DataError, "0 sample"),
         ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
-        ({"y": ["a", "b"]}, DataError, "2 of 2 labels"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [0.0, 0.0]}, ParameterError, "epsilon is 0 in every row"),
-        ({"epsilon": [-0.5, 1.5]}, ParameterError, "nonnegative"),
-        ({"epsilon": [np.nan, 1.0]}, ParameterError, "epsilon"),
         ({"rows": [0, 1]}, ParameterError, "releases nothing; pass them to the release"),
     ],
 )
@@ -534,11 +462,6 @@ def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
     if change.keys() != {"rows"}:
         with pytest.raises(error, match=words):
             erm.declare(**arguments)
-
-
-def test_huber_needs_finite_labels() -> None:
-    with pytest.raises(DataError, match="NaN"):
-        kernel_erm("huber").fit([[0.5], [0.1]], [np.nan, 0.0])
 
 
 def test_a_failed_refit_keeps_the_model() -> None:
@@ -576,12 +499,6 @@ def test_scikit_learn_conventions_of_regressors() -> None:
     ]
 
 
-def test_the_loss_decides_what_scikit_learn_takes_it_for() -> None:
-    for loss in LOSSES:
-        assert is_regressor(KernelERM(loss)) == (loss == "huber")
-        assert is_classifier(KernelERM(loss)) == (loss != "huber")
-
-
 def test_a_fitted_model_can_be_cloned_pickled_and_piped() -> None:
     X, y = sample(0, 30)
     erm = kernel_erm(tol=0.02, classes=(-1, 1)).fit(X, y)
@@ -617,23 +534,6 @@ def test_the_hinge_reaches_the_default_tolerance(n_rows, kernel, regularization,
     assert erm.prediction_error_ <= 0.01 * erm.sensitivity_
 
 
-def test_rows_without_features_are_a_model_of_zero() -> None:
-    erm = kernel_erm(kernel="linear").fit(np.zeros((3, 2)), [1, -1, 1])
-    assert np.array_equal(erm.decision_function(np.ones((4, 2)) / 2), np.zeros(4))
-
-
-def test_huber_needs_numbers() -> None:
-    with pytest.raises(DataError):
-        kernel_erm("huber").fit([[0.5], [0.1]], ["a", "b"])
-
-
-def test_a_leak_is_blamed_on_the_caller() -> None:
-    X, y = sample(0, 20)
-    with pytest.warns(PrivacyLeakWarning) as caught:
-        kernel_erm(classes=None).fit(X, y)
-    assert caught[0].filename == __file__
-
-
 def test_rows_far_from_zero_lose_no_digits() -> None:
     """The distance of two rows decides, not the difference of squares."""
     rng = np.random.default_rng(0)
@@ -648,16 +548,6 @@ def test_rows_far_from_zero_lose_no_digits() -> None:
         rounded.decision_function(far - offset), rel=1e-9
     )
     assert erm.score(near * 2.0**-6, y) == moved.score(far, y)
-
-
-def test_an_indefinite_function_is_refused() -> None:
-    X, y = sample(0, 20)
-
-    def indefinite(X, Y):
-        return np.where((X[:, None] == Y).all(axis=2), 1.0, -0.9)
-
-    with pytest.raises(NotSupportedError, match="positive semidefinite"):
-        KernelERM(kernel=indefinite, feature_bound=1.0).fit(X, y)
 
 
 def test_what_is_rested_on_is_what_was_fitted() -> None:

@@ -142,12 +142,6 @@ def test_kernels_without_a_lipschitz_constant_say_so(name) -> None:
     assert speeds(KERNELS[name], at, near)[0] > 1e3  # and there is none
 
 
-def test_other_kernels_have_no_known_lipschitz_constant() -> None:
-    for kernel in (Kernel(linear_kernel, stated_bound=1.0), Kernel("poly", stated_bound=9.0)):
-        with pytest.raises(NotSupportedError, match="Lipschitz"):
-            _ = kernel.feature_lipschitz
-
-
 # ------------------------------------------------------------------------ pivoted Cholesky
 
 
@@ -194,50 +188,12 @@ def check_stop(kernel, X, weights, tolerance, G, residuals) -> None:
         assert before.max() > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("n_rows", [1, 5, 40])
-def test_duplicates_need_one_pivot(name, n_rows) -> None:
-    X = np.repeat(rows(0, 2, 3, name)[1:], n_rows, axis=0)
-    weights = np.full(n_rows, 1 / n_rows)
-    pivots, G, residuals = cholesky_features(KERNELS[name], X, weights, 0.0)
-    assert len(pivots) == 1
-    assert np.ptp(G) <= 1e-15 * G.max()
-    assert residuals.max() <= 1e-15 * KERNELS[name].feature_bound ** 2
-
-
 def test_the_rank_is_that_of_the_features() -> None:
     X, weights = rows(0, 60, 4), np.full(60, 1 / 60)
     assert len(cholesky_features(KERNELS["linear"], X, weights, 1e-12)[0]) == 4
     square = Kernel("poly", gamma=1.0, degree=2, coef0=0.0, data_norm=RADIUS)
     assert len(cholesky_features(square, X, weights, 1e-7)[0]) == 10  # products of two features
     assert len(cholesky_features(KERNELS["rbf"], X, weights, 0.0)[0]) == 60
-
-
-def test_zero_features_need_no_pivot() -> None:
-    X, weights = np.zeros((5, 3)), np.full(5, 0.2)
-    for name in ("linear", "cosine"):
-        pivots, G, residuals = cholesky_features(KERNELS[name], X, weights, 0.0)
-        assert pivots.size == 0
-        assert G.shape == (5, 0)
-        assert np.array_equal(residuals, np.zeros(5))
-
-
-@pytest.mark.parametrize("name", ["rbf", "linear", "poly"])
-def test_a_large_tolerance_needs_no_pivot(name) -> None:
-    """What is compared with the tolerance is the mean distance, not that of squares."""
-    X, kernel = rows(0, 30, 3), KERNELS[name]
-    weights = np.full(30, 1 / 30)
-    mean = weights @ np.sqrt(kernel.diagonal(X))
-    assert cholesky_features(kernel, X, weights, mean * 1.001)[0].size == 0
-    assert cholesky_features(kernel, X, weights, mean * 0.999)[0].size == 1
-
-
-def test_rows_of_little_weight_are_left_out_of_the_stop() -> None:
-    X = np.eye(3)
-    kernel = Kernel("linear", data_norm=1.0)
-    pivots, _, residuals = cholesky_features(kernel, X, np.array([0.0, 0.5, 0.5]), 0.6)
-    assert sorted(pivots)[0] == 0  # the longest first, whatever its weight
-    assert np.array([0.0, 0.5, 0.5]) @ np.sqrt(residuals) <= 0.6
 
 
 # ----------------------------------------------------------------------------- domain
@@ -254,24 +210,11 @@ def test_rows_outside_the_ball_are_counted(name) -> None:
     KERNELS[name].check_domain(X, "X")
 
 
-@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine", "chi2"])
-def test_without_a_norm_the_domain_is_everything(name) -> None:
-    kernel = Kernel(name)
-    assert kernel.feature_bound == 1.0
-    kernel.check_domain(np.array([[1e6, 0.0]]), "X")
-
-
 def test_rows_whose_norms_overflow_are_outside_every_domain() -> None:
     kernel = Kernel("rbf")
     kernel.check_domain(np.full((1, 2), 1e150), "X")
     with pytest.raises(DataError, match="X holds rows whose norms overflow; scale them"):
         kernel.check_domain(np.array([[0.0, 0.0], [1e200, 0.0]]), "X")
-
-
-def test_histograms_are_not_negative() -> None:
-    with pytest.raises(DataError, match="X holds negative numbers, but kernel 'chi2'"):
-        Kernel("chi2").check_domain(np.array([[0.5, -1e-9]]), "X")
-    Kernel("rbf").check_domain(np.array([[0.5, -1e-9]]), "X")
 
 
 def test_a_stated_bound_is_held_against_the_rows() -> None:
@@ -313,21 +256,12 @@ def test_kernels_without_features_are_refused(name) -> None:
     ("arguments", "words"),
     [
         ({"name": "gauss"}, "kernel must be callable or one of .*got 'gauss'"),
-        ({"name": None}, "kernel must be callable or one of .*got None"),
         ({"gamma": 0.0}, "gamma must be a finite number > 0, got 0.0"),
-        ({"gamma": -1.0}, "gamma"),
         ({"gamma": np.nan}, "gamma"),
-        ({"gamma": np.inf}, "gamma"),
         ({"degree": 0}, "degree must be a whole number >= 1, got 0"),
-        ({"degree": 2.5}, r"degree must be a whole number >= 1, got 2\.5"),
-        ({"degree": True}, "degree"),
         ({"coef0": -1e-9}, "coef0 must be a finite number >= 0"),
-        ({"coef0": np.nan}, "coef0"),
         ({"coef0": np.inf}, "coef0"),
         ({"data_norm": 0.0}, "data_norm must be a finite number > 0, got 0.0"),
-        ({"data_norm": -1.0}, "data_norm"),
-        ({"data_norm": np.inf}, "data_norm"),
-        ({"data_norm": np.nan}, "data_norm"),
         ({"stated_bound": 0.0}, "feature_bound must be a finite number > 0, got 0.0"),
         ({"stated_bound": np.inf}, "feature_bound"),
     ],

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate
-from scipy.sparse import csr_array
 from scipy.special import expit
 from sklearn import config_context
 from sklearn.base import clone
@@ -156,18 +154,6 @@ def test_without_noise_it_is_scikit_learns_logistic_regression() -> None:
         assert getattr(model, said)(X) == pytest.approx(getattr(reference, said)(X), rel=1e-7)
 
 
-def test_a_row_of_weight_zero_changes_nothing() -> None:
-    X, y, weights = sample(4, 20, 3)
-    weights[4] = 0.0
-    weights /= weights.sum()
-    make = algorithm_1()
-    before = clone(make).fit(X, y, epsilon=weights * 50.0, random_state=Simulation(1)).coef_
-    X[4], y[4] = -X[5], -y[4]
-    assert np.array_equal(
-        clone(make).fit(X, y, epsilon=weights * 50.0, random_state=Simulation(1)).coef_, before
-    )
-
-
 def test_failure_releases_nothing() -> None:
     X, y, _ = sample(0, 30, 4)
     model = algorithm_1()
@@ -185,18 +171,6 @@ def test_failure_releases_nothing() -> None:
 
 def log_density(w, X, y, weights, eta, regularization, data_norm=1.0):
     return objective_perturbation_log_density(w, X, y, weights, eta, regularization, data_norm)
-
-
-@pytest.mark.parametrize("data_norm", [1.0, 2.5])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_density_integrates_to_one_whatever_the_data(seed, data_norm) -> None:
-    X, y, weights = sample(seed, 3, 1, data_norm)
-
-    def density(w: float) -> float:
-        return np.exp(log_density([w], X, y, weights, 3.0, 0.3, data_norm))
-
-    total = integrate.quad(density, -200, 200, points=[-5, 0, 5], limit=500)[0]
-    assert total == pytest.approx(1.0, abs=1e-6)
 
 
 def test_the_density_integrates_to_one_in_two_dimensions() -> None:
@@ -295,18 +269,6 @@ def test_unbounded_rows_break_the_guarantee() -> None:
 # -------------------------------------------------------------------------- what is promised
 
 
-def test_the_total_is_reported() -> None:
-    X, y, weights = sample(0, 30, 3)
-    for accounting in ("sharp", "paper"):
-        model = algorithm_1(0.02, accounting=accounting)
-        model.fit(X, y, epsilon=weights * 40.0, random_state=Simulation(0))
-        expected = objective_perturbation_guarantee(weights, 40.0, 0.02, accounting=accounting)
-        assert model.epsilon_ == pytest.approx(expected, rel=1e-14)
-        assert model.eta_ == pytest.approx(40.0, rel=1e-14)
-        assert np.array_equal(model.guarantee_.epsilon, model.epsilon_)
-        assert model.guarantee_.accounting == accounting
-
-
 def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     X, y, weights = sample(0, 30, 3)
     weights[0] = 0.0
@@ -368,13 +330,6 @@ def test_the_noise_is_not_kept_on_the_model() -> None:
     }  # fmt: skip
 
 
-def test_without_a_seed_every_release_differs() -> None:
-    X, y, _ = sample(0, 10, 3)
-    model = PrivateLogisticRegression(0.1)
-    first = model.fit(X, y, epsilon=10.0 / len(X)).coef_
-    assert not np.allclose(first, model.fit(X, y, epsilon=10.0 / len(X)).coef_)
-
-
 # --------------------------------------------------------------------- what it may not look at
 
 
@@ -386,24 +341,11 @@ def test_a_norm_taken_from_the_data_is_a_leak() -> None:
     assert "VIOLATED: data_norm" in str(model.guarantee_)
 
 
-def test_labels_taken_from_the_data_are_a_leak() -> None:
-    X, y, _ = sample(0, 10, 3)
-    with pytest.warns(PrivacyLeakWarning, match="classes"):
-        model = PrivateLogisticRegression(1.0, classes=None).fit(X, y, epsilon=10.0 / len(X))
-    assert "VIOLATED: classes" in str(model.guarantee_)
-
-
 def test_public_arguments_give_no_warning() -> None:
     X, y, _ = sample(0, 10, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         PrivateLogisticRegression(0.1).fit(X, y, epsilon=10.0 / len(X))
-
-
-def test_one_class_is_enough_when_the_set_is_public() -> None:
-    X, _, _ = sample(0, 10, 3)
-    model = algorithm_1().fit(X, np.ones(10), epsilon=1e6 / len(X), random_state=Simulation(0))
-    assert np.array_equal(model.classes_, [-1, 1])
 
 
 @pytest.mark.parametrize("classes", [(0, 1), ("B", "M"), (1, -1), (False, True)])
@@ -425,18 +367,11 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"X": [[np.nan, 0], [0, 0]]}, DataError, "NaN"),
         ({"X": [[2.0, 0], [0.1, 0]]}, DataError, r"1 of 2 rows.*scale_rows"),
         ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
-        ({"y": ["a", "b"]}, DataError, "2 of 2 labels"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
-        ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
-        ({"epsilon": [-0.5, 1.5]}, ParameterError, "nonnegative"),
-        ({"epsilon": [np.nan, 1.5]}, ParameterError, "nonnegative"),
         ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must hold numbers"),
-        ({"epsilon": 0.0}, ParameterError, "epsilon is 0 in every row"),
         ({"epsilon": 1.7e308}, ParameterError, "epsilon must lie between"),
-        ({"X": csr_array([[0.5, 0], [0, 0.5]])}, DataError, "X is sparse"),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
@@ -452,22 +387,15 @@ def test_bad_input_is_named_and_nothing_is_fitted(change, error, words) -> None:
     [
         ({"regularization": 0.0}, "regularization"),
         ({"data_norm": 0.0}, "data_norm"),
-        ({"data_norm": np.nan}, "data_norm"),
         ({"accounting": "none"}, "accounting"),
         ({"calibration": "none"}, "calibration"),
         ({"tol": 0.0}, "tol"),
         ({"classes": (1, 1)}, "classes"),
-        ({"classes": (1, 2, 3)}, "classes"),
     ],
 )
 def test_bad_parameters_are_named(parameters, words) -> None:
     with pytest.raises(ParameterError, match=words):
         PrivateLogisticRegression(**parameters).fit([[0.5, 0], [0, 0.5]], [1, -1], epsilon=0.5)
-
-
-def test_epsilon_has_no_default() -> None:
-    with pytest.raises(ParameterError, match=r"epsilon is missing; .*fit\(X, y, epsilon=\.\.\.\)"):
-        PrivateLogisticRegression().fit([[0.5], [0.1]], [1, -1])
 
 
 # ------------------------------------------------------------------------------ scikit-learn
@@ -508,12 +436,3 @@ def test_epsilon_is_routed_through_a_pipeline() -> None:
         terms["epsilon"] = weights * 1e4
         scores = cross_validate(learner, X, y, params=terms)["test_score"]
     assert np.all(np.isfinite(scores))
-
-
-def test_a_constructors_epsilon_serves_where_fit_gets_none() -> None:
-    X, y, _ = sample(0, 30, 3)
-    own = PrivateLogisticRegression(epsilon=5.0).fit(X, y, random_state=Simulation(0))
-    given = PrivateLogisticRegression(epsilon=1.0).fit(
-        X, y, epsilon=5.0, random_state=Simulation(0)
-    )
-    assert np.array_equal(own.coef_, given.coef_)

@@ -256,7 +256,7 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
 ELSEWHERE = {
     *("CVaR", "EffectiveSize", "Fairness", "Form", "Moments", "Piece", "QuadraticSpread"),
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
-    *("CoalitionAudit", "Kernel", "Learner", "declare_erm", "noisy_loss"),
+    *("CoalitionAudit", "Kernel", "Learner", "noisy_loss"),
     *("objective_perturbation_log_density", "TracePoint", "convexity_constant", "Buyer"),
     *("MarketPlan", "Plan", "ConstrainedFit", "FitFormulation", "KernelBasis", "Remaining"),
     *(

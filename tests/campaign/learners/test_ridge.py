@@ -6,7 +6,6 @@ from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_lattice_noise,
     check_ridge_noise,
-    check_sample_spread,
     check_simulation,
 )
 
@@ -14,11 +13,7 @@ from tests.learners.builders import (
 @pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
 @pytest.mark.parametrize("penalty", [0.0, 0.5])
 def test_expected_losses_are_those_of_a_simulation(estimator, penalty):
-    check_simulation(estimator, penalty, fits=10_000, samples=5000)
-
-
-def test_the_sample_counts_in_the_spread_of_the_loss():
-    check_sample_spread(fits=5000, samples=5000)
+    check_simulation(estimator, penalty, fits=10_000)
 
 
 def test_the_noise_has_the_density_that_was_promised():
