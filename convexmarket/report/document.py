@@ -12,13 +12,12 @@ from html import escape
 from importlib.resources import files as package_files
 from io import StringIO
 from pathlib import Path
+from string import Template
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jinja2 import Template
 from markdown_it import MarkdownIt
-from markupsafe import Markup
 
 from convexmarket.checks import check_choice, shown
 from convexmarket.data.csv_cells import write_csv
@@ -604,28 +603,24 @@ def html_of(markdown: str) -> str:
 
 
 @cache
-def _templates() -> tuple[Template, str, str]:
-    """Return the template of pages, their script and their style."""
+def _template(name: str) -> str:
     folder = package_files("convexmarket.report").joinpath("templates")
-    source, script, style = (
-        folder.joinpath(name).read_text("utf-8") for name in ("page.html.j2", "page.js", "page.css")
-    )
-    return Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True), script, style
+    return folder.joinpath(name).read_text("utf-8").strip()
 
 
 def page(
     title: str, body: str, question: str = "", finding: str = "", link: str = "", footer: str = ""
 ) -> str:
     """Return an HTML page in the style of reports, which loads nothing from other places."""
-    template, script, style = _templates()
-    digest = b64encode(sha256(script.encode()).digest()).decode()
+    script = _template("page.js")
     texts = {"title": title, "question": question, "finding": finding}
-    safe = {"body": body, "footer": footer, "script": script, "style": style}
-    return str(
-        template.render(
-            **{name: printable(text) for name, text in texts.items()},
-            **{name: Markup(text) for name, text in safe.items()},
-            link=link,
-            digest=digest,
-        )
-    )
+    name = "Report" if link == "index.html" else "Appendix"
+    parts = {name: escape(printable(text)) for name, text in texts.items()} | {
+        "body": body,
+        "link": f'<p><a href="{link}">{name}</a></p>' if link else "",
+        "footer": footer,
+        "script": script,
+        "style": _template("page.css"),
+        "digest": b64encode(sha256(script.encode()).digest()).decode(),
+    }
+    return Template(_template("page.html")).substitute(parts) + "\n"

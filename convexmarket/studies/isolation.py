@@ -76,22 +76,11 @@ class Isolation(AbstractContextManager["Isolation"]):
     ) -> Reply:
         """Call a function in a child of the server and return how the call ended.
 
-        Parameters
-        ----------
-        function : callable
-            Called with the arguments and ``ready``, which restarts the clock of the time limit.
-        arguments : tuple
-        time_limit, memory_limit : float, optional
-            Seconds, before and again after ``ready``, and megabytes.
-        core : int, default -1
-            The core that the child is bound to; -1 for any.
-
-        Returns
-        -------
-        dict
-            ``ended``: "finished", "time limit", "memory limit", "crashed" or "error" (an
-            exception); ``status``: signal or exit code of a crash; ``log``: the end of the output;
-            ``peak_memory_mb``; ``result``: the returned value of a call that finished.
+        The function is called with the arguments and ``ready``, which restarts the clock of the
+        time limit (seconds; the memory limit is in megabytes). In the reply, ``ended`` is
+        "finished", "time limit", "memory limit", "crashed" or "error" (an exception), ``status``
+        the signal or exit code of a crash, ``log`` the end of the output, and ``result`` the
+        returned value; ``peak_memory_mb`` is measured.
 
         Raises
         ------

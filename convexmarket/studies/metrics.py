@@ -67,14 +67,10 @@ def _contenders(rows: pd.DataFrame) -> Iterator[tuple[Any, dict[str, Any], pd.Da
 
 
 def rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """Count the outcomes of each contender.
+    """Count the outcomes of each contender, one row per group and contender.
 
-    Returns
-    -------
-    DataFrame
-        One row per group and contender: runs, a count of each outcome, success (the share solved)
-        and wrong_rate, each with the ends of Wilson's 95 % interval (``_low``, ``_high``). The size
-        is NaN where all sizes are together.
+    success is the share solved and wrong_rate the share of wrong answers, each with the ends of
+    Wilson's 95 % interval. The size is NaN where all sizes are together.
     """
     table = []
     for place, rows in _groups(runs):
@@ -173,12 +169,7 @@ def _shared_means(rows: pd.DataFrame, times: pd.Series, shift: float) -> dict[An
 
 
 def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
-    """Return the share of values that are at most tau, as a function of tau >= start.
-
-    Returns
-    -------
-    DataFrame
-        Columns tau (increasing, from ``start``) and share, which holds up to the next tau.
+    """Return the share of values that are at most tau, for increasing tau from ``start``.
 
     Examples
     --------
@@ -198,11 +189,6 @@ def profiles(runs: pd.DataFrame) -> pd.DataFrame:
     Of time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002); the
     exact method takes no part. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
     shares are of the instances that the contender was given, solved or not.
-
-    Returns
-    -------
-    DataFrame
-        Columns problem_class, setting, of ("time" or "accuracy"), solver, formulation, tau, share.
     """
     pieces = []
     for place, rows in _groups(runs):

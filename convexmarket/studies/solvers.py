@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from inspect import signature
@@ -216,12 +216,8 @@ def compare_solvers(
         ): run
         for run in runs
     }
-    smaller = _smaller(keyed)
-    replies = execution.run(
-        {key: run.task for key, run in keyed.items()},
-        "runs",
-        lambda key, known: _foregone(keyed, smaller.get(key, ()), key, known),
-    )
+    tasks = {key: run.task for key, run in keyed.items()}
+    replies = execution.run(tasks, "runs", _foregone(keyed))
     records = [
         (run.labels | {"key": key, "time_limit_s": time_limit}, replies[key])
         for key, run in keyed.items()
@@ -475,39 +471,35 @@ def _runs_of(
             yield _Run(labels, Task(measure_run, arguments, patience))
 
 
-def _smaller(runs: Mapping[str, _Run]) -> dict[str, tuple[str, ...]]:
-    """Return for each run the runs that differ in the draw alone, one size below."""
+def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
+    """Return the rule for runs that smaller ones decide: beyond a limit, or unsupported.
+
+    The smaller runs are those that differ in the draw alone, one size below.
+    """
     alike: dict[Any, dict[int, list[str]]] = {}
-    for key, run in runs.items():
+
+    def sizes_of(run: _Run) -> dict[int, list[str]]:
         place = tuple(value for name, value in run.labels.items() if name not in ("size", "seed"))
-        alike.setdefault(place, {}).setdefault(run.size, []).append(key)
-    return {
-        key: tuple(sizes[max(below)])
-        for sizes in alike.values()
-        for size, keys in sizes.items()
-        if (below := [other for other in sizes if other < size])
-        for key in keys
-    }
+        return alike.setdefault(place, {})
 
+    for key, run in runs.items():
+        sizes_of(run).setdefault(run.size, []).append(key)
 
-def _foregone(
-    runs: Mapping[str, _Run], smaller: Sequence[str], key: str, replies: Mapping[str, Reply]
-) -> Reply | None:
-    """Return the reply of a run that smaller ones decide: beyond a limit, or unsupported."""
-    entries = [replies[other] for other in smaller if other in replies]
-    endings = {_limit(entry) for entry in entries}
-    if (
-        runs[key].is_reference
-        or len(entries) < len(smaller)
-        or len(endings) != 1
-        or None in endings
-    ):
-        return None
-    below = runs[smaller[0]].size
-    return {name: value for name, value in entries[0].items() if name != "key"} | {
-        "peak_memory_mb": float("nan"),
-        "log": f"not run: every instance of size {below} ended so",
-    }
+    def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
+        run, sizes = runs[key], sizes_of(runs[key])
+        below = max((size for size in sizes if size < run.size), default=None)
+        if below is None or run.is_reference or any(other not in replies for other in sizes[below]):
+            return None
+        entries = [replies[other] for other in sizes[below]]
+        endings = {_limit(entry) for entry in entries}
+        if len(endings) != 1 or None in endings:
+            return None
+        return {name: value for name, value in entries[0].items() if name != "key"} | {
+            "peak_memory_mb": float("nan"),
+            "log": f"not run: every instance of size {below} ended so",
+        }
+
+    return decide
 
 
 def _limit(reply: Reply) -> str | None:

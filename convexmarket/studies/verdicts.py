@@ -40,24 +40,12 @@ Reply = Mapping[str, Any]
 
 
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
-    """Return the outcome of a solve that ended by itself.
+    """Return the outcome of a solve that ended by itself, with a status in CVXPY's spelling.
 
-    Parameters
-    ----------
-    status : str
-        The solver's status, in CVXPY's spelling.
-    accuracy : float
-        Largest of the computed relative errors and residuals; NaN if there is no point.
-    tolerance : float
-        The largest accuracy of a solved run.
-
-    Returns
-    -------
-    str
-        "solved" if the status is optimal, accurate or not, and the residuals agree; "wrong" if
-        the status is optimal without reservation and they do not, or if it is infeasible or
-        unbounded for a problem that is neither; "inaccurate" if the status itself is;
-        "unsupported"; else "failed".
+    That is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
+    "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
+    unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
+    else "failed".
     """
     accurate = accuracy <= tolerance
     if status in (cp.OPTIMAL, EXACT):
@@ -73,18 +61,8 @@ def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
     A run whose residuals are tiny, and whose value is still better than the reference, refutes it
-    and takes its place, even if the reference is an exact method.
-
-    Parameters
-    ----------
-    records : iterable of (labels, reply)
-        All runs of a study, references among them.
-
-    Returns
-    -------
-    DataFrame
-        The columns of :data:`INSTANCE`; certainty ("exact", "refuted", "none" or the residuals),
-        doubt (the same as a number), reference, again_reference and message.
+    and takes its place, even if the reference is an exact method. certainty is "exact", "refuted",
+    "none" or describes the residuals; doubt is the same as a number.
     """
     records = list(records)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -37,15 +37,6 @@ def test_rates_count_outcomes_and_have_wilson_s_intervals() -> None:
     assert 0 < row["wrong_rate_low"] < 0.1 < row["wrong_rate_high"] < 1
 
 
-def test_rates_are_of_all_sizes_and_of_each() -> None:
-    runs = frame(run("ECOS", 100), run("ECOS", 200, outcome="failed"), run("SCS", 100))
-    table = rates(runs)
-    assert only(table, solver="ECOS")["success"] == 0.5
-    assert only(table, solver="ECOS", size=100)["success"] == 1.0
-    assert only(table, solver="ECOS", size=200)["success"] == 0.0
-    assert len(table) == 2 + 2 + 1
-
-
 def test_a_run_that_does_not_solve_counts_as_its_time_limit() -> None:
     runs = frame(
         run("ECOS", seed=0, total_s=2.0),
@@ -99,12 +90,6 @@ def test_where_nobody_takes_all_the_instances_that_all_take_are_compared() -> No
     assert only(table, solver="OSQP")["instances"] == 1
 
 
-def test_contenders_without_a_common_instance_have_no_mean() -> None:
-    row = only(means(frame(run("ECOS", seed=0), run("OSQP", seed=1))), solver="ECOS")
-    assert np.isnan(row["total_s"])
-    assert row["instances"] == 0
-
-
 def test_a_contender_that_is_never_asked_again_has_no_second_time() -> None:
     runs = frame(
         run("exact", again_total_s=np.nan),
@@ -116,20 +101,6 @@ def test_a_contender_that_is_never_asked_again_has_no_second_time() -> None:
     assert only(table, solver="ECOS")["again_relative"] == 1.0
     alone = means(runs[runs.solver == "ECOS"], shift=0.0)
     assert only(alone, solver="ECOS")["again_total_s"] == pytest.approx(np.sqrt(0.5 * LIMIT))
-
-
-def test_settings_and_classes_are_apart() -> None:
-    runs = frame(
-        run("ECOS", total_s=1.0),
-        run("SCS", total_s=2.0),
-        run("ECOS", setting="high-accuracy", total_s=7.0),
-        run("SCS", problem_class="allocation", total_s=9.0),
-    )
-    table = means(runs)
-    assert only(table, solver="ECOS", setting="high-accuracy")["relative"] == 1.0
-    assert only(table, solver="SCS", problem_class="allocation")["relative"] == 1.0
-    slow = only(table, solver="SCS", problem_class="ridge")
-    assert slow["relative"] == pytest.approx(2.0)
 
 
 def test_a_study_in_which_nothing_counts_has_no_summaries():
@@ -214,21 +185,6 @@ def test_accuracy_is_absolute_and_has_a_floor() -> None:
         run("A", seed=3, outcome="crashed"),
     )
     assert curve(profiles(runs), "accuracy", "A") == [[FLOOR, 0.5], [1e-3, 0.75]]
-
-
-def test_shares_are_of_the_instances_that_a_contender_takes() -> None:
-    runs = frame(
-        run("A", seed=0),
-        run("A", seed=1),
-        run("B", seed=0),
-        run("B", seed=1, outcome="unsupported"),
-    )
-    assert curve(profiles(runs), "time", "B") == [[1.0, 1.0]]
-
-
-def test_what_solves_nothing_has_a_level_curve() -> None:
-    runs = frame(run("A", outcome="failed"), run("B", outcome="crashed"))
-    assert curve(profiles(runs), "time", "A") == [[1.0, 0.0]]
 
 
 @given(st.lists(st.one_of(st.floats(1.0, 1e6), st.just(np.inf)), min_size=1, max_size=30))

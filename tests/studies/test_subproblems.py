@@ -2,7 +2,6 @@
 
 import warnings
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,6 +110,7 @@ def check(instance, formulation, tolerance=1e-7):
             declared.change()
             other.change()
         answer, best = solve(declared), instance.exact(changed)
+        assert max(kkt_residuals(declared.problem, instance.scale(changed))) < 1e-3
         if best is None:
             tight = {"solver": "ECOS", "abstol": 1e-11, "reltol": 1e-11, "feastol": 1e-11}
             best = solve(other, **tight)
@@ -131,13 +131,6 @@ def test_every_declaration_has_the_exact_optimum_also_after_the_change(make, for
     instance = make(np.random.default_rng(3))
     first, second = check(instance, formulation)
     assert not np.allclose(first, second, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("make", "formulation"), DECLARED)
-def test_residuals_are_small_where_a_solver_is_right(make, formulation):
-    declared = make(np.random.default_rng(4)).declare(formulation)
-    solve(declared)
-    assert max(kkt_residuals(declared.problem)) < 1e-4
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -166,6 +159,14 @@ def test_violations_of_a_market_by_hand():
     uneven = even.copy()
     uneven[0], uneven[1] = 3 / 30, -1 / 30
     assert instance.violation(uneven) == pytest.approx(1 / 3)  # of the largest weight
+
+
+def test_guarantees_of_two_sellers_by_hand():
+    instance = guarantees(np.array([1.0, 3.0]), 1.0, 2.0)
+    assert instance.objective(np.array([0.5, 0.5, 0.25]), False) == pytest.approx(0.5**0.5 + 0.5)
+    first, second = instance.exact(False), instance.exact(True)
+    assert first[1::-1] == pytest.approx(second[:2])
+    assert (first[:2] <= first[2] * np.array([1.0, 3.0]) + 1e-12).all()
 
 
 def test_the_second_eta_lies_in_the_range_of_the_market():
@@ -331,13 +332,6 @@ def test_the_exact_fit_satisfies_the_optimality_conditions(seed, bound, repeated
     assert kernel @ (p - values) == pytest.approx(nu * values, abs=1e-12 * size)
 
 
-def test_the_private_model_is_allowed():
-    instance = some_fit(np.random.default_rng(8), noise_scale=0.0)
-    answer = instance.exact(False)
-    assert instance.objective(answer, False) <= 1e-12
-    assert instance.violation(answer) <= 1e-12
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
@@ -362,11 +356,3 @@ def test_sellers_who_cannot_sell_have_no_weight_in_a_z_block():
 def test_z_blocks_without_a_known_optimum_are_refused():
     with pytest.raises(NotSupportedError, match="linearised at the optimal weights"):
         some_z_block(np.random.default_rng(0), spread=1.0 * cm.Spread(p=np.inf))
-
-
-@pytest.mark.parametrize("make", [some_logistic, some_z_block])
-def test_solvers_without_exponential_cones_cannot_take_them(make):
-    problem = make(np.random.default_rng(0)).declare(make(np.random.default_rng(0)).formulations[0])
-    words = r"OSQP cannot solve|could not be reduced to a QP"  # CVXPY 1.9, 1.8
-    with pytest.raises(cp.error.SolverError, match=words):
-        problem.problem.solve(solver="OSQP")

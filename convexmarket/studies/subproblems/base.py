@@ -39,17 +39,11 @@ def numbers(expression: cp.Expression) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """A subproblem in CVXPY.
+    """A subproblem in CVXPY, under the rules for parameters.
 
-    Attributes
-    ----------
-    problem : cvxpy.Problem
-        It follows CVXPY's rules for parameters. Its constraints are equations and inequalities, so
-        that the residuals of any point can be computed.
-    change : callable
-        Sets the parameters to their second values.
-    answer : callable
-        Returns the solution that the solver left: weights, or a model.
+    The constraints are equations and inequalities, so that the residuals of any point can be
+    computed. ``change`` sets the parameters to their second values, and ``answer`` returns the
+    solution that the solver left: weights, or a model.
     """
 
     problem: cp.Problem
@@ -69,24 +63,11 @@ def _zero(_changed: bool) -> float:
 class Instance:
     """A problem that can be declared in several ways, with parameters that have two values each.
 
-    Attributes
-    ----------
-    problem_class : str
-        A key of :data:`CLASSES`.
-    declared : callable
-        From a formulation to a :class:`Declared`.
-    objective : callable
-        From an answer, and whether the parameters have their second values, to the objective; the
-        same function for every formulation.
-    violation : callable
-        From an answer to its relative violation of the constraints.
-    exact : callable
-        The optimum to rounding, for either value of the parameters; None if no method is known.
-    scale : callable
-        The least size that errors of the objective are relative to.
-    search : callable, optional
-        From formulation, solver and options to an :class:`Allocation`, for a problem that is solved
-        by a sequence of programs.
+    ``objective`` maps an answer, and whether the parameters have their second values, to the
+    objective, ``violation`` an answer to its relative violation of the constraints, and ``exact``
+    either value of the parameters to the optimum, or None if no method is known. ``scale`` is the
+    least size that errors of the objective are relative to. A problem that is solved by a sequence
+    of programs has a ``search``, from formulation, solver and options to an :class:`Allocation`.
     """
 
     problem_class: str
@@ -118,20 +99,10 @@ MarketOf = Callable[[int, np.random.Generator], Market]
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """One subproblem, at any size.
+    """One subproblem at any size, up to ``largest``, or at ``own_size`` only.
 
-    Attributes
-    ----------
-    problem_class : str
-        A key of :data:`CLASSES`.
-    make : callable
-        From a size and a generator to an instance.
-    name : str
-        Distinguishes subproblems of one class in the same problem.
-    own_size : int, optional
-        The only size, if it is fixed.
-    largest : int, optional
-        Largest size that makes sense.
+    ``make`` maps a size and a generator to an instance. ``name`` distinguishes subproblems of one
+    class in the same problem.
     """
 
     problem_class: str

@@ -64,14 +64,9 @@ def draw_rows(
 ) -> tuple[Floats, Floats]:
     """Draw labelled rows from a data set.
 
-    Parameters
-    ----------
-    X, y : array_like, shape (n_rows, n_features) and (n_rows,)
-    size : int
-        Up to ``n_rows`` rows are drawn without replacement. Beyond that, all rows are used once.
-        The others are drawn with replacement, perturbed by 1 % of their length, and scaled to the
-        length of the original.
-    rng : numpy.random.Generator
+    Up to their number, rows are drawn without replacement. Beyond that, all rows are used once. The
+    others are drawn with replacement, perturbed by 1 % of their length, and scaled to the length of
+    the original.
 
     Raises
     ------
@@ -114,18 +109,9 @@ def logistic(
               - \tfrac{\Lambda}{2}\|w\|^2
               \quad\text{s.t.}\quad \Lambda w = \sum_j a_j \alpha_j y_j x_j - b,
 
-    times the number of rows, with :math:`H(t) = -t\log t`. The answer is the model w.
-
-    Parameters
-    ----------
-    X, y : ndarray, shape (size, n_features) and (size,)
-        Rows, and labels -1 or 1.
-    weights : ndarray, shape (size,)
-        a: nonnegative, summing to one.
-    regularization : float
-        Lambda, > 0.
-    noise : ndarray, shape (2, n_features)
-        Both values of b.
+    times the number of rows, with :math:`H(t) = -t\log t`. The answer is the model w. The labels y
+    are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b, shape
+    (2, n_features).
     """
     check_weights(weights, len(X))
     check_positive("regularization", regularization)
@@ -194,17 +180,7 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
     ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`; ``unscaled``
     keeps the weights outside the squares. ``normal`` is the quadratic form of the normal equations,
     and ``factor`` the same by a triangular factor, computed without squaring; both have the size of
-    the model. The answer is theta.
-
-    Parameters
-    ----------
-    X : ndarray, shape (size, n_features)
-    labels : ndarray, shape (2, size)
-        Both values of y.
-    weights : ndarray, shape (size,)
-        a: nonnegative, summing to one.
-    regularization : float
-        lambda, > 0.
+    the model. The answer is theta. ``labels`` holds both values of y, shape (2, size).
     """
     check_weights(weights, len(X))
     check_positive("regularization", regularization)
@@ -282,20 +258,7 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     is the problem in c, under :math:`c^\top K c \le C^2`. ``primal`` takes the coefficients
     :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` in an orthonormal basis; ``diagonal`` turns the
     predictions into that basis. The answer is f at the points, followed by its norm.
-
-    Parameters
-    ----------
-    kernel : ndarray, shape (T, T)
-        K, positive semidefinite.
-    predictions : ndarray, shape (2, T)
-        Both values of p.
-    max_norm : float
-        C, > 0.
-
-    Raises
-    ------
-    NotSupportedError
-        If T is larger than 2,000.
+    ``predictions`` holds both values of p, shape (2, T), and T is at most 2,000.
     """
     check_positive("max_norm", max_norm)
     _check_size(len(kernel))
@@ -337,21 +300,9 @@ def draw_fit(
 ) -> Instance:
     """Train the private model of :func:`fit`, whose norm is the bound, and draw points and noise.
 
-    Parameters
-    ----------
-    points : array_like, shape (n_points, n_features)
-        Public rows, see :func:`draw_rows`.
-    X, y : array_like, shape (n_rows, n_features) and (n_rows,)
-        Private rows, on which kernel ridge regression is trained.
-    bandwidth : float
-        s of the kernel ``exp(-||x - z||^2 / (2*s^2))``.
-    regularization : float
-        Multiplies the squared norm of the private model, next to its mean squared error.
-    noise_scale : float
-        Of the Laplace noise in a prediction, >= 0.
-    size : int
-        T, 2,000 at most.
-    rng : numpy.random.Generator
+    The model is kernel ridge regression on private rows ``X, y``, with the kernel
+    ``exp(-||x - z||^2 / (2*bandwidth^2))``. ``size`` public rows are drawn from ``points``, and the
+    noise in a prediction is Laplace noise of a scale.
     """
     check_positives(bandwidth=bandwidth, regularization=regularization)
     check_nonnegative("noise_scale", noise_scale)
