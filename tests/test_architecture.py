@@ -205,7 +205,7 @@ PIECES = {
     if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
 }
 #: Where users' arguments come in.
-BORDER = {"market.py", "incentives/calibration.py", "lab/problem/pieces.py"}
+BORDER = {"market.py", "incentives/calibration.py", "studies/files/pieces.py"}
 
 
 def named(node):

@@ -203,20 +203,17 @@ def run(
     """Run the experiment of a problem file and write its report."""
     from convexmarket.io import check_place
     from convexmarket.lab import report_of, run_problem
-    from convexmarket.lab.problem.loading import load_problem, rows_setting
+    from convexmarket.lab.problem.loading import load_problem
     from convexmarket.report.document import check_folder
     from convexmarket.studies.files.loading import KINDS as FILES
-    from convexmarket.studies.files.loading import kind_of, load_file
+    from convexmarket.studies.files.loading import kind_of, load_file, rows_setting
 
     with errors_in_one_line():
         overrides = [*(settings or []), *([] if jobs is None else [f"run.jobs={jobs}"])]
-        problem: Any = None
-        if kind_of(file) in FILES:
-            problem = load_file(file, overrides)
-        else:
-            problem = load_problem(file, overrides)
+        load: Any = load_file if kind_of(file) in FILES else load_problem
+        problem = load(file, overrides)
         if data is not None:
-            problem = load_problem(file, [*overrides, rows_setting(problem, data)])
+            problem = load(file, [*overrides, rows_setting(problem, data)])
         if problem.run.workers < problem.run.jobs:
             err.print(
                 f"run.jobs is {problem.run.jobs}; as there are {problem.run.workers} cores, so "
@@ -411,7 +408,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.io import check_place, write_together
-    from convexmarket.lab.problem.loading import json_schema
+    from convexmarket.studies.files import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if file is None:

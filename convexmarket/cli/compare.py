@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from convexmarket.report import Report
     from convexmarket.studies.files import ProblemFile
     from convexmarket.studies.runs import Runs
-    from convexmarket.studies.solvers import Problem
 
 
 __all__ = ["COMPARE_EXAMPLES", "compare", "journal_of", "run_file"]
@@ -117,6 +116,7 @@ def compare(
     """Compare solvers and formulations on the subproblems of problem files."""
     from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
+    from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
     from convexmarket.studies.solvers import compare_solvers
 
@@ -124,7 +124,7 @@ def compare(
         chosen = {name: name for name in _names(solvers)} | _plugins(plugin or [])
         check_folder(folder)
         check_place(folder, folder=True)
-        entries = entries_of(tuple(problems), lambda name: subproblems_of(Path(name)))
+        entries = entries_of(tuple(problems), subproblems_of)
         with _resumable(folder, fresh) as journal, progress_bars() as advance:
             runs = compare_solvers(
                 entries,
@@ -165,24 +165,17 @@ def run_file(problem: ProblemFile, folder: Path, *, fresh: bool = False, formats
     """
     from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
+    from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.reports import report_of
 
     check_folder(folder)
     check_place(folder, folder=True)
     with _resumable(folder, fresh) as journal, progress_bars() as advance:
         runs = problem.perform(subproblems_of, journal=journal, progress=advance)
-    return _written(runs, report_of(problem, runs), folder, formats)
-
-
-def subproblems_of(path: Path) -> Problem:
-    """Return the subproblems of a problem file."""
-    from convexmarket.lab.kinds import KINDS
-    from convexmarket.lab.problem.loading import load_problem
-    from convexmarket.studies.solvers import Problem
-
-    problem = load_problem(path)
-    assert problem.source is not None
-    return Problem(KINDS[problem.kind].subproblems(problem), problem.source.sha256)
+    page = _written(runs, report_of(problem, runs), folder, formats)
+    if not problem.keeps_journal:
+        journal_of(folder).unlink(missing_ok=True)
+    return page
 
 
 def journal_of(folder: Path) -> Path:

@@ -136,7 +136,7 @@ def init_command(
     """Write a problem file for a table of your own, to be completed by you."""
     from convexmarket.io import check_place, write_together
     from convexmarket.lab.problem.drafts import draft_problem
-    from convexmarket.lab.problem.loading import UNDECLARED
+    from convexmarket.studies.files.loading import UNDECLARED
 
     with errors_in_one_line():
         check_place(target, force=force)
@@ -182,19 +182,17 @@ def buy_command(
 
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
-    from convexmarket.lab.problem.buying import buy_from
-    from convexmarket.lab.problem.loading import load_problem
     from convexmarket.ledger import Ledger
+    from convexmarket.studies.files import load_file
 
     with errors_in_one_line(), err.status("buying ...") as status:
         if again and books is None:
             raise ParameterError("--again goes with --ledger; leave it out")
         for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
             check_place(target / name, force=force)
-        problem = load_problem(file, settings or [])
+        problem = load_file(file, settings or [])
         with nullcontext() if books is None else Ledger(books) as ledger:
-            deal, people = buy_from(
-                problem,
+            deal, people = problem.buy(
                 gamma=gamma,
                 budget=budget,
                 group=group_column,
@@ -212,9 +210,9 @@ def buy_command(
     for sentence in deal.statements():
         _say(sentence)
     test = people.parts["test"]
-    labels = test[people.label]
+    labels = test[people.data.label]
     score = "R²" if people.classes is None else "accuracy"
-    one = 0.0 if people.classes is None else labels.value_counts(normalize=True).max()
+    one = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
     _say(
         f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
         f"one answer for all would have {one:.3f}."

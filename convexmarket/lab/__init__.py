@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
     submod_attrs={
         "pages": ["report_of"],
-        "problem.loading": ["json_schema", "load_problem", "parse_problem"],
+        "problem.loading": ["load_problem", "parse_problem"],
         "running": ["run_problem"],
     },
 )

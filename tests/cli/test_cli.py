@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import convexmarket as cm
 from convexmarket import cli
 from convexmarket.cli import app
-from convexmarket.lab.problem.loading import json_schema
 from convexmarket.report import figures
+from convexmarket.studies.files import json_schema
 from tests import PROBLEMS
 from tests.cli.builders import draw_nothing, invoke, one_setting_each, plain
 

@@ -6,13 +6,13 @@ import stat
 
 import pandas as pd
 import pytest
+from tests.lab.builders import TRADEOFF, declared, patients, written
 
 import convexmarket as cm
 from convexmarket.cli.own import shares_of
 from convexmarket.errors import ParameterError
 from convexmarket.report import read_tables
 from tests.cli.builders import draw_nothing, invoke, plain
-from tests.lab.builders import TRADEOFF, declared, patients, written
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ import pandas as pd
 
 from convexmarket.cli.report import report_names
 from convexmarket.lab import load_problem, run_problem
+from convexmarket.studies.files.loading import KINDS, kind_of, load_file, subproblems_of
 from problems.papers.__main__ import NAMES, experiment
 from tests import PROBLEMS
 from tests.oracles.averages import apart_by_chance
@@ -43,8 +44,20 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     script = spec["problem"].replace("-", "_")
     if script in NAMES:
         return kept(spec["tables"], experiment(script).compute())
-    problem = load_problem(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
+    path = report_names(PROBLEMS)[spec["problem"]]
+    if kind_of(path) in KINDS:
+        runs = load_file(path, ["run.jobs=1"]).perform(subproblems_of, progress=False)
+        return kept(spec["tables"], _renamed(runs.tables))
+    problem = load_problem(path, ["run.jobs=1"])
     return kept(spec["tables"], run_problem(problem).tables)
+
+
+def _renamed(tables: Frames) -> Frames:
+    """Return the tables of a market without a learner by the names of the stored answers."""
+    if "curve" in tables:
+        return tables
+    renamed = {name: table.rename(columns={"market": "variant"}) for name, table in tables.items()}
+    return {**renamed, "points": renamed["runs"]}
 
 
 def compare_tables(name: str, frames: Frames) -> list[str]:

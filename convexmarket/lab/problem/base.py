@@ -22,14 +22,12 @@ from pydantic import (
     field_validator,
 )
 
-from convexmarket.errors import NotSupportedError
 from convexmarket.lab.problem.meanings import meaning
 from convexmarket.priors import Prior, prior_from_dict
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
-    from convexmarket.lab.problem.purchase import Purchase
 
 __all__ = [
     "EtaRange",
@@ -190,26 +188,12 @@ class ProblemModel(TableModel):
     if TYPE_CHECKING:  # every kind has one, the last of its tables
         run: RunTable
 
-    def purchase(self) -> Purchase:
-        """Return the one purchase that the file asks for, where it is one about people.
-
-        Raises
-        ------
-        NotSupportedError
-            If nothing can be bought from the file.
-        ParameterError
-            If it leaves a choice.
-        """
-        raise NotSupportedError(
-            f"nothing is bought from a file of kind {self.kind!r}; give one of kind 'tradeoff'"
-        )
-
     @property
     def source(self) -> ProblemSource | None:
         """The file that the problem was loaded from, if any."""
         return self._source
 
-    def file(self, name: str) -> Path:
+    def place(self, name: str) -> Path:
         """Return the path of a file that the problem names, relative to the problem file."""
         folder = Path(self.source.path).parent if self.source else Path()
         return folder / name

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from convexmarket.lab.problem.base import (
     Positive,
-    Positives,
-    PriorTable,
-    ProblemModel,
     Seed,
     Share,
     TableModel,
 )
-from convexmarket.lab.problem.market import SellersTable, check_reports
-from convexmarket.lab.problem.own import OwnClassification
 
 __all__ = [
     "ClassificationData",
-    "ClassificationMarket",
     "InlineData",
     "SyntheticData",
-    "TrainingTable",
     "WdbcData",
 ]
 
@@ -93,33 +86,3 @@ class InlineData(TableModel):
 ClassificationData: TypeAlias = Annotated[
     WdbcData | SyntheticData | InlineData, Field(discriminator="source")
 ]
-
-
-class TrainingTable(TableModel):
-    """How models are trained: candidates for Lambda, and noise draws."""
-
-    regularization: Positives
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-
-
-class ClassificationMarket(ProblemModel):
-    """What every file about a market in rows for a classification says."""
-
-    data: Annotated[
-        WdbcData | SyntheticData | InlineData | OwnClassification, Field(discriminator="source")
-    ]
-    prior: PriorTable
-    sellers: SellersTable = SellersTable()
-
-    @field_validator("sellers")
-    @classmethod
-    def _reports_fit(cls, sellers: SellersTable, info: ValidationInfo) -> SellersTable:
-        """Check given sensitivities against the prior and against the rows of inline data."""
-        data = check_reports(sellers, info).get("data")
-        given = sellers.sensitivities
-        if given and isinstance(data, InlineData) and len(given) != len(data.labels):
-            raise ValueError(
-                f"there are {len(given)} sensitivities for {len(data.labels)} rows of data; "
-                "give one for each"
-            )
-        return sellers

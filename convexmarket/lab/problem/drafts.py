@@ -190,7 +190,7 @@ def _beginning(name: str, learns: Learnt) -> list[str]:
         "#",
         "# docs/howto/choose.md says how to choose the prior, mu, sigma and gamma.",
         "",
-        f'kind = "tradeoff"   # learns a {learns}; a {other}: convexmarket init --learns {other}',
+        f'kind = "market"   # learns a {learns}; a {other}: convexmarket init --learns {other}',
         f"title = {_text(f'Buying the rows of {name}')}",
         "",
     ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
-import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,24 +10,19 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
-    Field,
-    TypeAdapter,
     ValidationError,
 )
 from pydantic_core import ErrorDetails
 
-from convexmarket.data.files import open_regular, read_limited
+from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.kinds import KINDS
 from convexmarket.lab.problem.base import ProblemModel, ProblemSource, TableModel
-from convexmarket.studies.files.loading import KINDS as FILES
 
 __all__ = [
     "UNDECLARED",
-    "json_schema",
     "load_problem",
     "parse_problem",
-    "rows_setting",
 ]
 
 #: Dots in a line of TOML: the parser takes time in proportion to the square of a long key.
@@ -100,10 +93,10 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
 
     Examples
     --------
-    >>> parse_problem('kind = "tradeof"')
+    >>> parse_problem('kind = "online-marke"')
     Traceback (most recent call last):
     ...
-    convexmarket.errors.ProblemFileError: <text>: kind is 'tradeof'; did you mean 'tradeoff'?
+    convexmarket.errors.ProblemFileError: <text>: kind is 'online-marke'; did you mean 'online-market'?
     """
     source = ProblemSource(path, text, tuple(overrides))
     try:
@@ -141,42 +134,6 @@ def parse_problem(text: str, overrides: Iterable[str] = (), path: str = "<text>"
         raise ProblemFileError("\n".join(lines)) from None
     problem._source = source
     return problem
-
-
-def rows_setting(problem: ProblemModel, path: str | Path) -> str:
-    """Return the override by which a problem takes its rows from another file.
-
-    Parameters
-    ----------
-    problem : Problem
-        One that names a file of rows, in ``data.file``.
-    path : path of a CSV or Parquet file
-        As seen from here; the override names it as seen from the problem file.
-
-    Raises
-    ------
-    ProblemFileError
-        If the problem names no file of rows, or the path is not that of a file.
-    """
-    if not hasattr(getattr(problem, "data", None), "file"):
-        raise ProblemFileError(
-            f"--data {path}: this problem of kind {problem.kind!r} names no file of rows; those "
-            'with data.source = "csv" or "parquet" do'
-        )
-    try:
-        open_regular(path).close()
-    except OSError as error:
-        raise ProblemFileError(f"--data {path}: {error.strerror}; give a file of rows") from None
-    folder = Path(problem.source.path).parent if problem.source else Path()
-    seen = os.path.relpath(Path(path).resolve(), folder.resolve())
-    return f"data.file={json.dumps(seen, ensure_ascii=False)}"
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema that every problem file follows."""
-    models: Any = Union[(*(kind.problem for kind in KINDS.values()), *FILES.values())]
-    schema = TypeAdapter[Any](Annotated[models, Field(discriminator="kind")]).json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _parsed(text: str) -> dict[str, Any]:

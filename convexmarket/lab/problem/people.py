@@ -60,7 +60,7 @@ class ProblemWithTable(Protocol):
     prior: Any
     run: RunTable
 
-    def file(self, name: str) -> Path:
+    def place(self, name: str) -> Path:
         """Return the path of a file that the problem names."""
 
 
@@ -162,7 +162,7 @@ def read_people(
     """
     data: OwnTable = problem.data
     learner = getattr(problem, "learner", None)
-    path = problem.file(data.file)
+    path = problem.place(data.file)
     table = _Table.read(data, path, data.id, data.report, group, na_values=na_values)
     ids = table.ids(data.id)
     reports = None
@@ -197,7 +197,7 @@ def check_file(problem: ProblemWithTable) -> None:
     DataError
         If it is anything else.
     """
-    path = problem.file(problem.data.file)
+    path = problem.place(problem.data.file)
     if os.path.lexists(path):
         _Table.read(problem.data, path, problem.data.id, problem.data.report)
 
@@ -215,7 +215,7 @@ def read_public(
     data: OwnTable = problem.data
     parts = {}
     for part, name in data.public_files.items():
-        table = _Table.read(data, problem.file(name), na_values=na_values)
+        table = _Table.read(data, problem.place(name), na_values=na_values)
         parts[part] = table.people(data, None, None)
     return parts
 

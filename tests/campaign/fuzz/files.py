@@ -12,12 +12,12 @@ from typing import Any
 
 import jsonschema
 from hypothesis import strategies as st
+from tests.lab.builders import REGRESSION, TRADEOFF
 
 from convexmarket.errors import ProblemFileError
 from convexmarket.lab.problem.loading import json_schema, parse_problem
 from tests import ROOT
 from tests.campaign.fuzz.running import Target, require
-from tests.lab.builders import REGRESSION, TRADEOFF
 
 SOURCES = sorted((ROOT / "problems").glob("*.toml")) + sorted((ROOT / "problems").glob("*/*.toml"))
 TEXTS = [*(path.read_text(encoding="utf-8") for path in SOURCES), TRADEOFF, REGRESSION]

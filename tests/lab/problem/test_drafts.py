@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lab.builders import declared, patients
 
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.lab import run_problem
 from convexmarket.lab.problem import drafts
 from convexmarket.lab.problem.drafts import draft_problem
 from convexmarket.lab.problem.loading import load_problem, parse_problem
-from tests.lab.builders import declared, patients
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 

@@ -4,4 +4,4 @@ from convexmarket.lab.kind import Kind
 
 __all__ = ["KIND"]
 
-KIND = Kind(__name__, "OnlineMarketProblem", "run_online_market", "begin", "subproblems")
+KIND = Kind(__name__, "OnlineMarketProblem", "run_online_market", "begin")

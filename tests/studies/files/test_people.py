@@ -1,5 +1,6 @@
 """A table of people: what is read of it, who sells, which rows are public, what is refused."""
 
+import stat
 import tempfile
 from itertools import chain
 from pathlib import Path
@@ -12,18 +13,20 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.data import tables
-from convexmarket.errors import DataError
-from convexmarket.lab.problem import people as module
-from convexmarket.lab.problem.loading import load_problem
-from convexmarket.lab.problem.people import read_people
-from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
-from tests.lab.problem.builders import for_each
+from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.studies.files import load_file
+from convexmarket.studies.files import people as module
+from convexmarket.studies.files.loading import rows_setting, subproblems_of
+from convexmarket.studies.files.people import read_people
+from convexmarket.studies.files.reports import report_of
+from tests.cli.builders import draw_nothing
+from tests.studies.files.builders import REGRESSION, TRADEOFF, for_each, patients, written
 
 SIMULATED = TRADEOFF.replace('report = "ask"\n', "")
 
 
 def read(folder, text=TRADEOFF, table=None, settings=(), **options):
-    return read_people(load_problem(written(folder, text, table), settings), **options)
+    return read_people(load_file(written(folder, text, table), settings), **options)
 
 
 def refusal(folder, table, text=TRADEOFF):
@@ -74,11 +77,6 @@ def test_public_rows_are_drawn_by_the_seed_and_the_shares_alone(shares, seed, n)
     assert all(parts[part].index.equals(again[part].index) for part in parts)
 
 
-def test_another_seed_makes_other_rows_public(tmp_path):
-    one, other = (read(tmp_path, settings=[f"run.seed={seed}"]) for seed in (0, 1))
-    assert one.ids != other.ids
-
-
 def test_rows_are_those_of_the_declared_features(tmp_path):
     table = patients(120)
     people = read(tmp_path, table=table)
@@ -86,7 +84,7 @@ def test_rows_are_those_of_the_declared_features(tmp_path):
         {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]},
         missing="indicator",
     )
-    rows = people.classification()
+    rows = people.rows()
     sold, test = table.loc[people.ids], table.loc[people.parts["test"].index]
     np.testing.assert_array_equal(rows.X_train, public.transform(sold))
     np.testing.assert_array_equal(rows.X_test, public.transform(test))
@@ -98,7 +96,7 @@ def test_rows_are_those_of_the_declared_features(tmp_path):
 def test_a_regression_reads_labels_as_they_are(tmp_path):
     table = patients(120)
     people = read(tmp_path, REGRESSION, table)
-    rows = people.regression()
+    rows = people.rows()
     np.testing.assert_array_equal(rows.y_train, table.loc[people.ids, "costs"])
     assert rows.X_train.min() >= 0.0
     assert rows.X_train.max() <= 1.0
@@ -114,7 +112,7 @@ def test_parquet_says_the_same_as_csv(tmp_path):
         people = read(tmp_path, settings=settings)
         assert people.ids == expected.ids
         np.testing.assert_array_equal(people.reports, expected.reports)
-        found, known = people.classification(), expected.classification()
+        found, known = people.rows(), expected.rows()
         np.testing.assert_array_equal(found.X_train, known.X_train)
         np.testing.assert_array_equal(found.y_test, known.y_test)
 
@@ -126,8 +124,8 @@ def test_categories_and_classes_of_parquet_may_be_numbers(tmp_path):
     stored.to_parquet(tmp_path / "patients.parquet")
     settings = ['data.source="parquet"', 'data.file="patients.parquet"']
     settings += ['data.features.smoker=["0", "1", "2"]', 'data.classes=["False", "True"]']
-    found = read(tmp_path, settings=settings).classification()
-    known = read(tmp_path, table=table).classification()
+    found = read(tmp_path, settings=settings).rows()
+    known = read(tmp_path, table=table).rows()
     np.testing.assert_array_equal(found.X_train, known.X_train)
     np.testing.assert_array_equal(found.y_train, known.y_train)
 
@@ -136,11 +134,9 @@ def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
     more = patients(50, seed=1).drop(columns="ask")
     more.to_csv(tmp_path / "v.csv", index=False)
     more.iloc[:20].to_csv(tmp_path / "t.csv", index=False)
-    text = TRADEOFF.replace(
-        "public = {validation = 0.2, test = 0.3}", 'validation = "v.csv"\ntest = "t.csv"'
-    )
+    text = TRADEOFF.replace("validation = 0.2, test = 0.3", 'validation = "v.csv", test = "t.csv"')
     people = read(tmp_path, text)
-    rows = people.classification()
+    rows = people.rows()
     assert len(people.ids) == 120
     assert (rows.y_validation.size, rows.y_test.size) == (50, 20)
 
@@ -149,19 +145,6 @@ def test_without_ids_sellers_are_called_by_their_lines(tmp_path):
     people = read(tmp_path, TRADEOFF.replace('id = "patient"\n', ""))
     lines = {f"line-{number}" for number in range(2, 122)}
     assert set(people.ids) < lines
-
-
-def test_without_reports_nobody_reports(tmp_path):
-    assert read(tmp_path, SIMULATED).reports is None
-
-
-def test_columns_that_nobody_names_are_not_looked_at(tmp_path):
-    table = patients(120)
-    people = read(tmp_path, table=table.assign(region="", diary="=1+1"))
-    assert "region" not in people.parts["sold"]
-    np.testing.assert_array_equal(
-        people.classification().X_train, read(tmp_path, table=table).classification().X_train
-    )
 
 
 def test_groups_are_those_of_the_sellers(tmp_path):
@@ -173,11 +156,11 @@ def test_groups_are_those_of_the_sellers(tmp_path):
 def test_a_decimal_comma_is_read(tmp_path):
     table = patients(120)
     path = written(tmp_path, table=table)
-    expected = read_people(load_problem(path))
+    expected = read_people(load_file(path))
     table.to_csv(tmp_path / "patients.csv", sep=";", decimal=",")
-    found = read_people(load_problem(path))
+    found = read_people(load_file(path))
     np.testing.assert_array_equal(found.reports, expected.reports)
-    np.testing.assert_array_equal(found.classification().X_train, expected.classification().X_train)
+    np.testing.assert_array_equal(found.rows().X_train, expected.rows().X_train)
 
 
 # ---------------------------------------------------------------------------- what is refused
@@ -190,13 +173,17 @@ def test_a_decimal_comma_is_read(tmp_path):
         ("ask", "-7654", "line 7: the report of 'P0005' is negative"),
         ("ask", "7654x", "line 7: the report of 'P0005' is not a number"),
         ("ask", "", "line 7: the report of 'P0005' is not a number"),
-        ("age", "7654x", "line 7: the cell of the column 'age' of 'P0005' is no finite number"),
-        ("age", "inf", "line 7: the cell of the column 'age' of 'P0005' is no finite number"),
+        ("age", "7654x", "line 7: the cell of the column 'age' of 'P0005' is not a finite number"),
+        ("age", "inf", "line 7: the cell of the column 'age' of 'P0005' is not a finite number"),
         ("bmi", "NA", "leave the cell empty where there is none"),
         ("smoker", "7654", "line 7: the cell of the column 'smoker' of 'P0005' is none of its cat"),
         ("smoker", "No", "declare it there as the file writes it, or 'other'"),
-        ("ill", "7654", "line 7: the cell of the column 'ill' of 'P0005' is none of the classes"),
-        ("ill", "", "is none of the classes 'no' and 'yes'"),
+        (
+            "ill",
+            "7654",
+            "line 7: the cell of the column 'ill' of 'P0005' is neither of the classes",
+        ),
+        ("ill", "", "is neither of the classes 'no' and 'yes'"),
     ],
 )
 def test_a_bad_cell_is_told_by_line_and_id_and_not_said(tmp_path, column, value, words):
@@ -208,7 +195,7 @@ def test_a_bad_cell_is_told_by_line_and_id_and_not_said(tmp_path, column, value,
 def test_a_category_that_is_not_declared_may_be_other(tmp_path):
     told = ['data.features.smoker=["no", "yes", "other"]']
     people = read(tmp_path, table=changed("smoker", 5, "7654"), settings=told)
-    other = people.classification().X_train[:, people.feature_names.index("smoker=other")] > 0
+    other = people.rows().X_train[:, people.rows().feature_names.index("smoker=other")] > 0
     smoker = changed("smoker", 5, "7654").loc[people.ids, "smoker"]
     np.testing.assert_array_equal(other, smoker.isin(["former", "7654"]))
 
@@ -237,7 +224,7 @@ def test_empty_cells_are_refused_unless_something_stands_for_them(tmp_path):
         (lambda table: table.iloc[:0], "there are no rows in it"),
         (lambda table: table.iloc[:1], "1 rows are too few"),
         (lambda table: table.rename({"P0001": "P0000"}), "is the id of an earlier line"),
-        (lambda table: table.rename({"P0001": " "}), "the id (column 'patient') is missing"),
+        (lambda table: table.rename({"P0001": " "}), "is no id"),
     ]
 )
 def test_a_bad_table_is_refused(change, words):
@@ -246,7 +233,7 @@ def test_a_bad_table_is_refused(change, words):
 
 
 def test_what_cannot_be_read(tmp_path):
-    problem = load_problem(written(tmp_path))
+    problem = load_file(written(tmp_path))
     (tmp_path / "patients.csv").unlink()
     with pytest.raises(DataError, match="No such file"):
         read_people(problem)
@@ -262,3 +249,67 @@ def test_a_table_of_too_many_cells_is_refused(tmp_path, monkeypatch):
     patients(120).to_parquet(tmp_path / "patients.parquet")
     with pytest.raises(DataError, match="at most 100 cells"):
         read(tmp_path, settings=['data.source="parquet"', 'data.file="patients.parquet"'])
+
+
+def test_a_pipe_or_missing_file_is_not_taken_as_rows(tmp_path):
+    problem = load_file(written(tmp_path))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "more.csv").write_text("a\n")
+    assert rows_setting(problem, tmp_path / "other" / "more.csv") == 'data.file="other/more.csv"'
+    with pytest.raises(ProblemFileError, match="No such file"):
+        rows_setting(problem, tmp_path / "none.csv")
+
+
+# -------------------------------------------------------------------------------- the runs
+
+#: A value of which no digits may be published.
+RARE = 31.718281828
+
+
+@pytest.mark.parametrize("text", [TRADEOFF, REGRESSION], ids=["classes", "numbers"])
+def test_the_sellers_reports_are_bought_from_and_their_page_is_private(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
+    table = patients(120)
+    table["bmi"] = RARE + np.arange(120) * 1e-6
+    problem = load_file(written(tmp_path, text, table))
+    runs = problem.perform(progress=False)
+    sellers = runs.tables["sellers"]
+    assert set(sellers.scenario) == {"reported"}
+    reports = sellers.drop_duplicates("id").set_index("id").sensitivity
+    assert reports.tolist() == table["ask"].loc[reports.index].tolist()
+    assert len(reports) == runs.facts["rows"]["train"] == (60 if text is TRADEOFF else 84)
+    report = report_of(problem, runs)
+    page = report.to_markdown()
+    assert "The reports are the column “ask” of “patients.csv”." in page
+    assert "36 for test" in page
+    folder = report.write(tmp_path / "report").parent
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    for path in files:
+        is_table = path.suffix == ".parquet"
+        shown = pd.read_parquet(path).to_csv() if is_table else path.read_text(errors="replace")
+        assert str(RARE)[:8] not in shown, path.name
+    assert len(subproblems_of(tmp_path / "market.toml").families) >= 2
+
+
+def test_simulated_reports_are_marked_on_the_page(tmp_path):
+    settings = ['sellers.scenarios=["independent", "correlated"]', 'sellers.correlated_with="age"']
+    problem = load_file(written(tmp_path, SIMULATED), settings)
+    runs = problem.perform(progress=False)
+    assert set(runs.tables["sellers"].scenario) == {"independent", "correlated"}
+    assert "The reports are simulated." in report_of(problem, runs).to_markdown()
+
+
+def test_reports_and_rows_of_the_public_change_no_purchase(tmp_path):
+    table = patients(120)
+    first = load_file(written(tmp_path, TRADEOFF, table)).perform(progress=False)
+    public = table.index.difference(first.tables["sellers"].id)
+    assert len(public) == 60
+    other = table.copy()
+    other.loc[public, ["ask", "age"]] = 0.05, 20
+    again = load_file(written(tmp_path, TRADEOFF, other)).perform(progress=False)
+    bought = ["id", "sensitivity", "epsilon", "payment"]
+    offers = [
+        runs.tables["sellers"].query("model == 'mechanism'")[bought] for runs in (first, again)
+    ]
+    pd.testing.assert_frame_equal(*offers)

@@ -5,17 +5,16 @@ import pandas as pd
 import pytest
 
 from convexmarket.allocation import allocate
-from convexmarket.lab import run_problem
-from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
-from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
 from convexmarket.market import Market
+from convexmarket.priors import Uniform
 from convexmarket.privacy import Simulation, ridge_sensitivity
 from convexmarket.sellers import Sellers
+from convexmarket.studies.files import parse_file
 from tests.learners.builders import output_ridge
 
 SMALL = """
-kind = "tradeoff"
+kind = "market"
 title = "Small"
 [data]
 source = "synthetic-regression"
@@ -45,13 +44,13 @@ jobs = 1
 KEY = ["scenario", "gamma", "regularization"]
 
 
-def small(*overrides: str):
-    return parse_problem(SMALL, overrides)
+def run(*overrides: str):
+    return parse_file(SMALL, overrides).perform(progress=False)
 
 
 @pytest.fixture(scope="module")
 def result():
-    return run_tradeoff(small())
+    return run()
 
 
 def test_one_row_for_each_scenario_gamma_and_lambda(result):
@@ -61,11 +60,7 @@ def test_one_row_for_each_scenario_gamma_and_lambda(result):
         for gamma in (0.0003, 0.01)
         for value in (0.3, 1.0)
     ]
-    for table in (
-        result.tables["curve"],
-        result.tables["audits"],
-        pd.DataFrame(result.certificates),
-    ):
+    for table in (result.tables["curve"], result.tables["audits"]):
         assert list(table[KEY].itertuples(index=False, name=None)) == expected
     assert len(result.tables["sellers"]) == 80 * len(expected)
 
@@ -119,7 +114,7 @@ def test_simulated_releases_confirm_the_exact_errors(result):
     assert (curve.rmse_low < curve.rmse_high).all()
     np.testing.assert_allclose(curve.rmse**2, curve.loss_mean)
     np.testing.assert_allclose(
-        curve.explained, 1 - (curve.rmse / result.numbers["constant_rmse"]) ** 2
+        curve.explained, 1 - (curve.rmse / result.facts["constant_rmse"]) ** 2
     )
 
 
@@ -144,14 +139,14 @@ def test_money_buys_accuracy(result):
 
 
 def test_the_mark_depends_on_public_things_alone(result):
-    other = run_tradeoff(small("data.data_seed=7", "run.seed=5", "learner.draws=2"))
+    other = run("data.seed=7", "run.seed=5", "learner.draws=2")
     pd.testing.assert_frame_equal(result.tables["choices"], other.tables["choices"])
     assert not np.allclose(result.tables["curve"].payments, other.tables["curve"].payments)
     best = result.tables["choices"].groupby("gamma").expected_objective.transform("min")
     assert (
         result.tables["choices"].marked == (result.tables["choices"].expected_objective == best)
     ).all()
-    typical = Sellers(1.0 + 4.0 * (np.arange(80) + 0.5) / 80, result.problem.prior)
+    typical = Sellers(1.0 + 4.0 * (np.arange(80) + 0.5) / 80, Uniform(1, 5))
     row = result.tables["choices"].iloc[0]
     market = Market.standard(typical, mu=row.mu, sigma=row.sigma, gamma=row.gamma)
     assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
@@ -160,7 +155,7 @@ def test_the_mark_depends_on_public_things_alone(result):
 @pytest.mark.campaign
 def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
     few = ("learner.draws=2", "sellers.scenarios=['independent']")
-    found = run_tradeoff(small("learner.smallest_eigenvalue=0.0", *few))
+    found = run("learner.smallest_eigenvalue=0.0", *few)
     marked = found.tables["choices"][found.tables["choices"].marked]
     assert list(marked.regularization) == [1.0, 1.0]
     assert (found.tables["curve"].bias == 1.0).all()
@@ -168,7 +163,7 @@ def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
 
 @pytest.mark.campaign
 def test_the_same_for_any_number_of_jobs(result, two_jobs):
-    again = run_problem(small(two_jobs))
+    again = run(two_jobs)
     for name in ("curve", "choices", "baselines", "sellers", "audits"):
         pd.testing.assert_frame_equal(result.tables[name], again.tables[name])
 
@@ -183,9 +178,9 @@ def test_scenarios_permute_the_same_reports(result):
 
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
-    found = run_tradeoff(small(*settings, "learner.draws=2", "sellers.scenarios=['independent']"))
+    found = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
     assert found.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
     assert (found.tables["sellers"].guarantee <= found.tables["sellers"].epsilon).all()
     expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")
     assert (found.tables["curve"].mu[0], found.tables["curve"].sigma[0]) == expected
-    assert found.numbers["guarantee"]["accounting"] == "paper sensitivity"
+    assert found.facts["guarantee"]["accounting"] == "paper sensitivity"

@@ -1,4 +1,4 @@
-"""Invented patients in a file, and problem files that buy from them."""
+"""Invented patients in a file, problem files of kind "market", and many cases as one test."""
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ high = 0.1
 """
 TRADEOFF = (
     """
-kind = "tradeoff"
+kind = "market"
 title = "Patients"
 """
     + TABLE.format(
@@ -46,7 +46,7 @@ jobs = 1
 )
 REGRESSION = (
     """
-kind = "tradeoff"
+kind = "market"
 title = "Costs"
 """
     + TABLE.format(told='label = "costs"\npublic = {test = 0.3}')
@@ -118,3 +118,46 @@ def declared(draft):
         elif key in values:
             lines.append(f"{key} = {values[key]}")
     return "\n".join(lines)
+
+
+TWO_SELLERS = """
+kind = "market"
+title = "Two sellers"
+[data]
+source = "inline"
+features = [[1.0], [-1.0]]
+labels = [1, -1]
+[prior]
+family = "uniform"
+low = 0
+high = 1
+[sellers]
+sensitivities = [0.1, 0.6]
+[objective]
+gamma = [0.1]
+mu = [1]
+sigma = [1.0]
+[learner]
+regularization = [0.1]
+[naive]
+eta_range = [0.1, 10]
+"""
+
+
+def for_each(cases):
+    """Run a test with every case, as one test, and name the case that fails."""
+
+    def decorate(test):
+        def with_every_case():
+            for case in cases:
+                try:
+                    test(*case)
+                except BaseException as error:
+                    error.add_note(f"with {case!r}")
+                    raise
+
+        with_every_case.__name__ = test.__name__
+        with_every_case.__doc__ = test.__doc__
+        return with_every_case
+
+    return decorate

@@ -5,13 +5,11 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.lab.problem.buying import buy_from
-from convexmarket.lab.problem.loading import load_problem, parse_problem
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.privacy import Simulation
-from tests.lab.builders import REGRESSION, TRADEOFF, patients, written
-from tests.lab.problem.builders import TWO_SELLERS
+from convexmarket.studies.files import load_file, parse_file
 from tests.learners.builders import output_ridge
+from tests.studies.files.builders import REGRESSION, TRADEOFF, TWO_SELLERS, patients, written
 
 TABLE = patients(300)
 PUBLIC = {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]}
@@ -24,8 +22,8 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sale(place):
-    problem = load_problem(written(place, TRADEOFF, TABLE))
-    return buy_from(problem, random_state=Simulation(0))
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    return problem.buy(random_state=Simulation(0))
 
 
 def test_it_is_the_deal_that_the_library_makes(sale):
@@ -62,66 +60,47 @@ def test_public_rows_are_not_sold_and_measure_the_model(sale):
     assert len(deal.offers) == 150
     assert not set(deal.offers.index) & set(test.index)
     predicted = deal.model.predict(TABLE.loc[test.index])
-    assert deal.model.score(test, test[people.label]) == np.mean(
+    assert deal.model.score(test, test[people.data.label]) == np.mean(
         predicted == TABLE.loc[test.index, "ill"]
     )
 
 
 def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
-    problem = load_problem(written(tmp_path, REGRESSION, TABLE))
-    deal, people = buy_from(problem, random_state=Simulation(0))
+    problem = load_file(written(tmp_path, REGRESSION, TABLE))
+    deal, people = problem.buy(random_state=Simulation(0))
     learner = output_ridge(0.3)
-    width = len(people.features.get_feature_names_out())
+    width = len(people.data.public_features.get_feature_names_out())
     mu, sigma = learner.risk(width, label_noise=0.2, failure_probability=0.05)
     standard = deal.market.standard_form
     assert (standard.mu, standard.sigma, standard.gamma) == (mu, sigma, 0.01)
     assert deal.model.target_range == (-60_000, 60_000)
     test = people.parts["test"]
-    assert np.isfinite(deal.model.score(test, test[people.label]))
+    assert np.isfinite(deal.model.score(test, test[people.data.label]))
 
 
 def test_gamma_or_budget_take_the_place_of_the_file_s(place):
-    problem = load_problem(written(place, TRADEOFF, TABLE))
-    assert buy_from(problem, gamma=0.01)[0].market.standard_form.gamma == 0.01
-    deal, _ = buy_from(problem, budget=5.0)
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    assert problem.buy(gamma=0.01)[0].market.standard_form.gamma == 0.01
+    deal, _ = problem.buy(budget=5.0)
     assert str(deal.incentives) == "by construction"
     assert 3.0 < deal.offers["payment"].sum() < 7.0
     with pytest.raises(ParameterError, match="gamma or budget, not both"):
-        buy_from(problem, gamma=0.01, budget=5.0)
+        problem.buy(gamma=0.01, budget=5.0)
 
 
 @pytest.mark.campaign  # a market is solved again for each seller
 def test_groups_carry_their_share(place):
-    problem = load_problem(written(place, TRADEOFF, TABLE))
-    deal, _ = buy_from(problem, group="region", at_least={"north": 0.7})
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    deal, _ = problem.buy(group="region", at_least={"north": 0.7})
     weights = deal.offers["weight"]
     north = TABLE.loc[weights.index, "region"] == "north"
     assert weights[north].sum() >= 0.7 - 1e-6
-    free = buy_from(problem, group="region")[0].offers["weight"]
+    free = problem.buy(group="region")[0].offers["weight"]
     assert free[north].sum() < 0.69
     with pytest.raises(ParameterError, match="--group-column"):
-        buy_from(problem, at_least={"north": 0.7})
+        problem.buy(at_least={"north": 0.7})
     with pytest.raises(ParameterError, match="'west', which no seller is in"):
-        buy_from(problem, group="region", at_least={"west": 0.1})
-
-
-def test_a_sale_is_recorded_once_and_the_model_charged_to_it(sale, tmp_path):
-    deal, _ = sale
-    ledger = cm.Ledger.create(tmp_path / "books.sqlite")
-    offers = deal.offers
-    sold = offers[offers["epsilon"] > 0]
-    assert deal.record(ledger, "one table") == len(sold) > 0
-    sales = ledger.sales().set_index("id")
-    np.testing.assert_array_equal(sales.loc[sold.index, "epsilon"], sold["epsilon"])
-    np.testing.assert_array_equal(sales.loc[sold.index, "price"], sold["payment"])
-    account = ledger.account(list(offers.index))
-    np.testing.assert_array_equal(account.spent, deal.model.epsilon_)
-    with pytest.raises(DataError, match="recorded again they would count twice"):
-        deal.record(ledger, "one table")
-    np.testing.assert_array_equal(account.budget, offers["epsilon"])
-    deal.record(ledger)
-    np.testing.assert_allclose(account.budget, 2 * offers["epsilon"])
-    ledger.disconnect()
+        problem.buy(group="region", at_least={"west": 0.1})
 
 
 @pytest.mark.parametrize(
@@ -134,9 +113,9 @@ def test_a_sale_is_recorded_once_and_the_model_charged_to_it(sale, tmp_path):
     ],
 )
 def test_a_choice_is_not_made_on_the_people(place, setting, key):
-    problem = load_problem(written(place, TRADEOFF, TABLE), [setting])
+    problem = load_file(written(place, TRADEOFF, TABLE), [setting])
     with pytest.raises(ParameterError) as caught:
-        buy_from(problem)
+        problem.buy()
     assert key in str(caught.value)
     assert "fixed before reports and rows are read" in str(caught.value)
 
@@ -144,6 +123,6 @@ def test_a_choice_is_not_made_on_the_people(place, setting, key):
 def test_what_cannot_be_bought(place):
     simulated = TRADEOFF.replace('report = "ask"\n', "")
     with pytest.raises(ParameterError, match=r"data\.report names no column"):
-        buy_from(load_problem(written(place, simulated, TABLE)))
-    with pytest.raises(NotSupportedError, match="data are not your own"):
-        buy_from(parse_problem(TWO_SELLERS))
+        load_file(written(place, simulated, TABLE)).buy()
+    with pytest.raises(NotSupportedError, match="buying needs a table of sellers"):
+        parse_file(TWO_SELLERS).buy()

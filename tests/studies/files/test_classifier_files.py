@@ -1,4 +1,4 @@
-"""The trade-off experiment: exact facts about what it reports, and that it repeats."""
+"""Markets with a classifier: the tables agree with each other, with Python, and repeat."""
 
 import numpy as np
 import pandas as pd
@@ -6,14 +6,13 @@ import pytest
 
 from convexmarket.data.datasets import synthetic
 from convexmarket.errors import ParameterError, ProblemFileError
-from convexmarket.lab import report_of, run_problem
-from convexmarket.lab.kinds.tradeoff.run import run_tradeoff
-from convexmarket.lab.problem.loading import parse_problem
 from convexmarket.learners import PrivateLogisticRegression
-from convexmarket.privacy import Guarantee, Simulation
+from convexmarket.privacy import Simulation
+from convexmarket.studies.files import parse_file
+from convexmarket.studies.files.reports import report_of
 
 TINY = """
-kind = "tradeoff"
+kind = "market"
 title = "Tiny"
 [data]
 source = "synthetic"
@@ -46,12 +45,16 @@ KEY = ["scenario", "model", "gamma"]
 
 
 def tiny(*overrides: str):
-    return parse_problem(TINY, overrides)
+    return parse_file(TINY, overrides)
+
+
+def run(*overrides: str):
+    return tiny(*overrides).perform(progress=False)
 
 
 @pytest.fixture(scope="module")
 def result():
-    return run_tradeoff(tiny())
+    return run()
 
 
 def test_one_row_for_each_scenario_model_and_gamma(result):
@@ -61,26 +64,25 @@ def test_one_row_for_each_scenario_model_and_gamma(result):
         for model in ("mechanism", "naive")
         for gamma in (0.001, 0.01)
     ]
-    assert list(result.tables["curve"][KEY].itertuples(index=False, name=None)) == expected
+    curve = result.tables["curve"][KEY].itertuples(index=False, name=None)
+    assert sorted(curve) == sorted(expected)
     assert len(result.tables["draws"]) == 8 * 3
     assert len(result.tables["sellers"]) == 8 * 40
-    assert len(result.certificates) == 8
-    assert list(result.tables["audits"][KEY].itertuples(index=False, name=None)) == [
-        row for row in expected if row[1] == "mechanism"
-    ]
+    audits = result.tables["audits"][KEY].itertuples(index=False, name=None)
+    assert list(audits) == [row for row in expected if row[1] == "mechanism"]
 
 
 def test_the_same_with_two_jobs(result, two_jobs):
-    other = run_tradeoff(tiny(two_jobs))
+    other = run(two_jobs)
     pd.testing.assert_frame_equal(other.tables["curve"], result.tables["curve"])
     pd.testing.assert_frame_equal(other.tables["draws"], result.tables["draws"])
     pd.testing.assert_frame_equal(other.tables["sellers"], result.tables["sellers"])
-    assert other.numbers["baseline_error"] == result.numbers["baseline_error"]
+    assert other.facts["baseline_error"] == result.facts["baseline_error"]
 
 
 def test_another_seed_is_another_run(result):
     few = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1")
-    other = run_tradeoff(tiny("run.seed=1", *few))
+    other = run("run.seed=1", *few)
     assert not np.array_equal(
         other.tables["sellers"].sensitivity[:40], result.tables["sellers"].sensitivity[:40]
     )
@@ -102,8 +104,8 @@ def test_the_curve_sums_up_draws_and_sellers(result):
 
 
 def test_the_total_guarantee_is_what_was_sold_plus_delta_where_it_is_the_paper_s():
-    found = run_tradeoff(
-        tiny('learner.calibration="noise"', 'learner.accounting="paper"', "objective.gamma=[0.001]")
+    found = run(
+        'learner.calibration="noise"', 'learner.accounting="paper"', "objective.gamma=[0.001]"
     )
     table = found.tables["sellers"].merge(
         found.tables["curve"][[*KEY, "eta", "regularization"]], on=KEY
@@ -128,13 +130,11 @@ def test_the_total_is_what_was_sold_when_calibrated_to_be(result):
 
 def test_calibration_refuses_purchases_that_are_too_small():
     with pytest.raises(ParameterError, match=r"naive model at gamma.* use a larger regularization"):
-        run_tradeoff(
-            tiny(
-                'learner.calibration="total"',
-                "objective.gamma=[0.001]",
-                "learner.regularization=[0.01]",
-                "naive.eta_range=[0.001, 0.002]",
-            )
+        run(
+            'learner.calibration="total"',
+            "objective.gamma=[0.001]",
+            "learner.regularization=[0.01]",
+            "naive.eta_range=[0.001, 0.002]",
         )
 
 
@@ -158,15 +158,31 @@ def test_the_naive_model_buys_from_the_cheapest(result):
 
 def test_every_allocation_is_certified(result):
     assert (result.tables["curve"].gap < 1e-12).all()
-    for certificate, row in zip(
-        result.certificates, result.tables["curve"].itertuples(), strict=True
-    ):
-        assert certificate["objective"] == row.objective
-        assert certificate["gamma"] == row.gamma
+    assert (result.tables["runs"].status == "solved").all()
+
+
+def test_the_page_is_short_and_compares_paired_draws(result):
+    report = report_of(tiny(), result)
+    assert "overall error of the mechanism is" in report.finding
+    assert report.finding.endswith("of 4 points.")
+    assert len([each for each in report.figures if not each.appendix]) == 3
+    assert [each.name for each in report.tables if not each.appendix] == ["claims", "tradeoff"]
+    assert len(report.to_markdown().split("|")[0].split()) < 400
+    claims = report.tables[0].frame.set_index("claim").verdict
+    assert claims["No seller gains from any misreport"] == "holds"
+    assert report.settings["problem"]["objective"]["gamma"] == [0.001, 0.01]
+
+
+def test_a_problem_resumes_from_its_journal(tmp_path):
+    first = tiny(*FEW).perform(journal=tmp_path / "runs.jsonl", progress=False)
+    size = (tmp_path / "runs.jsonl").stat().st_size
+    again = tiny(*FEW).perform(journal=tmp_path / "runs.jsonl", progress=False)
+    assert (tmp_path / "runs.jsonl").stat().st_size == size
+    pd.testing.assert_frame_equal(first.tables["curve"], again.tables["curve"])
 
 
 def test_correlation_sorts_sensitivities_by_the_feature():
-    found = run_tradeoff(tiny("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]'))
+    found = run("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]')
     data = synthetic(40, 2, 0, 50, 60)
     reports = found.tables["sellers"].sensitivity[:40].to_numpy()
     assert (np.diff(reports[np.argsort(data.X_train[:, 1])]) >= 0).all()
@@ -174,9 +190,9 @@ def test_correlation_sorts_sensitivities_by_the_feature():
 
 def test_the_baseline_is_the_learner_without_noise(result):
     data = synthetic(40, 2, 0, 50, 60)
-    model = PrivateLogisticRegression(result.numbers["baseline_regularization"])
+    model = PrivateLogisticRegression(result.facts["baseline_regularization"])
     model.fit(data.X_train, data.y_train, epsilon=np.inf)
-    assert result.numbers["baseline_error"] == pytest.approx(
+    assert result.facts["baseline_error"] == pytest.approx(
         1 - model.score(data.X_test, data.y_test)
     )
 
@@ -184,7 +200,7 @@ def test_the_baseline_is_the_learner_without_noise(result):
 def test_what_one_class_said_of_all_is_wrong_on_is_the_rarer_class(result):
     labels = synthetic(40, 2, 0, 50, 60).y_test
     rarer = min((labels == 1).mean(), (labels == -1).mean())
-    assert result.numbers["one_class_error"] == pytest.approx(rarer)
+    assert result.facts["one_class_error"] == pytest.approx(rarer)
 
 
 def test_a_draw_can_be_trained_again(result):
@@ -198,21 +214,10 @@ def test_a_draw_can_be_trained_again(result):
     assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
 
 
-def test_progress_reaches_the_end_of_every_stage():
-    calls = []
-    few = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1")
-    run_problem(tiny(*few), lambda *call: calls.append(call))
-    last = {stage: (done, total) for stage, done, total in calls}
-    assert set(last) == {"allocate and pay", "train", "audit"}
-    assert all(done == total for done, total in last.values())
-
-
 def test_inline_rows_and_given_sensitivities():
-    found = run_tradeoff(
-        tiny(
-            'data={source="inline", features=[[1.0], [-1.0]], labels=[1, -1]}',
-            "sellers={sensitivities=[0.03, 0.05]}",
-        )
+    found = run(
+        'data={source="inline", features=[[1.0], [-1.0]], labels=[1, -1]}',
+        "sellers={sensitivities=[0.03, 0.05]}",
     )
     assert list(found.tables["sellers"].sensitivity[:2]) == [0.03, 0.05]
     np.testing.assert_allclose(found.tables["sellers"].virtual_cost[:2], [0.04, 0.08])
@@ -220,70 +225,43 @@ def test_inline_rows_and_given_sensitivities():
 
 def test_what_does_not_fit_the_data():
     with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
-        run_tradeoff(tiny("sellers={sensitivities=[0.03, 0.05]}"))
+        run("sellers={sensitivities=[0.03, 0.05]}")
     with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'x9'"):
-        run_tradeoff(tiny('sellers.correlated_with="x9"'))
+        run('sellers.correlated_with="x9"')
     with pytest.raises(ProblemFileError, match="a position below 2"):
-        run_tradeoff(tiny("sellers.correlated_with=2"))
-
-
-class Coin:
-    """A learner of a user's own: it guesses, and so tells nothing of anybody."""
-
-    def __init__(self, regularization, weight=1.0):
-        self.weight = weight * regularization
-
-    def risk(self, n_features):
-        return 1.0, float(n_features)
-
-    def fit(self, X, y, *, epsilon, rows=None, accountant=None):
-        self.guarantee_ = Guarantee(np.zeros(len(y)), 0.0, "a guess", "exact", ())
-        return self
-
-    def predict(self, X):
-        return np.where(self.weight * X[:, 0] > 0, 1.0, -1.0)
+        run("sellers.correlated_with=2")
 
 
 FEW = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1", "naive.grid=1")
 
 
-def test_another_learner_is_named_in_the_file_and_ones_own_on_the_command_line():
-    own = f'learner.name="{__name__}:Coin"'
-    found = run_tradeoff(tiny(own, "learner.options={weight=2.0}", *FEW))
-    assert (found.tables["sellers"].guarantee == 0).all()
-    data = synthetic(40, 2, 0, 50, 60)
-    missed = np.mean(np.sign(data.X_test[:, 0]) != data.y_test)
-    np.testing.assert_allclose(found.tables["curve"].error_mean, missed)
-    linear = run_tradeoff(tiny('learner.name="PrivateLinearSVC"', *FEW)).tables["sellers"]
+def test_another_learner_of_the_package_is_named_in_the_file():
+    linear = run('learner.name="PrivateLinearSVC"', *FEW).tables["sellers"]
     assert (linear.guarantee <= linear.epsilon * (1 + 1e-12)).all()
     assert linear.guarantee.max() > 0
+    for name in ("Ridge", "load_model", "os:abc"):
+        with pytest.raises(ParameterError, match="is not a learner; give a class of"):
+            run(f'learner.name="{name}"', *FEW)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("Ridge", "no learner"),
-        ("load_model", "no learner"),
-        ("abc:ABC", "no learner"),
-        ("nobody:C", "cannot be imported"),
-    ],
-)
-def test_what_is_no_learner_is_refused(name, words):
-    with pytest.raises(ParameterError, match=words):
-        run_tradeoff(tiny(f'learner.name="{name}"', *FEW))
-    with pytest.raises(ProblemFileError, match=r"objective\.risk is the bound of"):
-        tiny(f'learner.name="{name}"', "objective={gamma=[0.01], risk={n_features=2}}")
-    with pytest.raises(ProblemFileError, match="names no code"):
-        parse_problem(TINY.replace("[learner]", '[learner]\nname = "os:abc"'))
+def test_without_mu_and_sigma_the_constants_of_the_learner_are_used():
+    text = TINY.replace("mu = [0.1, 1.0]\nsigma = [0.5, 5.0]\n", "")
+    few = ("objective.gamma=[0.001]", "learner.draws=1", "sellers.scenarios=['independent']")
+    curve = parse_file(text, few).perform(progress=False).tables["curve"].set_index("model")
+    risk = PrivateLogisticRegression(0.01, cap=None, tol=1e-9).risk(2)
+    assert tuple(curve.loc["mechanism", ["mu", "sigma"]]) == risk
 
 
-def test_only_problems_can_be_run():
-    with pytest.raises(ParameterError, match="no experiment runs a dict"):
-        run_problem({})
+def test_without_a_naive_model_the_finding_is_the_error():
+    text = TINY.replace("[naive]\neta_range = [5.0, 200.0]\ngrid = 3\n", "")
+    problem = parse_file(text, ["objective.gamma=[0.001]", "learner.draws=1"])
+    runs = problem.perform(progress=False)
+    assert set(runs.tables["curve"].model) == {"mechanism"}
+    assert report_of(problem, runs).finding.startswith("At γ = 0.001 (independent sensitivities), ")
 
 
 def test_tuning_that_is_charged_costs_what_was_sold_and_no_more():
-    found = run_tradeoff(tiny("learner.tuning='charged'", "sellers.scenarios=['independent']"))
+    found = run("learner.tuning='charged'", "sellers.scenarios=['independent']")
     curve = found.tables["curve"].set_index(["model", "gamma"])
     free, charged = curve.loc["mechanism"], curve.loc["charged tuning"]
     assert charged.regularization.isna().all()
@@ -294,7 +272,8 @@ def test_tuning_that_is_charged_costs_what_was_sold_and_no_more():
     assert (charged.error_mean < 0.5).all()
     draws = found.tables["draws"].query("model == 'charged tuning'")
     np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
-    assert "with Λ chosen at the sellers' expense" in report_of(found).finding
+    problem = tiny("learner.tuning='charged'", "sellers.scenarios=['independent']")
+    assert "with Λ chosen within what was sold" in report_of(problem, found).finding
     few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
     with pytest.raises(ProblemFileError, match="calibration"):
         tiny(*few)
