@@ -94,7 +94,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.io import check_place, write_together
-    from convexmarket.lab.problem.loading import json_schema
+    from convexmarket.studies.files import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if file is None:

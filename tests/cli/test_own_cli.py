@@ -12,7 +12,7 @@ from convexmarket.cli.sales import shares_of
 from convexmarket.errors import ParameterError
 from convexmarket.report import read_tables
 from tests.cli.builders import draw_nothing, invoke, plain
-from tests.lab.builders import TRADEOFF, declared, patients, written
+from tests.studies.files.builders import TRADEOFF, declared, patients, written
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     assert "Wrote market.toml Declare what" in said
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2
-    assert "data.features.age is '?': it is still to be declared" in plain(refused.stderr)
+    assert "data.features.age is '?', which is not declared yet" in plain(refused.stderr)
 
     draft = here / "market.toml"
     draft.write_text(declared(draft.read_text()))
@@ -114,7 +114,7 @@ def test_nothing_that_is_there_is_written_over(here):
     ("options", "words"),
     [
         (["--at-least", "north"], "--at-least must be GROUP:SHARE, such as north:0.3"),
-        (["--at-least", "north:0.3"], "name their column, --group-column"),
+        (["--at-least", "north:0.3"], "at_least needs the column of groups: --group-column"),
         (["--group-column", "nowhere"], "no column is called 'nowhere'"),
         (["--again"], "--again goes with --ledger"),
         (["--ledger", "none.sqlite"], "none.sqlite"),

@@ -20,15 +20,16 @@ from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import blank
 from convexmarket.errors import DataError
-from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_KEYS
-from convexmarket.lab.problem.loading import UNDECLARED
+from convexmarket.studies.files.loading import UNDECLARED
 
-__all__ = ["UNDECLARED", "Draft", "draft_problem"]
+__all__ = ["Draft", "draft_problem"]
 
 Learnt: TypeAlias = Literal["class", "number"]
 #: The type of a column: whole numbers, numbers, truth values, dates, or words.
 Type: TypeAlias = Literal["whole", "number", "bool", "date", "word"]
 
+#: Characters of a name, and columns, that a problem file holds.
+_LONGEST, _MOST = 200, 1_000
 #: Rows from which the type of a CSV column follows.
 _FIRST_ROWS = 1_000
 #: Names of the columns by role, the likeliest first.
@@ -54,7 +55,7 @@ _DRAFT = """\
 #
 # docs/howto/choose.md explains how to choose the prior, mu, sigma and gamma.
 
-kind = "tradeoff"
+kind = "market"
 title = {title}
 
 [data]
@@ -148,12 +149,10 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     parquet = path.suffix == ".parquet"
     types = {name: what for name, what in (_parquet if parquet else _csv)(path).items() if name}
     longest = max(map(len, types), default=0)
-    if longest > LONGEST_KEY or len(types) > MOST_KEYS:
-        what = (
-            f"a name of {longest} characters" if longest > LONGEST_KEY else f"{len(types)} columns"
-        )
+    if longest > _LONGEST or len(types) > _MOST:
+        what = f"a name of {longest} characters" if longest > _LONGEST else f"{len(types)} columns"
         raise DataError(
-            f"{path}: {what} is more than a problem file holds ({LONGEST_KEY} and {MOST_KEYS}); "
+            f"{path}: {what} is more than a problem file holds ({_LONGEST} and {_MOST}); "
             "remove, or rename, columns"
         )
     roles, sale = _roles(list(types))
