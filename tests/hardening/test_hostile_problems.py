@@ -143,7 +143,7 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
     said = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
     assert (
-        "mine.csv: line 2: the cell of the column 'label' of 'a' is none of the classes"
+        "mine.csv: line 2: the cell of the column 'label' of 'a' is neither of the classes"
         in said.stderr.replace("\n", " ")
     )
 
