@@ -43,14 +43,13 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     script = spec["problem"].replace("-", "_")
     if script in NAMES:
         return kept(spec["tables"], experiment(script).compute())
-    path = report_names(PROBLEMS)[spec["problem"]]
-    runs = load_file(path, ["run.jobs=1"]).perform(subproblems_of, progress=False)
-    return kept(spec["tables"], _renamed(runs.tables))
+    problem = load_file(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
+    return kept(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
 
 
 def _renamed(tables: Frames) -> Frames:
     """Return the tables of a market without a learner by the names of the stored answers."""
-    if "curve" in tables:
+    if "groups" not in tables:
         return tables
     renamed = {name: table.rename(columns={"market": "variant"}) for name, table in tables.items()}
     return {**renamed, "points": renamed["runs"]}

@@ -78,13 +78,16 @@ class PackageData(Table):
 
     @model_validator(mode="after")
     def _keys_of_the_source(self) -> Self:
-        known = _KEYS[self.source]
-        if other := self.model_fields_set - known - {"source"}:
+        known, defaults = _KEYS[self.source], type(self).model_fields
+        given = {
+            key for key in self.model_fields_set if getattr(self, key) != defaults[key].default
+        }
+        if other := given - known - {"source"}:
             raise ValueError(
                 f"{sorted(other)[0]} is not a key of the source {self.source!r}; known are "
                 f"{', '.join(sorted(known))}"
             )
-        if missing := (known & _REQUIRED) - self.model_fields_set:
+        if missing := (known & _REQUIRED) - given:
             raise ValueError(f"{sorted(missing)[0]} is missing, for the source {self.source!r}")
         total = (self.train_fraction or 0.6) + self.validation_fraction
         if self.source == "wdbc" and total >= 1:
@@ -96,7 +99,7 @@ class PackageData(Table):
 
     def rows(self) -> MarketData | RegressionData:
         """Return the rows: training rows, which are sold, and public rows."""
-        given = self.model_dump(include=_KEYS[self.source] & self.model_fields_set)
+        given = self.model_dump(include=_KEYS[self.source], exclude_defaults=True)
         given["random_state"] = given.pop("seed", 0)
         if self.source == "wdbc":
             train, validation = self.train_fraction or 0.6, self.validation_fraction

@@ -66,7 +66,7 @@ file = {file}   # relative to this file
 label = {label}   # the column that is predicted
 {classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
 # Public rows, as their owners agreed, are not bought and not protected. Shares of the file such as
-# {shares}, or, in place of public, files: {files}
+# {shares}, or files: {files}
 public = "{undeclared}"
 
 # What is public of each feature: the range of a number, [18, 100], or the categories of a word,
@@ -172,7 +172,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         if is_class
         else "",
         shares="{ validation = 0.2, test = 0.2 }" if is_class else "{ test = 0.2 }",
-        files='validation = "v.csv", test = "t.csv"' if is_class else 'test = "t.csv"',
+        files='{ validation = "v.csv", test = "t.csv" }' if is_class else '{ test = "t.csv" }',
         features="\n".join(
             _feature(name, what, sale.get(name))
             for name, what in types.items()

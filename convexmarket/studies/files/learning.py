@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
 
 import convexmarket.learners as shipped
 from convexmarket.allocation import allocate
@@ -102,7 +102,17 @@ CAVEATS_OF_RIDGE = (
 # ------------------------------------------------------------------------------------- tables
 
 
-_Feature = Annotated[str, Field(max_length=200)] | Annotated[int, Field(ge=0, le=MOST_ENTRIES)]
+def _feature(value: Any) -> str | int:
+    if (isinstance(value, str) and len(value) <= 200) or (type(value) is int and value >= 0):
+        return value
+    raise ValueError(f"{value!r} is not a feature; give its name, or its position from 0")
+
+
+_Feature = Annotated[
+    str | int,
+    PlainValidator(_feature),
+    WithJsonSchema({"type": ["string", "integer"], "maxLength": 200, "maximum": MOST_ENTRIES}),
+]
 _Reports = Annotated[
     tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
 ]

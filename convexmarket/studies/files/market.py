@@ -352,7 +352,7 @@ class VariantsFile(ProblemFile):
         keys: dict[str, tuple[str, ...]] = dict.fromkeys(tables, ("market", "value"))
         keys |= {"sellers": (*keys["runs"], "id"), "groups": (*keys["runs"], "group")}
         keys["virtual_costs"] = ("market", "group", "sensitivity")
-        return Runs("study", keys, tables, runs.facts)
+        return Runs("study", keys, tables, {**runs.facts, "seed": self.run.seed})
 
     def report(self, runs: Runs) -> Report:
         """Return the report of runs."""

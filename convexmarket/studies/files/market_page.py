@@ -86,7 +86,7 @@ def _draw_sold(report: Report, offers: pd.DataFrame) -> None:
 
 def learning_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market with a learner."""
-    report = Report(problem.title)
+    report = Report(problem.title, settings=runs.facts)
     if "choices" in runs.tables:
         _regression(report, runs, problem.units)
     else:
@@ -251,7 +251,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
 
 def variants_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market and its variants."""
-    report, tables = Report(problem.title), runs.tables
+    report, tables = Report(problem.title, settings=runs.facts), runs.tables
     table, groups = tables["runs"], tables["groups"]
     solved = table[table.status == "solved"]
     swept = {each.name: each.sweep.key for each in problem.variants if each.sweep is not None}

@@ -52,11 +52,6 @@ count = 3
 spread = { weight = 1.0 }
 noise = { weight = 10.0 }
 payments = { weight = 0.1 }
-[payments]
-tol = 0.01
-[audit]
-sellers = 1
-misreports = 2
 [[variants]]
 name = "linear"
 [[variants]]

@@ -77,7 +77,7 @@ def test_problems_are_immutable():
         ("sellers.sensitivities=[0.1]", "there are 1 sensitivities for 2 rows of data"),
         ('sellers.scenarios=["corelated"]', "scenarios[0] is 'corelated'; did you mean"),
         ('sellers.scenarios=["correlated", "correlated"]', "an entry is listed twice"),
-        ("sellers.correlated_with=-1", "sellers.correlated_with must"),
+        ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is not a feature"),
         ("learner.draws=1.5", "learner.draws must be a valid integer, got 1.5"),
         ('learner.accounting="shrp"', "learner.accounting is 'shrp'; did you mean 'sharp'?"),
         ("naive.eta_range=[2, 1]", "naive.eta_range: the range is empty"),
