@@ -21,9 +21,12 @@ __all__ = ["Diff", "compare_reports"]
 _ROUNDING = 1e-15
 #: Columns that measure the machine; they are compared by ratios.
 _MEASURED = re.compile(r"(^|_)seconds$|_s$|_mb$|(^|_)time_ratio$")
-_CELLS = ["table", "row", "column", "a", "b", "relative"]
-_TABLES = ["table", "matched by", "rows in both", "only in A", "only in B", "cells", "differ"]
-_TIMES = ["table", "column", "median_a", "median_b", "ratio"]
+_COLUMNS = {
+    "tables": ["table", "matched by", "rows in both", "only in A", "only in B", "cells", "differ"],
+    "cells": ["table", "row", "column", "a", "b", "relative"],
+    "rows": ["table", "row", "only_in"],
+    "times": ["table", "column", "median_a", "median_b", "ratio"],
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,7 @@ class Diff:
     @property
     def verdicts(self) -> pd.DataFrame:
         """The claims with different verdicts, as rows of ``cells``."""
-        return self.cells[(self.cells.table == "claims") & (self.cells.column == "verdict")]
+        return self.cells[_is_verdict(self.cells)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the cells that differ."""
@@ -72,32 +75,29 @@ class Diff:
 
     def statements(self) -> list[str]:
         """Return what changed, the answer first."""
-        settings, made_with = (
+        settings, versions = (
             "same" if frame.empty else "different" for frame in (self.settings, self.versions)
         )
         results = f"the same results to {self.tolerance:g}" if self.same else "different results"
-        said = [f"{settings} settings, {made_with} versions, {results} (times apart).".capitalize()]
-        said += [
-            f"Verdict of {c.row!r}: {c.a} in A, {c.b} in B." for c in self.verdicts.itertuples()
-        ]
+        texts = [f"{settings} settings, {versions} versions, {results} (times apart).".capitalize()]
+        for c in self.verdicts.itertuples():
+            texts.append(f"Verdict of {c.row!r}: {c.a} in A, {c.b} in B.")
         for name, frame in (("Settings", self.settings), ("Versions", self.versions)):
-            changes = [
-                f"{key} is {_short(a)} in A, {_short(b)} in B" for key, a, b in frame.to_numpy()
-            ]
-            said += [f"{name}: {_some(changes)}."] if changes else []
+            changes = [f"{k} is {_short(a)} in A, {_short(b)} in B" for k, a, b in frame.to_numpy()]
+            texts += [f"{name}: {_some(changes)}."] if changes else []
         if len(self.cells):
             first = self.cells.iloc[len(self.verdicts) % len(self.cells)]
-            said.append(
+            a, b = (format_cell(cell, ".10g") for cell in (first.a, first.b))
+            texts.append(
                 f"{len(self.cells):,} of {self.tables.cells.sum():,} cells differ. The largest "
                 f"difference is {format_number(first.relative)}, in {first.column} of "
-                f"{first.table} at {first.row}: {format_cell(first.a, '.10g')} in A, "
-                f"{format_cell(first.b, '.10g')} in B."
+                f"{first.table} at {first.row}: {a} in A, {b} in B."
             )
         only = [f"{row.row} of {row.table} in {row.only_in}" for row in self.rows.itertuples()]
-        said += [f"Only in one report: {_some(only)}."] if only else []
-        slower = [f"{t.column} of {t.table} {t.ratio:.2f}" for t in self.times.itertuples()]
-        said += [f"Median ratios of times, B to A: {_some(slower)}."] if slower else []
-        return said
+        texts += [f"Only in one report: {_some(only)}."] if only else []
+        ratios = [f"{t.column} of {t.table} {t.ratio:.2f}" for t in self.times.itertuples()]
+        texts += [f"Median ratios of times, B to A: {_some(ratios)}."] if ratios else []
+        return texts
 
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
@@ -135,60 +135,57 @@ def compare_reports(
     check_nonnegative("tolerance", tolerance)
     left, right = (side if isinstance(side, Report) else read_report(side) for side in (a, b))
     tables, others = ({t.name: t for t in side.tables} for side in (left, right))
-    found: dict[str, list[tuple[Any, ...]]] = {"tables": [], "cells": [], "rows": [], "times": []}
+    parts: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _COLUMNS}
     for name in dict.fromkeys([*tables, *others]):
         if name in tables and name in others:
-            _compare_tables(found, tables[name], others[name], tolerance)
+            _compare_tables(parts, tables[name], others[name], tolerance)
         else:
-            found["rows"].append((name, "the table", "A" if name in tables else "B"))
-    cells = pd.DataFrame(found["cells"], columns=_CELLS).astype({"a": object, "b": object})
-    order = pd.DataFrame(
-        {"other": (cells.table != "claims") | (cells.column != "verdict"), "by": -cells.relative}
+            parts["rows"].append((name, "the table", "A" if name in tables else "B"))
+    frames = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in parts.items()}
+    cells = frames["cells"].astype({"a": object, "b": object})
+    by = pd.DataFrame({"other": ~_is_verdict(cells), "size": -cells.relative})
+    order = by.sort_values(["other", "size"], kind="stable").index
+    frames["cells"] = cells.loc[order].reset_index(drop=True)
+    settings, versions = (
+        _changes(getattr(left, name), getattr(right, name)) for name in ("settings", "versions")
     )
-    return Diff(
-        tolerance=tolerance,
-        settings=_changes(left.settings, right.settings),
-        versions=_changes(left.versions, right.versions),
-        tables=pd.DataFrame(found["tables"], columns=_TABLES),
-        cells=cells.loc[order.sort_values(["other", "by"], kind="stable").index].reset_index(
-            drop=True
-        ),
-        rows=pd.DataFrame(found["rows"], columns=["table", "row", "only_in"]),
-        times=pd.DataFrame(found["times"], columns=_TIMES),
-    )
+    return Diff(tolerance, settings, versions, **frames)
+
+
+def _is_verdict(cells: pd.DataFrame) -> pd.Series:
+    return (cells.table == "claims") & (cells.column == "verdict")
 
 
 def _compare_tables(
-    found: dict[str, list[tuple[Any, ...]]], a: Table, b: Table, tolerance: float
+    parts: dict[str, list[tuple[Any, ...]]], a: Table, b: Table, tolerance: float
 ) -> None:
-    """Add what differs between two tables of the same name."""
+    """Add the differences between two tables of the same name."""
     keys = list(a.keys) if list(a.keys) == list(b.keys) else []
     left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
     for side, one, other in (("A", left, right), ("B", right, left)):
         alone = [f"column {column}" for column in map(str, one) if column not in other]
         alone += one.index.difference(other.index).tolist()
-        found["rows"] += [(a.name, what, side) for what in alone]
+        parts["rows"] += [(a.name, row, side) for row in alone]
     shared = left.index.intersection(right.index, sort=False)
     left, right = left.loc[shared], right.loc[shared]
     columns = [column for column in a.columns if column in right and column not in keys]
-    measured = [column for column in columns if _MEASURED.search(column)]
-    compared = [column for column in columns if column not in measured]
-    n_before = len(found["cells"])
-    for column in compared:
+    n_before, n_compared = len(parts["cells"]), 0
+    for column in columns:
+        if _MEASURED.search(column):
+            times = np.array([left[column], right[column]], dtype=float)
+            times = times[:, (times > 0).all(axis=0)]  # without NaN
+            if times.size:
+                ratio = float(np.median(times[1] / times[0]))
+                parts["times"].append((a.name, column, *np.median(times, axis=1), ratio))
+            continue
+        n_compared += 1
         relative = _relative_difference(left[column], right[column])
         for place in map(int, np.flatnonzero(~(relative <= tolerance))):
             cells = left[column].iloc[place], right[column].iloc[place], float(relative[place])
-            found["cells"].append((a.name, shared[place], column, *cells))
-    for column in measured:
-        times = np.array([left[column], right[column]], dtype=float)
-        times = times[:, (times > 0).all(axis=0)]  # without NaN
-        if times.size:
-            ratio = np.median(times[1] / times[0])
-            found["times"].append((a.name, column, *np.median(times, axis=1), float(ratio)))
+            parts["cells"].append((a.name, shared[place], column, *cells))
     only = len(a.frame) - len(shared), len(b.frame) - len(shared)
-    size, differ = len(shared) * len(compared), len(found["cells"]) - n_before
-    matched_by = ", ".join(keys) or "position"
-    found["tables"].append((a.name, matched_by, len(shared), *only, size, differ))
+    counts = len(shared) * n_compared, len(parts["cells"]) - n_before
+    parts["tables"].append((a.name, ", ".join(keys) or "position", len(shared), *only, *counts))
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
@@ -200,25 +197,25 @@ def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
 
 def _relative_difference(a: pd.Series, b: pd.Series) -> np.ndarray:
     """Return differences relative to the larger number; infinite where cells are not comparable."""
-    if all(pd.api.types.is_numeric_dtype(v) and not pd.api.types.is_bool_dtype(v) for v in (a, b)):
-        left, right = a.to_numpy(float), b.to_numpy(float)
-        same = (left == right) | (np.isnan(left) & np.isnan(right))
-        finite = np.isfinite(left) & np.isfinite(right)
-        apart = np.abs(np.where(finite, left, 0.0) - np.where(finite, right, 0.0))
-        larger = np.fmax(np.abs(left), np.abs(right))
-        relative = np.divide(apart, larger, out=np.zeros(len(left)), where=finite & (larger > 0))
-        return np.where(
-            same | (finite & (apart <= _ROUNDING)), 0.0, np.where(finite, relative, np.inf)
+    if not all(side.dtype.kind in "iuf" for side in (a, b)):
+        pairs = zip(a, b, strict=True)
+        return np.array(
+            [0.0 if x == y or (pd.isna(x) and pd.isna(y)) else np.inf for x, y in pairs]
         )
-    pairs = zip(a, b, strict=True)
-    return np.array([0.0 if x == y or (pd.isna(x) and pd.isna(y)) else np.inf for x, y in pairs])
+    left, right = a.to_numpy(float), b.to_numpy(float)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    finite = np.isfinite(left) & np.isfinite(right)
+    apart = np.abs(np.where(finite, left, 0.0) - np.where(finite, right, 0.0))
+    larger = np.where(finite, np.maximum(np.abs(left), np.abs(right)), 1.0)
+    relative = apart / np.where(larger > 0, larger, 1.0)
+    relative[~finite] = np.inf
+    return np.where(same | (finite & (apart <= _ROUNDING)), 0.0, relative)
 
 
 def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> pd.DataFrame:
     left, right = dict(_flat(a)), dict(_flat(b))
-    rows = [
-        (k, left.get(k), right.get(k)) for k in {**left, **right} if left.get(k) != right.get(k)
-    ]
+    changed = [key for key in {**left, **right} if left.get(key) != right.get(key)]
+    rows = [(key, left.get(key), right.get(key)) for key in changed]
     return pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
 
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from html import escape
-from importlib.resources import files
+from importlib.resources import files as package_files
+from io import StringIO
 from pathlib import Path
+from string import Template
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
-from jinja2 import Template
 from markdown_it import MarkdownIt
-from markupsafe import Markup
 
 from convexmarket.checks import check_choice, shown
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import keep_access
+from convexmarket.report.folders import building, exchange, put_back
 from convexmarket.report.results import (
     RESULTS,
     is_report,
@@ -37,7 +37,6 @@ from convexmarket.report.results import (
     write_content,
 )
 from convexmarket.report.tables import Table, escape_markdown, printable
-from convexmarket.report.workshop import exchange, put_back, workshop
 
 __all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
 
@@ -45,6 +44,8 @@ Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS = "claims"
+#: Words of text on a page.
+_WORDS = 400
 #: Failing parts of a claim that its verdict names.
 _NAMED = 5
 
@@ -76,13 +77,7 @@ class Figure:
     appendix: bool = False
 
     def saved(self, kind: str) -> bytes:
-        """Return the content of a PNG, SVG or PDF file.
-
-        Raises
-        ------
-        ParameterError
-            For SVG and PDF, if the report was read from a folder, which stores PNG.
-        """
+        """Return the content of a PNG, SVG or PDF file; a stored figure is PNG only."""
         if not isinstance(self.picture, bytes):
             from convexmarket.report.figures import saved
 
@@ -114,11 +109,14 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of any experiment, built block by block.
 
+    A page holds at most 400 words of text, 3 figures and 2 tables: that of the claims, and those
+    that were added first. The other blocks are written to the appendix.
+
     Parameters
     ----------
     title : str
     question : str, optional
-        What the experiment is to answer.
+        The question that the experiment answers.
     settings : mapping, optional
         Parameters, seeds, the text of a problem file: the inputs that :func:`compare_reports`
         compares.
@@ -147,18 +145,11 @@ class Report:
     >>> import pandas as pd
     >>> report = Report("Budget or price?", question="Which one pays less?")
     >>> points = pd.DataFrame({"gamma": [0.1, 1.0], "paid": [4.0, 3.0]})
-    >>> report.add("Two values of gamma.")
     >>> report.add(points, caption="Payments", name="points", keys=["gamma"])
     >>> report.claim("Payments fall in gamma", holds=points.paid.is_monotonic_decreasing)
     >>> report.claim("Payments exceed 3.5", holds=points.set_index("gamma").paid > 3.5)
     >>> report.tables[-1].frame[["verdict", "detail"]].to_numpy().tolist()
     [['holds', ''], ['holds in 1 of 2', 'Fails at 1.0.']]
-    >>> print(report.to_markdown()[:64])
-    # Budget or price?
-    <BLANKLINE>
-    *Which one pays less?*
-    <BLANKLINE>
-    Two values of gamma.
     >>> report.write("reports/budget")  # doctest: +SKIP
     """
 
@@ -235,8 +226,7 @@ class Report:
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
             frame, formats, headers = tidy(name, block), formats or {}, headers or {}
-            missing = [c for c in (*keys, *formats, *headers) if c not in frame]
-            if missing:
+            if missing := [c for c in (*keys, *formats, *headers) if c not in frame]:
                 raise ParameterError(
                     f"the table {name!r} has no column {missing[0]!r}; its columns are "
                     f"{', '.join(map(repr, frame))}"
@@ -255,28 +245,23 @@ class Report:
             name = self._name(name, Figure)
             self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
         else:
-            self._add_result(block, caption, name, alt, appendix)
+            methods = ("statements", "plot", "to_frame")
+            parts = {m: getattr(block, m) for m in methods if callable(getattr(block, m, None))}
+            if not parts or isinstance(block, type):
+                raise ParameterError(
+                    "add a string, a DataFrame, a Matplotlib figure or an object with "
+                    f"statements(), plot() or to_frame(), got {shown(block)}"
+                )
+            if "statements" in parts:
+                points = [f"- {escape_markdown(point)}" for point in parts["statements"]()]
+                self.add("\n".join(points), appendix=appendix)
+            if "plot" in parts:
+                from convexmarket.report.figures import drawn
 
-    def _add_result(
-        self, result: Any, caption: str, name: str | None, alt: str, appendix: bool
-    ) -> None:
-        methods = ("statements", "plot", "to_frame")
-        parts = {m: getattr(result, m) for m in methods if callable(getattr(result, m, None))}
-        if not parts or isinstance(result, type):
-            raise ParameterError(
-                "add a string, a DataFrame, a Matplotlib figure or an object with statements(), "
-                f"plot() or to_frame(), got {shown(result)}"
-            )
-        if "statements" in parts:
-            points = [f"- {escape_markdown(point)}" for point in parts["statements"]()]
-            self.add("\n".join(points), appendix=appendix)
-        if "plot" in parts:
-            from convexmarket.report.figures import drawn
-
-            alt = alt or caption or f"Plot of {type(result).__name__}"
-            self.add(drawn(parts["plot"]), caption, name=name, alt=alt, appendix=appendix)
-        if "to_frame" in parts:
-            self.add(parts["to_frame"](), caption, name=name, appendix=appendix)
+                alt = alt or caption or f"Plot of {type(block).__name__}"
+                self.add(drawn(parts["plot"]), caption, name=name, alt=alt, appendix=appendix)
+            if "to_frame" in parts:
+                self.add(parts["to_frame"](), caption, name=name, appendix=appendix)
 
     def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
         """Add a claim with its verdict to the table of claims.
@@ -385,7 +370,18 @@ class Report:
         return f"All data: [{RESULTS}]({RESULTS}). Made with {', '.join(named)}."
 
     def _of(self, appendix: bool) -> list[Block]:
-        return [block for block in self.blocks if block.appendix == appendix]
+        """Return the blocks of the page, or of the appendix."""
+        left = {Text: _WORDS - len(f"{self.question} {self.finding}".split()), Figure: 3, Table: 2}
+        left[Table] -= any(table.name == _CLAIMS for table in self.tables)
+        chosen = []
+        for block in self.blocks:
+            cost = len(block.markdown.split()) if isinstance(block, Text) else 1
+            cost = 0 if isinstance(block, Table) and block.name == _CLAIMS else cost
+            fits = not block.appendix and cost <= left[type(block)]
+            left[type(block)] -= cost if fits else 0
+            if fits != appendix:
+                chosen.append(block)
+        return chosen
 
     def write(
         self,
@@ -422,7 +418,7 @@ class Report:
         target = Path(folder).resolve()
         check_folder(target, force=force)
         try:
-            with workshop(target) as place:
+            with building(target) as place:
                 fresh = place / "fresh"
                 self._fill(fresh, formats)
                 for path in (fresh, *fresh.rglob("*")):
@@ -439,41 +435,37 @@ class Report:
 
     def _fill(self, folder: Path, formats: Collection[Format]) -> None:
         """Write all files into a new folder."""
-        for each in ("figures", "tables"):
-            (folder / each).mkdir(parents=True)
-        texts: dict[str, str] = {}
+        files: dict[str, bytes] = dict(self.attachments)
         for stem, page_stem, appendix in (("report", "index", False), ("appendix",) * 2 + (True,)):
-            if appendix and not self._of(appendix):
-                continue
-            if "md" in formats:
-                texts[f"{stem}.md"] = self.to_markdown(appendix=appendix)
-            if "html" in formats:
-                texts[f"{page_stem}.html"] = self.to_html(appendix=appendix)
-        if "tex" in formats:
-            texts |= {f"tables/{table.name}.tex": table.to_latex() for table in self.tables}
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        for table in self.tables if "csv" in formats else ():
-            with open(
-                folder / f"tables/{table.name}.csv", "x", encoding="utf-8", newline=""
-            ) as file:
-                write_csv(table.frame, file)
+            if self._of(appendix) or not appendix:
+                if "md" in formats:
+                    files[f"{stem}.md"] = self.to_markdown(appendix=appendix).encode()
+                if "html" in formats:
+                    files[f"{page_stem}.html"] = self.to_html(appendix=appendix).encode()
         for figure in self.figures:
             for kind in ("png", *({"svg", "pdf"} & set(formats))):
-                (folder / f"figures/{figure.name}.{kind}").write_bytes(figure.saved(kind))
-        for name, content in self.attachments.items():
-            (folder / name).write_bytes(content)
+                files[f"figures/{figure.name}.{kind}"] = figure.saved(kind)
         blocks = []
         for block in self.blocks:
             fields = {k: v for k, v in vars(block).items() if k not in ("picture", "frame")}
-            rows = stored_frame(block.name, block.frame, folder) if isinstance(block, Table) else {}
-            blocks.append({"kind": type(block).__name__, **plain(fields), **rows})
+            if isinstance(block, Table):
+                rows, content = stored_frame(block.frame)
+                fields |= rows
+                if content:
+                    files[f"tables/{block.name}.parquet"] = content
+                if "tex" in formats:
+                    files[f"tables/{block.name}.tex"] = block.to_latex().encode()
+                if "csv" in formats:
+                    cells = StringIO(newline="")
+                    write_csv(block.frame, cells)
+                    files[f"tables/{block.name}.csv"] = cells.getvalue().encode()
+            blocks.append({"kind": type(block).__name__, **plain(fields)})
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
         named = ("title", "question", "finding", "settings", "versions")
         described = {each: getattr(self, each) for each in named}
         write_content({**described, "files": sorted(self.attachments), "blocks": blocks}, folder)
-        for each in ("figures", "tables"):
-            with suppress(OSError):  # not empty
-                (folder / each).rmdir()
 
 
 def read_report(folder: str | Path) -> Report:
@@ -611,28 +603,24 @@ def html_of(markdown: str) -> str:
 
 
 @cache
-def _templates() -> tuple[Template, str, str]:
-    """Return the template of pages, their script and their style."""
-    folder = files("convexmarket.report").joinpath("templates")
-    source, script, style = (
-        folder.joinpath(name).read_text("utf-8") for name in ("page.html.j2", "page.js", "page.css")
-    )
-    return Template(source, autoescape=True, trim_blocks=True, lstrip_blocks=True), script, style
+def _template(name: str) -> str:
+    folder = package_files("convexmarket.report").joinpath("templates")
+    return folder.joinpath(name).read_text("utf-8").strip()
 
 
 def page(
     title: str, body: str, question: str = "", finding: str = "", link: str = "", footer: str = ""
 ) -> str:
     """Return an HTML page in the style of reports, which loads nothing from other places."""
-    template, script, style = _templates()
-    digest = b64encode(sha256(script.encode()).digest()).decode()
+    script = _template("page.js")
     texts = {"title": title, "question": question, "finding": finding}
-    safe = {"body": body, "footer": footer, "script": script, "style": style}
-    return str(
-        template.render(
-            **{name: printable(text) for name, text in texts.items()},
-            **{name: Markup(text) for name, text in safe.items()},
-            link=link,
-            digest=digest,
-        )
-    )
+    name = "Report" if link == "index.html" else "Appendix"
+    parts = {name: escape(printable(text)) for name, text in texts.items()} | {
+        "body": body,
+        "link": f'<p><a href="{link}">{name}</a></p>' if link else "",
+        "footer": footer,
+        "script": script,
+        "style": _template("page.css"),
+        "digest": b64encode(sha256(script.encode()).digest()).decode(),
+    }
+    return Template(_template("page.html")).substitute(parts) + "\n"

@@ -89,10 +89,7 @@ _MARKERS = 25
 def report_style(name: str = "figure") -> AbstractContextManager[None]:
     """Return a context in which Matplotlib draws in the style of reports.
 
-    Parameters
-    ----------
-    name : str
-        Seeds the ids of an SVG file, so that equal figures are equal files.
+    ``name`` seeds the ids of an SVG file, so that equal figures are equal files.
     """
     return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
 
@@ -126,10 +123,8 @@ def lines(
     frame : pandas.DataFrame
     x, y : str
         Columns.
-    hue : str, optional
-        Column whose values are the series, at most eight, in order of appearance.
-    panels : str, optional
-        Column whose values are panels side by side, which share their axes.
+    hue, panels : str, optional
+        Columns whose values are the series, at most eight, and panels with common axes.
     low, high : str, optional
         Columns of the ends of an interval around y.
     log : str
@@ -157,21 +152,16 @@ def lines(
                     edges = (series[end].fillna(series[y]) for end in (low, high))
                     axes.fill_between(series[x], *edges, color=look["color"], alpha=0.16, lw=0)
             for place, (label, level) in enumerate((levels or {}).items()):
-                axes.axhline(
-                    level, color=INK, lw=1.0, ls=(":", (0, (8, 3)))[place % 2], label=label
-                )
+                dashes = (":", (0, (8, 3)))[place % 2]
+                axes.axhline(level, color=INK, lw=1.0, ls=dashes, label=label)
             axes.set_title(title)
-            axes.set_xlabel(f"{xlabel or x}{' (log scale)' if 'x' in log else ''}")
-        for which, column in (("x", x), ("y", y)):
-            ends = [
-                frame[each] for each in (column, *((low, high) if which == "y" else ())) if each
-            ]
-            values = pd.concat(
-                [*ends, pd.Series(levels or {}, dtype=float)] if which == "y" else ends
-            )
-            for axes in row:
-                scale_axis(axes, which, values, log=which in log, beside=len(row))
-        row[0].set_ylabel(f"{ylabel or y}{' (log scale)' if 'y' in log else ''}")
+            axes.set_xlabel(_axis_label(xlabel or x, "x" in log))
+        heights = [frame[each] for each in (y, low, high) if each]
+        heights.append(pd.Series(levels or {}, dtype=float))
+        for axes in row:
+            scale_axis(axes, "x", frame[x], log="x" in log, beside=len(row))
+            scale_axis(axes, "y", pd.concat(heights), log="y" in log)
+        row[0].set_ylabel(_axis_label(ylabel or y, "y" in log))
         _legend(figure)
     return figure
 
@@ -190,21 +180,8 @@ def bars(
 ) -> Figure:
     """Draw a horizontal bar for each category, or a dot where the axis is logarithmic.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        One row for each category and series.
-    x, y : str
-        Columns of the values and of the categories.
-    hue : str, optional
-        Column whose values are the series.
-    low, high : str, optional
-        Columns of the ends of an interval around x.
-    log : bool, default False
-    levels : mapping of str to float, optional
-        Vertical lines by their label.
-    xlabel : str
-        Label with the unit.
+    ``x`` and ``y`` are the columns of the values and of the categories, one row for each category
+    and series; the other parameters are those of :func:`lines`, with vertical levels.
     """
     names = [name for name, _ in _groups(frame, hue)]
     categories = list(frame[y].astype(str).unique())
@@ -227,10 +204,14 @@ def bars(
         axes.set_yticks(range(len(categories)), [_label(name) for name in categories])
         axes.set_ylim(len(categories) - 0.45, -0.55)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(f"{xlabel or x}{' (log scale)' if log else ''}")
+        axes.set_xlabel(_axis_label(xlabel or x, log))
         scale_axis(axes, "x", frame[x], log=log)
         _legend(figure)
     return figure
+
+
+def _axis_label(text: str, log: bool) -> str:
+    return f"{text} (log scale)" if log else text
 
 
 def scale_axis(
@@ -238,21 +219,13 @@ def scale_axis(
 ) -> None:
     """Scale an axis and label its ticks: round numbers, however narrow the range.
 
-    Parameters
-    ----------
-    axes : matplotlib Axes
-    which : {"x", "y"}
-    values : pandas.Series
-        The numbers on the axis.
-    log : bool, default False
-    beside : int, default 1
-        Number of panels side by side; with more panels there are fewer ticks.
+    ``which`` is "x" or "y", and ``values`` are the numbers on the axis. With more panels side by
+    side (``beside``) there are fewer ticks.
     """
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values[np.isfinite(values.astype(float))].astype(float)
     most = max(3, 10 // beside) if which == "x" else 10
-    digits = 5
-    axis.set_major_locator(MaxNLocator(min(6, most), steps=_STEPS))
+    digits, locator = 5, MaxNLocator(min(6, most), steps=_STEPS)
     if log:
         values = values[values > 0]
         axes.set(**{f"{which}scale": "log"})
@@ -261,11 +234,13 @@ def scale_axis(
         if len(ticks) >= 2 and not (which == "y" and ratio < _NARROW):
             axis.set_major_locator(FixedLocator(ticks))
         else:
-            axis.set_major_locator(MaxNLocator(min(6, most), steps=_STEPS))
+            axis.set_major_locator(locator)
         axis.set_minor_locator(NullLocator())
         digits = 5 if ratio < _NARROW else 3
-    elif which == "y" and len(values) and values.min() >= 0:
-        axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
+    else:
+        axis.set_major_locator(locator)
+        if which == "y" and len(values) and values.min() >= 0:
+            axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
 
 
@@ -341,15 +316,7 @@ def drawn(plot: Callable[[], Any]) -> Figure:
 
 
 def saved(figure: Figure, kind: str, name: str) -> bytes:
-    """Return a figure as the content of a file, the same bytes for the same figure.
-
-    Parameters
-    ----------
-    figure : matplotlib Figure
-    kind : {"png", "svg", "pdf"}
-    name : str
-        Seeds the ids of an SVG file.
-    """
+    """Return a figure as the content of a PNG, SVG or PDF file, equal for equal figures."""
     no_dates = {
         "png": {"Software": None},
         "svg": {"Date": None, "Creator": None},

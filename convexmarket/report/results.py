@@ -59,18 +59,16 @@ def _plain_column(values: pd.Series) -> pd.Series:
     return pd.Series(cells, values.index, object).infer_objects()
 
 
-def stored_frame(name: str, frame: pd.DataFrame, folder: Path) -> dict[str, Any]:
-    """Describe a table as plain values, with its rows or the checksum of its Parquet file."""
+def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
+    """Describe a table as plain values, with its rows or the checksum of its Parquet content."""
     dtypes = [str(dtype) for dtype in frame.dtypes]
-    described = {"columns": list(frame.columns), "dtypes": dtypes}
+    described: dict[str, Any] = {"columns": list(frame.columns), "dtypes": dtypes}
     if frame.size <= MOST_CELLS or "object" in dtypes:
-        rows = frame.astype(object).to_numpy().tolist()
-        return described | {"data": [[_strict(cell) for cell in row] for row in rows]}
+        return described | {"data": plain(frame.astype(object).to_numpy().tolist())}, b""
     packed = BytesIO()
     frame.to_parquet(packed, index=False, compression="zstd", compression_level=19)
-    (folder / "tables").mkdir(exist_ok=True)
-    (folder / f"tables/{name}.parquet").write_bytes(packed.getvalue())
-    return described | {"sha256": hashlib.sha256(packed.getvalue()).hexdigest()}
+    digest = hashlib.sha256(packed.getvalue()).hexdigest()
+    return described | {"sha256": digest}, packed.getvalue()
 
 
 def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.DataFrame:
@@ -90,13 +88,6 @@ def restored_frame(name: str, described: Mapping[str, Any], folder: Path) -> pd.
     return pd.read_parquet(BytesIO(content))
 
 
-def _strict(cell: Any) -> Any:
-    """Return a cell that strict JSON can hold."""
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return None if math.isnan(cell) else ("Infinity" if cell > 0 else "-Infinity")
-    return cell
-
-
 def plain(value: Any) -> Any:
     """Convert settings to plain values of strict JSON; other objects become their text."""
     if isinstance(value, Mapping):
@@ -105,7 +96,9 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    return _strict(value) if value is None or isinstance(value, bool | int | float) else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 def write_content(content: dict[str, Any], folder: Path) -> None:

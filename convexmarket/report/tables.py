@@ -1,4 +1,4 @@
-"""Numbers and tables as a reader sees them: HTML and LaTeX by pandas' Styler, and Markdown."""
+"""Numbers and tables as a reader sees them: HTML, Markdown, and LaTeX by pandas' Styler."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
-from pandas.io.formats.style import Styler
 
 __all__ = ["Table", "escape_markdown", "format_cell", "format_number", "printable"]
 
@@ -165,53 +163,45 @@ class Table:
     def _numeric(self) -> list[bool]:
         return [is_numeric_dtype(t) and not is_bool_dtype(t) for t in self.frame.dtypes]
 
-    def _formatters(self, default: str | None = None) -> list[Callable[[Any], str]]:
-        specs = [
-            self.formats.get(c, _decimals(self.frame[c]) if default is None else default)
-            for c in self.columns
-        ]
-        return [partial(format_cell, spec=spec) for spec in specs]
-
-    def _styler(self, escape: Callable[[str], str], default: str | None = None) -> Styler:
-        """Return the rows that are shown, formatted and escaped; columns are numbered."""
-
-        def escaped(write: Callable[[Any], str]) -> Callable[[Any], str]:
-            return lambda cell: escape(write(cell))
-
-        rows = self.frame.head(self.rows).set_axis(range(len(self.columns)), axis=1)
-        formats = {place: escaped(write) for place, write in enumerate(self._formatters(default))}
-        styler = rows.style.hide(axis="index").format(formats, na_rep=MISSING)  # type: ignore[arg-type]
-        return styler.format_index(escaped(self._headers.__getitem__), axis="columns")
+    def _rows(self, escape: Callable[[Any], str], default: str | None = None) -> list[list[str]]:
+        """Return the headers and the rows that are shown, formatted and escaped."""
+        shown = self.frame.head(self.rows)
+        columns = []
+        for place, (name, header) in enumerate(zip(self.columns, self._headers, strict=True)):
+            fallback = _decimals(self.frame[name]) if default is None else default
+            spec = self.formats.get(name, fallback)
+            cells = [format_cell(cell, spec) for cell in shown.iloc[:, place].astype(object)]
+            columns.append([escape(text) for text in (header, *cells)])
+        return [list(row) for row in zip(*columns, strict=True)]
 
     def to_html(self) -> str:
-        """Return the table as an HTML figure."""
-        rules = [
-            {"selector": f".col{place}", "props": "text-align: right"}
-            for place, numeric in enumerate(self._numeric)
-            if numeric
-        ]
-        styler = self._styler(escape).set_table_styles(rules)  # type: ignore[arg-type]
-        table = styler.set_uuid(f"table-{self.name}").to_html(cell_ids=False)
+        """Return the table as an HTML figure; cells of numbers have the class n."""
+        kinds = [" class=n" if numeric else "" for numeric in self._numeric]
+
+        def line(tag: str, cells: list[str]) -> str:
+            pairs = zip(kinds, cells, strict=True)
+            return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in pairs)}</tr>"
+
+        head, *rows = self._rows(escape)
+        body = "\n".join(line("td", row) for row in rows)
         return (
             f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
-            f'<div class="scroll" tabindex="0">{table}</div></figure>'
+            f'<div class="scroll" tabindex="0"><table><thead>{line("th", head)}</thead>'
+            f"<tbody>{body}</tbody></table></div></figure>"
         )
 
     def to_markdown(self) -> str:
         """Return the table as Markdown."""
-        rows = self.frame.head(self.rows)
-        columns = [
-            [escape_markdown(write(cell)) for cell in rows.iloc[:, place].astype(object)]
-            for place, write in enumerate(self._formatters())
-        ]
+        head, *rows = self._rows(escape_markdown)
         rule = ["---:" if numeric else "---" for numeric in self._numeric]
-        lines = [map(escape_markdown, self._headers), rule, *zip(*columns, strict=True)]
-        text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        text = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
         return f"**{escape_markdown(self.note)}**\n\n{text}" if self.note else text
 
     def to_latex(self) -> str:
         """Return the table as a LaTeX ``table`` environment for the package ``booktabs``."""
-        styler = self._styler(lambda text: text.translate(_LATEX), ",.4g")
+        head, *rows = self._rows(lambda text: text.translate(_LATEX), ",.4g")
+        table = pd.DataFrame(rows, columns=pd.Index(range(len(head)))).style.hide(axis="index")
+        styler = table.format_index(lambda place: head[int(str(place))], axis="columns")
         columns = "".join("r" if numeric else "l" for numeric in self._numeric)
         caption = self.note.translate(_LATEX)
         return str(styler.to_latex(column_format=columns, hrules=True, caption=caption))

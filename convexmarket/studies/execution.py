@@ -13,12 +13,11 @@ import joblib
 
 from convexmarket.checks import check_jobs, check_positive
 from convexmarket.errors import NotSupportedError, SolverError
-from convexmarket.studies.cores import usable_cores
-from convexmarket.studies.isolation import call_isolated
+from convexmarket.studies.isolation import call_isolated, usable_cores
 from convexmarket.studies.journal import Journal
 from convexmarket.studies.progress import Progress, reporter
 
-__all__ = ["Execution", "Task"]
+__all__ = ["Execution", "Reply", "Task"]
 
 Reply = dict[str, Any]
 
@@ -37,26 +36,20 @@ class Task:
         Factor of the time limit.
     """
 
-    function: Callable[..., dict[str, Any]]
+    function: Callable[..., Reply]
     arguments: tuple[Any, ...]
     patience: float = 1.0
 
 
+def _undecided(_key: str, _replies: Mapping[str, Reply]) -> Reply | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Execution:
-    """How the calls of a study are performed.
+    """How the calls of a study are performed; the arguments of :meth:`Study.run`.
 
-    Attributes
-    ----------
-    jobs : int
-        Calls at a time; -1 for one per core.
-    time_limit, memory_limit : float, optional
-        Seconds and megabytes of a call. With either, each call has a process to itself.
-    journal : path, optional
-        File that records each finished call; recorded calls are not repeated.
-    progress : bool or callable
-    pin : bool
-        Whether each process with limits is bound to one core.
+    With a limit of time or memory each call runs in a separate process, bound to a core if ``pin``.
     """
 
     jobs: int = 1
@@ -85,52 +78,30 @@ class Execution:
         self,
         tasks: Mapping[str, Task],
         stage: str,
-        decide: Callable[[str, Mapping[str, Reply]], Reply | None] = lambda _key, _replies: None,
+        decide: Callable[[str, Mapping[str, Reply]], Reply | None] = _undecided,
     ) -> dict[str, Reply]:
-        """Perform the calls that are not recorded, and return the replies of all by key.
+        """Perform the calls that are not recorded, in order, and return the replies by key.
 
-        A call that ended in an exception is performed again: its cause may be gone.
-
-        Parameters
-        ----------
-        tasks : mapping of str to Task
-            In this order.
-        stage : str
-            Its name in the progress.
-        decide : callable, optional
-            From a key and the replies so far to a reply that makes the call unnecessary, or None.
-
-        Raises
-        ------
-        SolverError
-            If the system ends a worker process.
-        ParameterError
-            If the journal cannot be used.
+        A call that ended in an exception is performed again. ``decide`` maps a key and the replies
+        so far to a reply that makes the call unnecessary, or None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
             replies = {entry["key"]: entry for entry in journal.records if entry["key"] in tasks}
             done = {key for key, reply in replies.items() if reply["ended"] != "error"}
-            session = 1 + max((entry["session"] for entry in journal.records), default=0)
             left = [key for key in tasks if key not in done]
             advance(stage, len(done), len(tasks))
-            for count, (key, reply) in enumerate(self._replies(tasks, left, decide, replies), 1):
-                replies[key] = {"key": key, "session": session, **reply}
+            calls = (
+                joblib.delayed(self._perform)(key, tasks[key], decide(key, replies)) for key in left
+            )
+            for count, (key, reply) in enumerate(self._parallel(calls), len(done) + 1):
+                replies[key] = {"key": key, **reply}
                 journal.append(replies[key])
-                advance(stage, len(done) + count, len(tasks))
+                advance(stage, count, len(tasks))
         return {key: replies[key] for key in tasks}
 
-    def _replies(
-        self,
-        tasks: Mapping[str, Task],
-        keys: list[str],
-        decide: Callable[[str, Mapping[str, Reply]], Reply | None],
-        replies: Mapping[str, Reply],
-    ) -> Iterator[tuple[str, Reply]]:
+    def _parallel(self, calls: Iterator[Any]) -> Iterator[tuple[str, Reply]]:
         cores = len(usable_cores())
-        calls = (
-            joblib.delayed(self._perform)(key, tasks[key], decide(key, replies)) for key in keys
-        )
         parallel = joblib.Parallel(
             min(self.jobs, cores) if self.jobs > 0 else cores,
             backend="threading" if self._isolated else "loky",
@@ -156,7 +127,7 @@ class Execution:
         return key, call_isolated(
             task.function,
             task.arguments,
+            pin=self.pin,
             time_limit=limit,
             memory_limit=self.memory_limit,
-            pin=self.pin,
         )

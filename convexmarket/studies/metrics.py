@@ -1,50 +1,48 @@
-"""What the runs of a solver study say of each contender: how often it solves, and at what cost.
+"""Success rates, mean times and performance profiles of the contenders in a solver study.
 
-A *contender* is a solver with a formulation. It is compared with others of its *group*: the runs of
-one problem class under one setting, of all sizes together or of one size. An *instance* is what
-contenders share: a problem of given numbers. All functions take a frame with a row per run and
-return a frame. A run solves if its outcome is "solved", which is said of both of its solves
-together; one whose outcome is "unsupported" counts nowhere.
+A *contender* is a solver with a formulation. It is compared with the others of its *group*: the
+runs of one problem class under one setting, of all sizes together or of one size. All functions
+take a frame with a row per run. A run whose outcome is "unsupported" counts nowhere.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 from scipy.stats import binomtest
 
+from convexmarket.studies.measure import EXACT
 from convexmarket.studies.verdicts import OUTCOMES
 
 __all__ = [
     "CONTENDER",
     "COUNTED",
-    "INSTANCE",
-    "PARTS",
-    "SHIFT",
-    "contender_key",
+    "FLOOR",
     "counted",
-    "groups",
     "means",
+    "profiles",
     "rates",
-    "resolve_seconds",
     "seconds",
     "shifted_geometric_mean",
-    "sized_groups",
+    "step_function",
     "wide",
 ]
 
 CONTENDER = ["solver", "formulation"]
 INSTANCE = ["problem", "instance", "size", "seed"]
-#: What a run that counts can come to.
+GROUP = ["problem_class", "setting"]
+#: The outcomes of runs that count.
 COUNTED = tuple(name for name in OUTCOMES if name != "unsupported")
-#: What the time of a run is spent on.
+#: The parts of the time of a run.
 PARTS = ("declaration", "compilation", "solver", "recovery")
 #: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
 SHIFT = 0.01
+#: A relative error below it is rounding.
+FLOOR = 1e-16
 
 _CONFIDENCE = 0.95
 
@@ -54,78 +52,36 @@ def counted(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs.outcome != "unsupported"]
 
 
-def groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Split runs into groups, class by class and setting by setting.
-
-    Yields
-    ------
-    place : dict
-        problem_class and setting.
-    rows : DataFrame
-        The runs of the group that count, of all sizes.
-    """
-    kinds = counted(runs).groupby(["problem_class", "setting"], sort=False)
-    for (problem_class, setting), rows in kinds:
-        yield {"problem_class": problem_class, "setting": setting}, rows
-
-
-def sized_groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Split runs into groups of all sizes, each followed by its groups of one size.
-
-    Yields
-    ------
-    place : dict
-        problem_class, setting and size; NaN stands for all sizes together.
-    rows : DataFrame
-        The runs of the group that count.
-    """
-    for place, rows in groups(runs):
+def _groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the labels and the rows of each class and setting: all sizes (NaN), then each."""
+    for labels, rows in counted(runs).groupby(GROUP, sort=False):
+        place = dict(zip(GROUP, labels, strict=True))
         yield {**place, "size": np.nan}, rows
         for size, sized in rows.groupby("size", sort=True):
             yield {**place, "size": float(str(size))}, sized
 
 
-def contender_key(contender: Any) -> dict[str, str]:
-    """Return the columns that tell a contender from others, from the key of its group."""
-    return dict(zip(CONTENDER, contender, strict=True))
+def _contenders(rows: pd.DataFrame) -> Iterator[tuple[Any, dict[str, Any], pd.DataFrame]]:
+    for contender, part in rows.groupby(CONTENDER, sort=False):
+        yield contender, dict(zip(CONTENDER, contender, strict=True)), part
 
 
 def rates(runs: pd.DataFrame) -> pd.DataFrame:
-    """Count outcomes, and bound how often a contender solves and how often it is wrong.
+    """Count the outcomes of each contender, one row per group and contender.
 
-    Parameters
-    ----------
-    runs : DataFrame
-        Columns problem_class, setting, size, solver, formulation and outcome.
-
-    Returns
-    -------
-    DataFrame
-        One row per group and contender: runs, a count of each outcome, success (the share solved)
-        and wrong_rate, each with the ends of Wilson's 95% interval (``_low``, ``_high``). The size
-        is NaN where all sizes are together.
+    success is the share solved and wrong_rate the share of wrong answers, each with the ends of
+    Wilson's 95 % interval. The size is NaN where all sizes are together.
     """
     table = []
-    for place, rows in sized_groups(runs):
-        for contender, own in rows.groupby(CONTENDER, sort=False):
-            found = Counter(own.outcome)
-            counts = {name.replace(" ", "_"): found[name] for name in COUNTED}
-            table.append(
-                {
-                    **place,
-                    **contender_key(contender),
-                    "runs": len(own),
-                    **counts,
-                    **_rate("success", counts["solved"], len(own)),
-                    **_rate("wrong_rate", counts["wrong"], len(own)),
-                }
-            )
+    for place, rows in _groups(runs):
+        for _, labels, part in _contenders(rows):
+            counts = {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
+            row = {**place, **labels, "runs": len(part), **counts}
+            for name, count in (("success", counts["solved"]), ("wrong_rate", counts["wrong"])):
+                ends = binomtest(count, len(part)).proportion_ci(_CONFIDENCE, method="wilson")
+                row |= {name: count / len(part), f"{name}_low": ends.low, f"{name}_high": ends.high}
+            table.append(row)
     return pd.DataFrame(table)
-
-
-def _rate(name: str, part: int, whole: int) -> dict[str, float]:
-    interval = binomtest(part, whole).proportion_ci(_CONFIDENCE, method="wilson")
-    return {name: part / whole, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def shifted_geometric_mean(values: pd.DataFrame, shift: float = SHIFT) -> pd.Series:
@@ -144,11 +100,8 @@ def seconds(runs: pd.DataFrame) -> pd.Series:
     return runs.total_s.where(runs.outcome == "solved", np.inf)
 
 
-def resolve_seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the time of the second solve of each run; infinite where it did not solve.
-
-    A contender that is never asked to solve again keeps NaN.
-    """
+def _again_seconds(runs: pd.DataFrame) -> pd.Series:
+    """Return the same of the second solve; NaN for contenders that never solve again."""
     asked = runs.again_total_s.notna()
     known = runs.again_total_s.where(asked & (runs.outcome == "solved"), np.inf)
     return known.where(asked.groupby([runs[name] for name in CONTENDER]).transform("any"))
@@ -165,77 +118,90 @@ def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
 
 
 def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
-    """Compare what contenders take, on the instances that they share.
+    """Compare the mean times of contenders, on the instances that they share.
 
-    A run that does not solve counts as long as its time limit. Where some contenders were given
-    all instances of the group, these are compared on all of them, and the others have no mean;
-    where none was, all are compared on the instances that every one was given.
-
-    Parameters
-    ----------
-    runs : DataFrame
-    shift : float
-        Seconds; see :func:`shifted_geometric_mean`.
+    A run that does not solve counts as its time limit. Contenders that were given all instances of
+    the group are compared on all of them, and the others have no mean. If there is no such
+    contender, all are compared on the instances that each was given.
 
     Returns
     -------
     DataFrame
-        One row per group and contender: instances (how many the means are over), total_s and
-        again_total_s (shifted geometric means of the first and the second solve, in seconds),
-        relative and again_relative (divided by the group's smallest), again_ratio (geometric mean
-        of second to first solve, where both are right), warm_ratio (of the solver's part of the
-        second with a warm start to that without), ``<part>_share`` of the time of solved
-        runs, on average, accuracy (median over the runs that have one) and peak_memory_mb (the
-        largest).
+        One row per group and contender: instances (their number), total_s and again_total_s
+        (shifted geometric means of the first and the second solve), relative and again_relative
+        (divided by the group's smallest), again_ratio (geometric mean of second to first solve,
+        where both are right), warm_ratio (of the solver's part of the second with a warm start to
+        that without), ``<part>_share`` of the time of solved runs, accuracy (median) and
+        peak_memory_mb (the largest).
     """
     table = []
-    for place, rows in sized_groups(runs):
-        rows = rows.assign(first=seconds(rows), again=resolve_seconds(rows))
-        first = _shared_means(rows, rows["first"], shift)
-        again = _shared_means(rows, rows["again"], shift)
-        for contender, own in rows.groupby(CONTENDER, sort=False):
-            instances, total, relative = first[contender]
-            _, again_total, again_relative = again[contender]
-            ratio = own["again"] / own["first"]
-            ratio = ratio[np.isfinite(ratio)]
-            solved = own[own.outcome == "solved"]
+    for place, rows in _groups(runs):
+        times = {"": seconds(rows), "again_": _again_seconds(rows)}
+        shared = {name: _shared_means(rows, column, shift) for name, column in times.items()}
+        rows = rows.assign(ratio=times["again_"] / times[""])
+        for contender, labels, part in _contenders(rows):
+            row: dict[str, Any] = {**place, **labels, "instances": shared[""][contender][0]}
+            for name, found in shared.items():
+                row |= dict(
+                    zip((f"{name}total_s", f"{name}relative"), found[contender][1:], strict=True)
+                )
+            solved = part[part.outcome == "solved"]
             warm = solved.again_solver_s / solved.again_cold_s
-            table.append(
-                {
-                    **place,
-                    **contender_key(contender),
-                    "instances": instances,
-                    "total_s": total,
-                    "relative": relative,
-                    "again_total_s": again_total,
-                    "again_relative": again_relative,
-                    "again_ratio": np.exp(np.log(ratio).mean()),
-                    "warm_ratio": np.exp(np.log(warm).mean()),
-                    **{
-                        f"{part}_share": (solved[f"{part}_s"] / solved.total_s).mean()
-                        for part in PARTS
-                    },
-                    "accuracy": own.accuracy.where(np.isfinite(own.accuracy)).median(),
-                    "peak_memory_mb": own.peak_memory_mb.max(),
-                }
-            )
+            for name, ratios in (
+                ("again_ratio", part.ratio[np.isfinite(part.ratio)]),
+                ("warm_ratio", warm),
+            ):
+                row[name] = np.exp(np.log(ratios).mean())
+            row |= {f"{p}_share": (solved[f"{p}_s"] / solved.total_s).mean() for p in PARTS}
+            row["accuracy"] = part.accuracy.where(np.isfinite(part.accuracy)).median()
+            row["peak_memory_mb"] = part.peak_memory_mb.max()
+            table.append(row)
     return pd.DataFrame(table)
 
 
-def _shared_means(
-    rows: pd.DataFrame, times: pd.Series, shift: float
-) -> dict[Hashable, tuple[int, float, float]]:
-    """Return of each contender how many instances its mean is over, the mean, and its ratio."""
+def _shared_means(rows: pd.DataFrame, times: pd.Series, shift: float) -> dict[Any, Any]:
+    """Return for each contender the number of shared instances, the mean, and its ratio."""
     table = wide(rows, times.where(times != np.inf, rows.time_limit_s))
-    full = table.notna().all()
-    shared = table if full.any() else table.dropna()
+    shared = table if table.notna().all().any() else table.dropna()
     mean = shifted_geometric_mean(shared, shift)
-    relative = mean / mean.min()
-    return {
-        contender: (
-            0 if np.isnan(mean[contender]) else len(shared),
-            mean[contender],
-            relative[contender],
-        )
-        for contender in table.columns
-    }
+    counts = np.where(mean.isna(), 0, len(shared))
+    return dict(zip(table.columns, zip(counts, mean, mean / mean.min(), strict=True), strict=True))
+
+
+def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
+    """Return the share of values that are at most tau, for increasing tau from ``start``.
+
+    Examples
+    --------
+    >>> step_function([2.0, 1.0, np.inf, 2.0], start=1.0).to_numpy().tolist()
+    [[1.0, 0.25], [2.0, 0.75]]
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    finite = ordered[np.isfinite(ordered)]
+    tau = np.unique(np.append(finite[finite > start], start))
+    share = np.searchsorted(ordered, tau, side="right") / ordered.size
+    return pd.DataFrame({"tau": tau, "share": share})
+
+
+def profiles(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return performance profiles of time and of accuracy, over all sizes of a group.
+
+    Of time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002); the
+    exact method takes no part. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
+    shares are of the instances that the contender was given, solved or not.
+    """
+    pieces = []
+    for place, rows in _groups(runs):
+        if not np.isnan(place.pop("size")):
+            continue
+        solvers = rows[rows.solver != EXACT]
+        times = wide(solvers, seconds(solvers))
+        fastest = times.min(axis=1)
+        ratios = times.div(fastest.where(np.isfinite(fastest), 1.0), axis=0)
+        accuracies = wide(rows, rows.accuracy.fillna(np.inf))
+        for of, table, start in (("time", ratios, 1.0), ("accuracy", accuracies, FLOOR)):
+            for contender in table.columns.tolist():
+                key = {**place, "of": of, **dict(zip(CONTENDER, contender, strict=True))}
+                steps = step_function(table[contender].dropna(), start)
+                pieces.append(pd.DataFrame(key, index=steps.index).join(steps))
+    return pd.concat(pieces, ignore_index=True)

@@ -23,13 +23,7 @@ _QUIET = 2.0
 
 
 class ProgressLines:
-    """Print the steps done and the time left; a short stage prints nothing.
-
-    Parameters
-    ----------
-    stream : text file, optional
-        Standard error by default.
-    """
+    """Print the steps done and the time left; a short stage prints nothing."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -39,22 +33,20 @@ class ProgressLines:
         self._first = 0
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Report that so many steps of a stage are done."""
+        """Report the number of steps done of a stage."""
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._start, self._last, self._first = stage, now, 0.0, done
-        elapsed = now - self._start
+        elapsed, new = now - self._start, done - self._first
         ended = done >= total and self._last > 0.0
         due = now - self._last >= (_ON_TERMINAL if self._terminal else _ELSEWHERE)
         if not ended and (elapsed < _QUIET or not due):
             return
-        new = done - self._first
-        left = elapsed / new * (total - done) if new >= _FEWEST else None
         text = f"{stage}: {done:,} of {total:,}"
         if ended:
             text += f", {_duration(elapsed)}"
-        elif left is not None:
-            text += f", about {_duration(left)} left"
+        elif new >= _FEWEST:
+            text += f", about {_duration(elapsed / new * (total - done))} left"
         begin, end = ("\r\x1b[K", "\n" if ended else "") if self._terminal else ("", "\n")
         self._stream.write(begin + text + end)
         self._stream.flush()
@@ -69,13 +61,7 @@ def _duration(seconds: float) -> str:
 
 
 def reporter(progress: bool | Progress) -> Progress:
-    """Return the callable of a ``progress`` argument: True prints lines, False nothing.
-
-    Raises
-    ------
-    ParameterError
-        If it is neither a truth value nor callable.
-    """
+    """Return the callable of a ``progress`` argument: True prints lines, False nothing."""
     if callable(progress):
         return progress
     if not isinstance(progress, bool):

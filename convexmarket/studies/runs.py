@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from os import PathLike
@@ -18,18 +18,23 @@ from convexmarket.deal import versions
 from convexmarket.display import Shown
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import Content, write_together
-from convexmarket.market import Market
 from convexmarket.report import Report
-from convexmarket.studies.pages import PAGES
+from convexmarket.studies import online_page, solver_page, study_page
 
-__all__ = ["Runs", "named_entries"]
+__all__ = ["Runs"]
 
 #: The main file of a folder that :meth:`Runs.write` wrote.
 RESULTS = "results.json"
 FORMAT = "convexmarket-runs/1"
 #: Bytes of the largest file that is read.
 _LARGEST_FILE = 500_000_000
-_KINDS = "biuf"
+_NUMBERS = "biuf"
+#: The statements, the figure and the report of each kind of runs.
+_PAGES: dict[str, Any] = {
+    "study": study_page,
+    "solvers": solver_page,
+    "online": online_page,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +86,8 @@ class Runs(Shown):
 
     def statements(self) -> list[str]:
         """Return the results in sentences: what was solved, what was not, and why."""
-        return PAGES[self.kind].statements(self.tables, self.facts)
+        texts: list[str] = _PAGES[self.kind].statements(self.tables, self.facts)
+        return texts
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the main figure: error against payments, or times by size and solver.
@@ -94,7 +100,7 @@ class Runs(Shown):
         -------
         matplotlib Axes
         """
-        return PAGES[self.kind].plot(self.tables, ax)
+        return _PAGES[self.kind].plot(self.tables, ax)
 
     def report(self, title: str) -> Report:
         """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
@@ -108,7 +114,7 @@ class Runs(Shown):
         Report
         """
         report = Report(title, settings=self.facts)
-        PAGES[self.kind].fill(report, self.tables, self.facts, self.keys)
+        _PAGES[self.kind].fill(report, self.tables, self.facts, self.keys)
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
@@ -137,18 +143,12 @@ class Runs(Shown):
         contents: dict[Path, Content] = {}
         tables = {}
         for name, table in self.tables.items():
-            file = f"tables/{name}.parquet"
             packed = BytesIO()
             table.to_parquet(packed, index=False, compression="zstd")
-            contents[place / file] = packed.getvalue()
+            contents[place / f"tables/{name}.parquet"] = packed.getvalue()
             digest = hashlib.sha256(packed.getvalue()).hexdigest()
-            tables[name] = {"file": file, "sha256": digest, "keys": list(self.keys[name])}
-        written = {
-            "format": FORMAT,
-            "kind": self.kind,
-            "tables": tables,
-            "facts": dict(self.facts),
-        }
+            tables[name] = {"sha256": digest, "keys": list(self.keys[name])}
+        written = {"format": FORMAT, "kind": self.kind, "tables": tables, "facts": self.facts}
         contents[place / RESULTS] = (json.dumps(written, indent=1) + "\n").encode()
         write_together(contents, force=force)
         return place / RESULTS
@@ -165,21 +165,22 @@ class Runs(Shown):
         place = Path(folder)
         try:
             written = json.loads(read_limited(place / RESULTS, _LARGEST_FILE))
-            if written["format"] != FORMAT or written["kind"] not in PAGES:
+            if written["format"] != FORMAT or written["kind"] not in _PAGES:
                 raise DataError(f"{place / RESULTS} is not the result of a study")
             tables, keys = {}, {}
             for name, entry in written["tables"].items():
-                content = read_limited(place / "tables" / Path(entry["file"]).name, _LARGEST_FILE)
+                file = place / "tables" / f"{Path(name).name}.parquet"
+                content = read_limited(file, _LARGEST_FILE)
                 if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-                    raise DataError(f"{entry['file']} was changed after it was written")
+                    raise DataError(f"{file.name} was changed after it was written")
                 tables[name] = pd.read_parquet(BytesIO(content))
                 keys[name] = tuple(entry["keys"])
             return cls(written["kind"], keys, tables, written["facts"])
+        except DataError:
+            raise
         except OSError as error:
             raise DataError(f"{folder}: {error.strerror}; give a folder of Runs.write") from None
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, DataError):
-                raise
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
                 "Runs.write"
@@ -197,7 +198,7 @@ def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:
     """Return a table whose columns hold truth values, numbers or text."""
     tidy = table.reset_index(drop=True).infer_objects()
     for column, values in tidy.items():
-        if values.dtype.kind in _KINDS or str(values.dtype) == "str":
+        if values.dtype.kind in _NUMBERS or str(values.dtype) == "str":
             continue
         cells = [None if cell is None or cell != cell else cell for cell in values.tolist()]
         if not all(cell is None or isinstance(cell, str) for cell in cells):
@@ -206,35 +207,3 @@ def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:
             )
         tidy[column] = pd.Series(cells, dtype="str", index=tidy.index)
     return tidy
-
-
-def named_entries(argument: str, given: Any) -> Iterable[tuple[str, Any]]:
-    """Return names and entries of a mapping, a list or one entry.
-
-    Raises
-    ------
-    ParameterError
-        If there is none, a name is not text, or two entries have the same name.
-    """
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    else:
-        single = isinstance(given, Market | str | PathLike) or callable(given)
-        entries = [given] if single else list(given)
-        pairs = [(_name(entry, place), entry) for place, entry in enumerate(entries, 1)]
-    names = [name for name, _ in pairs]
-    if not pairs or not all(isinstance(name, str) and name for name in names):
-        raise ParameterError(f"{argument} must be a mapping from names to markets, or a list")
-    if repeated := {name for name in names if names.count(name) > 1}:
-        raise ParameterError(
-            f"{argument}: two entries are named {sorted(repeated)[0]!r}; give a mapping with "
-            "different names"
-        )
-    return pairs
-
-
-def _name(entry: Any, place: int) -> str:
-    if isinstance(entry, str):
-        return entry
-    name = getattr(entry, "__name__", "<lambda>")
-    return f"market {place}" if name == "<lambda>" else str(name)

@@ -1,7 +1,7 @@
-"""What "default", "solver-default", "low", "mid" and "high" ask of each solver.
+"""The options of each solver in the settings of a study.
 
-The last three are the tolerances of qpbenchmark: an absolute one on the residuals of the primal and
-the dual and on the gap between them, and none relative to anything.
+The settings "low", "mid" and "high" have the tolerances of qpbenchmark: an absolute one on the
+residuals of the primal and the dual and on the gap between them, and no relative ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ ACCURACIES = {"low": 1e-3, "mid": 1e-6, "high": 1e-9}
 #: Every setting that needs no table in a file, with the largest error of a run that is solved.
 SETTINGS = {"default": 1e-3, "solver-default": 1e-3, **ACCURACIES}
 
-#: Options that take the tolerance, and what else it needs: nothing relative, steps enough.
+#: Options that take the tolerance, and the options that it needs: no relative tolerance, and
+#: enough steps.
 _ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "CLARABEL": ("tol_feas tol_gap_abs", {"tol_gap_rel": 0.0}),
     "CUOPT": ("optimality", {}),
@@ -34,7 +35,7 @@ _ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "SCS": ("eps_abs", {"eps_rel": 0.0, "max_iters": 1_000_000}),
 }
 
-#: The solver's own, where CVXPY asks for something else; of the others it asks for nothing.
+#: Defaults of a solver that CVXPY replaces by others.
 _OWN: dict[str, dict[str, Any]] = {
     "DAQP": {"eps_prox": 0.0},
     "OSQP": {"eps_abs": 1e-3, "eps_rel": 1e-3, "max_iter": 4_000, "polishing": False},
@@ -45,14 +46,7 @@ _OWN: dict[str, dict[str, Any]] = {
 
 
 def options_of(setting: str, solver: str) -> dict[str, Any] | None:
-    """Return what a setting passes to a solver; None where it is not known how to ask for it.
-
-    Parameters
-    ----------
-    setting : str
-        A name in :data:`SETTINGS`.
-    solver : str
-        In CVXPY's spelling.
+    """Return the options of a setting for a solver in CVXPY's spelling; None if not known.
 
     Examples
     --------
@@ -67,5 +61,5 @@ def options_of(setting: str, solver: str) -> dict[str, Any] | None:
         return None
     if setting == "solver-default":
         return _OWN.get(solver, {})
-    names, besides = _ASKED[solver]
-    return {**dict.fromkeys(names.split(), ACCURACIES[setting]), **besides}
+    names, further = _ASKED[solver]
+    return {**dict.fromkeys(names.split(), ACCURACIES[setting]), **further}

@@ -1,4 +1,4 @@
-"""What a comparison of solvers shows: statements, the matrix of times and a report."""
+"""Statements, the matrix of times and the report of a comparison of solvers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import pandas as pd
 from convexmarket.display import axes
 from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies.measure import EXACT
-from convexmarket.studies.metrics import (
-    counted,
-    seconds,
-    shifted_geometric_mean,
-    wide,
-)
+from convexmarket.studies.metrics import counted, seconds, shifted_geometric_mean, wide
 
 __all__ = ["fill", "plot", "statements"]
 
@@ -31,148 +26,220 @@ _MARKS = {
     "unsupported": "–",
 }
 _GREY, _RED = "0.88", "#d6604d"
+_APPENDIX = {
+    "runs": "The runs",
+    "references": "The references",
+    "means": "Times by size",
+    "rates": "Outcomes by size",
+    "profiles": "Performance profiles",
+}
+
+Tables = Mapping[str, pd.DataFrame]
 
 
 def _name(solver: Any, formulation: Any) -> str:
     return str(solver) if solver == EXACT else f"{solver}, {formulation}"
 
 
-def statements(tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
+def fastest(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the fastest solver of each class and setting at its largest size, and the next.
+
+    Only solvers that solve every instance compete, by the shifted geometric mean of their times.
+    ``ratio`` is the geometric mean of the next one's time to the fastest one's on the same
+    instances, ``low`` and ``high`` the ends of its 95 % interval; missing where there is none.
+    """
+    rows = []
+    for (kind, setting), group in counted(runs).groupby(["problem_class", "setting"], sort=False):
+        size = group["size"].max()
+        group = group[(group["size"] == size) & (group.solver != EXACT)]
+        row = {"problem_class": kind, "setting": setting, "size": size, "fastest": "", "next": ""}
+        times = wide(group, seconds(group))
+        solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
+        order = shifted_geometric_mean(solved).sort_values()
+        row |= {"seconds": order.iloc[0] if len(order) else np.nan}
+        row |= {
+            place: _name(*order.index[k])
+            for k, place in enumerate(("fastest", "next")[: len(order)])
+        }
+        row |= dict.fromkeys(("ratio", "low", "high"), np.nan)
+        if len(order) > 1:
+            best, second = (np.log(solved[contender]) for contender in order.index[:2])
+            ratio = compare(second, best)
+            row |= {"ratio": np.exp(ratio.estimate)}
+            if np.isfinite(ratio.high):
+                row |= {"low": np.exp(ratio.low), "high": np.exp(ratio.high)}
+        if len(group):
+            rows.append(row)
+    names = [
+        "problem_class",
+        "setting",
+        "size",
+        "fastest",
+        "seconds",
+        "next",
+        "ratio",
+        "low",
+        "high",
+    ]
+    return pd.DataFrame(rows, columns=names)
+
+
+def statements(tables: Tables, facts: Mapping[str, Any]) -> list[str]:
     """Return the fastest of each class, wrong answers, and solvers that cannot take a problem."""
-    runs, texts = tables["runs"], []
-    for (kind, setting), rows in counted(runs).groupby(["problem_class", "setting"], sort=False):
-        largest = rows[(rows["size"] == rows["size"].max()) & (rows.solver != EXACT)]
-        if text := _fastest(largest):
-            size = rows["size"].max()
-            texts.append(f"{kind}, setting {setting}, size {size:,}: {text}")
-    for solver in runs.solver[runs.outcome == "wrong"].unique():
-        rows = runs[runs.solver == solver]
-        wrong = rows[rows.outcome == "wrong"]
+    runs = tables["runs"]
+    texts = [_sentence(row) for row in fastest(runs).itertuples()]
+    return (texts + _exceptions(runs, facts)) or ["No run ended."]
+
+
+def _sentence(row: Any) -> str:
+    place = f"{row.problem_class}, setting {row.setting}, size {row.size:,}"
+    if not row.fastest:
+        return f"{place}: no solver solves every instance."
+    text = f"{place}: {row.fastest} is the fastest solver with {row.seconds:.2g} s"
+    if not row.next:
+        return f"{text}; no other solves every instance."
+    interval = "" if np.isnan(row.high) else f" (95 % interval {row.low:.2g} to {row.high:.2g})"
+    return f"{text}; {row.next} takes {row.ratio:.2g} times as long{interval}."
+
+
+def _exceptions(runs: pd.DataFrame, facts: Mapping[str, Any]) -> list[str]:
+    """Return sentences on wrong answers, unsupported problems and absent solvers."""
+    texts = []
+    wrong, unable = runs[runs.outcome == "wrong"], runs[runs.outcome == "unsupported"]
+    for solver, rows in wrong.groupby("solver", sort=False):
         texts.append(
-            f"{solver}: a status that our residuals refute in {len(wrong)} of {len(counted(rows))} "
-            f"runs ({', '.join(wrong.formulation.unique())})."
+            f"{solver}: a status that our residuals refute in {len(rows)} of "
+            f"{(counted(runs).solver == solver).sum()} runs "
+            f"({', '.join(rows.formulation.unique())})."
         )
-    unable = runs[runs.outcome == "unsupported"]
-    for solver in unable.solver.unique():
-        rows = unable[unable.solver == solver]
+    for solver, rows in unable.groupby("solver", sort=False):
         pairs = (rows.problem_class + " (" + rows.formulation + ")").unique()
         texts.append(f"{solver} cannot take {', '.join(pairs)}.")
     if facts["absent"]:
         texts.append(f"Not installed: {', '.join(facts['absent'])}.")
-    return texts or ["No run ended."]
-
-
-def _fastest(runs: pd.DataFrame) -> str:
-    """Return the solver of least mean time among those that solve every instance, and the next."""
-    times = wide(runs, seconds(runs))
-    solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
-    if solved.empty:
-        return "no solver solves every instance." if len(runs) else ""
-    order = shifted_geometric_mean(solved).sort_values()
-    text = f"{_name(*order.index[0])} is the fastest solver with {order.iloc[0]:.2g} s"
-    if len(order) == 1:
-        return f"{text}; no other solves every instance."
-    logs = [np.log(solved[contender]) for contender in order.index[:2]]
-    ratio = compare(logs[1], logs[0])
-    low, high = np.exp([ratio.low, ratio.high])
-    interval = f" (95 % interval {low:.2g} to {high:.2g})" if np.isfinite(high) else ""
-    return (
-        f"{text}; {_name(*order.index[1])} takes {np.exp(ratio.estimate):.2g} times as "
-        f"long{interval}."
-    )
+    return texts
 
 
 def plot(
-    tables: Mapping[str, pd.DataFrame],
+    tables: Tables,
     ax: Any = None,
     *,
     problem_class: str | None = None,
     setting: str | None = None,
 ) -> Any:
-    """Draw the matrix of one class: a tile per solver, formulation and size.
+    """Draw the matrix of one class and setting, the first by default.
 
-    A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
+    There is a row per solver and formulation, the exact method first, and a column per size. A tile
+    holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
     formulation have no row.
     """
-    from matplotlib.colors import LogNorm
-
     runs = tables["runs"]
-    kind = runs.problem_class.iloc[0] if problem_class is None else problem_class
-    runs = runs[runs.problem_class == kind]
-    level = runs.setting.iloc[0] if setting is None else setting
-    runs = runs[runs.setting == level]
+    runs = runs[runs.problem_class == (problem_class or runs.problem_class.iloc[0])]
+    runs = runs[runs.setting == (setting or runs.setting.iloc[0])]
+    runs = counted(runs) if len(counted(runs)) else runs
+    runs = runs.assign(
+        row=[_name(*pair) for pair in zip(runs.solver, runs.formulation, strict=True)]
+    )
+    order = sorted(runs.row.unique(), key=lambda name: (name != EXACT, name))
+    return _tiles(runs, "row", order, "size", sorted(runs["size"].unique()), ax)
+
+
+def _overview(runs: pd.DataFrame) -> Any:
+    """Draw a matrix of the solvers in their first formulation by class, at the largest sizes."""
     able = counted(runs)
-    runs = able if len(able) else runs
-    contenders = list(dict.fromkeys(zip(runs.solver, runs.formulation, strict=True)))
-    contenders.sort(key=lambda pair: (pair[0] != EXACT, pair[0], pair[1]))
-    sizes = sorted(runs["size"].unique())
+    able = able[able["size"] == able.groupby("problem_class")["size"].transform("max")]
+    able = able[able.setting == able.setting.iloc[0]]
+    times = seconds(able).groupby([able.problem_class, able.solver, able.formulation]).mean()
+    best = times.groupby(level=[0, 1]).idxmin()
+    places = list(zip(able.problem_class, able.solver, able.formulation, strict=True))
+    able = able[[place in set(best) for place in places]]
+    order = sorted(able.solver.unique(), key=lambda name: (name != EXACT, name))
+    return _tiles(able, "problem_class", list(able.problem_class.unique()), "solver", order, None)
+
+
+def _tiles(runs: pd.DataFrame, y: str, rows: list[Any], x: str, columns: list[Any], ax: Any) -> Any:
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Rectangle
+
+    names = [f"{name:,}" if x == "size" else str(name) for name in columns]
     if ax is None:
         from matplotlib import pyplot as plt
 
-        figure = (2.6 + 0.8 * len(sizes), 0.8 + 0.3 * len(contenders))
-        _, ax = plt.subplots(figsize=figure, layout="constrained")
+        size = (2.6 + 0.8 * len(columns), 0.9 + 0.3 * len(rows))
+        _, ax = plt.subplots(figsize=size, layout="constrained")
     ax = axes(ax)
     times = runs.total_s[runs.outcome == "solved"]
     low, high = (times.min(), times.max()) if len(times) else (1.0, 1.0)
     norm = LogNorm(low, max(high, 1.01 * low))
-    shades = np.full((len(contenders), len(sizes)), np.nan)
-    for i, (solver, formulation) in enumerate(contenders):
-        for j, size in enumerate(sizes):
-            rows = runs[(runs.solver == solver) & (runs.formulation == formulation)]
-            text, seconds, colour = _tile(rows[rows["size"] == size])
-            shades[i, j] = seconds
-            if colour is not None:
-                ax.add_patch(_patch(j, i, colour))
-            dark = np.isfinite(seconds) and norm(seconds) > 0.6
-            ax.text(j, i, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
+    shades = np.full((len(rows), len(columns)), np.nan)
+    for place, tile in runs.groupby([y, x], sort=False):
+        i, j = rows.index(place[0]), columns.index(place[1])
+        text, shades[i, j], colour = _tile(tile)
+        if colour is not None:
+            ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color=colour, lw=0))
+        dark = np.isfinite(shades[i, j]) and norm(shades[i, j]) > 0.6
+        ax.text(j, i, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
     ax.imshow(shades, norm=norm, cmap="Blues", aspect="auto")
-    ax.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes])
-    ax.set_yticks(range(len(contenders)), [_name(*pair) for pair in contenders], fontsize=8)
+    ax.set_xticks(range(len(columns)), names, fontsize=8)
+    ax.set_yticks(range(len(rows)), rows, fontsize=8)
     ax.tick_params(length=0)
+    ax.grid(visible=False)
     ax.spines[:].set_visible(False)
-    ax.set_xlabel("size")
+    ax.set_xlabel(x)
     return ax
-
-
-def _patch(x: float, y: float, colour: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x - 0.5, y - 0.5), 1, 1, color=colour, lw=0)
 
 
 def _tile(rows: pd.DataFrame) -> tuple[str, float, str | None]:
     """Return text, seconds and colour of the runs of one tile."""
-    if rows.empty:
-        return "", np.nan, None
-    worst = next((mark for mark in _MARKS if (rows.outcome == mark).any()), "")
-    if worst:
-        count = int((rows.outcome == worst).sum())
-        more = f" {count}/{len(rows)}" if count < len(rows) else ""
-        return _MARKS[worst] + more, np.nan, _RED if worst == "wrong" else _GREY
-    seconds = float(np.exp(np.log(rows.total_s).mean()))
-    return f"{seconds:.2g}", seconds, None
+    for outcome, mark in _MARKS.items():  # the worst first
+        if count := int((rows.outcome == outcome).sum()):
+            more = f" {count}/{len(rows)}" if count < len(rows) else ""
+            return mark + more, np.nan, _RED if outcome == "wrong" else _GREY
+    mean = float(np.exp(np.log(rows.total_s).mean()))
+    return f"{mean:.2g}", mean, None
 
 
 def fill(
     report: Report,
-    tables: Mapping[str, pd.DataFrame],
+    tables: Tables,
     facts: Mapping[str, Any],
     keys: Mapping[str, Sequence[str]],
 ) -> None:
-    """Add the matrix of each class and setting, statements and tables to a report."""
-    runs = tables["runs"]
-    sentences = statements(tables, facts)
-    report.headline(sentences[0])
-    report.add("\n".join(f"- {escape_markdown(text)}" for text in sentences))
-    for kind, setting in dict.fromkeys(zip(runs.problem_class, runs.setting, strict=True)):
+    """Add the matrices, statements and tables to a report; the matrix leads."""
+    runs, best = tables["runs"], fastest(tables["runs"])
+    groups = dict.fromkeys(zip(runs.problem_class, runs.setting, strict=True))
+    exceptions = _exceptions(runs, facts)
+    if best.problem_class.nunique() > 1 and (best.fastest != "").any():
+        solvers = best.fastest[best.fastest != ""].str.partition(",")[0]
+        most = solvers.value_counts()
+        leaders = " and ".join(most.index[most == most.max()])
+        report.headline(
+            f"{leaders}: the fastest solver in {'each ' if ' and ' in leaders else ''}"
+            f"{most.max()} of {len(best)} comparisons (class and setting, largest size)."
+        )
+        alt = "Seconds or worst outcome by class and solver, each in its fastest formulation"
+        report.add(_overview(runs).figure, f"{alt}, at the largest size", name="overview", alt=alt)
+        report.add(
+            best,
+            "The fastest solver at the largest size",
+            name="fastest",
+            keys=["problem_class", "setting"],
+            headers={"low": "95 % from", "high": "to"},
+        )
+    else:
+        report.headline(statements(tables, facts)[0])
+    for kind, setting in groups:
         ax = plot(tables, problem_class=kind, setting=setting)
         name = f"{kind}-{setting}".lower().replace(" ", "-")
-        report.add(ax.figure, f"Seconds of {kind}, setting {setting}", name=name)
-    for name, caption in _TABLES.items():
-        if name in tables:
-            rows = tables[name]
-            rows = rows[rows["size"].isna()].drop(columns="size")
-            report.add(rows, caption, name=name, keys=[k for k in keys[name] if k != "size"])
+        caption = f"Seconds of {kind}, setting {setting}"
+        alt = f"{caption}, by solver and size, or the worst outcome"
+        report.add(ax.figure, caption, name=name, alt=alt, appendix=len(groups) > 2)
+    report.add("\n".join(f"- {escape_markdown(text)}" for text in exceptions))
+    if "rates" in tables:
+        rows = tables["rates"]
+        rows = rows[rows["size"].isna() & (rows.success < 1)].drop(columns="size")
+        names = [*keys["rates"][:2], "solver", "formulation"]
+        report.add(rows, "Contenders that do not solve every instance", name="rates", keys=names)
     machine = facts["machine"]
     report.add(
         f"{len(counted(runs)):,} runs on {', '.join(machine['cpus'])}, {machine['system']}; "
@@ -182,13 +249,3 @@ def fill(
     for name, caption in _APPENDIX.items():
         if name in tables:
             report.add(tables[name], caption, name=f"all-{name}", keys=keys[name], appendix=True)
-
-
-_TABLES = {"means": "Times, all sizes together", "rates": "Outcomes, all sizes together"}
-_APPENDIX = {
-    "runs": "The runs",
-    "references": "The references",
-    "means": "Times by size",
-    "rates": "Outcomes by size",
-    "profiles": "Performance profiles",
-}

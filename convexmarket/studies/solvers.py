@@ -7,12 +7,13 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from inspect import signature
+from itertools import product
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import cvxpy as cp
@@ -24,14 +25,12 @@ from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint import JointMarket
 from convexmarket.market import Market
-from convexmarket.studies.cores import can_pin
-from convexmarket.studies.execution import Execution, Task
-from convexmarket.studies.fingerprint import market_digest
+from convexmarket.studies.entries import market_digest, named_entries, short_digest
+from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
-from convexmarket.studies.metrics import CONTENDER, counted, means, rates
-from convexmarket.studies.profiles import profiles
+from convexmarket.studies.metrics import CONTENDER, counted, means, profiles, rates
 from convexmarket.studies.progress import Progress
-from convexmarket.studies.runs import Runs, named_entries
+from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
 from convexmarket.studies.subproblems.families import (
     CLASSES,
@@ -39,10 +38,10 @@ from convexmarket.studies.subproblems.families import (
     families_of_class,
     families_of_market,
 )
-from convexmarket.studies.subproblems.joint import ZBlockInstance
+from convexmarket.studies.subproblems.models import z_block
 from convexmarket.studies.verdicts import INSTANCE, RUN, judge, references_of
 
-__all__ = ["DEFAULT_SOLVERS", "UNKNOWN", "Problem", "Setting", "compare_solvers", "summarise"]
+__all__ = ["DEFAULT_SOLVERS", "Problem", "compare_solvers", "summarise"]
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
 #: Options of a setting that does not define any for a solver: none are passed.
@@ -70,27 +69,6 @@ CAVEATS = (
 )
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How exactly solvers are asked to solve, and how exact an answer must be to count.
-
-    Attributes
-    ----------
-    tolerance : float
-        Largest relative error of the objective, and largest relative residual, of a solved run.
-    options : mapping of str to mapping
-        Options of CVXPY's ``solve`` by solver, in any case.
-    """
-
-    tolerance: float
-    options: Mapping[str, Mapping[str, Any]]
-
-    def options_of(self, solver: str) -> Mapping[str, Any] | None:
-        """Return the options of a solver; None if only others have options."""
-        given = {name.upper(): options for name, options in self.options.items()}
-        return given.get(solver.upper(), None if given else {})
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
     """One problem of a solver study: its subproblems, and a digest of its definition."""
@@ -107,6 +85,10 @@ class _Run:
     @property
     def is_reference(self) -> bool:
         return bool(self.labels["setting"] == REFERENCE)
+
+    @property
+    def size(self) -> int:
+        return int(self.labels["size"])
 
 
 def compare_solvers(
@@ -178,9 +160,9 @@ def compare_solvers(
           setting, formulation and solver. outcome is "solved", "wrong", "inaccurate", "failed",
           "time limit", "memory limit", "crashed" or "unsupported"; status and message are the
           solver's. Seconds: declaration_s, compilation_s, solver_s, recovery_s, total_s.
-          primal_residual, violation, dual_residual, gap (:mod:`convexmarket.studies.kkt`), excess
-          (relative error of the objective) and accuracy (the largest of these). The same with the
-          prefix ``again_`` for the second solve;
+          primal_residual, violation, dual_residual, gap (:mod:`convexmarket.studies.residuals`),
+          excess (relative error of the objective) and accuracy (the largest of these). The same
+          with the prefix ``again_`` for the second solve;
         - ``references``: the best known objective of each instance, and its certainty;
         - ``rates``: outcomes of each solver and formulation, with Wilson intervals;
         - ``means``: shifted geometric means of the times; a failure counts as the time limit;
@@ -208,32 +190,34 @@ def compare_solvers(
     check_positive("time_limit", time_limit)
     check_positive("memory_limit", memory_limit)
     execution = Execution(jobs, time_limit, memory_limit, journal, progress, pin)
-    _check_names(formulations, classes)
+    _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
+    _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
     levels = _settings(settings, chosen)
-    entries = {
-        name: _problem(name, entry, sizes) for name, entry in named_entries("problems", problems)
-    }
-    substituted = _keep_classes(entries, classes, formulations)
+    families, digests = _families(named_entries("problems", problems), sizes, classes)
     runs = [
         run
-        for name, entry in entries.items()
-        for run in _runs_of(name, entry, chosen, formulations, levels, sizes or (), draws, seed)
+        for problem, family in families
+        for run in _runs_of(problem, family, chosen, formulations, levels, sizes or (), draws, seed)
     ]
     order = np.random.default_rng(seed).permutation(len(runs))
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
-    runs = sorted((runs[k] for k in order), key=lambda run: (not run.is_reference, _size(run)))
+    runs = sorted((runs[k] for k in order), key=lambda run: (not run.is_reference, run.size))
+    identity = {name: _identity(solver) for name, solver in chosen.items()}
+    limits = [time_limit, memory_limit, version("convexmarket")]
     keyed = {
-        _key(run, entries[run.labels["problem"]], chosen, time_limit, memory_limit): run
+        short_digest(
+            run.labels,
+            run.task.arguments[2],
+            digests[run.labels["problem"]],
+            identity.get(run.labels["solver"]),
+            limits,
+        ): run
         for run in runs
     }
-    smaller = _smaller(keyed)
-    replies = execution.run(
-        {key: run.task for key, run in keyed.items()},
-        "runs",
-        lambda key, known: _foregone(keyed, smaller.get(key, ()), key, known),
-    )
+    tasks = {key: run.task for key, run in keyed.items()}
+    replies = execution.run(tasks, "runs", _foregone(keyed))
     records = [
         (run.labels | {"key": key, "time_limit_s": time_limit}, replies[key])
         for key, run in keyed.items()
@@ -242,7 +226,13 @@ def compare_solvers(
     tolerances = {name: level.tolerance for name, level in levels.items()}
     table = judge(records, references, tolerances)
     caveats = list(CAVEATS)
-    if substituted:
+    if substituted := sorted(
+        {
+            f"{family.problem_class}: {family.formulations[0]}"
+            for _, family in families
+            if formulations and not set(formulations) & set(family.formulations)
+        }
+    ):
         names = ", ".join(substituted)
         caveats.append(f"Classes with none of the chosen formulations use their first: {names}.")
     return Runs(
@@ -251,7 +241,12 @@ def compare_solvers(
         tables={"runs": table, "references": references, **summarise(table)},
         facts={
             "absent": absent,
-            "machine": _machine(table, {reply["processor"] for reply in replies.values()}),
+            "machine": {
+                "cpus": sorted({reply["processor"] for reply in replies.values()}),
+                "cores": os.cpu_count(),
+                "system": platform.platform(),
+                "pinned": bool((table.core >= 0).all()),
+            },
             "caveats": caveats,
             "seed": seed,
         },
@@ -259,10 +254,7 @@ def compare_solvers(
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the tables that follow from the runs: rates, means and profiles.
-
-    There is none if no solver can take any of the problems.
-    """
+    """Return the rates, means and profiles of runs; nothing if no solver can take any problem."""
     parts = (rates, means, profiles) if len(counted(runs)) else ()
     return {part.__name__: part(runs) for part in parts}
 
@@ -270,32 +262,29 @@ def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
 # ------------------------------------------------------------------------------ arguments
 
 
-def _check_names(formulations: Sequence[str], classes: Sequence[str]) -> None:
-    for argument, names, known in (
-        ("classes", classes, {kind.problem_class for kind in CLASSES}),
-        ("formulations", formulations, {name for kind in CLASSES for name in kind.formulations}),
-    ):
-        if isinstance(names, str):
-            raise ParameterError(f"{argument} must be a list of names, got {names!r}")
-        if unknown := [name for name in names if name not in known]:
-            raise ParameterError(
-                f"{argument} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
-            )
+def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
+    if isinstance(names, str):
+        raise ParameterError(f"{argument} must be a list of names, got {names!r}")
+    if unknown := [name for name in names if name not in known]:
+        raise ParameterError(
+            f"{argument} names {unknown[0]!r}; known are {', '.join(sorted(known))}"
+        )
 
 
 def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the solvers by name, as CVXPY takes them, and the names of those not installed."""
     if isinstance(solvers, str):
         raise ParameterError(f"solvers must be a list of names, got {solvers!r}")
-    given = (
-        list(solvers.items())
+    named = isinstance(solvers, Mapping)
+    given: Mapping[str, Any] = (
+        solvers
         if isinstance(solvers, Mapping)
-        else [(each if isinstance(each, str) else each.name(), each) for each in solvers]
+        else {s if isinstance(s, str) else s.name(): s for s in solvers}
     )
     installed = cp.installed_solvers()
     chosen: dict[str, Any] = {}
     absent = []
-    for name, solver in given:
+    for name, solver in given.items():
         if not isinstance(solver, str):
             if name.upper() in {other.upper() for other in (*installed, EXACT, REFERENCE)}:
                 raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
@@ -303,7 +292,7 @@ def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any]
         elif solver == EXACT:
             chosen[name] = EXACT
         elif solver.upper() in installed:
-            chosen[name if isinstance(solvers, Mapping) else solver.upper()] = solver.upper()
+            chosen[name if named else solver.upper()] = solver.upper()
         else:
             absent.append(name)
     if not chosen:
@@ -314,50 +303,56 @@ def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any]
     return chosen, absent
 
 
+def _identity(solver: Any) -> Any:
+    """Return what a solver's runs depend on: its version, or the code of the user's solver."""
+    if not isinstance(solver, str):
+        return hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
+    return None if solver == EXACT else [version("cvxpy"), solver_version(solver)]
+
+
+class _Setting(NamedTuple):
+    """The largest error of a solved run, and the options of each solver; None if not known."""
+
+    tolerance: float
+    options: Mapping[str, Mapping[str, Any] | None]
+
+
 def _settings(
     settings: Sequence[str] | Mapping[str, Any], solvers: Mapping[str, Any]
-) -> dict[str, Setting]:
-    """Return the settings by name; the options of known names depend on the solver."""
+) -> dict[str, _Setting]:
     given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
-    levels: dict[str, Setting] = {}
+    levels = {}
     for name, own in given.items():
         if own is None and name in SETTINGS:
-            levels[name] = _Known(SETTINGS[name], {}, name)
+            levels[name] = _Setting(SETTINGS[name], {s: options_of(name, s) for s in solvers})
         elif own is None:
             raise ParameterError(
                 f"settings names {name!r}; known are {', '.join(map(repr, SETTINGS))}, or give "
                 f'{{{name!r}: {{"tolerance": 1e-4, "options": {{"CLARABEL": {{...}}}}}}}}'
             )
         elif name in (*SETTINGS, REFERENCE):
-            raise ParameterError(f"settings: {name!r} is a name of ours; choose another name")
+            raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
+        elif not (
+            isinstance(own, Mapping) and {"tolerance"} <= set(own) <= {"tolerance", "options"}
+        ):
+            raise ParameterError(
+                f'settings.{name} must be {{"tolerance": float, "options": {{solver: {{...}}}}}}, '
+                f"got {own!r}"
+            )
         else:
-            levels[name] = _own_setting(name, own, solvers)
+            tolerance = check_positive(f"settings.{name}.tolerance", own["tolerance"])
+            by_name = {
+                solver.upper(): options for solver, options in own.get("options", {}).items()
+            }
+            options = {s: by_name.get(s.upper(), None if by_name else {}) for s in solvers}
+            levels[name] = _Setting(tolerance, options)
+            for solver, interface in solvers.items():
+                if interface != EXACT and options[solver]:
+                    _check_options(f"settings.{name}.options.{solver}", interface, options[solver])
     return levels
 
 
-@dataclass(frozen=True)
-class _Known(Setting):
-    name: str = ""
-
-    def options_of(self, solver: str) -> Mapping[str, Any] | None:
-        return options_of(self.name, solver)
-
-
-def _own_setting(name: str, own: Any, solvers: Mapping[str, Any]) -> Setting:
-    if not (isinstance(own, Mapping) and {"tolerance"} <= set(own) <= {"tolerance", "options"}):
-        raise ParameterError(
-            f'settings.{name} must be {{"tolerance": float, "options": {{solver: {{...}}}}}}, got '
-            f"{own!r}"
-        )
-    setting = Setting(check_positive(f"settings.{name}.tolerance", own["tolerance"]),
-                      own.get("options", {}))  # fmt: skip
-    for solver, interface in solvers.items():
-        if solver != EXACT and (options := setting.options_of(solver)):
-            _check_options(f"settings.{name}.options.{solver}", interface, options)
-    return setting
-
-
-def _check_options(place: str, solver: Any, options: Mapping[str, Any]) -> None:
+def _check_options(place: str, solver: Any, options: Any) -> None:
     """Refuse options that a solver does not take, by solving a problem of two variables."""
     x = cp.Variable(2)
     problem = cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])
@@ -374,6 +369,25 @@ def _check_options(place: str, solver: Any, options: Mapping[str, Any]) -> None:
         ) from None
 
 
+def _families(
+    entries: Mapping[str, Any], sizes: Sequence[int] | None, classes: Sequence[str]
+) -> tuple[list[tuple[str, Family]], dict[str, str]]:
+    """Return the subproblems of the classes, with the names of their entries, and digests."""
+    problems = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
+    families = [
+        (name, family)
+        for name, problem in problems.items()
+        for family in problem.families
+        if not classes or family.problem_class in classes
+    ]
+    if not families:
+        raise ParameterError(
+            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
+            "other problems or classes"
+        )
+    return families, {name: problem.digest for name, problem in problems.items()}
+
+
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
     """Return the subproblems of one entry of ``problems``."""
     if isinstance(entry, Problem):
@@ -386,11 +400,9 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
             )
         if isinstance(entry, Market):
             return Problem(families_of_market(entry), market_digest(entry))
-        joint, data = entry, hashlib.sha256(entry.X.tobytes() + entry.y.tobytes()).hexdigest()
-        family = Family(
-            ZBlockInstance, lambda _size, _rng: ZBlockInstance(joint), own_size=len(joint.X)
-        )
-        return Problem([family], market_digest(joint.market) + data)
+        data = hashlib.sha256(entry.X.tobytes() + entry.y.tobytes()).hexdigest()
+        family = Family("z-block", lambda _size, _rng: z_block(entry), own_size=len(entry.X))
+        return Problem([family], market_digest(entry.market) + data)
     if sizes is None or isinstance(sizes, str) or not len(sizes):
         raise ParameterError(f"sizes: {name!r} needs sizes, such as sizes=[100, 1000]")
     if isinstance(entry, str):
@@ -415,161 +427,84 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
     return Problem(families_of_market(example, market_of), market_digest(example))
 
 
-def _keep_classes(
-    entries: dict[str, Problem], classes: Sequence[str], formulations: Sequence[str]
-) -> list[str]:
-    """Drop subproblems of other classes; return the classes that use a formulation not chosen."""
-    for name, entry in list(entries.items()):
-        families = [f for f in entry.families if not classes or f.problem_class in classes]
-        entries[name] = Problem(families, entry.digest)
-    if not any(entry.families for entry in entries.values()):
-        raise ParameterError(
-            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
-            "other problems or classes"
-        )
-    kinds = {family.kind for entry in entries.values() for family in entry.families}
-    return sorted(
-        f"{kind.problem_class}: {kind.formulations[0]}"
-        for kind in kinds
-        if formulations and not set(formulations) & set(kind.formulations)
-    )
-
-
 # ------------------------------------------------------------------------------ planning
 
 
 def _runs_of(
-    name: str,
-    entry: Problem,
+    problem: str,
+    family: Family,
     solvers: Mapping[str, Any],
     formulations: Sequence[str],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, _Setting],
     sizes: Sequence[int],
     draws: int,
     seed: int,
 ) -> Iterator[_Run]:
-    for family in entry.families:
-        known = family.kind.formulations
-        kept = [each for each in known if not formulations or each in formulations] or [known[0]]
-        for size in family.sizes(sizes):
-            for draw in range(1 if family.own_size is not None and not sizes else draws):
-                place = {
-                    "problem": name,
-                    "problem_class": family.problem_class,
-                    "instance": family.name,
-                    "size": size,
-                    "seed": draw,
-                }
-
-                def run(
-                    formulation: str,
-                    solver: str,
-                    setting: str,
-                    options: Mapping[str, Any] | None,
-                    family: Family = family,
-                    place: dict[str, Any] = place,
-                ) -> _Run:
-                    text = UNKNOWN if options is None else json.dumps(options) if options else ""
-                    labels = {"formulation": formulation, "solver": solver, "setting": setting}
-                    task = Task(
-                        measure_run,
-                        (
-                            family.make,
-                            place["size"],
-                            (seed, place["seed"]),
-                            formulation,
-                            REFERENCE if setting == REFERENCE else solvers[solver],
-                            dict(options or {}),
-                        ),
-                        _PATIENCE if setting == REFERENCE else 1.0,
-                    )
-                    return _Run({**place, **labels, "options": text}, task)
-
-                yield run(REFERENCE, REFERENCE, REFERENCE, {})
-                for setting, level in settings.items():
-                    for solver in solvers:
-                        if solver == EXACT:
-                            yield run(EXACT, EXACT, setting, {})
-                            continue
-                        for formulation in kept:
-                            yield run(formulation, solver, setting, level.options_of(solver))
+    """Yield the reference and all runs of a subproblem."""
+    known = family.formulations
+    names = [name for name in known if not formulations or name in formulations] or known[:1]
+    contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
+        (setting, solver, name)
+        for setting in settings
+        for solver, interface in solvers.items()
+        for name in ([EXACT] if interface == EXACT else names)
+    ]
+    repeats = 1 if family.own_size is not None and not sizes else draws
+    for size, draw in product(family.sizes(sizes), range(repeats)):
+        for setting, solver, formulation in contenders:
+            ours = REFERENCE in (solver, setting) or solvers[solver] == EXACT
+            options = {} if ours else settings[setting].options[solver]
+            labels = {
+                "problem": problem,
+                "problem_class": family.problem_class,
+                "instance": family.name,
+                "size": size,
+                "seed": draw,
+                "formulation": formulation,
+                "solver": solver,
+                "setting": setting,
+                "options": UNKNOWN if options is None else json.dumps(options) if options else "",
+            }
+            interface = REFERENCE if setting == REFERENCE else solvers[solver]
+            arguments = (family.make, size, (seed, draw), formulation, interface, options or {})
+            patience = _PATIENCE if setting == REFERENCE else 1.0
+            yield _Run(labels, Task(measure_run, arguments, patience))
 
 
-def _size(run: _Run) -> int:
-    return int(run.labels["size"])
+def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
+    """Return the rule for runs that smaller ones decide: beyond a limit, or unsupported.
 
-
-def _key(
-    run: _Run,
-    entry: Problem,
-    solvers: Mapping[str, Any],
-    time_limit: float,
-    memory_limit: float,
-) -> str:
-    """Return a name for what is run, the same in every session."""
-    solver = run.labels["solver"]
-    interface = solvers.get(solver, solver)
-    versions = [version("convexmarket")]
-    if not isinstance(interface, str):
-        versions.append(hashlib.sha256(cloudpickle.dumps(type(interface))).hexdigest())
-    elif interface not in (EXACT, REFERENCE):
-        versions += [version("cvxpy"), solver_version(interface)]
-    definition = [run.labels, run.task.arguments[2], entry.digest, versions, time_limit]
-    text = json.dumps([*definition, memory_limit], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def _smaller(runs: Mapping[str, _Run]) -> dict[str, tuple[str, ...]]:
-    """Return for each run the runs that differ in the draw alone, one size below."""
+    The smaller runs are those that differ in the draw alone, one size below.
+    """
     alike: dict[Any, dict[int, list[str]]] = {}
-    for key, run in runs.items():
+
+    def sizes_of(run: _Run) -> dict[int, list[str]]:
         place = tuple(value for name, value in run.labels.items() if name not in ("size", "seed"))
-        alike.setdefault(place, {}).setdefault(_size(run), []).append(key)
-    return {
-        key: tuple(sizes[max(below)])
-        for sizes in alike.values()
-        for size, keys in sizes.items()
-        if (below := [other for other in sizes if other < size])
-        for key in keys
-    }
+        return alike.setdefault(place, {})
+
+    for key, run in runs.items():
+        sizes_of(run).setdefault(run.size, []).append(key)
+
+    def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
+        run, sizes = runs[key], sizes_of(runs[key])
+        below = max((size for size in sizes if size < run.size), default=None)
+        if below is None or run.is_reference or any(other not in replies for other in sizes[below]):
+            return None
+        entries = [replies[other] for other in sizes[below]]
+        endings = {_limit(entry) for entry in entries}
+        if len(endings) != 1 or None in endings:
+            return None
+        return {name: value for name, value in entries[0].items() if name != "key"} | {
+            "peak_memory_mb": float("nan"),
+            "log": f"not run: every instance of size {below} ended so",
+        }
+
+    return decide
 
 
-def _foregone(
-    runs: Mapping[str, _Run],
-    smaller: Sequence[str],
-    key: str,
-    replies: Mapping[str, Mapping[str, Any]],
-) -> dict[str, Any] | None:
-    """Return the reply of a run that smaller ones decide: beyond a limit, or unsupported."""
-    entries = [replies[other] for other in smaller if other in replies]
-    endings = {_limit(entry) for entry in entries}
-    if runs[key].is_reference or len(entries) < len(smaller) or len(endings) != 1:
-        return None
-    if endings == {None}:
-        return None
-    kept = {name: value for name, value in entries[0].items() if name not in ("key", "session")}
-    below = _size(runs[smaller[0]])
-    return kept | {
-        "peak_memory_mb": float("nan"),
-        "log": f"not run: every instance of size {below} ended so",
-    }
-
-
-def _limit(reply: Mapping[str, Any]) -> str | None:
+def _limit(reply: Reply) -> str | None:
     """Return an ending that larger runs share: a limit, or a problem the solver cannot take."""
     if reply["ended"] in ("time limit", "memory limit"):
         return str(reply["ended"])
     unable = reply.get("result", {}).get("status") == "unsupported"
     return "unsupported" if unable else None
-
-
-def _machine(runs: pd.DataFrame, processors: set[str]) -> dict[str, Any]:
-    """Return what times depend on."""
-    return {
-        "cpus": sorted(processors),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "pinned": bool((runs.core >= 0).all()),
-        "can_pin": can_pin(),
-        "sessions": int(runs.session.nunique()),
-    }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
@@ -18,13 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import is_regressor
 
 from convexmarket.allocation import Allocation, allocate
-from convexmarket.checks import (
-    check_choice,
-    check_count,
-    check_instance,
-    check_share,
-    shown,
-)
+from convexmarket.checks import check_choice, check_count, check_instance, check_share, shown
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.errors import (
     ConvexMarketError,
@@ -39,27 +32,26 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.base import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.execution import Execution, Task
-from convexmarket.studies.fingerprint import market_digest
+from convexmarket.studies.entries import market_digest, named_entries, short_digest
+from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.progress import Progress
-from convexmarket.studies.runs import Runs, named_entries
+from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
 
-__all__ = ["Extent", "Study", "failure_status"]
+__all__ = ["Extent", "Study"]
 
 Floats = NDArray[np.float64]
+Row = dict[str, Any]
 
-#: How much is computed: where there is a closed form, everywhere, or nowhere.
+#: Where payments and audits are computed: for a closed form, everywhere, or nowhere.
 Extent = Literal["exact", "all", "none"]
 
 #: Weights below this share of the average weight are a solver's rounding.
 DUST = 1e-6
 #: The branches of the seed: for the markets, and for the noise of the learner.
-_DRAW, _NOISE = 0, 1
+_MARKETS, _NOISE = 0, 1
 #: The parameter of a function that receives random numbers.
 _DRAWN = "draw"
-#: A key that a market does not depend on.
-_ANY = ""
 
 _FAILED: dict[type[ConvexMarketError], str] = {
     InfeasibleMarketError: "infeasible",
@@ -79,11 +71,6 @@ CAVEATS_OF_LEARNERS = (
     "A choice among these runs by their validation errors is not covered by the guarantees; "
     "outside an experiment, choose on public data.",
 )
-
-
-def failure_status(error: Exception) -> str:
-    """Return the status of a market that ended in an error, in a word or two."""
-    return next((words for kind, words in _FAILED.items() if isinstance(error, kind)), "failed")
 
 
 class Study:
@@ -142,7 +129,7 @@ class Study:
         data: MarketData | RegressionData | None = None,
         noise_draws: int = 1,
     ) -> None:
-        self.markets = dict(named_entries("markets", markets))
+        self.markets = named_entries("markets", markets)
         self.axes = {name: list(values) for name, values in (axes or {}).items()}
         self.draws, self.seed = check_count("draws", draws), check_count("seed", seed, 0)
         self.learner, self.data = learner, data
@@ -247,124 +234,137 @@ class Study:
         """
         check_choice("payments", payments, Extent)
         check_choice("audits", audits, Extent)
-        check_share("tol", tol)
-        check_share("gap", gap)
         plan = _Plan(
             payments,
             audits,
-            tol,
+            check_share("tol", tol),
             check_count("audit_sellers", audit_sellers),
             check_count("misreports", misreports, 2),
             solver,
-            gap,
+            check_share("gap", gap),
         )
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
-        cells = list(self._cells())
-        drawn = any(cell.draw is not None for cell in cells)
+        training = None
+        if self.learner is not None:
+            training = _Training(self.learner, self.data, self.noise_draws, self.seed)
+        points = [point for name in self.markets for point in self._points(name)]
+        drawn = any(point.draw is not None for point in points)
         keys = ("market", *self.axes, *([_DRAWN] if drawn else []))
-        digests = self._digests(cells) if journal is not None else {}
+        digests = {} if journal is None else self._digests(points, training)
         tasks = {
-            _key(cell, plan, digests.get(cell.market, str(place))): Task(
-                _solve_cell,
-                (self.markets[cell.market], cell, self.seed, plan, self._training()),
-            )
-            for place, cell in enumerate(cells)
+            short_digest(
+                vars(point), vars(plan), digests.get(point.market, place), version("convexmarket")
+            ): Task(_solve, (self.markets[point.market], point, plan, training))
+            for place, point in enumerate(points)
         }
         replies = execution.run(tasks, "markets")
-        tables: dict[str, list[pd.DataFrame]] = {"runs": [], "sellers": [], "audits": []}
-        if self.learner is not None:
-            tables["fits"] = []
-        for cell, reply in zip(cells, replies.values(), strict=True):
-            result = reply.get("result") or {"runs": [_ended(reply)]}
-            for name, rows in result.items():
-                table = pd.DataFrame(rows)
-                labels = cell.labels(self.axes, drawn)
-                tables[name].append(pd.DataFrame(labels, index=table.index).join(table))
         ids = {"runs": (), "sellers": ("id",), "audits": (), "fits": ("noise_draw",)}
+        if training is None:
+            ids.pop("fits")
+        tables: dict[str, list[pd.DataFrame]] = {name: [] for name in ids}
+        for point, reply in zip(points, replies.values(), strict=True):
+            for name, rows in (reply.get("result") or {"runs": [_ended(reply)]}).items():
+                table = pd.DataFrame(rows)
+                labels = pd.DataFrame(self._labels(point, drawn), index=table.index)
+                tables[name].append(labels.join(table))
+        formulas = {
+            name: market.formula
+            for name, market in self.markets.items()
+            if isinstance(market, Market)
+        }
         return Runs(
             kind="study",
-            keys={name: (*keys, *ids[name]) for name in tables},
+            keys={name: (*keys, *ids[name]) for name in ids},
             tables={name: _joined(parts, (*keys, *ids[name])) for name, parts in tables.items()},
             facts={
                 "axes": self.axes,
                 "draws": self.draws,
                 "seed": self.seed,
-                "caveats": [*CAVEATS, *(CAVEATS_OF_LEARNERS if self.learner is not None else ())],
-                "formulas": self._formulas(),
+                "caveats": [*CAVEATS, *(() if training is None else CAVEATS_OF_LEARNERS)],
+                "formulas": formulas,
             },
         )
 
-    # -------------------------------------------------------------------------- the cells
+    def _points(self, name: str) -> list[_Point]:
+        """Return the runs of a market: combinations of the axes that it depends on, and draws."""
+        wanted = _parameters(self.markets[name])
+        used = wanted | _parameters(self.learner)
+        axes = [axis for axis in self.axes if axis in used]
+        draws = range(self.draws) if _DRAWN in wanted else (None,)
+        return [
+            _Point(name, dict(zip(axes, values, strict=True)), draw, self.seed)
+            for values in product(*(self.axes[axis] for axis in axes))
+            for draw in draws
+        ]
 
-    def _cells(self) -> Iterator[_Cell]:
-        of_learner = _parameters(self.learner)
-        for name, market in self.markets.items():
-            wanted = _parameters(market)
-            axes = [axis for axis in self.axes if axis in wanted | of_learner]
-            draws = range(self.draws) if _DRAWN in wanted else (None,)
-            for values in product(*(self.axes[axis] for axis in axes)):
-                for draw in draws:
-                    yield _Cell(name, dict(zip(axes, values, strict=True)), draw)
+    def _labels(self, point: _Point, drawn: bool) -> Row:
+        """Return the key columns; an axis that the market does not depend on is empty."""
+        empty = {
+            name: "" if any(isinstance(value, str) for value in values) else np.nan
+            for name, values in self.axes.items()
+        }
+        draw = {_DRAWN: point.draw or 0} if drawn else {}
+        return {"market": point.market, **empty, **point.values, **draw}
 
-    def _training(self) -> _Training | None:
-        if self.learner is None:
-            return None
-        return _Training(self.learner, self.data, self.noise_draws, self.seed)
-
-    def _digests(self, cells: Sequence[_Cell]) -> dict[str, str]:
-        """Return a digest of each market's definition, by its first cell, and of the learner's."""
+    def _digests(self, points: Sequence[_Point], training: _Training | None) -> dict[str, str]:
+        """Return a digest of each market's definition, by its first run, and of the learner's."""
         digests: dict[str, str] = {}
-        training, learner = self._training(), ""
+        learner = ""
         if training is not None:
-            learner = f"{training.learner_of(cells[0])!r} {training.noise_draws}"
+            learner = f"{points[0].call(training.learner)!r} {training.noise_draws}"
             learner += hashlib.sha256(np.asarray(training.data.X_train).tobytes()).hexdigest()
-        for cell in cells:
-            if cell.market not in digests:
+        for point in points:
+            if point.market not in digests:
                 try:
-                    market = _market_of(self.markets[cell.market], cell, self.seed)
-                    digests[cell.market] = market_digest(market) + learner
-                except Exception as error:  # the same error is the row of the cell
-                    digests[cell.market] = f"{error}" + learner
+                    definition = market_digest(point.build(self.markets[point.market]))
+                except Exception as error:  # the same error is the row of the run
+                    definition = str(error)
+                digests[point.market] = definition + learner
         return digests
-
-    def _formulas(self) -> dict[str, str]:
-        return {
-            name: market.formula for name, market in self.markets.items()
-            if isinstance(market, Market)
-        }  # fmt: skip
 
     def __repr__(self) -> str:
         axes = "".join(f", {name} ({len(values)})" for name, values in self.axes.items())
         return f"Study({', '.join(self.markets)}{axes})"
 
 
-def _is_function(given: Any) -> bool:
-    return callable(given) and not hasattr(given, "fit")
-
-
 def _parameters(function: Any) -> set[str]:
-    """Return the parameters of a function; those of other objects are no axes."""
-    if isinstance(function, Market) or not _is_function(function):
+    """Return the parameters of a function; those of markets and learners are no axes."""
+    if isinstance(function, Market) or not callable(function) or hasattr(function, "fit"):
         return set()
     return set(inspect.signature(function).parameters)
 
 
+def _stream(seed: int, *purpose: int) -> np.random.SeedSequence:
+    """Return the branch of the seed for a purpose."""
+    return np.random.SeedSequence(seed, spawn_key=purpose)
+
+
 @dataclass(frozen=True)
-class _Cell:
+class _Point:
     """One run: a market, the values of the axes it depends on, and the draw."""
 
     market: str
     values: dict[str, Any]
     draw: int | None
+    seed: int
 
-    def labels(self, axes: Mapping[str, Sequence[Any]], drawn: bool) -> dict[str, Any]:
-        """Return the key columns; an axis that the market does not depend on is empty."""
-        empty = {
-            name: _ANY if any(isinstance(value, str) for value in values) else np.nan
-            for name, values in axes.items()
-        }
-        labels = {"market": self.market, **empty, **self.values}
-        return labels | ({_DRAWN: self.draw or 0} if drawn else {})
+    def call(self, function: Any) -> Any:
+        """Call a function with the axes and random numbers that its parameters name."""
+        wanted = _parameters(function)
+        arguments = {name: value for name, value in self.values.items() if name in wanted}
+        if _DRAWN in wanted:
+            stream = _stream(self.seed, _MARKETS, self.draw or 0)
+            arguments[_DRAWN] = np.random.default_rng(stream)
+        return unfitted(function) if hasattr(function, "fit") else function(**arguments)
+
+    def build(self, entry: Any) -> Market:
+        """Return the market of an entry."""
+        market = entry if isinstance(entry, Market) else self.call(entry)
+        if not isinstance(market, Market):
+            raise ParameterError(
+                f"markets: {self.market!r} returned a {type(market).__name__}; return a Market"
+            )
+        return market
 
 
 @dataclass(frozen=True)
@@ -378,13 +378,14 @@ class _Plan:
     gap: float
 
 
-def _key(cell: _Cell, plan: _Plan, digest: str) -> str:
-    text = json.dumps(
-        [cell.market, cell.values, cell.draw, vars(plan), digest, version("convexmarket")],
-        sort_keys=True,
-        default=str,
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """The learner of a study, and its rows."""
+
+    learner: Any
+    data: Any
+    noise_draws: int
+    seed: int
 
 
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
@@ -397,99 +398,60 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     return table
 
 
-def _ended(reply: Mapping[str, Any]) -> dict[str, Any]:
+def _ended(reply: Reply) -> Row:
     """Return the row of a run that was ended from outside."""
     lines = str(reply.get("log", "")).strip().splitlines()
     status = "failed" if reply["ended"] == "error" else reply["ended"]
     return {"status": status, "message": lines[-1] if lines else reply.get("status", "")}
 
 
-@dataclass(frozen=True, eq=False)
-class _Training:
-    """The learner of a study, and its rows."""
-
-    learner: Any
-    data: Any
-    noise_draws: int
-    seed: int
-
-    def learner_of(self, cell: _Cell) -> Any:
-        """Return an unfitted learner."""
-        if _is_function(self.learner):
-            return self.learner(**_arguments(self.learner, cell, self.seed))
-        return unfitted(self.learner)
+# -------------------------------------------------------------------------------- one run
 
 
-def _stream(seed: int, *purpose: int) -> np.random.SeedSequence:
-    """Return the branch of the seed for a purpose."""
-    return np.random.SeedSequence(seed, spawn_key=purpose)
-
-
-def _arguments(function: Callable[..., Any], cell: _Cell, seed: int) -> dict[str, Any]:
-    wanted = _parameters(function)
-    arguments = {name: value for name, value in cell.values.items() if name in wanted}
-    if _DRAWN in wanted:
-        arguments[_DRAWN] = np.random.default_rng(_stream(seed, _DRAW, cell.draw or 0))
-    return arguments
-
-
-def _market_of(entry: Any, cell: _Cell, seed: int) -> Market:
-    if isinstance(entry, Market):
-        return entry
-    market = entry(**_arguments(entry, cell, seed))
-    if not isinstance(market, Market):
-        raise ParameterError(
-            f"markets: {cell.market!r} returned a {type(market).__name__}; return a Market"
-        )
-    return market
-
-
-# ------------------------------------------------------------------------------ one cell
-
-
-def _solve_cell(
-    entry: Any,
-    cell: _Cell,
-    seed: int,
-    plan: _Plan,
-    training: _Training | None,
-    *,
-    ready: Callable[[], None],
+def _solve(
+    entry: Any, point: _Point, plan: _Plan, training: _Training | None, *, ready: Callable[[], None]
 ) -> dict[str, Any]:
-    """Return the columns of one run in each table."""
+    """Return the rows of one run in each table; an error is a row."""
     ready()
+    row: Row = {}
     try:
-        market = _market_of(entry, cell, seed)
-    except Exception as error:  # a user's function may raise anything; the row shows it
-        return {"runs": [{"status": _status(error), "message": _message(error)}]}
-    row: dict[str, Any] = {
-        "status": "solved",
-        "message": "",
-        "n_sellers": len(market.sellers),
-        "incentives": str(market.incentives),
-        "reason": market.incentives.reason,
-    }
-    try:
+        market = point.build(entry)
+        row |= {
+            "status": "solved",
+            "message": "",
+            "n_sellers": len(market.sellers),
+            "incentives": str(market.incentives),
+            "reason": market.incentives.reason,
+        }
         allocation = allocate(market, solver=plan.solver, gap=plan.gap)
-    except Exception as error:  # of a user's term, for example
+    except Exception as error:  # a user's function or term may raise anything
         return {"runs": [row | {"status": _status(error), "message": _message(error)}]}
     amounts, paid = _pay(market, allocation, plan)
-    row |= _purchase(market, allocation) | paid
-    rows: dict[str, Any] = {
-        "runs": [row],
-        "sellers": _sellers(market, allocation, amounts).to_dict("list"),
+    expected = _expected_payments(market, allocation)
+    row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())} | paid
+    sellers = market.sellers
+    table = {
+        "id": list(sellers.ids),
+        "group": [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups)),
+        "sensitivity": sellers.sensitivities,
+        "virtual_cost": sellers.virtual_costs,
+        "weight": allocation.weights,
+        "epsilon": allocation.epsilon,
+        "expected_payment": expected,
+        "payment": amounts,
     }
-    if (audit := _audit(market, plan)) is not None:
-        rows["audits"] = [audit]
+    rows: dict[str, Any] = {"runs": [row], "sellers": pd.DataFrame(table).to_dict("list")}
+    if _wanted(plan.audits, market):
+        rows["audits"] = [_audit(market, plan)]
     if training is not None:
-        fits, errors = _train(training, cell, allocation.epsilon)
-        rows["fits"] = fits
+        rows["fits"], errors = _train(training, point, allocation.epsilon)
         row |= errors
     return rows
 
 
 def _status(error: Exception) -> str:
-    return failure_status(error) if isinstance(error, ConvexMarketError) else "error"
+    known = "failed" if isinstance(error, ConvexMarketError) else "error"
+    return next((words for kind, words in _FAILED.items() if isinstance(error, kind)), known)
 
 
 def _message(error: Exception) -> str:
@@ -501,28 +463,24 @@ def _wanted(extent: Extent, market: Market) -> bool:
     return extent == "all" or (extent == "exact" and market.form.exact is not None)
 
 
-def _pay(market: Market, allocation: Allocation, plan: _Plan) -> tuple[Floats, dict[str, Any]]:
-    """Return what each seller is paid by A's Eq. (8), NaN if payments are not computed."""
-    nothing = np.full(len(market.sellers), np.nan)
-    empty = {"payments": np.nan, "payments_error": np.nan, "payments_method": ""}
-    if market.incentives != "by construction" or not _wanted(plan.payments, market):
-        return nothing, empty
-    try:
-        if market.form.exact is not None:
-            amounts, error, method = payments(market, allocation), 0.0, "exact"
-        else:
-            estimate = estimate_payments(market, allocation, tol=plan.tol)
-            amounts, method = estimate.amounts, estimate.method
-            error = float(estimate.errors.sum())
-    except ConvexMarketError as failure:
-        return nothing, empty | {"payments_method": f"none: {failure}"}
+def _pay(market: Market, allocation: Allocation, plan: _Plan) -> tuple[Floats, Row]:
+    """Return the payments of A's Eq. (8), NaN if they are not computed."""
+    amounts, error, method = np.full(len(market.sellers), np.nan), np.nan, ""
+    if market.incentives == "by construction" and _wanted(plan.payments, market):
+        try:
+            if market.form.exact is not None:
+                amounts, error, method = payments(market, allocation), 0.0, "exact"
+            else:
+                estimate = estimate_payments(market, allocation, tol=plan.tol)
+                amounts, method = estimate.amounts, estimate.method
+                error = float(estimate.errors.sum())
+        except ConvexMarketError as failure:
+            method = f"none: {failure}"
     total = float(amounts.sum())
     return amounts, {"payments": total, "payments_error": error, "payments_method": method}
 
 
-def _audit(market: Market, plan: _Plan) -> dict[str, Any] | None:
-    if not _wanted(plan.audits, market):
-        return None
+def _audit(market: Market, plan: _Plan) -> Row:
     try:
         audit = audit_incentives(market, misreports=plan.misreports, max_sellers=plan.audit_sellers)
     except ConvexMarketError as error:
@@ -538,35 +496,26 @@ def _audit(market: Market, plan: _Plan) -> dict[str, Any] | None:
     }
 
 
-def _purchase(market: Market, allocation: Allocation) -> dict[str, Any]:
-    spread = float(np.linalg.norm(allocation.weights))
-    m = allocation.weights.size
+def _bought(market: Market, allocation: Allocation) -> Row:
+    spread, weights, eta = np.linalg.norm(allocation.weights), allocation.weights, allocation.eta
+    model = tuple(part for part in market.objective.parts if not part.term.pays)
+    costs = market.sellers.virtual_costs
     return {
         "objective": allocation.objective,
         "lower_bound": allocation.lower_bound,
         "gap": allocation.gap,
-        "error": _without_payments(market, allocation),
-        "spread": spread,
-        "noise": 1.0 / allocation.eta,
-        "n_effective": spread**-2,
-        "eta": allocation.eta,
-        "n_bought": int(np.count_nonzero(allocation.weights * m > DUST)),
+        "error": float(Objective(model).value(weights, eta, costs)) if model else 0.0,
+        "spread": float(spread),
+        "noise": 1.0 / eta,
+        "n_effective": float(spread) ** -2,
+        "eta": eta,
+        "n_bought": int(np.count_nonzero(weights * weights.size > DUST)),
         "epsilon_max": float(allocation.epsilon.max()),
-        "expected_payments": float(_expected_payments(market, allocation).sum()),
         "method": allocation.method,
         "solver": allocation.solver or "",
         "solves": len(allocation.solves),
         "seconds": allocation.seconds,
     }
-
-
-def _without_payments(market: Market, allocation: Allocation) -> float:
-    """Return the part of the objective that concerns the model: spread and noise."""
-    parts = tuple(part for part in market.objective.parts if not part.term.pays)
-    if not parts:
-        return 0.0
-    costs = market.sellers.virtual_costs
-    return float(Objective(parts).value(allocation.weights, allocation.eta, costs))
 
 
 def _expected_payments(market: Market, allocation: Allocation) -> Floats:
@@ -577,51 +526,27 @@ def _expected_payments(market: Market, allocation: Allocation) -> Floats:
         return np.full(allocation.weights.size, np.nan)
 
 
-def _sellers(market: Market, allocation: Allocation, amounts: Floats) -> pd.DataFrame:
-    sellers = market.sellers
-    return pd.DataFrame(
-        {
-            "id": list(sellers.ids),
-            "group": "" if sellers.groups is None else [str(name) for name in sellers.groups],
-            "sensitivity": sellers.sensitivities,
-            "virtual_cost": sellers.virtual_costs,
-            "weight": allocation.weights,
-            "epsilon": allocation.epsilon,
-            "expected_payment": _expected_payments(market, allocation),
-            "payment": amounts,
-        }
-    )
-
-
-# ------------------------------------------------------------------------------ the learner
-
-
-def _train(
-    training: _Training, cell: _Cell, epsilon: Floats
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _train(training: _Training, point: _Point, epsilon: Floats) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if the learner refuses."""
-    data, fits, largest, message = training.data, [], np.nan, ""
+    data, largest, message = training.data, np.nan, ""
+    fits: list[Row] = []
     for draw in range(training.noise_draws):
-        row: dict[str, Any] = {"noise_draw": draw}
+        fits.append({"noise_draw": draw})
         try:
-            model = training.learner_of(cell).fit(
-                data.X_train,
-                data.y_train,
-                epsilon=epsilon,
-                random_state=Simulation(_stream(training.seed, _NOISE, draw)),
+            noise = Simulation(_stream(training.seed, _NOISE, draw))
+            model = point.call(training.learner).fit(
+                data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             largest = float(np.max(model.guarantee_.epsilon))
             for part in ("validation", "test"):
                 if hasattr(data, f"X_{part}"):
-                    row[f"{part}_error"] = _error(
-                        model, getattr(data, f"X_{part}"), getattr(data, f"y_{part}")
-                    )
-        except Exception as error:  # a learner of the user's may raise anything
+                    rows, labels = getattr(data, f"X_{part}"), getattr(data, f"y_{part}")
+                    fits[-1][f"{part}_error"] = _error(model, rows, labels)
+        except Exception as error:  # a learner of the user may raise anything
             message = _message(error)
-            row["test_error"] = np.nan
-        fits.append(row)
+            fits[-1]["test_error"] = np.nan
     table = pd.DataFrame(fits).drop(columns="noise_draw")
-    errors: dict[str, Any] = {str(name): float(table[name].mean(skipna=False)) for name in table}
+    errors: Row = {str(name): float(table[name].mean(skipna=False)) for name in table}
     errors["test_error_std"] = float(table.test_error.std(skipna=False))
     return fits, errors | {"guarantee_max": largest, "learner_message": message}
 

@@ -1,4 +1,4 @@
-"""The outcome of every run of a solver study: the solver's status against our own residuals."""
+"""The outcome of every run of a solver study: the solver's status against our residuals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 
-from convexmarket.studies.matrices import ABSOLUTE
-from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE
+from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESIDUALS
+from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
 
 __all__ = ["INSTANCE", "OUTCOMES", "RUN", "judge", "outcome_of", "references_of"]
@@ -33,10 +33,6 @@ RUN = (*INSTANCE, "setting", "formulation", "solver")
 #: proven value must be better than a reference to refute it.
 _VERIFIED, _REFUTES = 1e-6, 1e-5
 
-_RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
-_CLAIMS_SOLVED = (cp.OPTIMAL, EXACT)
-_CLAIMS_IMPOSSIBLE = (cp.INFEASIBLE, cp.UNBOUNDED)
-_HEDGES = (cp.OPTIMAL_INACCURATE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED_INACCURATE)
 _NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
 
 Labels = Mapping[str, Any]
@@ -44,51 +40,29 @@ Reply = Mapping[str, Any]
 
 
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
-    """Return the outcome of a solve that ended by itself.
+    """Return the outcome of a solve that ended by itself, with a status in CVXPY's spelling.
 
-    Parameters
-    ----------
-    status : str
-        The solver's status, in CVXPY's spelling.
-    accuracy : float
-        Largest of the relative errors and residuals that we computed; NaN if there is no point.
-    tolerance : float
-        The largest accuracy of a solved run.
-
-    Returns
-    -------
-    str
-        "solved" if the status is optimal, accurate or not, and our residuals agree; "wrong" if
-        the status is optimal without reservation and they do not, or if it is infeasible or
-        unbounded for a problem that is neither; "inaccurate" if the status itself is;
-        "unsupported"; else "failed".
+    That is "solved" if the status is optimal, accurate or not, and the computed accuracy agrees;
+    "wrong" if the status is optimal without reservation and it does not, or if it is infeasible or
+    unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
+    else "failed".
     """
     accurate = accuracy <= tolerance
-    if status in _CLAIMS_SOLVED:
+    if status in (cp.OPTIMAL, EXACT):
         return "solved" if accurate else "wrong"
-    if status in _CLAIMS_IMPOSSIBLE:
+    if status in (cp.INFEASIBLE, cp.UNBOUNDED):
         return "wrong"
-    if status in _HEDGES:
+    if status in (cp.OPTIMAL_INACCURATE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED_INACCURATE):
         return "solved" if accurate else "inaccurate"
     return "unsupported" if status == "unsupported" else "failed"
 
 
 def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
-    """Return the values that runs are measured against, one row per instance.
+    """Return the objectives that runs are compared with, one row per instance.
 
     A run whose residuals are tiny, and whose value is still better than the reference, refutes it
-    and takes its place, even if the reference is an exact method of ours.
-
-    Parameters
-    ----------
-    records : iterable of (labels, reply)
-        All runs of a study, references among them.
-
-    Returns
-    -------
-    DataFrame
-        The columns of :data:`INSTANCE`; certainty ("exact", "refuted", "none" or what the residuals
-        leave open), doubt (the same as a number), reference, again_reference and message.
+    and takes its place, even if the reference is an exact method. certainty is "exact", "refuted",
+    "none" or describes the residuals; doubt is the same as a number.
     """
     records = list(records)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -118,11 +92,11 @@ def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
 
 def _verified(result: Mapping[str, Any], prefix: str) -> tuple[float, float]:
     """Return the value of a solve that its residuals prove, and its scale; inf of any other."""
-    if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-        return np.inf, 0.0
-    proven = max(result[prefix + name] for name in _RESIDUALS) <= _VERIFIED
-    value = result[prefix + "objective"]
-    return (value, result[prefix + "scale"]) if proven and np.isfinite(value) else (np.inf, 0.0)
+    if result.get(prefix + "status") in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        value = result[prefix + "objective"]
+        if np.isfinite(value) and max(result[prefix + name] for name in RESIDUALS) <= _VERIFIED:
+            return value, result[prefix + "scale"]
+    return np.inf, 0.0
 
 
 def judge(
@@ -130,18 +104,11 @@ def judge(
     references: pd.DataFrame,
     tolerances: Mapping[str, float],
 ) -> pd.DataFrame:
-    """Return one row per run: its labels, its measurements and its outcome.
+    """Return one row per run, references apart: its labels, measurements and outcome.
 
-    Parameters
-    ----------
-    records : iterable of (labels, reply)
-        References are left out.
-    references : DataFrame
-        From :func:`references_of`.
-    tolerances : mapping of str to float
-        By setting. For "low", "mid" and "high" they bound the residuals of the matrices that the
-        solver received, in their units, because that is the tolerance that the solver was given;
-        for others they bound the accuracy.
+    The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
+    received, in their units, because that is the tolerance that the solver was given. The others
+    bound the accuracy.
     """
     targets: dict[Any, dict[str, Any]] = references.set_index(list(INSTANCE)).T.to_dict()
     rows = []
@@ -165,9 +132,7 @@ def _judged(
         "declaration_s": result.get("declaration_s", np.nan),
         "certainty": target["certainty"],
         "peak_memory_mb": reply.get("peak_memory_mb", np.nan),
-        "added_memory_mb": result.get("added_memory_mb", np.nan),
         "core": reply.get("core", -1),
-        "session": reply.get("session", 1),
     }
     outcomes = []
     for prefix in ("", AGAIN):
@@ -177,15 +142,12 @@ def _judged(
         reference = target[prefix + "reference"] if trusted else np.nan
         value, size = row[prefix + "objective"], row.pop(prefix + "scale")
         excess = (value - reference) / np.nanmax([abs(reference), size, np.finfo(float).tiny])
-        residuals = [row[prefix + name] for name in _RESIDUALS]
         # Without a reference the residuals decide; without an objective nothing does.
-        errors = [*residuals, 0.0 if np.isnan(reference) else abs(excess)]
+        errors = [row[prefix + name] for name in RESIDUALS]
+        errors.append(0.0 if np.isnan(reference) else abs(excess))
         accuracy = float(np.max(errors)) if np.isfinite(value) else np.inf
-        row |= {
-            prefix + "reference": reference,
-            prefix + "excess": excess,
-            prefix + "accuracy": accuracy,
-        }
+        for name, number in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
+            row[prefix + name] = number
         if prefix + "status" in result:
             asked = [row[prefix + name] for name in ABSOLUTE]
             reached = float(np.max(asked)) if absolute and not np.isnan(asked).any() else accuracy

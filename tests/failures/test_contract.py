@@ -12,7 +12,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import io as writing
 from convexmarket.errors import DataError
-from convexmarket.report import read_report, workshop
+from convexmarket.report import folders, read_report
 from tests.process.builders import Child, needs_fork
 from tests.process.failures.builders import (
     FORMER_CSV,
@@ -102,7 +102,7 @@ def test_a_report_whose_process_is_killed_between_the_renames_comes_back_when_it
     before = contents(here / "target")
 
     def work(tell):
-        at(workshop.os, "replace", 1, after=True)(lambda: (tell("between"), signal.pause()))
+        at(folders.os, "replace", 1, after=True)(lambda: (tell("between"), signal.pause()))
         write_report("new", here / "target")
 
     child = Child(work)
@@ -117,8 +117,8 @@ def test_a_report_whose_process_is_killed_between_the_renames_comes_back_when_it
 
 
 def test_the_workshop_of_a_living_process_is_left_alone(here):
-    with workshop.workshop(here / "target") as place:
-        workshop.put_back(here / "target")
+    with folders.building(here / "target") as place:
+        folders.put_back(here / "target")
         assert place.is_dir()
     assert [path.name for path in here.iterdir()] == ["target"]
 
@@ -127,23 +127,23 @@ def test_the_workshop_of_a_namesake_is_left_alone(here):
     other = here / ".target-2-abcdefgh"
     (other / "former").mkdir(parents=True)
     (other / "owner.lock").touch()
-    workshop.put_back(here / "target")
+    folders.put_back(here / "target")
     assert other.is_dir()
-    workshop.put_back(here / "target-2")
+    folders.put_back(here / "target-2")
     assert (here / "target-2").is_dir()
     assert not other.exists()
 
 
 def test_a_report_that_cannot_take_its_place_leaves_the_former_one(here, monkeypatch):
     before = contents(here)
-    replace = workshop.os.replace
+    replace = folders.os.replace
 
     def failing(source, target):
         if source.name == "fresh":
             raise OSError("no more renames")
         replace(source, target)
 
-    monkeypatch.setattr(workshop.os, "replace", failing)
+    monkeypatch.setattr(folders.os, "replace", failing)
     with pytest.raises(DataError, match="no more renames"):
         write_report("new", here / "target")
     assert contents(here) == before

@@ -5,11 +5,10 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
-from convexmarket.studies import solvers as module
 from convexmarket.studies.solver_page import statements
-from convexmarket.studies.subproblems.families import CLASSES, families_of_class
+from convexmarket.studies.subproblems.base import CLASSES
 from tests.studies.small_runs import frame, run
-from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter
+from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter, Sleeper
 
 PRIOR = cm.Uniform(1, 5)
 BASE = cm.Spread() + 2 * cm.Noise() + 0.02 * cm.Payments()
@@ -124,35 +123,21 @@ def test_an_unsupported_problem_is_not_tried_at_larger_sizes():
     assert runs.statements() == ["OSQP cannot take allocation (primal)."]
 
 
-@pytest.mark.parametrize("ended", ["time limit", "memory limit", "crashed", "finished"])
-def test_a_limit_that_every_smaller_instance_met_decides_a_run(ended):
-    runs = {
-        f"{size}-{seed}": module._Run(
-            {"size": size, "seed": seed, "setting": "default", "solver": "SCS"}, None
-        )
-        for size in (10, 20)
-        for seed in (0, 1)
-    }
-    below = module._smaller(runs)["20-0"]
-    assert below == ("10-0", "10-1")
-    replies = {key: {"key": key, "session": 1, "ended": ended, "log": ""} for key in below}
-    reply = module._foregone(runs, below, "20-0", replies)
-    if ended in ("crashed", "finished"):
-        assert reply is None
-    else:
-        assert reply["ended"] == ended
-        assert reply["log"] == "not run: every instance of size 10 ended so"
-    assert module._foregone(runs, below, "20-0", {"10-0": replies["10-0"]}) is None
+def test_a_limit_that_every_smaller_instance_met_decides_the_larger_ones():
+    options = FEW | {"formulations": ["projection"]}
+    runs = cm.compare_solvers(drawn, solvers=[Sleeper()], sizes=[10, 20], time_limit=2.0, **options)
+    frame = runs.to_frame().set_index("size")
+    assert frame.outcome.tolist() == ["time limit", "time limit"]
+    assert frame.message[20] == "not run: every instance of size 10 ended so"
 
 
-@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.problem_class)
-def test_every_class_has_an_instance_by_its_name(kind):
-    (family,) = families_of_class(kind.problem_class)
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_has_an_instance_by_its_name(name):
     runs = cm.compare_solvers(
-        [kind.problem_class], solvers=["exact", "CLARABEL"], sizes=[30],
-        formulations=[kind.formulations[0]], progress=False,
+        [name], solvers=["exact", "CLARABEL"], sizes=[30], formulations=[CLASSES[name][0]],
+        progress=False,
     ).to_frame()  # fmt: skip
-    assert family.kind is kind
+    assert set(runs.problem_class) == {name}
     assert set(runs.outcome) <= {"solved", "unsupported"}
     assert "solved" in set(runs.outcome[runs.solver == "CLARABEL"])
 
@@ -172,7 +157,7 @@ def test_every_class_has_an_instance_by_its_name(kind):
         ([MARKET], {"solvers": "OSQP"}, "solvers must be a list of names"),
         ([MARKET], {"solvers": {"exact": Liar()}}, "your solver is named 'exact', which is taken"),
         ([MARKET], {"settings": ["sloppy"]}, "settings names 'sloppy'"),
-        ([MARKET], {"settings": {"high": {"tolerance": 1.0}}}, "'high' is a name of ours"),
+        ([MARKET], {"settings": {"high": {"tolerance": 1.0}}}, "'high' is a reserved name"),
         ([MARKET], {"settings": {"mine": {"tol": 1.0}}}, "settings.mine must be"),
         ([MARKET], {"time_limit": 0}, "time_limit must"),
         (

@@ -1,44 +1,56 @@
-"""One measured run: what is timed, what is looked at, and what a solver's failure becomes."""
+"""One measured run: what is timed, what is examined, and the row of a solver's failure."""
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
+from convexmarket.errors import ParameterError
 from convexmarket.studies.measure import EXACT, measure, measure_reference, warm_up
-from convexmarket.studies.subproblems.base import Instance
+from convexmarket.studies.subproblems.base import Declared, Instance
 
 
-class Bowl(Instance):
-    """``min ||x - target||^2`` under ``x <= 1``; an answer that tells what it breaks."""
+def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
+    """``min ||x - target||^2`` under ``x <= 1``, with an answer and a violation of one's choice."""
+    targets = [0.5, 3.0], [0.25, 2.0]
 
-    problem_class = "bowl"
-    formulations = ("primal",)
+    def declared(_formulation):
+        x, target = cp.Variable(2, name="x"), cp.Parameter(2, value=targets[0])
+        constraints = [x <= 1] + ([] if lower is None else [x >= lower])
+        problem = cp.Problem(cp.Minimize(cp.sum_squares(x - target)), constraints)
 
-    def __init__(self, broken=0.0, exact=True):
-        self.broken, self.knows = broken, exact
+        def change():
+            target.value = np.array(targets[1])
 
-    def declare(self, formulation):
-        x, target = cp.Variable(2, name="x"), cp.Parameter(2, name="target", value=[0.5, 3.0])
-        return cp.Problem(cp.Minimize(cp.sum_squares(x - target)), [x <= 1])
+        def returned():
+            if isinstance(answer, Exception):
+                raise answer
+            return np.asarray(x.value if answer is None else answer)
 
-    def change(self, problem):
-        problem.param_dict["target"].value = np.array([0.25, 2.0])
+        return Declared(problem, change, returned)
 
-    def answer(self, problem):
-        return np.asarray(problem.var_dict["x"].value)
+    best = (lambda changed: np.array([targets[changed][0], 1.0])) if exact else lambda _: None
+    return Instance(
+        "variants",
+        declared,
+        lambda x, changed: float(np.sum((x - targets[changed]) ** 2)),
+        lambda _: broken,
+        best,
+    )
 
-    def objective(self, answer, changed):
-        return float(np.sum((answer - ([0.25, 2.0] if changed else [0.5, 3.0])) ** 2))
 
-    def violation(self, answer):
-        return self.broken
+class Exhausted(CLARABEL):
+    """A solver that runs out of memory."""
 
-    def exact(self, changed):
-        return np.array([0.25 if changed else 0.5, 1.0]) if self.knows else None
+    def name(self):
+        return "EXHAUSTED"
+
+    def solve_via_data(self, *arguments, **options):
+        raise MemoryError
 
 
 def test_both_solves_are_measured():
-    row = measure(Bowl(), "primal", "CLARABEL", {})
+    row = measure(bowl(), "primal", "CLARABEL", {})
     assert row["objective"] == pytest.approx(4.0)
     assert row["again_objective"] == pytest.approx(1.0)
     assert row["iterations"] > 0
@@ -47,33 +59,48 @@ def test_both_solves_are_measured():
     assert row["again_total_s"] == pytest.approx(sum(row[f"again_{part}_s"] for part in parts[1:]))
 
 
-def test_an_answer_that_breaks_what_the_problem_does_not_say_is_a_violation():
-    assert measure(Bowl(0.25), "primal", "CLARABEL", {})["violation"] == 0.25
+def test_a_violation_outside_the_declared_problem_counts():
+    assert measure(bowl(broken=0.25), "primal", "CLARABEL", {})["violation"] == 0.25
 
 
 def test_options_reach_the_solver_and_its_limit_is_its_status():
-    row = measure(Bowl(), "primal", "CLARABEL", {"max_iter": 1})
+    row = measure(bowl(), "primal", "CLARABEL", {"max_iter": 1})
     assert row["status"] in ("user_limit", "error")
 
 
-def test_a_wrong_option_is_an_error_of_the_run():
-    row = measure(Bowl(), "primal", "CLARABEL", {"no_such_option": 1})
-    assert row["status"] == "error"
-    assert "no_such_option" in row["message"]
-
-
 def test_the_exact_method_is_measured_alike_and_is_the_reference():
-    row = measure(Bowl(), EXACT, EXACT, {})
+    row = measure(bowl(), EXACT, EXACT, {})
     assert (row["objective"], row["again_objective"]) == (4.0, 1.0)
-    assert measure_reference(Bowl())["doubt"] == 0.0
+    assert measure_reference(bowl())["doubt"] == 0.0
 
 
 def test_without_an_exact_method_the_tightest_solve_is_the_reference():
-    assert measure(Bowl(exact=False), EXACT, EXACT, {})["status"] == "unsupported"
-    found = measure_reference(Bowl(exact=False))
-    assert found["objective"] == pytest.approx(4.0, rel=1e-9)
-    assert found["certainty"].startswith("gap ")
-    assert 0 < found["doubt"] < 1e-8
+    assert measure(bowl(exact=False), EXACT, EXACT, {})["status"] == "unsupported"
+    row = measure_reference(bowl(exact=False))
+    assert row["objective"] == pytest.approx(4.0, rel=1e-9)
+    assert row["certainty"].startswith("gap ")
+    assert 0 < row["doubt"] < 1e-8
+
+
+def test_an_instance_that_no_solver_comes_near_has_no_reference():
+    row = measure_reference(bowl(exact=False, lower=2.0))
+    assert (row["status"], row["certainty"]) == ("error", "none")
+    assert row["message"] == "no solver is near"
+
+
+@pytest.mark.parametrize("error", [ParameterError("no room"), ZeroDivisionError("no room")])
+def test_a_point_without_an_answer_is_not_feasible(error):
+    row = measure(bowl(answer=error), "primal", "CLARABEL", {})
+    assert row["status"] == "optimal"
+    assert row["message"] == "the point gives no answer: no room"
+    assert row["violation"] == np.inf
+    assert np.isnan(row["objective"])
+    assert row["dual_residual"] < 1e-6
+
+
+def test_a_lack_of_memory_is_not_a_status_of_the_solver():
+    with pytest.raises(MemoryError):
+        measure(bowl(), "primal", Exhausted(), {})
 
 
 def test_warming_up_never_fails():

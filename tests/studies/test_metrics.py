@@ -1,4 +1,4 @@
-"""Rates and means of contenders, against numbers worked out by hand."""
+"""Rates, means and profiles of contenders, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convexmarket.studies.metrics import COUNTED, means, rates, shifted_geometric_mean
+from convexmarket.studies.metrics import (
+    COUNTED,
+    FLOOR,
+    means,
+    profiles,
+    rates,
+    shifted_geometric_mean,
+    step_function,
+)
 from convexmarket.studies.solvers import summarise
 from tests.studies.small_runs import LIMIT, frame, only, run
 
@@ -27,15 +35,6 @@ def test_rates_count_outcomes_and_have_wilson_s_intervals() -> None:
     assert row["success_low"] == pytest.approx(0.490162, abs=1e-6)
     assert row["success_high"] == pytest.approx(0.943318, abs=1e-6)
     assert 0 < row["wrong_rate_low"] < 0.1 < row["wrong_rate_high"] < 1
-
-
-def test_rates_are_of_all_sizes_and_of_each() -> None:
-    runs = frame(run("ECOS", 100), run("ECOS", 200, outcome="failed"), run("SCS", 100))
-    table = rates(runs)
-    assert only(table, solver="ECOS")["success"] == 0.5
-    assert only(table, solver="ECOS", size=100)["success"] == 1.0
-    assert only(table, solver="ECOS", size=200)["success"] == 0.0
-    assert len(table) == 2 + 2 + 1
 
 
 def test_a_run_that_does_not_solve_counts_as_its_time_limit() -> None:
@@ -91,12 +90,6 @@ def test_where_nobody_takes_all_the_instances_that_all_take_are_compared() -> No
     assert only(table, solver="OSQP")["instances"] == 1
 
 
-def test_contenders_without_a_common_instance_have_no_mean() -> None:
-    row = only(means(frame(run("ECOS", seed=0), run("OSQP", seed=1))), solver="ECOS")
-    assert np.isnan(row["total_s"])
-    assert row["instances"] == 0
-
-
 def test_a_contender_that_is_never_asked_again_has_no_second_time() -> None:
     runs = frame(
         run("exact", again_total_s=np.nan),
@@ -108,20 +101,6 @@ def test_a_contender_that_is_never_asked_again_has_no_second_time() -> None:
     assert only(table, solver="ECOS")["again_relative"] == 1.0
     alone = means(runs[runs.solver == "ECOS"], shift=0.0)
     assert only(alone, solver="ECOS")["again_total_s"] == pytest.approx(np.sqrt(0.5 * LIMIT))
-
-
-def test_settings_and_classes_are_apart() -> None:
-    runs = frame(
-        run("ECOS", total_s=1.0),
-        run("SCS", total_s=2.0),
-        run("ECOS", setting="high-accuracy", total_s=7.0),
-        run("SCS", problem_class="allocation", total_s=9.0),
-    )
-    table = means(runs)
-    assert only(table, solver="ECOS", setting="high-accuracy")["relative"] == 1.0
-    assert only(table, solver="SCS", problem_class="allocation")["relative"] == 1.0
-    slow = only(table, solver="SCS", problem_class="ridge")
-    assert slow["relative"] == pytest.approx(2.0)
 
 
 def test_a_study_in_which_nothing_counts_has_no_summaries():
@@ -154,15 +133,67 @@ def test_whatever_happens_frames_are_sane(drawn: list[tuple[str, float]]) -> Non
     )
     if (runs.outcome == "unsupported").all():
         return
-    found = summarise(runs)
-    rates, profiles = found["rates"], found["profiles"]
+    tables = summarise(runs)
+    rates, profiles = tables["rates"], tables["profiles"]
     counts = rates[[name.replace(" ", "_") for name in COUNTED]].sum(axis=1)
     assert (counts == rates.runs).all()
     assert (rates.success_low <= rates.success).all()
     assert (rates.success <= rates.success_high).all()
-    relative = found["means"].relative.dropna()
+    relative = tables["means"].relative.dropna()
     assert (relative >= 1.0).all()
     assert (profiles.share.between(0.0, 1.0)).all()
     rates_of_all = rates[rates["size"].isna()].set_index("solver").success
     times = profiles[profiles.of == "time"]
     assert dict(times.groupby("solver").share.max()) == pytest.approx(dict(rates_of_all))
+
+
+def curve(table: pd.DataFrame, of: str, solver: str) -> list[list[float]]:
+    rows = table[(table.of == of) & (table.solver == solver)]
+    return rows[["tau", "share"]].to_numpy().tolist()
+
+
+def test_time_is_relative_to_the_fastest_on_each_instance() -> None:
+    runs = frame(
+        run("A", seed=0, total_s=1.0),
+        run("B", seed=0, total_s=3.0),
+        run("A", seed=1, total_s=8.0),
+        run("B", seed=1, total_s=2.0),
+        run("A", seed=2, total_s=5.0),
+        run("B", seed=2, outcome="time limit"),
+        run("A", seed=3, outcome="failed"),
+        run("B", seed=3, outcome="wrong", total_s=0.1),
+    )
+    table = profiles(runs)
+    assert curve(table, "time", "A") == [[1.0, 0.5], [4.0, 0.75]]
+    assert curve(table, "time", "B") == [[1.0, 0.25], [3.0, 0.5]]
+
+
+def test_the_exact_method_does_not_set_the_pace() -> None:
+    runs = frame(run("exact", total_s=0.001), run("A", total_s=1.0), run("B", total_s=2.0))
+    table = profiles(runs)
+    assert curve(table, "time", "A") == [[1.0, 1.0]]
+    assert curve(table, "time", "B") == [[1.0, 0.0], [2.0, 1.0]]
+    assert curve(table, "time", "exact") == []
+    assert curve(table, "accuracy", "exact") == [[FLOOR, 0.0], [1e-9, 1.0]]
+
+
+def test_accuracy_is_absolute_and_has_a_floor() -> None:
+    runs = frame(
+        run("A", seed=0, accuracy=0.0),
+        run("A", seed=1, accuracy=1e-17),
+        run("A", seed=2, accuracy=1e-3, outcome="wrong"),
+        run("A", seed=3, outcome="crashed"),
+    )
+    assert curve(profiles(runs), "accuracy", "A") == [[FLOOR, 0.5], [1e-3, 0.75]]
+
+
+@given(st.lists(st.one_of(st.floats(1.0, 1e6), st.just(np.inf)), min_size=1, max_size=30))
+def test_a_profile_is_a_distribution_function(values: list[float]) -> None:
+    steps = step_function(values, start=1.0)
+    assert steps.tau.is_monotonic_increasing
+    assert steps.tau.is_unique
+    assert steps.share.is_monotonic_increasing
+    assert steps.tau.iloc[0] == 1.0
+    for tau, share in steps.itertuples(index=False):
+        assert share == pytest.approx(sum(value <= tau for value in values) / len(values))
+    assert steps.share.iloc[-1] == pytest.approx(np.isfinite(values).mean())

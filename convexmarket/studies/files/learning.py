@@ -55,9 +55,14 @@ from convexmarket.studies.files.people import SOLD, People, read_people
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
-from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
-from convexmarket.studies.subproblems.fits import SemiInteractiveInstance
-from convexmarket.studies.subproblems.learning import RidgeInstance, WeightedLogisticInstance
+from convexmarket.studies.subproblems.families import (
+    MOST_POINTS,
+    MOST_PRIVATE,
+    Family,
+    allocation_families,
+    papers_market,
+)
+from convexmarket.studies.subproblems.models import draw_fit, draw_logistic, draw_ridge
 from convexmarket.terms import Cap, Constraint, EtaRange, GroupShare, Noise, Spread
 
 __all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
@@ -76,8 +81,8 @@ REPORTED = "reported"
 _SENSITIVITIES, _NOISE = 0, 1
 #: Sellers that an audit takes, and misreports of each.
 _AUDITED, _MISREPORTS = 200, 17
-#: Private rows of the model behind a fit, points that it predicts, and the noise of predictions.
-_MOST_PRIVATE, _MOST_POINTS, _PREDICTION_NOISE = 500, 1_000, 0.2
+#: Scale of the noise in the predictions of the model behind a fit.
+_PREDICTION_NOISE = 0.2
 
 CAVEATS_OF_CHOICES = (
     "mu, sigma, Lambda and the naive model's eta were chosen with models that were trained on the "
@@ -747,22 +752,22 @@ class ClassifierFile(_LearningFile):
         mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
         gamma, cap = _middle(self.objective.gamma), self.objective.cap
         market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
-        private = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
+        private = rows.X_train[:MOST_PRIVATE], rows.y_train[:MOST_PRIVATE]
         norm = rows.data_norm
 
         def logistic(size: int, rng: np.random.Generator) -> Any:
             found = allocate(market_of(size, rng))
             arguments = rows.X_train, rows.y_train, found.weights, value, 2.0 * norm / found.eta
-            return WeightedLogisticInstance.draw(*arguments, rng)
+            return draw_logistic(*arguments, rng)
 
         def fit(size: int, rng: np.random.Generator) -> Any:
             arguments = rows.X_test, *private, norm / 2.0, value, _PREDICTION_NOISE
-            return SemiInteractiveInstance.draw(*arguments, size, rng)
+            return draw_fit(*arguments, size, rng)
 
         return [
             *allocation_families(market_of),
-            Family(WeightedLogisticInstance, logistic),
-            Family(SemiInteractiveInstance, fit, largest=_MOST_POINTS),
+            Family("weighted logistic regression", logistic),
+            Family("semi-interactive fit", fit, largest=MOST_POINTS),
         ]
 
 
@@ -1008,9 +1013,9 @@ class RidgeFile(_LearningFile):
         def ridge(size: int, rng: np.random.Generator) -> Any:
             weights = allocate(market_of(size, rng)).weights
             arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
-            return RidgeInstance.draw(*arguments, rng)
+            return draw_ridge(*arguments, rng)
 
-        return [*allocation_families(market_of), Family(RidgeInstance, ridge)]
+        return [*allocation_families(market_of), Family("ridge", ridge)]
 
 
 def model_of_market(table: Mapping[str, Any]) -> type[ProblemFile]:

@@ -221,11 +221,10 @@ def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Map
     load : callable
         From the path to the subproblems.
     """
-    classes = {kind.problem_class for kind in CLASSES}
     stems = [Path(name).stem for name in problems]
     entries: dict[str, Any] = {}
     for name, stem in zip(problems, stems, strict=True):
-        if name in classes:
+        if name in CLASSES:
             entries[name] = name
         else:
             short = stem if stems.count(stem) == 1 else Path(name).with_suffix("").as_posix()

@@ -1,63 +1,123 @@
-"""One optimisation problem in numbers: what a solver study hands to every solver."""
+"""One optimisation problem in numbers, which a solver study declares, solves and checks."""
 
 from __future__ import annotations
 
-import abc
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "Instance"]
+from convexmarket.allocation import Allocation
+from convexmarket.errors import ParameterError
+from convexmarket.market import Market
+
+__all__ = ["CLASSES", "Declared", "Family", "Floats", "Instance", "Make", "MarketOf", "numbers"]
 
 Floats = NDArray[np.float64]
 
+#: Every class of subproblems, with its formulations.
+CLASSES: dict[str, tuple[str, ...]] = {
+    "allocation": ("primal", "dual", "projection", "unscaled"),
+    "certified search": ("primal", "dual", "projection"),
+    "given guarantees": ("primal", "unscaled"),
+    "budget": ("joint", "joint-scaled"),
+    "variants": ("primal",),
+    "weighted logistic regression": ("primal", "dual", "unscaled"),
+    "z-block": ("exponential", "purchase"),
+    "ridge": ("primal", "unscaled", "normal", "factor"),
+    "semi-interactive fit": ("primal", "diagonal", "quadratic"),
+}
 
-class Instance(abc.ABC):
-    """A problem that can be declared in several ways, with parameters that have two values each.
 
-    Attributes
-    ----------
-    problem_class : str
-        What it is called in a study.
-    formulations : tuple of str
-        The declarations that it knows.
+def numbers(expression: cp.Expression) -> Floats:
+    """Return the value of an expression, NaN without one."""
+    return np.asarray(expression.value, dtype=float)
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """A subproblem in CVXPY, under the rules for parameters.
+
+    The constraints are equations and inequalities, so that the residuals of any point can be
+    computed. ``change`` sets the parameters to their second values, and ``answer`` returns the
+    solution that the solver left: weights, or a model.
     """
 
-    problem_class: ClassVar[str]
-    formulations: ClassVar[tuple[str, ...]]
+    problem: cp.Problem
+    change: Callable[[], None]
+    answer: Callable[[], Floats]
 
-    @abc.abstractmethod
-    def declare(self, formulation: str) -> cp.Problem:
-        """Return the problem with its parameters at their first values.
 
-        It follows CVXPY's rules for parameters, and its constraints are equations and inequalities,
-        so that the residuals of any point can be computed.
-        """
+def _unknown(_changed: bool) -> Floats | None:
+    return None
 
-    @abc.abstractmethod
-    def change(self, problem: cp.Problem) -> None:
-        """Set the parameters to their second values."""
 
-    @abc.abstractmethod
-    def answer(self, problem: cp.Problem) -> Floats:
-        """Return what the problem was solved for, as the solver left it: weights, or a model."""
+def _zero(_changed: bool) -> float:
+    return 0.0
 
-    @abc.abstractmethod
-    def objective(self, answer: Floats, changed: bool) -> float:
-        """Return the objective of an answer, the same function for every formulation."""
 
-    @abc.abstractmethod
-    def violation(self, answer: Floats) -> float:
-        """Return by how much an answer breaks the constraints, relative to their size."""
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A problem that can be declared in several ways, with parameters that have two values each.
 
-    def scale(self, changed: bool) -> float:
-        """Return what errors of the objective are relative to where it is smaller itself."""
-        del changed
-        return 0.0
+    ``objective`` maps an answer, and whether the parameters have their second values, to the
+    objective, ``violation`` an answer to its relative violation of the constraints, and ``exact``
+    either value of the parameters to the optimum, or None if no method is known. ``scale`` is the
+    least size that errors of the objective are relative to. A problem that is solved by a sequence
+    of programs has a ``search``, from formulation, solver and options to an :class:`Allocation`.
+    """
 
-    def exact(self, changed: bool) -> Floats | None:
-        """Return the optimum to rounding, or None where only solvers find it."""
-        del changed
-        return None
+    problem_class: str
+    declared: Callable[[str], Declared]
+    objective: Callable[[Floats, bool], float]
+    violation: Callable[[Floats], float]
+    exact: Callable[[bool], Floats | None] = _unknown
+    scale: Callable[[bool], float] = _zero
+    search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
+
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        """The formulations of its class."""
+        return CLASSES[self.problem_class]
+
+    def declare(self, formulation: str) -> Declared:
+        """Declare the problem with the first values of its parameters."""
+        if formulation not in self.formulations:
+            known = ", ".join(self.formulations)
+            raise ParameterError(
+                f"formulation is {formulation!r}; {self.problem_class} has {known}"
+            )
+        return self.declared(formulation)
+
+
+Make = Callable[[int, np.random.Generator], Instance]
+MarketOf = Callable[[int, np.random.Generator], Market]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One subproblem at any size, up to ``largest``, or at ``own_size`` only.
+
+    ``make`` maps a size and a generator to an instance. ``name`` distinguishes subproblems of one
+    class in the same problem.
+    """
+
+    problem_class: str
+    make: Make
+    name: str = ""
+    own_size: int | None = None
+    largest: int | None = None
+
+    @property
+    def formulations(self) -> tuple[str, ...]:
+        """The formulations of its class."""
+        return CLASSES[self.problem_class]
+
+    def sizes(self, wanted: Iterable[int]) -> list[int]:
+        """Return the sizes among those wanted that it has."""
+        if self.own_size is not None:
+            return [self.own_size]
+        return [size for size in wanted if self.largest is None or size <= self.largest]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,95 +16,37 @@ from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
-from convexmarket.studies.subproblems.base import Instance
-from convexmarket.studies.subproblems.fits import SemiInteractiveInstance
-from convexmarket.studies.subproblems.joint import ZBlockInstance
-from convexmarket.studies.subproblems.learning import (
-    RidgeInstance,
-    WeightedLogisticInstance,
-    draw_rows,
-)
+from convexmarket.studies.subproblems.base import CLASSES, Family, Instance, Make, MarketOf
 from convexmarket.studies.subproblems.markets import (
-    BudgetInstance,
-    FixedEtaInstance,
-    GuaranteesInstance,
-    PapersInstance,
-    SearchInstance,
+    at_best_eta,
+    at_natural_eta,
+    budget,
+    certified_search,
+    guarantees,
 )
-from convexmarket.terms import (
-    Budget,
-    Cap,
-    MaxEpsilon,
-    Noise,
-    Payments,
-    PowerCost,
-    Spread,
+from convexmarket.studies.subproblems.models import (
+    draw_fit,
+    draw_logistic,
+    draw_ridge,
+    draw_rows,
+    z_block,
 )
+from convexmarket.terms import Budget, Cap, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
 __all__ = [
     "CLASSES",
+    "MOST_POINTS",
+    "MOST_PRIVATE",
     "Family",
     "allocation_families",
-    "at_best_eta",
     "families_of_class",
     "families_of_market",
     "market_family",
     "papers_market",
 ]
 
-#: Every class of subproblems.
-CLASSES: tuple[type[Instance], ...] = (
-    PapersInstance,
-    SearchInstance,
-    GuaranteesInstance,
-    BudgetInstance,
-    FixedEtaInstance,
-    WeightedLogisticInstance,
-    ZBlockInstance,
-    RidgeInstance,
-    SemiInteractiveInstance,
-)
-
-Make = Callable[[int, np.random.Generator], Instance]
-MarketOf = Callable[[int, np.random.Generator], Market]
-
-#: Private rows that the model behind a fit is trained on, and points that it predicts, at most.
-_MOST_PRIVATE, _MOST_POINTS = 500, 1_000
-
-
-@dataclass(frozen=True, eq=False)
-class Family:
-    """One subproblem, at any size.
-
-    Attributes
-    ----------
-    kind : type of Instance
-    make : callable
-        From a size and a generator to an instance.
-    name : str
-        Distinguishes it from others of its class in the same problem.
-    own_size : int, optional
-        The only size, if it is fixed.
-    largest : int, optional
-        Largest size that makes sense.
-    """
-
-    kind: type[Instance]
-    make: Make
-    name: str = ""
-    own_size: int | None = None
-    largest: int | None = None
-
-    @property
-    def problem_class(self) -> str:
-        """Its name in studies."""
-        return self.kind.problem_class
-
-    def sizes(self, wanted: Iterable[int]) -> list[int]:
-        """Return the sizes among those wanted that it has."""
-        if self.own_size is not None:
-            return [self.own_size]
-        return [size for size in wanted if self.largest is None or size <= self.largest]
+#: Private rows of the model behind a fit, and points that it predicts, at most.
+MOST_PRIVATE, MOST_POINTS = 500, 1_000
 
 
 def papers_market(
@@ -117,26 +58,23 @@ def papers_market(
     size: int,
     rng: np.random.Generator,
 ) -> Market:
-    """Return a market of sellers that are drawn from a prior."""
+    """Return a market of sellers drawn from a prior."""
     sellers = Sellers(prior.sample(size, rng), prior)
     objective = mu * Spread() + sigma * Noise() + gamma * Payments()
     return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
 
 
-def at_best_eta(market: Market, kind: type[PapersInstance] = PapersInstance) -> PapersInstance:
-    """Return the market at the eta of its optimum."""
-    return kind(market, allocate(market).eta)
-
-
-def allocation_families(market_of: MarketOf) -> list[Family]:
+def allocation_families(market_of: MarketOf, own_size: int | None = None) -> list[Family]:
     """Return the papers' market at its optimal eta, and the search for that eta."""
     return [
-        Family(kind, lambda size, rng, kind=kind: at_best_eta(market_of(size, rng), kind))  # type: ignore[misc]
-        for kind in (PapersInstance, SearchInstance)
+        Family("allocation", lambda size, rng: at_best_eta(market_of(size, rng)), "", own_size),
+        Family(
+            "certified search",
+            lambda size, rng: certified_search(market_of(size, rng)),
+            "",
+            own_size,
+        ),
     ]
-
-
-# ---------------------------------------------------------------------------------- of markets
 
 
 def families_of_market(example: Market, market_of: MarketOf | None = None) -> list[Family]:
@@ -147,7 +85,7 @@ def families_of_market(example: Market, market_of: MarketOf | None = None) -> li
     example : Market
         Its pieces decide the class of the subproblem.
     market_of : callable, optional
-        From a size and a generator to a market of the same pieces; without it the example is the
+        From a size and a generator to a market of the same pieces. Without it the example is the
         only market, at its size.
 
     Raises
@@ -158,14 +96,7 @@ def families_of_market(example: Market, market_of: MarketOf | None = None) -> li
     of = market_of or (lambda _size, _rng: example)
     own_size = None if market_of else len(example.sellers)
     first = market_family(example, of, own_size=own_size)
-    if first.kind is not PapersInstance:
-        return [first]
-    search = Family(
-        SearchInstance,
-        lambda size, rng: at_best_eta(of(size, rng), SearchInstance),
-        own_size=own_size,
-    )
-    return [first, search]
+    return allocation_families(of, own_size) if first.problem_class == "allocation" else [first]
 
 
 def market_family(
@@ -189,36 +120,32 @@ def market_family(
             "leave it out"
         )
     form = example.form
-    if form.granted is not None:
-
-        def under_guarantees(size: int, rng: np.random.Generator) -> Instance:
-            epsilon = market_of(size, rng).form.granted
-            assert epsilon is not None
-            return GuaranteesInstance(epsilon, form.mu, form.sigma)
-
-        return Family(GuaranteesInstance, under_guarantees, name, own_size)
     make: Callable[[Market], Instance]
-    kind: type[Instance]
-    if form.standard is not None and form.mu > 0:
-        kind, make = PapersInstance, at_best_eta
+    if form.granted is not None:
+        problem_class = "given guarantees"
+
+        def make(market: Market) -> Instance:
+            granted = market.form.granted
+            assert granted is not None  # as of the example
+            return guarantees(granted, form.mu, form.sigma)
+
+    elif form.standard is not None and form.mu > 0:
+        problem_class, make = "allocation", at_best_eta
     elif form.budgets and not form.bills:
-        kind = make = BudgetInstance
+        problem_class, make = "budget", budget
     else:
-        kind = make = FixedEtaInstance
+        problem_class, make = "variants", at_natural_eta
     try:
         make(example)
     except ConvexMarketError as error:
         raise NotSupportedError(f"{example!r} has no subproblem to compare: {error}") from None
-    return Family(kind, lambda size, rng: make(market_of(size, rng)), name, own_size)
-
-
-# ---------------------------------------------------------------------------------- by class
+    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
 
 
 def families_of_class(name: str) -> list[Family]:
     """Return the subproblem of a class on the data of this package.
 
-    Markets draw their sellers from the uniform prior of the papers' experiment; models are trained
+    Markets draw their sellers from the uniform prior of the papers' experiment. Models are trained
     on its breast-cancer records, ridge regression on medical charges.
 
     Raises
@@ -226,14 +153,15 @@ def families_of_class(name: str) -> list[Family]:
     ParameterError
         If there is no such class.
     """
-    if name not in _MAKERS:
+    if name not in CLASSES:
         raise ParameterError(
-            f"problems names the class {name!r}; known are {', '.join(sorted(_MAKERS))}"
+            f"problems names the class {name!r}; known are {', '.join(sorted(CLASSES))}"
         )
-    kind = next(kind for kind in CLASSES if kind.problem_class == name)
-    largest = _MOST_POINTS if kind is SemiInteractiveInstance else None
-    return [Family(kind, _MAKERS[name], largest=largest)]
+    largest = MOST_POINTS if name == "semi-interactive fit" else None
+    return [Family(name, _MAKERS[name], largest=largest)]
 
+
+# ------------------------------------------------------------------- instances of the classes
 
 _PRIOR = Uniform(float(np.exp(-4)), float(5 * np.exp(-4)))
 _REGULARIZATION = 0.03
@@ -244,76 +172,63 @@ _LABEL_NOISE = 0.1
 _market: MarketOf = partial(papers_market, _PRIOR, 3.0, 10.0, 0.003, None)
 
 
+def _limited(size: int, rng: np.random.Generator) -> Market:
+    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
+    return Market(sellers, 3.0 * Spread() + 10.0 * Noise(), [Budget(5.0)])
+
+
+def _powers(size: int, rng: np.random.Generator) -> Market:
+    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
+    objective = 3.0 * Spread() + 10.0 * Noise() + 0.003 * Payments(PowerCost(1.5))
+    return Market(sellers, objective, [MaxEpsilon(2.0)])
+
+
 def _grants(size: int, rng: np.random.Generator) -> Any:
     group = rng.choice(len(_GRANTS), size, p=_SHARES)
     low, high = np.array(_GRANTS).T
     return rng.uniform(low[group], high[group])
 
 
-def _budget(size: int, rng: np.random.Generator) -> Instance:
-    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
-    return BudgetInstance(Market(sellers, 3.0 * Spread() + 10.0 * Noise(), [Budget(5.0)]))
-
-
-def _variant(size: int, rng: np.random.Generator) -> Instance:
-    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
-    objective = 3.0 * Spread() + 10.0 * Noise() + 0.003 * Payments(PowerCost(1.5))
-    return FixedEtaInstance(Market(sellers, objective, [MaxEpsilon(2.0)]))
-
-
 def _guarantees(size: int, rng: np.random.Generator) -> Instance:
-    rows = medical(0.8, 0)
-    mu, sigma = ridge_risk_constants(1.0, rows.X_train.shape[1], _LABEL_NOISE, 0.05)
-    return GuaranteesInstance(_grants(size, rng), mu, sigma)
+    n_features = medical(0.8, 0).X_train.shape[1]
+    mu, sigma = ridge_risk_constants(1.0, n_features, _LABEL_NOISE, 0.05)
+    return guarantees(_grants(size, rng), mu, sigma)
 
 
 def _logistic(size: int, rng: np.random.Generator) -> Instance:
     rows, allocation = wdbc(), allocate(_market(size, rng))
-    return WeightedLogisticInstance.draw(
-        rows.X_train,
-        rows.y_train,
-        allocation.weights,
-        _REGULARIZATION,
-        2.0 * rows.data_norm / allocation.eta,
-        rng,
+    noise_scale = 2.0 * rows.data_norm / allocation.eta
+    return draw_logistic(
+        rows.X_train, rows.y_train, allocation.weights, _REGULARIZATION, noise_scale, rng
     )
 
 
 def _z_block(size: int, rng: np.random.Generator) -> Instance:
     rows = wdbc()
     X, y = draw_rows(rows.X_train, rows.y_train, size, rng)
-    return ZBlockInstance(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
+    return z_block(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
 
 
 def _ridge(size: int, rng: np.random.Generator) -> Instance:
     rows, epsilon = medical(0.8, 0), _grants(size, rng)
-    return RidgeInstance.draw(
-        rows.X_train, rows.y_train, epsilon / epsilon.sum(), 1.0, _LABEL_NOISE, rng
-    )
+    weights = epsilon / epsilon.sum()
+    return draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
 
 
 def _fit(size: int, rng: np.random.Generator) -> Instance:
-    rows = wdbc()
-    return SemiInteractiveInstance.draw(
-        rows.X_test,
-        rows.X_train[:_MOST_PRIVATE],
-        rows.y_train[:_MOST_PRIVATE],
-        rows.data_norm / 2.0,
-        _REGULARIZATION,
-        0.2,
-        size,
-        rng,
-    )
+    rows, n = wdbc(), MOST_PRIVATE
+    X, y, bandwidth = rows.X_train[:n], rows.y_train[:n], rows.data_norm / 2.0
+    return draw_fit(rows.X_test, X, y, bandwidth, _REGULARIZATION, 0.2, size, rng)
 
 
-_MAKERS: Mapping[str, Make] = {
-    PapersInstance.problem_class: lambda size, rng: at_best_eta(_market(size, rng)),
-    SearchInstance.problem_class: lambda size, rng: at_best_eta(_market(size, rng), SearchInstance),
-    GuaranteesInstance.problem_class: _guarantees,
-    BudgetInstance.problem_class: _budget,
-    FixedEtaInstance.problem_class: _variant,
-    WeightedLogisticInstance.problem_class: _logistic,
-    ZBlockInstance.problem_class: _z_block,
-    RidgeInstance.problem_class: _ridge,
-    SemiInteractiveInstance.problem_class: _fit,
+_MAKERS: dict[str, Make] = {
+    "allocation": lambda size, rng: at_best_eta(_market(size, rng)),
+    "certified search": lambda size, rng: certified_search(_market(size, rng)),
+    "given guarantees": _guarantees,
+    "budget": lambda size, rng: budget(_limited(size, rng)),
+    "variants": lambda size, rng: at_natural_eta(_powers(size, rng)),
+    "weighted logistic regression": _logistic,
+    "z-block": _z_block,
+    "ridge": _ridge,
+    "semi-interactive fit": _fit,
 }

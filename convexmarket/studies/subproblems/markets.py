@@ -1,13 +1,13 @@
-r"""Markets as instances of a solver study: at a fixed eta, under given guarantees, with a budget.
+r"""Subproblems of markets: at a fixed eta, under given guarantees, with a budget, and the search.
 
-``unscaled`` is the declaration in the weights themselves, of order 1/m, that the others avoid by
-taking ``m*a`` as their variable: how much that matters is one of the questions of a study.
+The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
+use ``m*a``; a study measures the difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -19,125 +19,168 @@ from convexmarket.allocation import (
     declare,
     weights_for_guarantees,
 )
-from convexmarket.allocation.conic import LeastViolation
-from convexmarket.allocation.formulations import FixedEtaProblem, optimal_weights, papers_form
-from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.views import FixedEta, JointView, numbers
 from convexmarket.checks import shown
-from convexmarket.errors import NotSupportedError
+from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
-from convexmarket.studies.subproblems.base import Floats, Instance
+from convexmarket.studies.subproblems.base import Declared, Floats, Instance, numbers
+from convexmarket.terms import EtaRange
 
 __all__ = [
-    "BudgetInstance",
-    "FixedEtaInstance",
-    "GuaranteesInstance",
-    "PapersInstance",
-    "SearchInstance",
+    "at_best_eta",
+    "at_natural_eta",
+    "budget",
+    "certified_search",
+    "guarantees",
     "off_simplex",
 ]
 
 #: The second value of a parameter, relative to the first.
 CHANGE = 1.25
-#: Relative gap that a whole search is run to.
+#: Relative gap of a complete search.
 GAP = 1e-6
+#: Steps by a factor of ``CHANGE`` in which a feasible eta is searched.
+_STEPS = 20
 
 
 def off_simplex(weights: Floats, limit: float | Floats) -> float:
-    """Return by how much weights break ``sum a = 1, 0 <= a <= limit``, relative to their size."""
+    """Return the violation of ``sum a = 1, 0 <= a <= limit``, relative to the largest weight."""
     size = float(np.abs(weights).max(initial=0.0)) or 1.0
     outside = np.maximum(weights - limit, -weights).max(initial=0.0)
     return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
 
 
-class PapersInstance(Instance):
-    """The papers' market (A, Eq. 11) at an eta: ``min mu*||a|| + gamma*eta*psi'a + sigma/eta``.
+def _at(market: Market, problem_class: str, method: Any, first: float, second: float) -> Instance:
+    """Return the subproblem at a fixed eta (A, Section IV), and then at a second one.
 
-    Parameters
-    ----------
-    market : Market
-        Of the papers' form, with mu > 0.
-    eta : float
+    The answer is the weights of all sellers.
+    """
+    costs, active = market.sellers.virtual_costs, market.form.active
+
+    def all_sellers(weights: Floats) -> Floats:
+        if weights.size == active.size:
+            return weights
+        every = np.zeros(active.size)
+        every[active] = weights
+        return every
+
+    def declared(formulation: str) -> Declared:
+        if formulation == "unscaled":
+            return _unscaled(market, first, second, all_sellers)
+        problem = declare(market, first, formulation)
+
+        def change() -> None:
+            problem.eta = second
+
+        return Declared(problem, change, lambda: all_sellers(problem.raw_weights))
+
+    def exact(changed: bool) -> Floats | None:
+        eta = second if changed else first
+        constraints = [*market.constraints, EtaRange(eta, eta)]
+        try:
+            return allocate(Market(market.sellers, market.objective, constraints), method).weights
+        except NotSupportedError:
+            return None
+
+    return Instance(
+        problem_class,
+        declared,
+        lambda weights, changed: market.objective.value(
+            weights, second if changed else first, costs
+        ),
+        lambda weights: off_simplex(weights, market.form.max_weight),
+        exact,
+    )
+
+
+def _unscaled(market: Market, first: float, second: float, all_sellers: Any) -> Declared:
+    """Declare the papers' problem (A, Eq. 11) at a fixed eta in the weights themselves."""
+    form, active = market.form, market.form.active
+    weights = cp.Variable(int(active.sum()), name="a")
+    t = cp.Parameter(nonneg=True, name="t", value=form.gamma * first)
+    objective = form.mu * cp.norm(weights, 2) + t * (form.virtual_costs[active] @ weights)
+    constraints = [cp.sum(weights) == 1, weights >= 0]
+    if form.max_weight < 1:
+        constraints.append(weights <= form.max_weight)
+
+    def change() -> None:
+        t.value = form.gamma * second
+
+    problem = cp.Problem(cp.Minimize(objective), constraints)
+    return Declared(problem, change, lambda: all_sellers(numbers(weights)))
+
+
+def at_best_eta(market: Market) -> Instance:
+    """Return the papers' market, with mu > 0, at the eta of its optimum.
 
     Raises
     ------
     NotSupportedError
         If the market's range of eta has no room for another value.
     """
-
-    problem_class = "allocation"
-    formulations: ClassVar[tuple[str, ...]] = ("primal", "dual", "projection", "unscaled")
-
-    def __init__(self, market: Market, eta: float) -> None:
-        self.market, self.eta = market, eta
-        self.form, _ = papers_form(market)
-        low, high = self.form.eta_low, self.form.eta_high
-        possible = [other for other in (CHANGE * eta, eta / CHANGE) if low <= other <= high]
-        if not possible:
-            raise NotSupportedError(f"{shown(market)} leaves eta no room; a study changes it")
-        self._second = possible[0]
-
-    def declare(self, formulation: str) -> cp.Problem:
-        """Return :func:`convexmarket.declare`'s problem, or the one in the weights themselves."""
-        if formulation != "unscaled":
-            return declare(self.market, self.eta, formulation)
-        weights = cp.Variable(self.form.virtual_costs.size, name="a")
-        t = cp.Parameter(nonneg=True, name="t", value=self.form.gamma * self.eta)
-        objective = self.form.mu * cp.norm(weights, 2) + t * (self.form.virtual_costs @ weights)
-        constraints = [cp.sum(weights) == 1, weights >= 0]
-        if self.form.max_weight < 1:
-            constraints.append(weights <= self.form.max_weight)
-        return cp.Problem(cp.Minimize(objective), constraints)
-
-    def change(self, problem: cp.Problem) -> None:
-        """Buy more, or less where the market allows no more."""
-        if isinstance(problem, FixedEtaProblem):
-            problem.eta = self._second
-        else:
-            problem.param_dict["t"].value = self.form.gamma * self._second
-
-    def answer(self, problem: cp.Problem) -> Floats:
-        """Return the weights of the sellers with finite virtual costs."""
-        if isinstance(problem, FixedEtaProblem):
-            return problem.raw_weights
-        return numbers(problem.var_dict["a"])
-
-    def objective(self, answer: Floats, changed: bool) -> float:
-        """Return the market's objective at these weights."""
-        eta = self._second if changed else self.eta
-        spread = self.form.mu * float(np.linalg.norm(answer))
-        payments = self.form.gamma * eta * float(self.form.virtual_costs @ answer)
-        return spread + payments + self.form.sigma / eta
-
-    def violation(self, answer: Floats) -> float:
-        """Return by how much the weights leave the capped simplex."""
-        return off_simplex(answer, self.form.max_weight)
-
-    def exact(self, changed: bool) -> Floats:
-        """Return the weights by projection on the capped simplex."""
-        eta = self._second if changed else self.eta
-        return optimal_weights(self.form, self.form.gamma * eta)
+    eta = allocate(market).eta
+    low, high = market.form.eta_range
+    possible = [other for other in (CHANGE * eta, eta / CHANGE) if low <= other <= high]
+    if not possible:
+        raise _no_room(market)
+    return _at(market, "allocation", "exact", eta, possible[0])
 
 
-class SearchInstance(PapersInstance):
-    """The papers' market with eta to be found: the whole certified search, to a gap of 1e-6.
+def at_natural_eta(market: Market) -> Instance:
+    """Return any market at an eta of the order of magnitude of its constraints.
 
-    An answer is the weights followed by eta. It is searched once: no search starts from another.
+    Raises
+    ------
+    NotSupportedError
+        If the feasible range of eta has no room for two values.
+    """
+    low, high = market.form.eta_range
+    natural = float(np.clip(market.form.natural_eta, low, high))
+    steps = sorted(range(-_STEPS, _STEPS), key=abs)
+    possible = [natural * CHANGE**step for step in steps]
+    if high < np.inf:
+        possible.append(high / CHANGE)
+    feasible = _Feasibility(market)
+    for eta in possible:
+        if low <= eta and CHANGE * eta <= high and feasible(eta) and feasible(CHANGE * eta):
+            return _at(market, "variants", "projections", eta, CHANGE * eta)
+    raise _no_room(market)
 
-    Parameters
-    ----------
-    market : Market
-    eta : float
-        That of the optimum.
+
+class _Feasibility:
+    """Whether a market is feasible at an eta; its constraints are compiled once."""
+
+    def __init__(self, market: Market) -> None:
+        self.market, self.known = market, dict[float, bool]()
+
+    def __call__(self, eta: float) -> bool:
+        if eta not in self.known:
+            self.known[eta] = self._solve(eta)
+        return self.known[eta]
+
+    def _solve(self, eta: float) -> bool:
+        try:
+            constraints = declare(self.market, eta).constraints
+            status = cp.Problem(cp.Minimize(0), constraints).solve(solver="CLARABEL")
+        except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
+            return False
+        return bool(np.isfinite(status))
+
+
+def _no_room(market: Market) -> NotSupportedError:
+    return NotSupportedError(
+        f"{shown(market)} leaves eta no room, and a study changes it; widen the range of eta"
+    )
+
+
+def certified_search(market: Market) -> Instance:
+    """Return the papers' market with eta to be optimised: the complete search, to a gap of 1e-6.
+
+    The answer is the weights followed by eta. There is no second value.
     """
 
-    problem_class = "certified search"
-    formulations = ("primal", "dual", "projection")
-
-    def search(self, formulation: str, solver: str, options: Mapping[str, Any]) -> Allocation:
-        """Run the search."""
+    def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
         return allocate(
-            self.market,
+            market,
             "line_search",
             formulation=formulation,
             solver=solver,
@@ -145,176 +188,86 @@ class SearchInstance(PapersInstance):
             gap=GAP,
         )
 
-    def objective(self, answer: Floats, changed: bool) -> float:
-        """Return the market's objective."""
-        return self.form.objective(answer[:-1], float(answer[-1]))
+    def exact(_changed: bool) -> Floats:
+        allocation = allocate(market, "exact")
+        return np.append(allocation.weights, allocation.eta)
 
-    def violation(self, answer: Floats) -> float:
-        """Return by how much the weights leave the capped simplex."""
-        return super().violation(answer[:-1])
+    def declared(_formulation: str) -> Declared:
+        raise NotSupportedError("a search solves several programs; declare one at a fixed eta")
 
-    def exact(self, changed: bool) -> Floats:
-        """Return the closed form; there is no second value."""
-        return self.answer_of(allocate(self.market, "exact"))
+    return Instance(
+        "certified search",
+        declared,
+        lambda answer, _changed: market.objective.value(
+            answer[:-1], float(answer[-1]), market.sellers.virtual_costs
+        ),
+        lambda answer: off_simplex(answer[:-1], market.form.max_weight),
+        exact,
+        search=search,
+    )
 
-    def answer_of(self, found: Allocation) -> Floats:
-        """Return the weights of the sellers with finite virtual costs, and eta."""
-        return np.append(found.weights[np.isfinite(self.market.sellers.virtual_costs)], found.eta)
 
+def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
+    """Return the weights under given guarantees: ``min mu*||a|| + sigma*s``, ``a <= s*epsilon``.
 
-class GuaranteesInstance(Instance):
-    """Weights under given guarantees: ``min mu*||a|| + sigma*s`` subject to ``a <= s*epsilon``.
-
-    Here ``s = 1/eta``; an answer is the weights followed by s.
-
-    Parameters
-    ----------
-    epsilon : ndarray, shape (m,)
-        What the sellers granted, positive. The second value is the same in reverse order.
-    mu, sigma : float
+    Here ``s = 1/eta``, and the answer is the weights followed by s. The second value of epsilon is
+    the same in reverse order.
     """
+    total, m = float(epsilon.sum()), epsilon.size
 
-    problem_class = "given guarantees"
-    formulations = ("primal", "unscaled")
-
-    def __init__(self, epsilon: Floats, mu: float, sigma: float) -> None:
-        self.epsilon, self.mu, self.sigma = epsilon, mu, sigma
-        self._total = float(epsilon.sum())
-
-    def declare(self, formulation: str) -> cp.Problem:
-        """Return the problem in ``m*a`` and ``s*sum(epsilon)``, or in a and s as they are."""
-        m = self.epsilon.size
-        scaled = formulation == "primal"
-        size, unit = (m, self._total) if scaled else (1, 1.0)
-        weights, s = cp.Variable(m, name="m*a" if scaled else "a"), cp.Variable(name="s")
-        granted = cp.Parameter(m, nonneg=True, name="granted", value=self.epsilon * size / unit)
-        objective = (self.mu / size) * cp.norm(weights, 2) + (self.sigma / unit) * s
+    def declared(formulation: str) -> Declared:
+        size, unit = (m, total) if formulation == "primal" else (1, 1.0)
+        weights, s = cp.Variable(m, name="a"), cp.Variable(name="s")
+        granted = cp.Parameter(m, nonneg=True, name="granted", value=epsilon * size / unit)
+        objective = (mu / size) * cp.norm(weights, 2) + (sigma / unit) * s
         constraints = [cp.sum(weights) == size, weights >= 0, weights <= granted * s]
-        return cp.Problem(cp.Minimize(objective), constraints)
 
-    def change(self, problem: cp.Problem) -> None:
-        """Let the same guarantees be granted by others."""
-        granted = problem.param_dict["granted"]
-        granted.value = granted.value[::-1].copy()
+        def change() -> None:
+            granted.value = epsilon[::-1] * size / unit
 
-    def answer(self, problem: cp.Problem) -> Floats:
-        """Return weights and s in their own units."""
-        scaled = "m*a" in problem.var_dict
-        size, unit = (self.epsilon.size, self._total) if scaled else (1, 1.0)
-        weights = numbers(problem.var_dict["m*a" if scaled else "a"])
-        return np.append(weights / size, numbers(problem.var_dict["s"]) / unit)
+        return Declared(
+            cp.Problem(cp.Minimize(objective), constraints),
+            change,
+            lambda: np.append(numbers(weights) / size, numbers(s) / unit),
+        )
 
-    def objective(self, answer: Floats, changed: bool) -> float:
-        """Return spread and noise."""
-        del changed
-        return self.mu * float(np.linalg.norm(answer[:-1])) + self.sigma * float(answer[-1])
-
-    def violation(self, answer: Floats) -> float:
-        """Return by how much the weights leave the simplex."""
-        return off_simplex(answer[:-1], 1.0)
-
-    def exact(self, changed: bool) -> Floats:
-        """Return the closed form, from one sort."""
-        granted = self.epsilon[::-1] if changed else self.epsilon
-        weights, eta = weights_for_guarantees(granted, self.mu, self.sigma)
+    def exact(changed: bool) -> Floats:
+        weights, eta = weights_for_guarantees(epsilon[::-1] if changed else epsilon, mu, sigma)
         return np.append(weights, 1.0 / eta)
 
+    return Instance(
+        "given guarantees",
+        declared,
+        lambda answer, _: mu * float(np.linalg.norm(answer[:-1])) + sigma * float(answer[-1]),
+        lambda answer: off_simplex(answer[:-1], 1.0),
+        exact,
+    )
 
-class FixedEtaInstance(Instance):
-    """Any market at a fixed eta: other norms, privacy costs, quotas, largest guarantees.
 
-    Eta is of the order that the constraints speak of, inside what they allow.
+def budget(market: Market) -> Instance:
+    """Return a market with a :class:`Budget` instead of a price: one program in a and 1/eta.
+
+    The answer is the weights followed by 1/eta. The second value of the budget is larger.
+    ``joint-scaled`` measures 1/eta in units of the eta natural to the budget.
     """
+    first = market.form.budget
 
-    problem_class = "variants"
-    formulations = ("primal",)
+    def declared(formulation: str) -> Declared:
+        amount = cp.Parameter(nonneg=True, name="budget", value=first)
+        unit = market.form.natural_eta if formulation == "joint-scaled" else 1.0
+        problem = ConvexProgram(market.with_budget(amount), unit)
 
-    def __init__(self, market: Market) -> None:
-        self.market = market
-        natural = market.form.natural_eta
-        low, high = LeastViolation(JointView(market), "CLARABEL").interval(natural)
-        natural = float(np.clip(natural, low, high))
-        self.eta, self._second = natural, CHANGE * natural
-        if self._second > high:
-            self.eta, self._second = high / CHANGE**2, high / CHANGE
-        if self.eta < low:
-            raise NotSupportedError(f"{shown(market)} leaves eta no room; a study changes it")
-        self._view = JointView(market)
+        def change() -> None:
+            amount.value = CHANGE * first
 
-    def declare(self, formulation: str) -> cp.Problem:
-        """Return :func:`convexmarket.declare`'s problem."""
-        return declare(self.market, self.eta, formulation)
+        answer = lambda: np.append(problem.raw_weights, 1.0 / problem.eta)  # noqa: E731
+        return Declared(problem, change, answer)
 
-    def change(self, problem: cp.Problem) -> None:
-        """Buy more."""
-        assert isinstance(problem, FixedEta | FixedEtaProblem)
-        problem.eta = self._second
-
-    def answer(self, problem: cp.Problem) -> Floats:
-        """Return the weights of all sellers."""
-        assert isinstance(problem, FixedEta | FixedEtaProblem)
-        return problem.raw_weights
-
-    def objective(self, answer: Floats, changed: bool) -> float:
-        """Return the market's objective at these weights."""
-        return self._view.value(answer, self._second if changed else self.eta)
-
-    def violation(self, answer: Floats) -> float:
-        """Return by how much the weights leave the simplex; other constraints are the problem's."""
-        return off_simplex(answer, 1.0)
-
-    def exact(self, changed: bool) -> Floats | None:
-        """Return the weights by projection, where the market is of that form."""
-        found = ProjectableForm.of(self.market.form)
-        if found is None:
-            return None
-        restricted, able = found
-        weights = np.zeros(able.size)
-        weights[able] = restricted.weights(self._second if changed else self.eta)
-        return weights
-
-
-class BudgetInstance(Instance):
-    """A market with a budget in place of a price of money: one convex program in a and 1/eta.
-
-    An answer is the weights followed by 1/eta.
-
-    Parameters
-    ----------
-    market : Market
-        With a :class:`Budget`, and no term in the guarantees.
-    """
-
-    problem_class = "budget"
-    formulations = ("joint", "joint-scaled")
-
-    def __init__(self, market: Market) -> None:
-        self._amount = market.form.budget
-        self.market = market
-        self._view = JointView(market)
-
-    def declare(self, formulation: str) -> cp.Problem:
-        """Return the program with 1/eta as it is, or in units of the eta natural to the budget."""
-        budget = cp.Parameter(nonneg=True, name="budget", value=self._amount)
-        market = self.market.with_budget(budget)
-        if formulation == "joint":
-            return declare(market)
-        return ConvexProgram(market, market.form.natural_eta)
-
-    def change(self, problem: cp.Problem) -> None:
-        """Spend more."""
-        problem.param_dict["budget"].value = CHANGE * self._amount
-
-    def answer(self, problem: cp.Problem) -> Floats:
-        """Return the weights of all sellers, and 1/eta."""
-        assert isinstance(problem, ConvexProgram)
-        return np.append(problem.raw_weights, 1.0 / problem.eta)
-
-    def objective(self, answer: Floats, changed: bool) -> float:
-        """Return the market's objective."""
-        del changed
-        return self._view.value(answer[:-1], 1.0 / float(answer[-1]))
-
-    def violation(self, answer: Floats) -> float:
-        """Return by how much the weights leave the simplex; other constraints are the problem's."""
-        return off_simplex(answer[:-1], 1.0)
+    return Instance(
+        "budget",
+        declared,
+        lambda answer, _: market.objective.value(
+            answer[:-1], 1.0 / float(answer[-1]), market.sellers.virtual_costs
+        ),
+        lambda answer: off_simplex(answer[:-1], 1.0),
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from convexmarket import io as writing
-from convexmarket.report import document, figures, workshop
+from convexmarket.report import document, figures, folders
 from convexmarket.studies import files
 from convexmarket.studies.files.loading import KINDS, kind_of
 from convexmarket.studies.files.reports import report_of
@@ -95,9 +95,9 @@ REPLACES_A_FOLDER = ("run", "report", "report in place", "diff --out")
 
 MOMENTS = {
     "while the report is built": at(document, "write_content"),
-    "before the former report is moved": at(workshop.os, "replace", 1),
-    "between the two renames": at(workshop.os, "replace", 1, after=True),
-    "after the second rename": at(workshop.os, "replace", 2, after=True),
+    "before the former report is moved": at(folders.os, "replace", 1),
+    "between the two renames": at(folders.os, "replace", 1, after=True),
+    "after the second rename": at(folders.os, "replace", 2, after=True),
 }
 MOMENTS_OF_FILES = {
     "while a file is written": at(writing.os, "fsync"),

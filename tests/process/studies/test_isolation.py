@@ -12,10 +12,9 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import SolverError
-from convexmarket.studies.cores import can_pin, usable_cores
-from convexmarket.studies.isolation import Isolation
+from convexmarket.studies.isolation import Isolation, usable_cores
 from convexmarket.studies.measure import measure_run
-from convexmarket.studies.subproblems.families import at_best_eta
+from convexmarket.studies.subproblems.markets import at_best_eta
 from tests import ROOT
 from tests.studies.stub_solvers import Glutton, Parent, Pinned, Quitter, Sleeper, Suicide
 
@@ -51,7 +50,7 @@ def test_a_run_comes_back_with_what_was_measured(isolation):
     assert found["total_s"] == pytest.approx(
         sum(found[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
     )
-    assert 0 <= found["added_memory_mb"] < reply["peak_memory_mb"] < 1_000
+    assert 0 < reply["peak_memory_mb"] < 1_000
     assert found["dual_residual"] < 1e-3
 
 
@@ -188,7 +187,7 @@ def test_nothing_is_left_of_a_study_that_was_killed():
     assert not psutil.wait_procs(family, timeout=10)[1]
 
 
-@pytest.mark.skipif(not can_pin(), reason="this system binds no process to a core")
+@pytest.mark.skipif(usable_cores()[0] < 0, reason="this system binds no process to a core")
 def test_a_run_is_pinned_to_its_core(isolation):
     core = usable_cores()[-1]
     reply = isolation.call(*job(Pinned()), core=core)

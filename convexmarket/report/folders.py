@@ -1,13 +1,12 @@
 """The hidden folder in which a report is built before it takes its place at once.
 
-The place is empty between two renames only. A process that is killed there leaves the former
-report, complete, in its workshop. The next process that writes or reads the report puts it back
-and removes the workshop. The owner of a workshop holds a lock on a file in it until it ends.
+The place is empty between two renames only. If the process is killed there, the former report is
+complete in the hidden folder. The next process that writes or reads the report puts it back and
+removes the hidden folder. Its owner holds a lock on a file in it until it ends.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -15,25 +14,42 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from convexmarket.errors import DataError
 
-__all__ = ["exchange", "put_back", "workshop"]
+__all__ = ["building", "exchange", "lock", "put_back"]
 
 _LOCK = "owner.lock"
 _FORMER = "former"
 
 
+def lock(file: IO[bytes]) -> bool:
+    """Lock an open file until it is closed; return whether no other process holds the lock.
+
+    Windows has no such lock, and the result is True.
+    """
+    try:
+        from fcntl import LOCK_EX, LOCK_NB, flock
+    except ImportError:
+        return True
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
-def workshop(target: Path) -> Iterator[Path]:
-    """Make the workshop of a report; it is removed in the end unless it holds the only report."""
+def building(target: Path) -> Iterator[Path]:
+    """Make the hidden folder of a report; it is removed unless it holds the only report."""
     target.parent.mkdir(parents=True, exist_ok=True)
     put_back(target)
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
-        with open(place / f"{_LOCK}.new", "xb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.rename(lock.name, place / _LOCK)  # from here on others look at the lock
+        with open(place / f"{_LOCK}.new", "xb") as file:
+            lock(file)
+            os.rename(file.name, place / _LOCK)  # from here on others look at the lock
             yield place
     finally:
         if target.exists() or not (place / _FORMER).exists():
@@ -41,22 +57,21 @@ def workshop(target: Path) -> Iterator[Path]:
 
 
 def put_back(target: Path) -> None:
-    """Undo what killed processes left undone at the place of a report; remove what they left."""
+    """Undo the unfinished exchanges of killed processes at the place of a report."""
     name = re.compile(rf"\.{re.escape(target.name)}-[a-z0-9_]{{8}}")  # as mkdtemp makes them
-    try:
+    places: list[Path] = []
+    with suppress(OSError):
         places = sorted(path for path in target.parent.iterdir() if name.fullmatch(path.name))
-    except OSError:
-        return
     for place in places:
-        with suppress(OSError), open(place / _LOCK, "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not target.exists() and (place / _FORMER).is_dir():
-                os.rename(place / _FORMER, target)
-            _remove(place)
+        with suppress(OSError), open(place / _LOCK, "rb") as file:
+            if lock(file):
+                if not target.exists() and (place / _FORMER).is_dir():
+                    os.rename(place / _FORMER, target)
+                _remove(place)
 
 
 def exchange(target: Path, fresh: Path) -> None:
-    """Move a folder from its workshop to its place, or leave the former one there.
+    """Move a folder from its hidden folder to its place, or leave the former one there.
 
     Raises
     ------
@@ -82,9 +97,9 @@ def exchange(target: Path, fresh: Path) -> None:
 
 
 def _remove(place: Path) -> None:
-    """Remove a workshop, its lock last: another process can then complete the removal.
+    """Remove a hidden folder, its lock last, so that another process can complete the removal.
 
-    The former report is renamed first: half of it must not be put back.
+    The former report is renamed first: a part of it must not be put back.
     """
     former, rest = place / _FORMER, place / "rest"
     with suppress(OSError):

@@ -1,0 +1,350 @@
+"""Subproblems: every declaration has the optimum that is known without a conic solver."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.errors import DataError, NotSupportedError, ParameterError
+from convexmarket.studies.residuals import kkt_residuals
+from convexmarket.studies.subproblems.base import CLASSES
+from convexmarket.studies.subproblems.markets import (
+    at_best_eta,
+    at_natural_eta,
+    budget,
+    guarantees,
+)
+from convexmarket.studies.subproblems.models import (
+    draw_fit,
+    draw_logistic,
+    draw_ridge,
+    draw_rows,
+    fit,
+    logistic,
+    ridge,
+    z_block,
+)
+
+TIGHT = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+PRIOR = cm.Uniform(0.02, 0.1)
+BASE = cm.Spread() + 100.0 * cm.Noise()
+SQUARED = 20.0 * cm.terms.SquaredSpread()
+
+
+def market(rng, objective, *constraints, size=30):
+    return cm.Market(cm.Sellers(PRIOR.sample(size, rng), PRIOR), objective, list(constraints))
+
+
+def rows_of(rng, size):
+    X = rng.standard_normal((size, 3))
+    return X / np.linalg.norm(X, axis=1).max(), np.where(rng.random(size) < 0.6, 1.0, -1.0)
+
+
+def some_logistic(rng, size=25):
+    X, y = rows_of(rng, size)
+    return logistic(X, y, rng.dirichlet(np.ones(size)), 0.1, 0.1 * rng.standard_normal((2, 3)))
+
+
+def some_ridge(rng, size=25):
+    X, y = rows_of(rng, size)
+    labels = y + 0.1 * rng.standard_normal((2, size))
+    return ridge(X, labels, rng.dirichlet(np.ones(size)), 0.1)
+
+
+def some_fit(rng, size=25, **changes):
+    X, y = rows_of(rng, 40)
+    given = {"bandwidth": 0.5, "regularization": 0.01, "noise_scale": 0.3} | changes
+    return draw_fit(X[:20], X, y, **given, size=size, rng=rng)
+
+
+def some_z_block(rng, *constraints, spread=SQUARED, size=25):
+    X, y = rows_of(rng, size)
+    bought = market(rng, spread + 10 * cm.Noise() + 0.1 * cm.Payments(), *constraints, size=size)
+    return z_block(cm.JointMarket(bought, X, y, regularization=0.05))
+
+
+PAID = BASE + 0.001 * cm.Payments()
+MAKERS = {
+    "papers": lambda rng: at_best_eta(market(rng, PAID, cm.Cap(5))),
+    "papers without a cap": lambda rng: at_best_eta(market(rng, PAID)),
+    "guarantees": lambda rng: guarantees(rng.uniform(0.01, 1.0, 30), 1.0, 1.0),
+    "squared": lambda rng: at_natural_eta(
+        market(rng, PAID + cm.terms.SquaredSpread(), cm.MaxEpsilon(2.0))
+    ),
+    "cubic": lambda rng: at_natural_eta(
+        market(rng, cm.Spread(3) + 100 * cm.Noise() + 0.001 * cm.Payments(cm.PowerCost(2)))
+    ),
+    "budget": lambda rng: budget(market(rng, BASE, cm.Cap(2), cm.Budget(5.0))),
+    "logistic": some_logistic,
+    "ridge": some_ridge,
+    "fit": some_fit,
+    "z-block": some_z_block,
+    "z-block of a norm": lambda rng: some_z_block(rng, spread=1.0 * cm.Spread()),
+    "z-block with a cap": lambda rng: some_z_block(rng, cm.Cap(2), cm.EtaRange(5, 6)),
+}
+DECLARED = [
+    pytest.param(make, formulation, id=f"{name}, {formulation}")
+    for name, make in MAKERS.items()
+    for formulation in make(np.random.default_rng(0)).formulations
+]
+
+
+def solve(declared, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of solvers that fall short; the answers are compared
+        declared.problem.solve(**(options or TIGHT))
+    return declared.answer()
+
+
+def check(instance, formulation, tolerance=1e-7):
+    """Solve both values of the parameters, and compare with the exact or the tightest answers."""
+    declared, other = instance.declare(formulation), instance.declare(instance.formulations[0])
+    assert declared.problem.is_dcp(dpp=True)
+    answers = []
+    for changed in (False, True):
+        if changed:
+            program = declared.problem._cache.param_prog
+            declared.change()
+            other.change()
+        answer, best = solve(declared), instance.exact(changed)
+        assert max(kkt_residuals(declared.problem, instance.scale(changed))) < 1e-3
+        if best is None:
+            tight = {"solver": "ECOS", "abstol": 1e-11, "reltol": 1e-11, "feastol": 1e-11}
+            best = solve(other, **tight)
+        else:
+            assert instance.violation(best) <= 1e-10
+            assert answer == pytest.approx(best, abs=1e-3 * np.abs(best).max())
+        value = instance.objective(best, changed)
+        size = max(abs(value), instance.scale(changed))
+        assert abs(instance.objective(answer, changed) - value) <= tolerance * size
+        assert instance.violation(answer) <= 10 * tolerance
+        answers.append(answer)
+    assert declared.problem._cache.param_prog is program, "a change must not compile again"
+    return answers
+
+
+@pytest.mark.parametrize(("make", "formulation"), DECLARED)
+def test_every_declaration_has_the_exact_optimum_also_after_the_change(make, formulation):
+    instance = make(np.random.default_rng(3))
+    first, second = check(instance, formulation)
+    assert not np.allclose(first, second, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_an_instance_is_the_same_for_the_same_seed(make):
+    one, same, other = (make(np.random.default_rng(seed)) for seed in (6, 6, 7))
+    answers = [solve(each.declare(each.formulations[0])) for each in (one, same, other)]
+    assert np.array_equal(answers[0], answers[1])
+    assert not np.array_equal(answers[0], answers[2])
+    with pytest.raises(ParameterError, match=r"'backwards'.* has "):
+        one.declare("backwards")
+
+
+def test_the_classes_cover_all_instances():
+    classes = {make(np.random.default_rng(0)).problem_class for make in MAKERS.values()}
+    assert classes | {"certified search"} == set(CLASSES)
+
+
+# ------------------------------------------------------------------------------ the markets
+
+
+def test_violations_of_a_market_by_hand():
+    instance = at_best_eta(market(np.random.default_rng(0), PAID, cm.Cap(2)))
+    even = np.full(30, 1 / 30)
+    assert instance.violation(even) == pytest.approx(0.0, abs=1e-15)
+    assert instance.violation(1.1 * even) == pytest.approx(0.1)
+    uneven = even.copy()
+    uneven[0], uneven[1] = 3 / 30, -1 / 30
+    assert instance.violation(uneven) == pytest.approx(1 / 3)  # of the largest weight
+
+
+def test_the_second_eta_lies_in_the_range_of_the_market():
+    free = market(np.random.default_rng(0), PAID)
+    eta = cm.allocate(free).eta
+    for low, high, change in ((0.5, 1.0, 1 / 1.25), (1.0, 2.0, 1.25), (0.5, 2.0, 1.25)):
+        bounded = cm.Market(free.sellers, PAID, [cm.EtaRange(low * eta, high * eta)])
+        declared = at_best_eta(bounded).declare("primal")
+        first = declared.problem.eta
+        declared.change()
+        assert declared.problem.eta == pytest.approx(change * first)
+
+
+@pytest.mark.parametrize("make", [at_best_eta, at_natural_eta])
+def test_an_eta_without_room_is_refused(make):
+    with pytest.raises(NotSupportedError, match="leaves eta no room"):
+        make(market(np.random.default_rng(0), PAID, cm.EtaRange(2.0, 2.0)))
+
+
+def test_an_infeasible_eta_is_not_taken():
+    bounded = market(np.random.default_rng(0), PAID + cm.terms.SquaredSpread(), cm.MaxEpsilon(0.01))
+    declared = at_natural_eta(bounded).declare("primal")
+    declared.change()
+    assert declared.problem.eta <= 30 * 0.01
+
+
+# ------------------------------------------------------------------------------- the models
+
+
+def test_fewer_rows_are_a_sample_without_replacement():
+    X, y = np.arange(20.0).reshape(10, 2), np.arange(10.0)
+    rows, labels = draw_rows(X, y, 10, np.random.default_rng(0))
+    assert sorted(labels) == list(y)
+    assert np.array_equal(rows, X[labels.astype(int)])
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30), st.integers(1, 4))
+def test_further_rows_are_turned_and_keep_their_length(seed, more, n_features):
+    rng = np.random.default_rng(seed)
+    X, y = (
+        rng.standard_normal((5, n_features)) * np.array([[0], [1e-9], [1], [1], [1e9]]),
+        np.arange(5.0),
+    )
+    rows, labels = draw_rows(X, y, 5 + more, rng)
+    assert np.array_equal(rows[:5], X)
+    assert np.array_equal(labels[:5], y)
+    origin = X[labels[5:].astype(int)]
+    lengths = np.linalg.norm(origin, axis=1)
+    assert np.linalg.norm(rows[5:], axis=1) == pytest.approx(lengths, rel=1e-12)
+    assert np.all(np.linalg.norm(rows[5:] - origin, axis=1) <= 0.2 * lengths)
+
+
+def test_logistic_objective_of_one_row_by_hand():
+    one = np.ones(1)
+    instance = logistic(np.ones((1, 1)), one, one, 2.0, np.array([[0.5], [0.0]]))
+    assert instance.objective(np.zeros(1), False) == pytest.approx(np.log(2))
+    # log(1 + 1/e) + 1 + 0.5 at w = 1, and without the noise.
+    assert instance.objective(one, False) == pytest.approx(np.log1p(np.exp(-1)) + 1.5)
+    assert instance.objective(one, True) == pytest.approx(np.log1p(np.exp(-1)) + 1.0)
+    # At w = 0 the slope is -1/2 + b = 0.
+    assert instance.exact(False) == pytest.approx([0.0], abs=1e-12)
+
+
+def test_ridge_of_two_rows_by_hand():
+    labels = np.array([[1.0, 2.0], [0.0, 2.0]])
+    instance = ridge(np.eye(2), labels, np.array([0.25, 0.75]), 0.25)
+    # theta_j = a_j*y_j / (a_j + lambda)
+    assert instance.exact(False) == pytest.approx([0.5, 1.5])
+    assert instance.exact(True) == pytest.approx([0.0, 1.5])
+    # 0.25*0.5^2 + 0.75*0.5^2 + 0.25*(0.5^2 + 1.5^2)
+    assert instance.objective(np.array([0.5, 1.5]), False) == pytest.approx(0.875)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from(["zero weights", "duplicates", "one row", "one label", "wide"]),
+    st.sampled_from([("logistic", each) for each in CLASSES["weighted logistic regression"]]
+                    + [("ridge", each) for each in CLASSES["ridge"]]),
+)  # fmt: skip
+def test_models_of_degenerate_data(seed, kind, declared):
+    rng = np.random.default_rng(seed)
+    size = {"one row": 1, "wide": 2}.get(kind, 12)
+    X, y = rows_of(rng, size)
+    weights = rng.dirichlet(np.ones(size))
+    if kind == "zero weights":
+        weights[: size // 2] = 0.0
+        weights /= weights.sum()
+    elif kind == "duplicates":
+        X, y = np.repeat(X[:3], 4, axis=0), np.repeat(y[:3], 4)
+    elif kind == "one label":
+        y = np.ones(size)
+    if declared[0] == "logistic":
+        instance = logistic(X, y, weights, 0.1, 0.1 * rng.standard_normal((2, 3)))
+    else:
+        instance = ridge(X, np.array([y, y + 0.1]), weights, 0.1)
+    check(instance, declared[1])
+
+
+def test_drawn_rows_are_those_that_sell_and_noise_has_its_scale():
+    rng = np.random.default_rng(1)
+    X, y = rows_of(rng, 6)
+    weights = np.array([0.5, 0.0, 0.25, 0.0, 0.25, 0.0])
+    bought = draw_logistic(X, y, weights, 0.1, 0.02, rng).declare("dual").problem
+    assert bought.var_dict["alpha"].size == 3
+    even = draw_ridge(X, y, np.full(2000, 1 / 2000), 0.1, 0.05, rng).declare("primal")
+    labels = even.problem.param_dict["data"].value.copy()
+    even.change()
+    assert np.std(even.problem.param_dict["data"].value - labels) == pytest.approx(0.05, rel=0.1)
+
+
+@pytest.mark.parametrize("make", [logistic, ridge])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"regularization": 0.0}, "regularization must .*, got 0.0"),
+        ({"weights": np.full(25, 0.5)}, "sum to one"),
+        ({"weights": np.full(24, 1 / 24)}, "24 entries for 25 rows"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(make, changes, message):
+    X, y = rows_of(np.random.default_rng(0), 25)
+    given = {"weights": np.full(25, 1 / 25), "regularization": 0.1} | changes
+    extra = [np.zeros((2, 3))] if make is logistic else []
+    with pytest.raises(ParameterError, match=message):
+        make(X, y if make is logistic else np.array([y, y]), *given.values(), *extra)
+
+
+def test_data_of_other_shapes_and_labels_are_refused():
+    rng, X, weights = np.random.default_rng(0), np.ones((2, 3)), np.full(2, 0.5)
+    with pytest.raises(DataError, match="-1 and 1"):
+        logistic(X, np.arange(2.0), weights, 0.1, np.zeros((2, 3)))
+    for rows, labels, words in (
+        (X, np.ones(3), r"X has shape \(2, 3\)"),
+        (np.full((2, 3), np.nan), np.ones(2), "not finite"),
+    ):
+        with pytest.raises(DataError, match=words):
+            draw_rows(rows, labels, 2, rng)
+
+
+def test_a_fit_to_one_prediction_by_hand():
+    # f(z) = c with norm |c|: the prediction, or the nearest value allowed.
+    instance = fit(np.ones((1, 1)), np.array([[3.0], [-0.5]]), 2.0)
+    assert instance.exact(False) == pytest.approx([2.0, 2.0])
+    assert instance.exact(True) == pytest.approx([-0.5, 0.5])
+    assert instance.objective(np.array([2.0, 2.0]), False) == pytest.approx(1.0)
+    assert instance.violation(np.array([3.0, 3.0])) == pytest.approx(0.5)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1.0), st.booleans())
+def test_the_exact_fit_satisfies_the_optimality_conditions(seed, bound, repeated):
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((15, 2))
+    points = np.tile(points[:5], (3, 1)) if repeated else points
+    kernel = np.exp(-((points[:, None] - points) ** 2).sum(axis=2) / 2)
+    p = rng.standard_normal(15)
+    values, norm = np.split(fit(kernel, np.array([p, p]), bound).exact(False), [15])
+    # Stationarity: K (p - f) = nu f, where nu = f'(p - f) / norm^2, and 0 below the bound.
+    assert norm[0] <= bound * (1 + 1e-12)
+    binds = norm[0] >= bound * (1 - 1e-12)
+    nu = values @ (p - values) / bound**2 if binds else 0.0
+    assert nu >= 0
+    size = np.abs(kernel).sum(axis=1).max() * np.abs(p).max()
+    assert kernel @ (p - values) == pytest.approx(nu * values, abs=1e-12 * size)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"size": 2001}, NotSupportedError, "size is 2001: the dense kernel"),
+        ({"bandwidth": 0.0}, ParameterError, "bandwidth must"),
+        ({"regularization": -1.0}, ParameterError, "regularization must"),
+        ({"noise_scale": -0.1}, ParameterError, "noise_scale must"),
+    ],
+)
+def test_impossible_fits_are_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        some_fit(np.random.default_rng(0), **changes)
+
+
+def test_sellers_who_cannot_sell_have_no_weight_in_a_z_block():
+    instance = some_z_block(np.random.default_rng(10), cm.Cap([2, 2, 0, 2]), size=4)
+    for formulation in instance.formulations:
+        check(instance, formulation)
+    assert np.flatnonzero(instance.exact(False)).tolist() == [0, 1, 3]
+
+
+def test_z_blocks_without_a_known_optimum_are_refused():
+    with pytest.raises(NotSupportedError, match="linearised at the optimal weights"):
+        some_z_block(np.random.default_rng(0), spread=1.0 * cm.Spread(p=np.inf))
