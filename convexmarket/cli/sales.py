@@ -122,7 +122,7 @@ def price(
             check_place(target, folder=True)
             with workers(dask, trust_scheduler=trust_scheduler):
                 certificate = price_parts(file, parse_prior(prior), target, **given)
-            written = [target]
+            written: tuple[Path, ...] = (target,)
         else:
             check_place(target, force=force)
             check_place(certificate_of(target), force=force)
@@ -207,7 +207,9 @@ def init(
 
     with errors_in_one_line():
         check_place(target, force=force)
-        draft = draft_problem(file, target.absolute().parent, learns and learns.value)
+        draft = draft_problem(
+            file, target.absolute().parent, None if learns is None else learns.value
+        )
         write_together({target: draft.text.encode()}, force=force)
     for role, without in _WITHOUT.items():
         say(f"{role}: {draft.roles.get(role, without)}")
