@@ -788,7 +788,11 @@ def _chosen(runs: Frame, gammas: Iterable[float]) -> Frame:
     errors = tried.get("validation_error", pd.Series(np.nan, index=tried.index))
     tried["overall"] = errors + tried.gamma * tried.payments
     order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
-    best = order.drop_duplicates(list(_KEY)).sort_index()
+    best = order.drop_duplicates(list(_KEY))
+    scenario, model = (
+        pd.Categorical(best[name], tried[name].unique()).codes for name in ("scenario", "model")
+    )
+    best = best.iloc[np.lexsort((best.gamma, model, scenario))]
     if (missing := best[best.overall.isna()]).size:
         row = missing.iloc[0]
         words = row.get("learner_message") or row.message

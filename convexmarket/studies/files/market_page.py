@@ -61,7 +61,7 @@ def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
     report.claim(
         "No truthful seller loses",
         holds=audits.individually_rational.astype(bool),
-        detail=f"The smallest surplus is {audits.min_surplus.min():.1e}.",
+        detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
     )
 
 

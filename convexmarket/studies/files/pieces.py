@@ -254,7 +254,7 @@ class _LabelsNameTerms:
     ) -> dict[str, Any]:
         weight = {"type": "number", "minimum": 0}
         weighted = {"type": "object", "properties": {"weight": weight}, "required": ["weight"]}
-        kinds = [table.model_fields["term"].annotation for table in _TABLES.values()]
+        kinds: list[Any] = [table.model_fields["term"].annotation for table in _TABLES.values()]
         names = [get_args(kind)[0] for kind in kinds]
         return {**dict(handler(core)), "properties": dict.fromkeys(names, weighted)}
 
