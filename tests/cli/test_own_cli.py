@@ -36,6 +36,9 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     draft.write_text(declared(draft.read_text()))
     assert invoke("ledger", "books.sqlite", "--create").exit_code == 0
     told = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
+    refused = invoke("buy", "market.toml", *told)
+    assert "give --set learner.regularization=[0.01]" in plain(refused.stderr)
+    told += ["--set", "learner.regularization=[0.03]"]
     done = invoke("buy", "market.toml", *told)
     assert done.exit_code == 0, (done.output, done.exception)
     said = plain(done.stdout)
@@ -77,6 +80,7 @@ def test_the_text_of_a_wrong_report_is_shown_on_request_alone(here):
     prior = ["--prior", "uniform:0,1", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
     price = ["price", "patients.csv", *prior, "--id-column", "patient", "--out", "offers.csv"]
     buy = ["buy", "market.toml", "--budget", "5", "--out", "sale"]
+    buy += ["--set", "learner.regularization=[0.03]"]
     for command in (price, buy):
         for options, shown in (([], False), (["--show-cells"], True)):
             done = invoke(*command, *options)

@@ -186,8 +186,8 @@ def _public_column(value: Any) -> _Public:
             low, high = map(float, value)
             if -math.inf < low < high < math.inf:
                 return low, high
-        elif all(isinstance(word, str) for word in value):
-            words = tuple(word.strip() for word in value)
+        elif all(isinstance(word, str | bool) for word in value):
+            words = tuple(str(word).strip() for word in value)
             if len(set(words)) == len(words):
                 return words
     raise ValueError(
@@ -199,7 +199,7 @@ def _public_column(value: Any) -> _Public:
 _numbers = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
 _words = {
     "type": "array",
-    "items": {"type": "string", "maxLength": LONGEST_TEXT},
+    "items": {"type": ["string", "boolean"], "maxLength": LONGEST_TEXT},
     "minItems": 1,
     "maxItems": MOST_ENTRIES,
     "uniqueItems": True,

@@ -94,7 +94,7 @@ cap = 2.0   # largest weight of a row, in multiples of the average
 
 [learner]
 name = "PrivateLogisticRegression"
-regularization = [0.03]   # Lambda; run compares several, buy needs one
+regularization = [0.01, 0.03, 0.1]   # Lambda; run compares them, buy needs one: --set
 draws = 15   # of the noise, for run
 
 [naive]   # run compares with a buyer who counts neither spread nor noise
@@ -105,7 +105,7 @@ cap = 2.0   # largest weight of a row, in multiples of the average
 
 [learner]
 name = "PersonalizedRidge"
-regularization = [0.3]   # run compares several, buy needs one
+regularization = [0.1, 0.3, 1.0]   # run compares them, buy needs one: --set
 target_range = "{undeclared}"   # [low, high] of the label; mapped to [-1, 1]
 label_noise = 0.2   # an estimate of its noise, on that scale
 coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that scale
@@ -189,7 +189,7 @@ def _feature(name: str, what: Type, sale: str | None) -> str:
         return f'# {key} = "{UNDECLARED}"   # left out: its name is that of a column of {sale}s'
     if what == "date":
         return f'# {key} = "{UNDECLARED}"   # left out: a date; write it as a number, such as years'
-    hints = {"word": "categories", "bool": '["False", "True"], as the file writes them'}
+    hints = {"word": "categories", "bool": "[false, true]"}
     return f'{key} = "{UNDECLARED}"   # {hints.get(what, "[low, high]")}'
 
 

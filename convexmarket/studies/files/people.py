@@ -247,7 +247,10 @@ class _Table:
                 why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
                 self.refuse(empty, cell, why)
             if isinstance(public[0], str):
-                texts = _texts(cells).where(~empty, None)
+                texts = _texts(cells)
+                if set(public) == {"False", "True"}:  # "true" and "TRUE" of other programs
+                    texts = texts.str.capitalize()
+                texts = texts.where(~empty, None)
                 if OTHER not in public:
                     why = (
                         f"is none of its categories (data.features.{name}); declare it there as "

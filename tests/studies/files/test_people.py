@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.data import tables
-from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.errors import DataError
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files import people as module
-from convexmarket.studies.files.loading import rows_setting, subproblems_of
+from convexmarket.studies.files.loading import subproblems_of
 from convexmarket.studies.files.people import read_people
 from convexmarket.studies.files.reports import report_of
 from tests.cli.builders import draw_nothing
@@ -249,15 +249,6 @@ def test_a_table_of_too_many_cells_is_refused(tmp_path, monkeypatch):
     patients(120).to_parquet(tmp_path / "patients.parquet")
     with pytest.raises(DataError, match="at most 100 cells"):
         read(tmp_path, settings=['data.source="parquet"', 'data.file="patients.parquet"'])
-
-
-def test_a_pipe_or_missing_file_is_not_taken_as_rows(tmp_path):
-    problem = load_file(written(tmp_path))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "more.csv").write_text("a\n")
-    assert rows_setting(problem, tmp_path / "other" / "more.csv") == 'data.file="other/more.csv"'
-    with pytest.raises(ProblemFileError, match="No such file"):
-        rows_setting(problem, tmp_path / "none.csv")
 
 
 # -------------------------------------------------------------------------------- the runs
