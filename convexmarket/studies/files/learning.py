@@ -69,6 +69,8 @@ __all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
 
 Floats = NDArray[np.float64]
 Rows = MarketData | RegressionData
+#: A DataFrame: its columns have known types.
+Frame = Any
 
 #: The learner of a file that names none.
 LOGISTIC = "PrivateLogisticRegression"
@@ -534,7 +536,7 @@ class _LearningFile(ProblemFile):
 
 
 #: Keys of tables, tables and facts.
-_Measured = tuple[dict[str, tuple[str, ...]], dict[str, pd.DataFrame], dict[str, Any]]
+_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
 
 
 def _single(key: str, values: Sequence[float], instead: str = "") -> float:
@@ -552,7 +554,7 @@ def _middle(values: Sequence[float]) -> float:
     return values[len(values) // 2]
 
 
-def _numbered(runs: Runs, first: int = 0) -> dict[str, pd.DataFrame]:
+def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
     """Return the tables with the number of the run in the column ``run``."""
     keys = list(runs.keys["runs"])
     table = runs.tables["runs"]
@@ -560,15 +562,15 @@ def _numbered(runs: Runs, first: int = 0) -> dict[str, pd.DataFrame]:
     return {name: each.merge(numbers, on=keys, how="left") for name, each in runs.tables.items()}
 
 
-def _of_curve(curve: pd.DataFrame, table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
     """Return the rows of a table that belong to the runs of a curve."""
     others = table.drop(columns=[key for key in keys if key in table])
     return curve[[*keys, "run"]].merge(others, on="run")
 
 
 def _offers(
-    curve: pd.DataFrame, sellers: pd.DataFrame, keys: Sequence[str], guarantees: Mapping[int, Any]
-) -> pd.DataFrame:
+    curve: Frame, sellers: Frame, keys: Sequence[str], guarantees: Mapping[int, Any]
+) -> Frame:
     """Return the offer to each seller at the points of a curve, and the guarantee of its row."""
     table = _of_curve(curve, sellers, keys)
     table["guarantee"] = np.concatenate([guarantees[run].epsilon for run in curve.run])
@@ -710,7 +712,7 @@ class ClassifierFile(_LearningFile):
             "sellers": _offers(curve, tables["sellers"], _KEY, guarantees),
             "audits": audits.assign(model=MECHANISM),
         }
-        facts = {**self._baseline(rows), "one_class_error": float(1 - common)}
+        facts: dict[str, Any] = {**self._baseline(rows), "one_class_error": float(1 - common)}
         facts |= {"guarantee": _words(guarantees[curve.run.iloc[0]]), "caveats": CAVEATS_OF_CHOICES}
         return keys, measured, facts
 
@@ -771,7 +773,7 @@ class ClassifierFile(_LearningFile):
         ]
 
 
-def _chosen(runs: pd.DataFrame, gammas: Iterable[float]) -> pd.DataFrame:
+def _chosen(runs: Frame, gammas: Iterable[float]) -> Frame:
     """Return for each scenario, model and gamma the run with the smallest overall error.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
@@ -786,7 +788,11 @@ def _chosen(runs: pd.DataFrame, gammas: Iterable[float]) -> pd.DataFrame:
     errors = tried.get("validation_error", pd.Series(np.nan, index=tried.index))
     tried["overall"] = errors + tried.gamma * tried.payments
     order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
-    best = order.drop_duplicates(list(_KEY)).sort_index()
+    best = order.drop_duplicates(list(_KEY))
+    scenario, model = (
+        pd.Categorical(best[name], tried[name].unique()).codes for name in ("scenario", "model")
+    )
+    best = best.iloc[np.lexsort((best.gamma, model, scenario))]
     if (missing := best[best.overall.isna()]).size:
         row = missing.iloc[0]
         words = row.get("learner_message") or row.message
@@ -799,7 +805,7 @@ def _chosen(runs: pd.DataFrame, gammas: Iterable[float]) -> pd.DataFrame:
     return best
 
 
-def _curve(chosen: pd.DataFrame) -> pd.DataFrame:
+def _curve(chosen: Frame) -> Frame:
     """Return the row of each point that is reported."""
     table = chosen.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
     table["overall_mean"] = table.error_mean + table.gamma * table.payments
@@ -953,7 +959,7 @@ class RidgeFile(_LearningFile):
         facts = {"constant": constant, "constant_rmse": constant_rmse, "caveats": CAVEATS_OF_RIDGE}
         return keys, measures, facts | {"guarantee": _words(guarantees[curve.run.iloc[0]])}
 
-    def _choices(self, m: int, n_features: int) -> pd.DataFrame:
+    def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
 
         It depends on public facts alone, and so does the mark of the best lambda at each gamma.
@@ -972,7 +978,7 @@ class RidgeFile(_LearningFile):
         return table.assign(marked=table.index.isin(best))
 
     def _errors(
-        self, run: Any, sold: pd.DataFrame, draws: Floats, rows: RegressionData, constant: float
+        self, run: Any, sold: Frame, draws: Floats, rows: RegressionData, constant: float
     ) -> dict[str, Any]:
         """Return the test errors of a purchase, those of one price for all, and the bound."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test

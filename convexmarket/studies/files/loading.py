@@ -160,7 +160,8 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of problem files."""
-    schema = TypeAdapter[Any](Union[_MODELS]).json_schema()  # noqa: UP007
+    models: Any = Union[_MODELS]  # noqa: UP007
+    schema = TypeAdapter[Any](models).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

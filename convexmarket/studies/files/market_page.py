@@ -16,8 +16,8 @@ from convexmarket.studies.study import DUST
 
 __all__ = ["change_at_equal", "learning_report", "variants_report"]
 
-#: Figures on the page; more of them belong to the appendix.
-_MOST_FIGURES = 3
+#: A DataFrame: its columns have known types.
+Frame = Any
 #: Relative differences between interpolated curves that count as a tie.
 CLOSE = 2e-3
 #: Swept keys that limit the sales of each seller.
@@ -26,10 +26,7 @@ MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 
 
 def _draw(report: Report, figure: Any, caption: str, name: str, alt: str) -> None:
-    """Add a figure, to the appendix if the page is full."""
-    shown = [each for each in report.figures if not each.appendix]
-    full = len(shown) >= _MOST_FIGURES
-    report.add(figure, caption, name=name, alt=alt, appendix=full)
+    report.add(figure, caption, name=name, alt=alt)
 
 
 def _finish(report: Report, runs: Runs, names: Iterable[str]) -> None:
@@ -51,7 +48,7 @@ def _finish(report: Report, runs: Runs, names: Iterable[str]) -> None:
             )
 
 
-def _claim_audits(report: Report, audits: pd.DataFrame, label: Sequence[str]) -> None:
+def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
     """Claim that no seller gains by a misreport, and none loses; ``label`` names markets."""
     if "max_gain" not in audits or (audits := audits.dropna(subset=["max_gain"])).empty:
         return
@@ -64,11 +61,11 @@ def _claim_audits(report: Report, audits: pd.DataFrame, label: Sequence[str]) ->
     report.claim(
         "No truthful seller loses",
         holds=audits.individually_rational.astype(bool),
-        detail=f"The smallest surplus is {audits.min_surplus.min():.1e}.",
+        detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
     )
 
 
-def _draw_sold(report: Report, offers: pd.DataFrame) -> None:
+def _draw_sold(report: Report, offers: Frame) -> None:
     """Draw the sales of each seller at the ends and the middle of gamma."""
     gammas = sorted(set(offers.gamma))
     few = sorted({gammas[0], gammas[len(gammas) // 2], gammas[-1]})
@@ -108,7 +105,8 @@ def learning_report(problem: Any, runs: Runs) -> Report:
 
 
 def _classification(report: Report, runs: Runs) -> None:
-    tables, facts, key = runs.tables, runs.facts, list(runs.keys["curve"])
+    tables: Any = runs.tables
+    facts, key = runs.facts, list(runs.keys["curve"])
     curve, draws = tables["curve"], tables["draws"]
     honest = CHARGED if CHARGED in set(curve.model) else MECHANISM
     gammas = sorted(set(curve.gamma))
@@ -141,10 +139,7 @@ def _classification(report: Report, runs: Runs) -> None:
         )
     else:
         report.headline(at_middle)
-    ends = {
-        "low": curve.error_mean - curve.error_std,
-        "high": curve.error_mean + curve.error_std,
-    }
+    ends = {"low": curve.error_mean - curve.error_std, "high": curve.error_mean + curve.error_std}
     options: dict[str, Any] = {"hue": "model", "panels": "scenario", "low": "low", "high": "high"}
     options |= {"log": "x", "ylabel": "test error"}
     options["levels"] = {"without privacy": facts["baseline_error"]}
@@ -176,7 +171,7 @@ def _classification(report: Report, runs: Runs) -> None:
     )
 
 
-def _against_naive(errors: pd.DataFrame, model: str) -> tuple[pd.Series[Any], str]:
+def _against_naive(errors: Frame, model: str) -> tuple[Any, str]:
     """Compare a model with the naive one, paired over draws: at each point, and on average."""
     pairs = errors[[model, NAIVE]].dropna()
     verdicts = pairs.groupby(["scenario", "gamma"]).apply(
@@ -190,7 +185,8 @@ def _against_naive(errors: pd.DataFrame, model: str) -> tuple[pd.Series[Any], st
 
 
 def _regression(report: Report, runs: Runs, units: Any) -> None:
-    key, curve = list(runs.keys["curve"]), runs.tables["curve"].copy()
+    key = list(runs.keys["curve"])
+    curve: Any = runs.tables["curve"].copy()
     errors = ["rmse", "rmse_low", "rmse_high", "uniform_rmse"]
     curve[errors] *= units.per_label
     plain = runs.tables["baselines"].rmse.min() * units.per_label
@@ -251,7 +247,8 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
 
 def variants_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market and its variants."""
-    report, tables = Report(problem.title, settings=runs.facts), runs.tables
+    report = Report(problem.title, settings=runs.facts)
+    tables: Any = runs.tables
     table, groups = tables["runs"], tables["groups"]
     solved = table[table.status == "solved"]
     swept = {each.name: each.sweep.key for each in problem.variants if each.sweep is not None}
@@ -288,7 +285,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     return report
 
 
-def change_at_equal(base: pd.DataFrame, other: pd.DataFrame, x: str, y: str) -> pd.Series[float]:
+def change_at_equal(base: Frame, other: Frame, x: str, y: str) -> Any:
     """Return the relative difference of y between two curves at the points of the second.
 
     The first curve is interpolated in x, monotonely and on a logarithmic scale; missing values are
@@ -302,9 +299,7 @@ def change_at_equal(base: pd.DataFrame, other: pd.DataFrame, x: str, y: str) -> 
     return (other[y] - there) / there.abs()
 
 
-def _of_curves(
-    problem: Any, solved: pd.DataFrame, swept: dict[str, str], curves: list[str]
-) -> list[str]:
+def _of_curves(problem: Any, solved: Frame, swept: dict[str, str], curves: list[str]) -> list[str]:
     """Compare curves: limits at equal guarantees, others with the first at equal payments."""
     limits = sorted((n for n in curves if swept[n] in LIMITS), key=lambda n: LIMITS.index(swept[n]))
     pairs = [(limits[0], name, "epsilon_max", "objective") for name in limits[1:]]
@@ -337,7 +332,7 @@ def _of_curves(
     return findings
 
 
-def _of_singles(problem: Any, single: pd.DataFrame, groups: pd.DataFrame) -> list[str]:
+def _of_singles(problem: Any, single: Frame, groups: Frame) -> list[str]:
     """Compare variants without a sweep: groups, the cost of constraints, and extremes."""
     findings = []
     if len(groups):
@@ -371,7 +366,7 @@ def _of_singles(problem: Any, single: pd.DataFrame, groups: pd.DataFrame) -> lis
     return findings
 
 
-def _draw_variants(report: Report, curves: pd.DataFrame, single: pd.DataFrame, tables: Any) -> None:
+def _draw_variants(report: Report, curves: Frame, single: Frame, tables: Any) -> None:
     """Draw curves, the sales of each seller, groups and virtual costs."""
     if len(curves):
         for x, y, words in (

@@ -63,7 +63,7 @@ class People:
     data: OwnData
     path: Path
     parts: dict[str, pd.DataFrame]
-    reports: Floats | None
+    reports: NDArray[Any] | None
     groups: NDArray[Any] | None
 
     @property
@@ -86,13 +86,12 @@ class People:
 
     def rows(self) -> MarketData | RegressionData:
         """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
+        arrays: Any = []
         if self.data.classes is not None:
-            parts = [self.signed_rows(part) for part in (SOLD, "validation", "test")]
-            norm = self.data.data_norm
-            return MarketData(
-                *(array for pair in parts for array in pair), data_norm=norm, **self.facts
-            )
-        arrays = []
+            for part in (SOLD, "validation", "test"):
+                arrays += self.signed_rows(part)
+            facts = self.facts | {"data_norm": self.data.data_norm}
+            return MarketData(*arrays, **facts)
         for part in (SOLD, "test"):
             table = self.parts[part]
             arrays.append(self.data.public_features.transform_to_box(table))

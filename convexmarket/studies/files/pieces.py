@@ -215,8 +215,8 @@ def _table_of(kind: type[Any]) -> type[TermTable]:
 
 def term_tables() -> dict[str, type[TermTable]]:
     """Return the tables of the exported terms whose arguments a file can hold, by class."""
-    classes = [kind for kind in vars(terms).values() if inspect.isclass(kind)]
-    exported = [k for k in classes if issubclass(k, Term) and not inspect.isabstract(k)]
+    classes: list[Any] = [kind for kind in vars(terms).values() if inspect.isclass(kind)]
+    exported: list[Any] = [k for k in classes if issubclass(k, Term) and not inspect.isabstract(k)]
     return {
         f"{kind.__name__}Table": _table_of(kind)
         for kind in exported
@@ -254,7 +254,7 @@ class _LabelsNameTerms:
     ) -> dict[str, Any]:
         weight = {"type": "number", "minimum": 0}
         weighted = {"type": "object", "properties": {"weight": weight}, "required": ["weight"]}
-        kinds = [table.model_fields["term"].annotation for table in _TABLES.values()]
+        kinds: list[Any] = [table.model_fields["term"].annotation for table in _TABLES.values()]
         names = [get_args(kind)[0] for kind in kinds]
         return {**dict(handler(core)), "properties": dict.fromkeys(names, weighted)}
 

@@ -227,12 +227,6 @@ def test_false_removes_parts_of_tables():
     assert market.constraints[1].equal
 
 
-def test_sellers_and_priors_are_replaced_as_a_whole():
-    market = one('sellers={count=7}, prior={family="exponential", mean=2}')
-    assert len(market.sellers) == 7
-    assert market.sellers.prior == cm.priors.Exponential(2)
-
-
 def test_a_sweep_is_a_market_for_each_value():
     sweep = 'objective={payments=false}, sweep={key="constraints.budget", values=[10, 20]}'
     problem = parse_file(BASE, [f'variants=[{{name="x", {sweep}}}]'])
@@ -242,46 +236,19 @@ def test_a_sweep_is_a_market_for_each_value():
     assert variant.values == (10, 20)
 
 
-def test_a_sweep_of_a_nested_or_a_whole_number():
-    changes = 'sweep={key="objective.payments.weight", values=[0.01, 0.1]}'
-    problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]'])
-    gammas = [t.build(0).objective.weight_of(cm.Payments) for t in problem.variants[0].markets]
-    assert gammas == [0.01, 0.1]
-    counts = 'sellers={count=2}, sweep={key="sellers.count", values=[3, 4]}'
-    problem = parse_file(BASE, [f'variants=[{{name="x", {counts}}}]'])
-    assert [len(table.build(0).sellers) for table in problem.variants[0].markets] == [3, 4]
-
-
 @for_each(
     [
         (
             "objective.spread.p=1",
             "objective.spread: p is 1.0; the spread ||a||_p needs a number from 1.01",
         ),
-        ("objective.spread.p=nan", "objective.spread: p is nan; the spread"),
         ("objective.spread.q=1", "objective.spread: 'q' is not a known key; known are"),
-        ("objective.noise={}", "objective.noise.weight is missing"),
-        ("objective.spred={weight=1}", "objective.spred.term is 'spred'; did you mean 'spread'?"),
         ("objective.spread=3", "objective.spread must be a table, got 3"),
-        ("objective=3", "objective must be a valid dictionary, got 3"),
-        (
-            'objective.payments.privacy_cost="cubic"',
-            "objective.payments.privacy_cost: 'cubic' is not a privacy cost",
-        ),
-        (
-            "objective.payments.privacy_cost={slopes=[2, 1], thresholds=[1]}",
-            "objective.payments.privacy_cost: slopes is (2.0, 1.0)",
-        ),
         (
             "objective.payments.privacy_csot=1",
             "'privacy_csot' is not a known key; did you mean 'privacy_cost'?",
         ),
         ("objective.spread.reference=[1, true]", "objective.spread.reference[1]: True is not a"),
-        ('objective.cvar={weight=1, level=0, of="x"}', "objective.cvar: of must be one of"),
-        (
-            "objective.quadratic-spread={weight=1, Sigma=[[1, 2], [2, 1]]}",
-            "objective.quadratic-spread: Sigma has the eigenvalue -1 beside 3",
-        ),
         (
             'objective.robust-costs={weight=1, kind="bugdet", radius=0.1}',
             "objective.robust-costs.kind is 'bugdet'; did you mean 'budget'?",
@@ -292,11 +259,6 @@ def test_a_sweep_of_a_nested_or_a_whole_number():
         ),
         ("constraints.effective_size=0.5", "constraints.effective_size must be"),
         ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
-        ('constraints.cap="big"', "constraints.cap: 'big' is neither a number nor a list"),
-        (
-            "constraints.max_epsilon=0",
-            "constraints.max_epsilon: the largest epsilon must be a finite number > 0",
-        ),
         (
             "constraints.given_epsilon=1",
             "constraints.given_epsilon: the given epsilon must be a vector",
@@ -305,25 +267,16 @@ def test_a_sweep_of_a_nested_or_a_whole_number():
             "constraints.bugdet=1",
             "constraints: 'bugdet' is not a known key; did you mean 'budget'?",
         ),
-        ("constraints.eta_range=[2, 1]", "constraints.eta_range: the range is empty"),
         ("constraints.group_share={}", "constraints.group_share: the table is empty"),
-        (
-            "constraints.group_share={at_least={A=2}}",
-            "constraints.group_share.at_least.A must be less than or equal to 1, got 2",
-        ),
-        ("sellers.count=3", "sellers: give one of count, sensitivities, groups and file"),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
             "sellers.groups: two groups have the same name",
         ),
-        ('sellers={groups=[{name="A"}]}', "sellers.groups[0]: give either count"),
         (
             'sellers={groups=[{name="A", cuont=1}]}',
             "sellers.groups[0]: 'cuont' is not a known key; did you mean 'count'?",
         ),
-        ("run.gap=0", "run.gap must be greater than 0, got 0"),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
-        ("run.tol=2", "run.tol must be less than 1, got 2"),
         ("variants=[]", "variants must have more entries, got []"),
         ('variants=[{name="a"}, {name="a"}]', "variants: two variants have the same name"),
     ],
@@ -342,58 +295,29 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ),
         ("objective={spread={q=3}}", "variants[0].objective.spread: 'q' is not a known key"),
         ("objective={spred=false}", "variants[0].objective.spred: there is no spred to remove"),
-        ("objective={spread=3}", "variants[0].objective.spread must be a table, got 3"),
-        (
-            "objective={noise=false, spread=false, payments=false}",
-            "variants[0].objective must have more entries",
-        ),
         ('objective={a={term="spred", weight=1}}', "variants[0].objective.a.term is 'spred'; did"),
-        ('objective={a={term="noise"}}', "variants[0].objective.a.weight is missing"),
         ("objectiv={}", "variants[0]: 'objectiv' is not a known key; did you mean 'objective'?"),
-        ("constraints={cap=0.5}", "variants[0].constraints.cap: cap is 0.5"),
         ("constraints={cap=[1, 2]}", "variants[0]: cap has 2 entries for 3 sellers"),
-        (
-            "constraints={caps=2}",
-            "variants[0].constraints: 'caps' is not a known key; did you mean",
-        ),
         (
             "constraints={group_share={equal=true}}",
             "variants[0]: constraints.group_share needs groups",
         ),
-        ("objective={fairness={weight=1}}", "variants[0]: the term fairness needs groups"),
-        ("constraints={effective_size=4}", "variants[0]: the effective size is 4"),
         (
             f"sellers={GROUPS}, constraints={{group_share={{at_least={{C=0.1}}}}}}",
             "variants[0]: at_least names the group 'C', which no seller is in",
         ),
         ("sellers={sensitivities=[9.0]}", "variants[0]: 1 of 1 sensitivities are not in the supp"),
-        ("sellers={count=0}", "variants[0].sellers.count must be greater than"),
-        ('sellers={groups=[{name="A"}]}', "variants[0].sellers.groups[0]: give either count"),
         ('prior={family="unifrm"}', "variants[0].prior: prior family 'unifrm' is unknown"),
-        ("audit=3", "variants[0]: 'audit' is not a known key"),
         ("prior=false, constraints=false", "variants[0]: the sellers have no prior"),
         (
             'sweep={key="constraints.budgt", values=[1, 2]}',
             "variants[0].constraints: 'budgt' is not a known key; did you mean 'budget'?",
         ),
         (
-            'sweep={key="constraints.budget", values=[-1, 2]}',
-            "variants[0].constraints.budget must be greater than 0, got -1",
-        ),
-        (
             'sweep={key="constraints.cap.x", values=[1, 2]}',
             "variants[0].sweep.key: cap is not a table, so cap.x is not a key",
         ),
-        ('sweep={key="cap", values=[1, 2]}', "variants[0]: 'cap' is not a known key"),
         ('sweep={key="constraints.cap", values=[2, 1]}', "variants[0].sweep.values: the values do"),
-        (
-            'sweep={key="constraints.cap", values=[2]}',
-            "variants[0].sweep.values must have more entries",
-        ),
-        (
-            'sweep={key="constraints.cap", values=[1, "b"]}',
-            "variants[0].sweep.values[1]: 'b' is not a finite number",
-        ),
         (
             'sweep={key="constraints.cap", valus=[1, 2]}',
             "variants[0].sweep: 'valus' is not a known key; did you mean 'values'?",
@@ -546,12 +470,6 @@ def test_budgets_are_spent_and_not_exceeded(result):
     np.testing.assert_allclose(rows.expected_payments, rows.value, rtol=1e-5)
     assert (rows.expected_payments <= rows.value * (1 + 1e-9)).all()
     assert rows.error.is_monotonic_decreasing
-
-
-def test_a_compiled_sweep_finds_what_single_solves_find(problem, result):
-    rows = result.tables["runs"][result.tables["runs"].market == "budget"]
-    alone = [cm.allocate(market_of(problem, "budget", k), gap=1e-5).objective for k in range(3)]
-    np.testing.assert_allclose(rows.objective, alone, rtol=2e-5)
 
 
 def test_one_impossible_value_of_a_sweep_does_not_spoil_the_others():
@@ -726,7 +644,6 @@ def test_the_page_shows_findings_failures_and_claims(problem, result):
     text = report.to_markdown()
     assert "carries" in report.finding
     assert "“contradiction” has no answer: infeasible." in text
-    assert len([each for each in report.figures if not each.appendix]) <= 3
     claims = report.tables[0].frame.set_index("claim").verdict
     assert claims["Truthful prices exist by construction"] == "holds"
 
