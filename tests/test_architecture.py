@@ -23,8 +23,8 @@ PACKAGE = Path(cm.__file__).parent
 #: The table of CONTRIBUTING.md: a package imports only those above it.
 ROWS = sizes.rows(sizes.PAGE.read_text())
 ROOMS = [name for row in ROWS if not row.is_folder for name in row.names]
-#: What users, not other rooms, talk to; nothing in the library knows the lab.
-DOORS = {"lab": {"cli"}, "cli": set()}
+#: What users, not other rooms, talk to.
+DOORS = {"cli": set()}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 INSIDE = [path for path in MODULES if path.parts not in (("__init__.py",), ("__main__.py",))]
@@ -98,19 +98,6 @@ def test_a_room_imports_only_rooms_before_it():
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_kind_of_experiment_is_a_folder_by_itself():
-    """Adding one touches no other; the lab's other rooms know none of them by name."""
-    named = {
-        (path.parts[2] if path.parts[1] == "kinds" else path.parts[1], other)
-        for path in INSIDE
-        if path.parts[0] == "lab"
-        for other in re.findall(
-            r"(?:from|import) convexmarket\.lab\.kinds\.(\w+)", (PACKAGE / path).read_text()
-        )
-    }
-    assert {(one, other) for one, other in named if one != other} == set()
-
-
 def test_cvxpy_is_known_only_where_problems_are_declared():
     """Priors, payments and audits are arrays in, arrays out; sellers may hold a parameter."""
     users = {
@@ -118,7 +105,7 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
         for path in INSIDE
         if re.search(r"^\s*(import|from) cvxpy", (PACKAGE / path).read_text(), re.M)
     }
-    declaring = {"terms", "allocation", "learners", "joint", "release", "studies", "lab"}
+    declaring = {"terms", "allocation", "learners", "joint", "release", "studies"}
     assert users <= declaring | {"sellers"}
 
 
@@ -130,10 +117,10 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
         ("from convexmarket import market", [], ["market"]),
         ("import convexmarket as cm", [], [""]),
         ("from convexmarket import Market", [], ["Market"]),
-        ("from ..lab import report", ["convexmarket", "allocation"], ["lab"]),
-        ("from .. import lab", ["convexmarket", "allocation"], ["lab"]),
+        ("from ..studies import report", ["convexmarket", "allocation"], ["studies"]),
+        ("from .. import studies", ["convexmarket", "allocation"], ["studies"]),
         ("from . import exact", ["convexmarket", "allocation"], ["allocation"]),
-        ("from .lab import report", ["convexmarket"], ["lab"]),
+        ("from .studies import report", ["convexmarket"], ["studies"]),
         ("if TYPE_CHECKING:\n    from convexmarket.cli import app", [], ["cli"]),
         ("def later():\n    from convexmarket.cli import app", [], ["cli"]),
         ("import numpy", [], []),
@@ -150,10 +137,10 @@ def test_imports_are_read_however_they_are_written(source, package, expected):
         ("market", "market", False),
         ("sellers", "market", True),
         ("errors", "priors", True),
-        ("cli", "lab", False),
-        ("lab", "online", False),
-        ("online", "lab", True),
-        ("lab", "cli", True),
+        ("cli", "studies", False),
+        ("studies", "online", False),
+        ("online", "studies", True),
+        ("studies", "cli", True),
         ("audit", "", True),
         ("audit", "Market", True),
     ],
@@ -205,7 +192,7 @@ PIECES = {
     if issubclass(getattr(terms, name), terms.Piece | terms.PrivacyCost)
 }
 #: Where users' arguments come in.
-BORDER = {"market.py", "incentives/calibration.py", "lab/problem/pieces.py"}
+BORDER = {"market.py", "incentives/calibration.py", "studies/files/pieces.py"}
 
 
 def named(node):

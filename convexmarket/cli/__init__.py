@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from importlib.metadata import version as installed
 from typing import Annotated
 
@@ -22,7 +23,7 @@ __all__ = ["app", "main"]
 
 _PRICE = "--prior uniform:0.02,0.10 --mu 1 --sigma 100 --gamma 0.1"
 #: Examples in the help of each command.
-_EXAMPLES = {
+_EXAMPLES: dict[Callable[..., None], list[str]] = {
     run: [
         "run problems/quickstart.toml --open",
         "run problems/wdbc.toml --set objective.gamma=[0.001,0.01] --set learner.draws=5",
@@ -94,7 +95,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of problem files, for editors that complete and check TOML."""
     from convexmarket.io import check_place, write_together
-    from convexmarket.lab.problem.loading import json_schema
+    from convexmarket.studies.files import json_schema
 
     text = json.dumps(json_schema(), indent=2) + "\n"
     if file is None:

@@ -26,9 +26,9 @@ from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
     from convexmarket.report import Report
-    from convexmarket.studies.solvers import Problem
+    from convexmarket.studies.files import ProblemFile
 
-__all__ = ["compare_command", "journal_of", "load", "run", "run_file", "subproblems_of"]
+__all__ = ["compare_command", "journal_of", "run", "run_file"]
 
 _STUDY = Path("out/study")
 _PLUGIN = typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable.")
@@ -47,6 +47,8 @@ def run(
 
     The report is a folder: index.html opens in any browser, without a network.
     """
+    from convexmarket.studies.files import load_file
+
     with errors_in_one_line():
         changes = list(settings or ())
         if jobs is not None:
@@ -54,7 +56,7 @@ def run(
         if data is not None:
             seen = os.path.relpath(data.resolve(), file.parent.resolve())
             changes.append(f"data.file={json.dumps(seen, ensure_ascii=False)}")
-        problem = load(file, changes)
+        problem = load_file(file, changes)
         workers = problem.run.workers
         if workers < problem.run.jobs:
             say(f"run.jobs is {problem.run.jobs}, limited to the {workers} cores", to=err)
@@ -87,6 +89,7 @@ def compare_command(
     The same command resumes an interrupted comparison: each run is recorded next to the report's
     folder, in out/study.runs.jsonl. A file of kind "solvers" states the same options.
     """
+    from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
     from convexmarket.studies.solvers import DEFAULT_SOLVERS, compare_solvers
 
@@ -95,7 +98,7 @@ def compare_command(
             plugin or []
         )
         _check_folder(folder)
-        entries = entries_of(tuple(problems), lambda name: subproblems_of(Path(name)))
+        entries = entries_of(tuple(problems), subproblems_of)
         with _resumable(folder, fresh) as journal:
             runs = compare_solvers(
                 entries,
@@ -119,45 +122,23 @@ def compare_command(
     print_report(report, page, show)
 
 
-def load(file: Path, settings: list[str] | tuple[str, ...] = ()) -> Any:
-    """Return the problem of a file."""
-    from convexmarket.lab import load_problem
-    from convexmarket.studies.files.loading import KINDS, kind_of, load_file
-
-    return (load_file if kind_of(file) in KINDS else load_problem)(file, settings)
-
-
 def run_file(
-    problem: Any, folder: Path, *, fresh: bool = False, formats: Any = ()
+    problem: ProblemFile, folder: Path, *, fresh: bool = False, formats: Any = ()
 ) -> tuple[Report, Path]:
     """Run a problem, or resume it; return its report and the page that is written."""
-    from convexmarket import lab
-    from convexmarket.studies.files import ProblemFile
+    from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.reports import report_of
-    from convexmarket.studies.progress import ProgressLines
 
     _check_folder(folder)
-    if not isinstance(problem, ProblemFile):
-        report = lab.report_of(lab.run_problem(problem, ProgressLines()))
-    else:
-        with _resumable(folder, fresh) as journal:
-            runs = problem.perform(subproblems_of, journal=journal)
-        for text in runs.statements()[1:]:
-            say(text)
-        report = report_of(problem, runs)
-    return report, report.write(folder, ("md", "html", *formats))
-
-
-def subproblems_of(path: Path) -> Problem:
-    """Return the subproblems of a problem file."""
-    from convexmarket.lab.kinds import KINDS
-    from convexmarket.studies.files import ProblemFile
-    from convexmarket.studies.solvers import Problem
-
-    problem = load(path)
-    if isinstance(problem, ProblemFile):
-        return Problem(problem.subproblems(), problem.source.sha256)
-    return Problem(KINDS[problem.kind].subproblems(problem), problem.source.sha256)
+    with _resumable(folder, fresh) as journal:
+        runs = problem.perform(subproblems_of, journal=journal)
+    for text in runs.statements()[1:]:
+        say(text)
+    report = report_of(problem, runs)
+    page = report.write(folder, ("md", "html", *formats))
+    if not problem.keeps_journal:
+        journal_of(folder).unlink(missing_ok=True)
+    return report, page
 
 
 def journal_of(folder: Path) -> Path:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from convexmarket.cli.compare import load
 from convexmarket.cli.consoles import (
     AsJson,
     File,
@@ -77,10 +76,11 @@ def open_(
 
     Files that the problem names are relative to it. The rows are read when the market closes.
     """
-    from convexmarket.studies.files.online import OnlineFile, OwnSellers, open_market
+    from convexmarket.studies.files import OnlineFile, load_file
+    from convexmarket.studies.files.online import OwnSellers, open_market
 
     with errors_in_one_line():
-        problem = load(file, settings or [])
+        problem = load_file(file, settings or [])
         if not isinstance(problem, OnlineFile):
             raise ProblemFileError(
                 f'{file}: kind is {problem.kind!r}; give a file of kind "online"'

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from convexmarket.cli.compare import load, run_file
+from convexmarket.cli.compare import run_file
 from convexmarket.cli.consoles import (
     File,
     Force,
@@ -102,6 +102,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     """Run the problem files that changed and write the index; failures decide the exit code."""
     from convexmarket.io import check_place
     from convexmarket.report import write_index
+    from convexmarket.studies.files import load_file
 
     names = report_names(problems)
     for name in ("index.html", "README.md"):
@@ -110,7 +111,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
     for number, (name, file) in enumerate(names.items(), start=1):
         say(f"{number} of {len(names)}: {name}", to=err)
         try:
-            problem = load(file)
+            problem = load_file(file)
             outdated = "--rerun was given" if rerun else _outdated(problem, reports / name)
             if outdated:
                 run_file(problem, reports / name, fresh=rerun)

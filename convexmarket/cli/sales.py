@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from convexmarket.cli.compare import load
 from convexmarket.cli.consoles import (
     File,
     Force,
@@ -123,7 +122,7 @@ def price(
             check_place(target, folder=True)
             with workers(dask, trust_scheduler=trust_scheduler):
                 certificate = price_parts(file, parse_prior(prior), target, **given)
-            written = [target]
+            written: tuple[Path, ...] = (target,)
         else:
             check_place(target, force=force)
             check_place(certificate_of(target), force=force)
@@ -203,11 +202,14 @@ def init(
     the prior and the public rows are marked "?" until you declare them.
     """
     from convexmarket.io import check_place, write_together
-    from convexmarket.studies.files.drafts import UNDECLARED, draft_problem
+    from convexmarket.studies.files.drafts import draft_problem
+    from convexmarket.studies.files.loading import UNDECLARED
 
     with errors_in_one_line():
         check_place(target, force=force)
-        draft = draft_problem(file, target.absolute().parent, learns and learns.value)
+        draft = draft_problem(
+            file, target.absolute().parent, None if learns is None else learns.value
+        )
         write_together({target: draft.text.encode()}, force=force)
     for role, without in _WITHOUT.items():
         say(f"{role}: {draft.roles.get(role, without)}")
@@ -236,17 +238,16 @@ def buy(
     """
     from convexmarket.data.lists import digest
     from convexmarket.io import check_place
-    from convexmarket.lab.problem.buying import buy_from
     from convexmarket.ledger import Ledger
+    from convexmarket.studies.files import load_file
 
     with errors_in_one_line(), err.status("buying ...") as status:
         needs("--ledger", books, again=again)
         for name in ("deal.md", "offers.csv", "certificate.json", "model.json"):
             check_place(target / name, force=force)
-        problem = load(file, settings or [])
+        problem = load_file(file, settings or [])
         with nullcontext() if books is None else Ledger(books) as ledger:
-            deal, people = buy_from(
-                problem,
+            deal, people = problem.buy(
                 gamma=gamma,
                 budget=budget,
                 group=group_column,
@@ -263,9 +264,9 @@ def buy(
     for sentence in deal.statements():
         say(sentence)
     test = people.parts["test"]
-    labels = test[people.label]
-    score = "R²" if people.classes is None else "accuracy"
-    one = 0.0 if people.classes is None else labels.value_counts(normalize=True).max()
+    labels = test[people.data.label]
+    score = "R²" if people.data.classes is None else "accuracy"
+    one = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
     say(
         f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
         f"one answer for all would have {one:.3f}."

@@ -89,8 +89,8 @@ def fill(
         ("epsilon", "eta", "privacy η"),
         ("payment", "payments", "payments"),
     ):
-        sold = offers[column].where(offers.status == "accepted", 0.0).cumsum()
-        sold = pd.DataFrame({"number": offers.number, "value": sold, "of": "sold"})
+        total = offers[column].where(offers.status == "accepted", 0.0).cumsum()
+        sold = pd.DataFrame({"number": offers.number, "value": total, "of": "sold"})
         ends = {"number": [0, planned["sellers"]], "value": [0.0, planned[key]], "of": "first plan"}
         both = pd.concat([sold, pd.DataFrame(ends)])
         report.add(

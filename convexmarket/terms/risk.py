@@ -78,6 +78,7 @@ class Fairness(Term):
     Parameters
     ----------
     kind : {"minimax"}
+        The largest mean of a group counts.
     groups : array_like or pandas column, length m
         The group of each seller, public.
 
@@ -117,6 +118,7 @@ class RobustCosts(Term):
     Parameters
     ----------
     kind : {"box", "budget", "ellipsoid"}
+        The set of costs.
     radius : float or array_like, shape (m,)
         Relative: ``r_i = radius_i * psi_i``, with numbers >= 0.
     budget : float, optional

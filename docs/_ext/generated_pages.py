@@ -15,7 +15,7 @@ from sphinx.util.logging import getLogger
 from typer.cli import get_docs_for_click
 
 from convexmarket.cli import app as command_line
-from convexmarket.lab import json_schema
+from convexmarket.studies.files import json_schema
 
 DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent

@@ -26,7 +26,7 @@ from tests.online.builders import TRAINED_MARKET
 
 CLINIC = PROBLEMS / "online-clinic"
 PROBLEM = TRAINED_MARKET.replace("A small", "A <small>").replace(
-    "[learner]", 'test = "test.csv"\n[learner]'
+    "[learner]", 'public = { test = "test.csv" }\n[learner]'
 )
 ROWS = """id,one,two,label
 a,0.5,0.5,yes
@@ -131,8 +131,8 @@ def test_open_prints_the_terms(here):
 def test_open_checks_everything_first():
     for setting, words in [
         ('buyer.rule="algorithm-3"', "prior, buyer and plan make no market"),
-        ('data.test="none.csv"', "none.csv: No such file or directory"),
-        ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is none of"),
+        ('data.public={test="none.csv"}', "none.csv: No such file or directory"),
+        ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is neither"),
         ('data.label="result"', "no column is called 'result'"),
         ("data.features={three=[0, 1]}", "no column is called 'three'"),
         ("plan.first=5", "plan: first and growth concern new plans"),

@@ -12,7 +12,7 @@ from convexmarket.cli.sales import shares_of
 from convexmarket.errors import ParameterError
 from convexmarket.report import read_tables
 from tests.cli.builders import draw_nothing, invoke, plain
-from tests.lab.builders import TRADEOFF, declared, patients, written
+from tests.studies.files.builders import TRADEOFF, declared, patients, written
 
 
 @pytest.fixture
@@ -30,12 +30,15 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     assert "Wrote market.toml Declare what" in said
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2
-    assert "data.features.age is '?': it is still to be declared" in plain(refused.stderr)
+    assert "data.features.age is '?', which is not declared yet" in plain(refused.stderr)
 
     draft = here / "market.toml"
     draft.write_text(declared(draft.read_text()))
     assert invoke("ledger", "books.sqlite", "--create").exit_code == 0
     told = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
+    refused = invoke("buy", "market.toml", *told)
+    assert "give --set learner.regularization=[0.01]" in plain(refused.stderr)
+    told += ["--set", "learner.regularization=[0.03]"]
     done = invoke("buy", "market.toml", *told)
     assert done.exit_code == 0, (done.output, done.exception)
     said = plain(done.stdout)
@@ -77,6 +80,7 @@ def test_the_text_of_a_wrong_report_is_shown_on_request_alone(here):
     prior = ["--prior", "uniform:0,1", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
     price = ["price", "patients.csv", *prior, "--id-column", "patient", "--out", "offers.csv"]
     buy = ["buy", "market.toml", "--budget", "5", "--out", "sale"]
+    buy += ["--set", "learner.regularization=[0.03]"]
     for command in (price, buy):
         for options, shown in (([], False), (["--show-cells"], True)):
             done = invoke(*command, *options)
@@ -114,7 +118,7 @@ def test_nothing_that_is_there_is_written_over(here):
     ("options", "words"),
     [
         (["--at-least", "north"], "--at-least must be GROUP:SHARE, such as north:0.3"),
-        (["--at-least", "north:0.3"], "name their column, --group-column"),
+        (["--at-least", "north:0.3"], "at_least needs the column of groups: --group-column"),
         (["--group-column", "nowhere"], "no column is called 'nowhere'"),
         (["--again"], "--again goes with --ledger"),
         (["--ledger", "none.sqlite"], "none.sqlite"),

@@ -5,17 +5,17 @@ import os
 
 import pytest
 
-from convexmarket import deal, lab, ledger
+from convexmarket import deal, ledger
 from convexmarket import io as writing
 from convexmarket import report as reports
 from convexmarket.attacks import mechanisms
 from convexmarket.cli import report as report_cli
 from convexmarket.errors import ParameterError
 from convexmarket.io import check_place
-from convexmarket.lab.problem import buying
 from convexmarket.online import market as online
-from convexmarket.studies import solvers
+from convexmarket.studies import files, solvers
 from convexmarket.studies.files import drafts
+from convexmarket.studies.files.learning import ClassifierFile
 from convexmarket.studies.files.solvers import SolversFile
 from tests import PROBLEMS
 from tests.cli.builders import invoke
@@ -24,7 +24,7 @@ QUICKSTART = str(PROBLEMS / "quickstart.toml")
 PRICE = ["--prior", "uniform:0.02,0.10", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
 #: What is given beside the place, the option of the place, and where the work would be done.
 COMMANDS = {
-    "run": (["run", QUICKSTART], "--out", (lab, "run_problem")),
+    "run": (["run", QUICKSTART], "--out", (ClassifierFile, "perform")),
     "run a study": (
         ["run", str(PROBLEMS / "solver-study.toml"), "--set", "run.jobs=1"],
         "--out",
@@ -40,7 +40,7 @@ COMMANDS = {
     "diff": (["diff", "a/one", "b/two"], "--out", (reports, "compare_reports")),
     "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
-    "buy": (["buy", "market.toml"], "--out", (buying, "buy_from")),
+    "buy": (["buy", "market.toml"], "--out", (files, "load_file")),
     "audit": (["report", "--audit"], "--out", (mechanisms, "audit_mechanisms")),
     "ledger export": (["ledger", "books.sqlite"], "--export", (ledger, "Ledger")),
     "online quote": (

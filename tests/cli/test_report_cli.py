@@ -1,23 +1,18 @@
-"""``convexmarket report``, as a user meets it."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""``convexmarket report``: reports again, all reports, and their index."""
 
 import pytest
 
-from convexmarket import lab
 from convexmarket.cli import report as report_cli
-from convexmarket.cli.ending import PARTLY
 from convexmarket.errors import DataError
-from convexmarket.lab import report_of, run_problem
-from convexmarket.lab.problem.loading import load_problem
 from convexmarket.report import figures, read_report
+from convexmarket.studies.files import load_file
+from convexmarket.studies.files.learning import ClassifierFile
+from convexmarket.studies.files.reports import report_of
 from tests import ROOT
 from tests.cli.builders import draw_nothing, invoke, plain
 
 SMALL = """
-kind = "tradeoff"
+kind = "market"
 title = "Two sellers"
 [data]
 source = "inline"
@@ -45,11 +40,15 @@ jobs = 1
 IN_FOLDER = SMALL.replace("title = ", 'title = "In a folder"  # ')
 
 
-def outcomes(text: str) -> dict[str, str]:
+def outcomes(done):
     """Return what became of each report."""
-    lines = [line.partition(": ")[::2] for line in text.splitlines() if ": " in line]
+    lines = [line.partition(": ")[::2] for line in done.stdout.splitlines() if ": " in line]
     words = {"up to date": "kept", "run, as": "run", "failed": "failed"}
     return {name: w for name, said in lines for start, w in words.items() if said.startswith(start)}
+
+
+def everything(*options):
+    return invoke("report", "--all", "--force", *options)
 
 
 @pytest.fixture(autouse=True)
@@ -71,26 +70,28 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def runs(monkeypatch):
     """Return the titles of the problems that are run."""
-    ran: list[str] = []
+    ran, perform = [], ClassifierFile.perform
 
-    def run(problem, progress):
-        ran.append(problem.title)
-        return run_problem(problem, progress)
+    def recorded(self, *arguments, **options):
+        ran.append(self.title)
+        return perform(self, *arguments, **options)
 
-    monkeypatch.setattr(lab, "run_problem", run)
+    monkeypatch.setattr(ClassifierFile, "perform", recorded)
     return ran
 
 
-@pytest.fixture
-def folder(here):
-    return report_of(run_problem(load_problem("problems/one.toml"))).write(here / "mine").parent
+def written(folder, *settings):
+    problem = load_file("problems/one.toml", settings)
+    return report_of(problem, problem.perform(progress=False)).write(folder).parent
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files(folder):
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_report_is_written_again_in_its_place(folder, runs):
+def test_a_report_is_written_again_in_its_place_or_elsewhere(here, runs):
+    folder = written(here / "mine")
+    runs.clear()
     before = files(folder)
     (folder / "index.html").unlink()
     (folder / "report.md").write_text("gone")
@@ -98,28 +99,16 @@ def test_a_report_is_written_again_in_its_place(folder, runs):
     assert done.exit_code == 0, done.output
     assert str(folder / "index.html") in done.stdout.replace("\n", "")
     assert files(folder) == before
-    assert runs == []
-
-
-def test_a_report_is_written_again_elsewhere(folder, here):
     done = invoke("report", folder / "results.json", "--out", "other")
     assert done.exit_code == 0, done.output
-    assert files(here / "other") == files(folder)
-
-
-def test_results_of_another_format_are_refused_in_one_line(folder):
+    assert files(here / "other") == before
+    assert invoke("report", "--index", here).exit_code == 0
+    assert 'href="mine/index.html"' in (here / "index.html").read_text(encoding="utf-8")
+    assert runs == []
     (folder / "results.json").write_text('{"format": "convexmarket-results/1"}')
-    before = files(folder)
     done = invoke("report", folder)
     assert done.exit_code == 2
     assert "has the format 'convexmarket-results/1'" in plain(done.stderr)
-    assert files(folder) == before
-
-
-def test_an_index_is_written(folder, here):
-    done = invoke("report", "--index", here)
-    assert done.exit_code == 0, done.output
-    assert 'href="mine/index.html"' in (here / "index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -132,88 +121,65 @@ def test_an_index_is_written(folder, here):
         (["mine", "--rerun"], "--rerun goes with --all"),
         (["mine", "--problems", "x"], "--problems goes with --all"),
         (["--index", "x", "--reports", "x"], "--reports goes with --all"),
+        (["mine", "--seed", "3"], "--seed goes with --audit"),
         (["nowhere"], "nowhere"),
         (["--all", "--problems", "nowhere"], "there are no problem files in nowhere"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(here, arguments, message):
+@pytest.mark.usefixtures("here")
+def test_options_that_do_not_fit_are_refused(arguments, message):
     done = invoke("report", *arguments)
     assert done.exit_code == 2
     assert message in plain(done.stderr)
 
 
-# ----------------------------------------------------------------------------- all of them
-
-
-def test_all_runs_what_has_no_report_and_keeps_the_others(here, runs):
-    done = invoke("report", "--all", "--force")
+def test_all_runs_what_is_out_of_date_and_keeps_the_others(here, runs):
+    done = everything()
     assert done.exit_code == 0, done.output
-    assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
-    assert len(runs) == 2
+    assert outcomes(done) == {"clinic": "run", "one": "run"}
     index = (here / "reports" / "index.html").read_text(encoding="utf-8")
     assert 'href="clinic/index.html"' in index
     assert 'href="one/index.html"' in index
-
     before = files(here / "reports" / "one")
-    again = invoke("report", "--all", "--force")
-    assert outcomes(again.stdout) == {"clinic": "kept", "one": "kept"}
+    assert outcomes(everything()) == {"clinic": "kept", "one": "kept"}
     assert len(runs) == 2
     assert files(here / "reports" / "one") == before
 
-
-def test_all_runs_again_what_is_out_of_date(here, runs):
-    invoke("report", "--all", "--force", "--reports", "out")
-    problem = here / "problems" / "one.toml"
-    problem.write_text(SMALL + "\n# a remark\n")
-    results = here / "out" / "clinic" / "results.json"
+    (here / "problems" / "one.toml").write_text(SMALL + "\n# a remark\n")
+    results = here / "reports" / "clinic" / "results.json"
     results.write_text(results.read_text(encoding="utf-8").replace("report/1", "report/0"))
-    runs.clear()
-    done = invoke("report", "--all", "--force", "--reports", "out")
-    assert done.exit_code == 0, done.output
-    assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
+    done = everything()
+    assert outcomes(done) == {"clinic": "run", "one": "run"}
     assert "the problem file has changed" in plain(done.stdout)
     assert "report/0" in plain(done.stdout)
-    assert len(runs) == 2
-    stored = read_report(here / "out" / "one").settings["problem file"]
+    stored = read_report(here / "reports" / "one").settings["problem file"]
     assert stored["text"].endswith("# a remark\n")
 
-
-def test_all_runs_again_what_was_run_with_other_settings(here, runs):
-    changed = load_problem("problems/one.toml", ["run.seed=5"])
-    report_of(run_problem(changed)).write(here / "reports" / "one")
-    done = invoke("report", "--all", "--force")
+    written(here / "reports" / "one", "run.seed=5")
+    done = everything()
     assert "it was run with run.seed=5" in plain(done.stdout)
-    assert read_report(here / "reports" / "one").settings["seed"] != 5
-
-
-def test_all_can_run_everything_again(here, runs):
-    for _ in range(2):
-        done = invoke("report", "--all", "--force", "--rerun", "--problems", here / "problems")
-        assert outcomes(done.stdout) == {"clinic": "run", "one": "run"}
-    assert len(runs) == 4
+    assert outcomes(everything("--rerun")) == {"clinic": "run", "one": "run"}
 
 
 def test_one_failure_does_not_stop_the_others(here, monkeypatch):
     (here / "problems" / "bad.toml").write_text('kind = "nonsense"')
+    perform = ClassifierFile.perform
 
-    def run(problem, progress):
-        if problem.title == "In a folder":
+    def run(self, *arguments, **options):
+        if self.title == "In a folder":
             raise DataError("a bad row")
-        return run_problem(problem, progress)
+        return perform(self, *arguments, **options)
 
-    monkeypatch.setattr(lab, "run_problem", run)
-    done = invoke("report", "--all", "--force")
-    assert done.exit_code == PARTLY
-    assert outcomes(done.stdout) == {"bad": "failed", "clinic": "failed", "one": "run"}
+    monkeypatch.setattr(ClassifierFile, "perform", run)
+    done = everything()
+    assert done.exit_code == 3
+    assert outcomes(done) == {"bad": "failed", "clinic": "failed", "one": "run"}
     assert "kind is 'nonsense'" in plain(done.stdout)
     assert "clinic: failed: a bad row" in plain(done.stdout)
     assert (here / "reports" / "one" / "index.html").is_file()
     assert not (here / "reports" / "clinic").exists()
-
-
-def test_two_files_for_one_report_are_refused(here):
     (here / "problems" / "clinic.toml").write_text(SMALL)
-    done = invoke("report", "--all", "--force")
+    done = everything()
     assert done.exit_code == 2
     assert "would have the same report, clinic" in plain(done.stderr)
 
@@ -222,15 +188,3 @@ def test_a_report_is_named_after_its_problem_file():
     names = report_cli.report_names(ROOT / "problems")
     assert names["online-clinic"].parts[-2:] == ("online-clinic", "market.toml")
     assert names["wdbc"].name == "wdbc.toml"
-
-
-def test_where_a_report_cannot_go_is_known_before_anything_is_run(here, monkeypatch):
-    def run(*_):
-        raise AssertionError("it ran")
-
-    monkeypatch.setattr(lab, "run_problem", run)
-    (here / "mine").mkdir()
-    (here / "mine" / "notes.txt").write_text("precious")
-    done = invoke("run", here / "problems" / "one.toml", "--out", here / "mine")
-    assert done.exit_code == 2
-    assert "--force" in plain(done.stderr)

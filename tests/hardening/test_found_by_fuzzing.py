@@ -14,9 +14,9 @@ from scipy.integrate import quad
 import convexmarket as cm
 from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
-from convexmarket.lab.problem.loading import load_problem, parse_problem
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.privacy import Simulation
+from convexmarket.studies.files import load_file, parse_file
 from tests.campaign.fuzz.calls import (
     ABSTRACT,
     ELSEWHERE,
@@ -334,7 +334,7 @@ def test_problem_files(path):
         assert check_bytes(path.read_bytes()) == "accepted"
         return
     with pytest.raises(ProblemFileError, match=path.name), time_limit(10.0):
-        load_problem(path)
+        load_file(path)
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.csv*")), ids=lambda path: path.name)
@@ -351,7 +351,7 @@ def test_lists(path):
 )
 def test_settings_beyond_what_toml_reads(value):
     with pytest.raises(ProblemFileError, match="--set title"):
-        parse_problem('kind = "tradeoff"', [f"title={value}"])
+        parse_file('kind = "market"', [f"title={value}"])
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e-170, 1e160, 1e250])

@@ -11,9 +11,9 @@ import convexmarket as cm
 from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
 from convexmarket.errors import ConvexMarketError, DataError
-from convexmarket.lab.problem.people import read_columns
 from convexmarket.partitions import price_parts
 from convexmarket.studies.files.drafts import draft_problem
+from convexmarket.studies.files.people import read_columns
 from tests.cli.builders import invoke
 from tests.online.builders import TRAINED_MARKET
 

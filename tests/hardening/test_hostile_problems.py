@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from convexmarket.cli import app, ending
 from convexmarket.errors import DataError, ProblemFileError
-from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.problem.base import RunTable
-from convexmarket.lab.problem.loading import json_schema, load_problem, parse_problem
-from tests.lab.problem.builders import TWO_SELLERS
+from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files.base import RunTable
+from convexmarket.studies.files.learning import ClassifierFile
+from tests.studies.files.builders import TWO_SELLERS
 
 MARKET = """
 kind = "online"
@@ -38,7 +38,7 @@ regularization = 0.1
 
 def refusal(text, *settings):
     with pytest.raises(ProblemFileError) as caught:
-        parse_problem(text, settings)
+        parse_file(text, settings)
     message = str(caught.value)
     assert len(message) < 10_000
     return message
@@ -47,9 +47,9 @@ def refusal(text, *settings):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a = " + "[" * 10_000 + "]" * 10_000, "lie too deep"),
-        ("a = " + "{a = " * 5_000 + "1" + "}" * 5_000, "lie too deep"),
-        (".".join("a" * 1_500) + " = 1\nkind = 'variants'", "lie too deep"),
+        ("a = " + "[" * 10_000 + "]" * 10_000, "nested too deeply"),
+        ("a = " + "{a = " * 5_000 + "1" + "}" * 5_000, "nested too deeply"),
+        (".".join("a" * 1_500) + " = 1\nkind = 'market'", "nested too deeply"),
         ("a = " + "9" * 5_000, "not valid TOML"),
         ("a = -0x" + "f" * 20, "not valid TOML"),
     ],
@@ -64,12 +64,12 @@ def test_no_file_has_more_jobs_than_there_are_cores(monkeypatch):
 
 
 def test_jobs_beyond_the_cores_are_told(tmp_path, monkeypatch):
-    def stop(problem, progress):
+    def stop(problem, _load, **_options):
         raise DataError(f"with {problem.run.workers}")
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
-    monkeypatch.setattr("convexmarket.lab.run_problem", stop)
+    monkeypatch.setattr(ClassifierFile, "perform", stop)
     (tmp_path / "two.toml").write_text(TWO_SELLERS)
     said = CliRunner().invoke(app, ["run", "two.toml", "--jobs", "24"])
     assert "run.jobs is 24, limited to the 3 cores" in said.stderr
@@ -124,9 +124,9 @@ def test_pipes_and_devices_are_no_problem_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     for path in (tmp_path / "pipe.toml", "/dev/zero"):
         with pytest.raises(ProblemFileError, match="is a pipe or a device, and not a file"):
-            load_problem(path)
+            load_file(path)
     with pytest.raises(ProblemFileError, match=r"[Dd]irectory"):
-        load_problem(tmp_path)
+        load_file(tmp_path)
 
 
 def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
@@ -137,17 +137,16 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     run = CliRunner().invoke
     said = run(app, ["run", "study.toml", "--data", "x.csv"])
     assert said.exit_code == 2
-    assert "data.file is not a known key" in said.stderr.replace("\n", " ")
+    assert "'file' is not a known key" in said.stderr.replace("\n", " ")
     said = run(app, ["run", "deep/market.toml", "--data", "missing.csv"])
     assert "missing.csv: No such file" in said.stderr
     (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
     said = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
     assert (
-        "mine.csv: line 2: the cell of the column 'label' of 'a' is none of the classes"
+        "mine.csv: line 2: the cell of the column 'label' of 'a' is neither of the classes"
         in said.stderr.replace("\n", " ")
     )
 
 
 def test_schemas_are_json():
     assert json.loads(json.dumps(json_schema())) == json_schema()
-    assert len(KINDS) == len({kind.problem for kind in KINDS.values()})

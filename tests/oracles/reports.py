@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from convexmarket.cli.compare import load
 from convexmarket.cli.report import report_names
-from convexmarket.lab import run_problem
+from convexmarket.studies.files.loading import load_file, subproblems_of
 from problems.papers.__main__ import NAMES, experiment
 from tests import PROBLEMS
 from tests.oracles.averages import apart_by_chance
@@ -44,10 +43,16 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     script = spec["problem"].replace("-", "_")
     if script in NAMES:
         return kept(spec["tables"], experiment(script).compute())
-    problem = load(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
-    if problem.kind == "online":
-        return kept(spec["tables"], problem.perform(progress=False).tables)
-    return kept(spec["tables"], run_problem(problem).tables)
+    problem = load_file(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
+    return kept(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
+
+
+def _renamed(tables: Frames) -> Frames:
+    """Return the tables of a market without a learner by the names of the stored answers."""
+    if "groups" not in tables:
+        return tables
+    renamed = {name: table.rename(columns={"market": "variant"}) for name, table in tables.items()}
+    return {**renamed, "points": renamed["runs"]}
 
 
 def compare_tables(name: str, frames: Frames) -> list[str]:

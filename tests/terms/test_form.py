@@ -11,7 +11,7 @@ import pytest
 import convexmarket as cm
 from convexmarket import terms
 from convexmarket.errors import ParameterError
-from convexmarket.lab.problem import pieces
+from convexmarket.studies.files import pieces
 from convexmarket.terms.form import Form
 from tests import one_in
 from tests.terms.builders import CONSTRAINTS, COSTS, GROUPS, OWN, SELLERS, TERMS, M
@@ -244,7 +244,7 @@ class Reserve(cm.Term):
 
 def test_a_term_that_is_exported_has_a_table(monkeypatch):
     monkeypatch.setattr(terms, "Reserve", Reserve, raising=False)
-    table = pieces._tables()["ReserveTable"]
+    table = pieces.term_tables()["ReserveTable"]
     assert table(term="reserve", weight=0.5, level=2.0).build() == Reserve(2.0)
     for wrong in ({"level": -1.0}, {}, {"level": "2"}, {"level": 2.0, "other": 1}):
         with pytest.raises(ValueError, match=r"level|other"):

@@ -7,13 +7,14 @@ import hashlib
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import joblib
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 
+from convexmarket.errors import NotSupportedError
 from convexmarket.priors import Prior, prior_from_dict
 
 if TYPE_CHECKING:
@@ -33,29 +35,46 @@ if TYPE_CHECKING:
 
     from pydantic_core import CoreSchema
 
+    from convexmarket.deal import Deal
+    from convexmarket.report import Report
     from convexmarket.studies.progress import Progress
     from convexmarket.studies.runs import Runs
+    from convexmarket.studies.subproblems.families import Family
 
 __all__ = [
+    "LONGEST_TEXT",
+    "MOST_ENTRIES",
+    "Column",
+    "Count",
+    "FileName",
     "Name",
     "Nonnegative",
     "Positive",
+    "Positives",
     "PriorTable",
     "ProblemFile",
+    "Range",
     "RunTable",
     "Seed",
     "Share",
     "Source",
     "Table",
+    "WideRange",
     "listed_once",
     "suggestion",
 ]
+
+#: Characters of a text, and entries of a list, in a problem file.
+LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
 
 Positive = Annotated[float, Field(gt=0)]
 Nonnegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Name = Annotated[str, Field(min_length=1, max_length=60)]
+Column = Annotated[str, Field(min_length=1, max_length=200)]
+FileName = Annotated[str, Field(min_length=1, max_length=500)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Words = Annotated[str, Field(max_length=5_000)]
 
 PriorTable = Annotated[
@@ -94,10 +113,38 @@ def suggestion(given: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(map(repr, names))}"
 
 
+def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("the range is empty; give [low, high] with low <= high")
+    return ends
+
+
+def _wide(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] >= ends[1]:
+        raise ValueError("the range has no width; give [low, high] with low < high")
+    return ends
+
+
+# TOML has arrays and no tuples, so these fields are not strict about their container.
+Positives = Annotated[
+    tuple[Positive, ...],
+    Field(strict=False, min_length=1, max_length=100),
+    AfterValidator(listed_once),
+]
+Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
+WideRange = Annotated[tuple[float, float], Field(strict=False), AfterValidator(_wide)]
+
+
 class Table(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",  # p = inf is not null
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -152,16 +199,25 @@ class Source:
     path, text : str
     overrides : tuple of str
         The ``key=value`` settings that replaced parts of it.
+    table : dict
+        The parsed text, with the overrides.
     """
 
     path: str
     text: str
     overrides: tuple[str, ...] = ()
+    table: dict[str, Any] = field(default_factory=dict)
 
     @property
     def sha256(self) -> str:
         """Digest of the text."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def _some_job(jobs: int) -> int:
+    if jobs == 0:
+        raise ValueError("0 jobs cannot run; give a number >= 1, or -1 for all cores")
+    return jobs
 
 
 class RunTable(Table):
@@ -176,7 +232,7 @@ class RunTable(Table):
     """
 
     seed: Seed = 0
-    jobs: Annotated[int, Field(ge=-1, le=1_024)] = 2
+    jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_job)] = 2
 
     @property
     def workers(self) -> int:
@@ -214,20 +270,58 @@ class ProblemFile(Table):
     if TYPE_CHECKING:  # every kind has one
         run: RunTable
 
-        def perform(
-            self,
-            load: Callable[[Path], Any],
-            *,
-            journal: str | PathLike[str] | None = None,
-            progress: bool | Progress = True,
-        ) -> Runs:
-            """Run the problem; ``load`` returns the subproblems of another file."""
-            ...
+    #: Whether the journal of a finished run is kept.
+    keeps_journal: ClassVar[bool] = False
+
+    @classmethod
+    def completed(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """Return the parsed table with the entries that other entries imply."""
+        return table
 
     @property
     def source(self) -> Source | None:
         """The file that the problem was loaded from, if any."""
         return self._source
+
+    def perform(
+        self,
+        load: Callable[[Path], Any],
+        *,
+        journal: str | PathLike[str] | None = None,
+        progress: bool | Progress = True,
+    ) -> Runs:
+        """Run the problem.
+
+        Parameters
+        ----------
+        load : callable
+            From the path of another file to its subproblems; kind "solvers" alone needs it.
+        journal : path, optional
+            File that records what is finished; the same call resumes from it.
+        progress : bool or callable
+            As of :meth:`convexmarket.Study.run`.
+
+        Returns
+        -------
+        Runs
+        """
+        raise NotImplementedError
+
+    def subproblems(self) -> list[Family]:
+        """Return the optimisation problems of the file, for a comparison of solvers."""
+        raise NotSupportedError(
+            f"a file of kind {self.kind!r} has no subproblems; give one of kind 'market'"
+        )
+
+    def buy(self, **options: Any) -> tuple[Deal, Any]:
+        """Buy from the sellers of a user's table."""
+        raise NotSupportedError(
+            "nothing is bought from this file; give one of kind 'market' with a learner"
+        )
+
+    def report(self, runs: Runs) -> Report:
+        """Return the report of runs."""
+        return runs.report(self.title)
 
     def place(self, name: str) -> Path:
         """Return the path of a file that the problem names, relative to the problem file."""

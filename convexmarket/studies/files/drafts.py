@@ -20,15 +20,16 @@ from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import blank
 from convexmarket.errors import DataError
-from convexmarket.lab.problem.limits import LONGEST_KEY, MOST_KEYS
-from convexmarket.lab.problem.loading import UNDECLARED
+from convexmarket.studies.files.loading import UNDECLARED
 
-__all__ = ["UNDECLARED", "Draft", "draft_problem"]
+__all__ = ["Draft", "draft_problem"]
 
 Learnt: TypeAlias = Literal["class", "number"]
 #: The type of a column: whole numbers, numbers, truth values, dates, or words.
 Type: TypeAlias = Literal["whole", "number", "bool", "date", "word"]
 
+#: Characters of a name, and columns, that a problem file holds.
+_LONGEST, _MOST = 200, 1_000
 #: Rows from which the type of a CSV column follows.
 _FIRST_ROWS = 1_000
 #: Names of the columns by role, the likeliest first.
@@ -54,7 +55,7 @@ _DRAFT = """\
 #
 # docs/howto/choose.md explains how to choose the prior, mu, sigma and gamma.
 
-kind = "tradeoff"
+kind = "market"
 title = {title}
 
 [data]
@@ -65,7 +66,7 @@ file = {file}   # relative to this file
 label = {label}   # the column that is predicted
 {classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
 # Public rows, as their owners agreed, are not bought and not protected. Shares of the file such as
-# {shares}, or, in place of public, files: {files}
+# {shares}, or files: {files}
 public = "{undeclared}"
 
 # What is public of each feature: the range of a number, [18, 100], or the categories of a word,
@@ -93,7 +94,7 @@ cap = 2.0   # largest weight of a row, in multiples of the average
 
 [learner]
 name = "PrivateLogisticRegression"
-regularization = [0.03]   # Lambda; run compares several, buy needs one
+regularization = [0.01, 0.03, 0.1]   # Lambda; run compares them, buy needs one: --set
 draws = 15   # of the noise, for run
 
 [naive]   # run compares with a buyer who counts neither spread nor noise
@@ -104,7 +105,7 @@ cap = 2.0   # largest weight of a row, in multiples of the average
 
 [learner]
 name = "PersonalizedRidge"
-regularization = [0.3]   # run compares several, buy needs one
+regularization = [0.1, 0.3, 1.0]   # run compares them, buy needs one: --set
 target_range = "{undeclared}"   # [low, high] of the label; mapped to [-1, 1]
 label_noise = 0.2   # an estimate of its noise, on that scale
 coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that scale
@@ -148,12 +149,10 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     parquet = path.suffix == ".parquet"
     types = {name: what for name, what in (_parquet if parquet else _csv)(path).items() if name}
     longest = max(map(len, types), default=0)
-    if longest > LONGEST_KEY or len(types) > MOST_KEYS:
-        what = (
-            f"a name of {longest} characters" if longest > LONGEST_KEY else f"{len(types)} columns"
-        )
+    if longest > _LONGEST or len(types) > _MOST:
+        what = f"a name of {longest} characters" if longest > _LONGEST else f"{len(types)} columns"
         raise DataError(
-            f"{path}: {what} is more than a problem file holds ({LONGEST_KEY} and {MOST_KEYS}); "
+            f"{path}: {what} is more than a problem file holds ({_LONGEST} and {_MOST}); "
             "remove, or rename, columns"
         )
     roles, sale = _roles(list(types))
@@ -173,7 +172,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         if is_class
         else "",
         shares="{ validation = 0.2, test = 0.2 }" if is_class else "{ test = 0.2 }",
-        files='validation = "v.csv", test = "t.csv"' if is_class else 'test = "t.csv"',
+        files='{ validation = "v.csv", test = "t.csv" }' if is_class else '{ test = "t.csv" }',
         features="\n".join(
             _feature(name, what, sale.get(name))
             for name, what in types.items()
@@ -190,7 +189,7 @@ def _feature(name: str, what: Type, sale: str | None) -> str:
         return f'# {key} = "{UNDECLARED}"   # left out: its name is that of a column of {sale}s'
     if what == "date":
         return f'# {key} = "{UNDECLARED}"   # left out: a date; write it as a number, such as years'
-    hints = {"word": "categories", "bool": '["False", "True"], as the file writes them'}
+    hints = {"word": "categories", "bool": "[false, true]"}
     return f'{key} = "{UNDECLARED}"   # {hints.get(what, "[low, high]")}'
 
 

@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import Any, Union
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.base import ProblemFile, Source, suggestion
+from convexmarket.studies.files.learning import ClassifierFile, RidgeFile, model_of_market
+from convexmarket.studies.files.market import VariantsFile
 from convexmarket.studies.files.online import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
+from convexmarket.studies.solvers import Problem
 
-__all__ = ["KINDS", "json_schema", "kind_of", "load_file", "parse_file", "read_text"]
+__all__ = [
+    "KINDS",
+    "UNDECLARED",
+    "json_schema",
+    "kind_of",
+    "load_file",
+    "parse_file",
+    "read_text",
+    "subproblems_of",
+]
 
-#: The models of problem files by kind.
-KINDS: dict[str, type[ProblemFile]] = {"online": OnlineFile, "solvers": SolversFile}
+#: From the table of a problem file to its model, by kind.
+KINDS: dict[str, Callable[[Mapping[str, Any]], type[ProblemFile]]] = {
+    "market": model_of_market,
+    "online": lambda _table: OnlineFile,
+    "solvers": lambda _table: SolversFile,
+}
+_MODELS = (VariantsFile, ClassifierFile, RidgeFile, OnlineFile, SolversFile)
+
+#: The text of a value that ``convexmarket init`` leaves to the user.
+UNDECLARED = "?"
+#: How such a value is declared, by its last keys.
+_DECLARE = {
+    ("data", "features"): 'give the range of a number, [low, high], or categories, ["no", "yes"]',
+    ("data", "classes"): 'give the two labels, negative and positive: ["no", "yes"]',
+    ("data", "public"): "give the shares of the rows whose owners agreed that they are public",
+    ("data", "label"): "give the column that is predicted",
+    ("learner", "target_range"): "give the range of the label, [low, high]",
+    ("prior",): "give the distribution of the reports, which is common knowledge",
+}
 
 #: Bytes of the largest problem file, and dots in a line: the parser needs the square of the latter.
 _LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
@@ -91,25 +120,32 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     ...
     convexmarket.errors.ProblemFileError: <text>: kind is 'solver'; did you mean 'solvers'?
     """
-    source = Source(path, text, tuple(overrides))
     try:
         table = _parsed(text)
     except ValueError as error:
         raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
-    for override in source.overrides:
+    overrides = tuple(overrides)
+    for override in overrides:
         _override(table, override)
     if "kind" not in table:
         raise ProblemFileError(f"{path}: kind is missing; {suggestion('', KINDS)}")
-    model = KINDS.get(str(table["kind"]))
-    if model is None:
+    if str(table["kind"]) not in KINDS:
         advice = suggestion(str(table["kind"]), KINDS)
         raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
+    source = Source(path, text, overrides, table)
     try:
+        if undeclared := list(_undeclared(table)):
+            raise ProblemFileError("\n".join(f"{path}: {words}" for words in undeclared))
+        model = KINDS[str(table["kind"])](table)
+        table = model.completed(table)
         problem = model.model_validate(table)
     except ValidationError as error:
         details = error.errors()
-        # An error of a list or table that only repeats that an entry is wrong is left out.
-        inside = {each["loc"][:k] for each in details for k in range(len(each["loc"]))}
+        # An error of a list or table that only repeats that an entry is wrong is left out, and
+        # errors of the market in a file that its variants repeat.
+        places = {each["loc"] for each in details}
+        inside = {place[:k] for place in places for k in range(len(place))}
+        inside |= {place for place in places if place[0:1] == ("variants",) and place[2:] in places}
         kept = [each for each in details if each["loc"] not in inside or not each["loc"]]
         mistakes = list(dict.fromkeys(_in_words(table, each) for each in kept))
         lines = [f"{path}: {mistake}" for mistake in mistakes[:_MOST_MISTAKES]]
@@ -124,11 +160,36 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of problem files."""
-    models: Any = Union[tuple(KINDS.values())]  # noqa: UP007
-    if len(KINDS) > 1:
-        models = Annotated[models, Field(discriminator="kind")]
+    models: Any = Union[_MODELS]  # noqa: UP007
     schema = TypeAdapter[Any](models).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def subproblems_of(path: str | Path) -> Problem:
+    """Return the subproblems of a problem file, for a comparison of solvers.
+
+    Raises
+    ------
+    ProblemFileError
+        As :func:`load_file`.
+    NotSupportedError
+        If the file has no subproblems.
+    """
+    problem = load_file(path)
+    assert problem.source is not None
+    return Problem(problem.subproblems(), problem.source.sha256)
+
+
+def _undeclared(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield a sentence for every key that ``convexmarket init`` left open."""
+    for key, value in table.items():
+        here = (*path, key)
+        if isinstance(value, Mapping):
+            yield from _undeclared(value, here)
+        elif value == UNDECLARED:
+            known = next((end for end in _DECLARE if here[: len(end)] == end), ())
+            advice = _DECLARE.get(known, "see the comment in the file")
+            yield f"{'.'.join(here)} is {UNDECLARED!r}, which is not declared yet; {advice}"
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -169,16 +230,15 @@ def _override(table: dict[str, Any], setting: str) -> None:
 
 def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
     """Return one of pydantic's errors as key path, value and remedy."""
-    path = _path(table, detail["loc"]) or "the file"
+    path = _path(table, detail["loc"], detail["type"] == "missing") or "the file"
     context, given = detail.get("ctx", {}), detail["input"]
     match detail["type"]:
         case "missing":
             return f"{path} is missing"
-        case "extra_forbidden":
-            return f"{path} is not a known key"
         case "value_error":
             words = str(context["error"])
-            return f"{path}: {words if len(words) <= 1_000 else f'{words[:997]}...'}"
+            words = words if len(words) <= 1_000 else f"{words[:997]}..."
+            return f"{path}: {words}" if detail["loc"] else words
         case "literal_error" if isinstance(given, str):
             known = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
             return f"{path} is {given!r}; {suggestion(given, known)}"
@@ -192,12 +252,15 @@ def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
     return f"{path} must {expected or 'be valid'}, got {_short(given)}"
 
 
-def _path(table: Any, location: tuple[int | str, ...]) -> str:
-    """Return a key path such as ``study.sizes[1]``; steps that name a model are left out."""
+def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
+    """Return a key path such as ``study.sizes[1]``; steps that name a model are left out.
+
+    The last key may be ``missing`` in the table.
+    """
     text, here = "", table
     for place, step in enumerate(location):
         known = step in here if isinstance(here, Mapping) else isinstance(step, int)
-        if not known and place < len(location) - 1:
+        if not known and not (missing and place == len(location) - 1):
             continue
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
         try:

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
+from convexmarket.data.datasets import MarketData
 from convexmarket.errors import (
     ConvexMarketError,
     DataError,
@@ -27,11 +28,6 @@ from convexmarket.errors import (
     ParameterError,
     ProblemFileError,
 )
-from convexmarket.lab.problem.classification import InlineData, SyntheticData, WdbcData
-from convexmarket.lab.problem.own import ColumnName, OwnClasses
-from convexmarket.lab.problem.people import SOLD, check_file, read_people, read_public
-from convexmarket.lab.problem.risk import WithRisk
-from convexmarket.lab.problem.rows import load_rows
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes
 from convexmarket.online.market import MarketPlan, OnlineMarket
@@ -45,6 +41,7 @@ from convexmarket.online.release import (
 )
 from convexmarket.privacy import Accounting
 from convexmarket.studies.files.base import (
+    Column,
     Positive,
     PriorTable,
     ProblemFile,
@@ -52,6 +49,8 @@ from convexmarket.studies.files.base import (
     Source,
     Table,
 )
+from convexmarket.studies.files.data import InlineData, OwnData, PackageData
+from convexmarket.studies.files.people import SOLD, check_file, read_people, read_public
 from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
@@ -79,17 +78,17 @@ _LEARNT = (
 )
 
 
-class OwnSellers(OwnClasses):
-    """Sellers in a CSV or Parquet file, who are quoted by their ids before their rows are read.
+class OwnSellers(OwnData):
+    """Sellers in a CSV or Parquet file, who are quoted by their ids.
 
-    The rows are read when the market closes. The rows of the file ``test`` are public, and are read
-    when it opens. A simulation quotes the sellers by the column ``report``, if it is named.
+    Their rows are read when the market closes; the public file ``public.test`` is read when it
+    opens. A simulation quotes the sellers by the column ``report``, if it is named.
     """
 
-    id: ColumnName = "id"
+    id: Column = "id"
 
 
-class BuyerTable(WithRisk):
+class BuyerTable(Table):
     """What the buyer expects and minimises.
 
     Attributes
@@ -102,8 +101,6 @@ class BuyerTable(WithRisk):
         Largest weight of a seller, in multiples of the average.
     rule : str
         How the plan is made: "expectation", or "algorithm-3" of the paper.
-    risk : table
-        A bound on the errors of the model from which mu and sigma follow.
     """
 
     expected_sellers: Count
@@ -210,16 +207,22 @@ class OnlineFile(ProblemFile):
     prior: PriorTable
     buyer: BuyerTable
     plan: PlanTable = PlanTable()
-    data: Annotated[
-        WdbcData | SyntheticData | InlineData | OwnSellers, Field(discriminator="source")
-    ]
+    data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
     learner: LearnerTable
     simulation: SimulationTable = SimulationTable()
     run: RunTable = RunTable()
 
-    def file(self, name: str) -> Path:
-        """Return the path of a file that the problem names."""
-        return self.place(name)
+    @model_validator(mode="after")
+    def _rows_of_two_classes(self) -> Self:
+        data = self.data
+        if not data.is_classification:
+            raise ValueError(
+                "data: an online market trains a classifier; give data.classes, or the source "
+                "'wdbc', 'synthetic' or 'inline'"
+            )
+        if isinstance(data, OwnSellers) and set(data.public) - {"test"} | set(data.public_shares):
+            raise ValueError('data.public: give a file of public rows, { test = "public.csv" }')
+        return self
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
         """Return the learner of this market, with another lambda if one is given."""
@@ -241,7 +244,7 @@ class OnlineFile(ProblemFile):
             If prior, buyer and plan do not make a policy.
         """
         try:
-            start = OnlinePolicy(self.prior, **self.buyer.model_dump(exclude={"risk"}))
+            start = OnlinePolicy(self.prior, **self.buyer.model_dump())
             if not (self.plan.replan or self.plan.learn):
                 return start
             return AdaptivePolicy(start, **self.plan.model_dump(exclude_none=True))
@@ -264,27 +267,22 @@ class OnlineFile(ProblemFile):
             X, y = people.signed_rows(SOLD)
             return MarketRows(
                 people.ids,
-                X,
-                y,
-                *(people.signed_rows("test") if data.test else (X[:0], y[:0])),
-                feature_names=people.feature_names,
+                *(X, y, *(people.signed_rows("test") if data.public else (X[:0], y[:0]))),
                 data_norm=data.data_norm,
-                description=people.description,
-                classes=data.classes,
+                classes=data.classes or (-1, 1),
                 reports=people.reports,
-                features=people.features,
+                features=data.public_features,
+                **people.facts,
             )
-        rows = load_rows(data)
-        public = None if not isinstance(data, InlineData) else 0  # inline rows are all private
+        rows = data.rows()
+        assert isinstance(rows, MarketData)
+        shown = 0 if isinstance(data, InlineData) else None  # inline rows are all private
         return MarketRows(
-            ids=[f"row-{number}" for number in range(rows.y_train.size)],
-            X=rows.X_train,
-            y=rows.y_train,
-            X_test=rows.X_test[:public],
-            y_test=rows.y_test[:public],
+            [f"row-{number}" for number in range(rows.y_train.size)],
+            *(rows.X_train, rows.y_train, rows.X_test[:shown], rows.y_test[:shown]),
             feature_names=rows.feature_names,
             data_norm=rows.data_norm,
-            description=rows.description if public is None else "Rows of the problem file.",
+            description=rows.description if shown is None else "Rows of the problem file.",
         )
 
     def subproblems(self) -> list[Family]:
@@ -302,7 +300,10 @@ class OnlineFile(ProblemFile):
     ) -> Runs:
         """Simulate the market in a temporary database; arrivals and answers are drawn.
 
-        ``load`` and ``journal`` are not used; the result is that of :func:`close_market`.
+        Returns
+        -------
+        Runs
+            As of :func:`close_market`.
 
         Raises
         ------
@@ -424,7 +425,9 @@ def problem_of(market: OnlineMarket) -> OnlineFile:
             "learner are not known; close it with OnlineMarket.close"
         ) from None
     path = os.path.normpath(os.path.join(market.folder, source.path))
-    problem._source = replace(source, path=path, overrides=tuple(source.overrides))
+    problem._source = replace(
+        source, path=path, overrides=tuple(source.overrides), table=described["problem"]
+    )
     return problem
 
 

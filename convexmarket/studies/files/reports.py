@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from convexmarket.report import Report, escape_markdown
+from convexmarket.report.results import plain
 from convexmarket.studies.files.base import ProblemFile
 from convexmarket.studies.runs import Runs
 
@@ -12,13 +13,14 @@ __all__ = ["report_of"]
 def report_of(problem: ProblemFile, runs: Runs) -> Report:
     """Return the report of runs with the words of the problem file.
 
-    The text of the file is stored in the report's settings.
+    The text and the values of the file are stored in the report's settings.
     """
-    report = runs.report(problem.title)
+    report = problem.report(runs)
     report.question = " ".join(problem.description.split())
     for note in problem.notes:
-        report.add(escape_markdown(note))
+        report.add(escape_markdown(note), appendix=True)
     if (source := problem.source) is not None:
+        report.settings["problem"] = plain(source.table)
         report.settings["problem file"] = {
             "path": source.path,
             "text": source.text,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -152,6 +152,8 @@ class SolversFile(ProblemFile):
     limits: LimitsTable = LimitsTable()
     settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
     run: SolversRunTable = SolversRunTable()
+
+    keeps_journal: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Self:

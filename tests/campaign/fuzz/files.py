@@ -14,10 +14,10 @@ import jsonschema
 from hypothesis import strategies as st
 
 from convexmarket.errors import ProblemFileError
-from convexmarket.lab.problem.loading import json_schema, parse_problem
+from convexmarket.studies.files import json_schema, parse_file
 from tests import ROOT
 from tests.campaign.fuzz.running import Target, require
-from tests.lab.builders import REGRESSION, TRADEOFF
+from tests.studies.files.builders import REGRESSION, TRADEOFF
 
 SOURCES = sorted((ROOT / "problems").glob("*.toml")) + sorted((ROOT / "problems").glob("*/*.toml"))
 TEXTS = [*(path.read_text(encoding="utf-8") for path in SOURCES), TRADEOFF, REGRESSION]
@@ -207,7 +207,7 @@ def _validator() -> Any:
 @st.composite
 def schema_files(draw: Any) -> str:
     """Draw a whole file from the published schema."""
-    kind = draw(st.sampled_from(_schema()["oneOf"]))
+    kind = draw(st.sampled_from(_schema()["anyOf"]))
     table = draw(schema_values(kind, odd=draw(st.booleans())))
     return document(table) if isinstance(table, dict) else ""
 
@@ -259,13 +259,13 @@ def overridden(draw: Any) -> tuple[str, tuple[str, ...]]:
 def check_text(text: str, overrides: tuple[str, ...] = ()) -> str:
     """Parse a problem file; hold what is accepted against the schema and against itself."""
     try:
-        problem = parse_problem(text, overrides, path="fuzz.toml")
+        problem = parse_file(text, overrides, path="fuzz.toml")
     except ProblemFileError as error:
         wanted = ("fuzz.toml: ", "--set ")
         require(str(error).startswith(wanted), "the error does not name the file:", error)
         raise
     require(
-        problem == parse_problem(text, overrides, path="fuzz.toml"),
+        problem == parse_file(text, overrides, path="fuzz.toml"),
         "the same text parses differently",
     )
     if not overrides:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from convexmarket.lab import report_of, run_problem
-from convexmarket.lab.problem.loading import parse_problem
+from convexmarket.studies.files import parse_file
+from convexmarket.studies.files.reports import report_of
 from tests.campaign.fuzz.files import Raw, at, document, places
 from tests.campaign.fuzz.running import Target, require
 
@@ -31,7 +31,7 @@ features = [[1.0, 0.0], [-0.5, 0.5], [0.2, -0.9]]
 labels = [1, -1, 1]
 """
 TINY = [
-    'kind = "tradeoff"' + HEAD + INLINE + """
+    'kind = "market"' + HEAD + INLINE + """
 [sellers]
 sensitivities = [0.2, 0.6, 0.4]
 [objective]
@@ -45,18 +45,13 @@ draws = 2
 eta_range = [1.0, 30.0]
 grid = 2
 """,
-    'kind = "variants"' + HEAD + """
+    'kind = "market"' + HEAD + """
 [sellers]
 count = 3
 [objective]
 spread = { weight = 1.0 }
 noise = { weight = 10.0 }
 payments = { weight = 0.1 }
-[payments]
-tol = 0.01
-[audit]
-sellers = 1
-misreports = 2
 [[variants]]
 name = "linear"
 [[variants]]
@@ -144,7 +139,7 @@ def tiny_files(draw: Any) -> str:
             holder[key] = draw(st.integers(1, 9))
         elif isinstance(value, list) and value:
             holder[key] = value[: draw(st.integers(1, len(value)))]
-    if table["kind"] == "variants" and draw(st.booleans()):
+    if "variants" in table and draw(st.booleans()):
         name = draw(st.sampled_from(EXTRA["constraints"]))
         table["constraints"] = {name: Raw(draw(st.sampled_from(CHOICES[name])))}
     return document(table)
@@ -152,9 +147,11 @@ def tiny_files(draw: Any) -> str:
 
 def check_run(text: str) -> str:
     """Run a problem, and describe the result in a report."""
-    problem = parse_problem(text)
-    result = run_problem(problem)
-    require(report_of(result).to_html().startswith("<!doctype html>"), "the report is no page")
+    problem = parse_file(text)
+    result = problem.perform(progress=False)
+    require(
+        report_of(problem, result).to_html().startswith("<!doctype html>"), "the report is no page"
+    )
     for name, table in result.tables.items():
         numbers = table.select_dtypes("number")
         if name == "fits":  # nothing is known of the error of a line through two points

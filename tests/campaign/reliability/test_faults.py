@@ -17,11 +17,10 @@ import pytest
 from hypothesis import settings
 
 import convexmarket as cm
-from convexmarket import lab
 from convexmarket.errors import ConvexMarketError
-from convexmarket.lab import report_of, run_problem
-from convexmarket.lab.problem.loading import load_problem
 from convexmarket.report import figures
+from convexmarket.studies.files import load_file
+from convexmarket.studies.files.reports import report_of
 from tests import PROBLEMS
 from tests.campaign.reliability.faults import (
     ERRORS,
@@ -113,12 +112,13 @@ def prepared(tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults") / "prepared"
     folder.mkdir()
     a_model("new")
-    result = run_problem(load_problem(QUICKSTART, SMALL))
+    problem = load_file(QUICKSTART, SMALL)
+    runs = problem.perform(progress=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
-        patch.setattr(lab, "run_problem", lambda *_: result)
+        patch.setattr(type(problem), "perform", lambda *_, **__: runs)
         for name in ("reports/one", "reports/two", "target"):
-            report_of(result).write(folder / name)
+            report_of(problem, runs).write(folder / name)
         (folder / "target" / "report.md").write_text("the former report\n")
         (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
         (folder / "arrivals.csv").write_text("id,sensitivity\na,1.1\nd,1.3\n")

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from convexmarket import io as writing
-from convexmarket import lab
-from convexmarket.lab import report_of, run_problem
-from convexmarket.lab.kinds import KINDS
-from convexmarket.lab.problem.loading import load_problem
 from convexmarket.report import document, figures, folders
-from convexmarket.studies.files import loading as files
+from convexmarket.studies import files
+from convexmarket.studies.files.loading import KINDS, kind_of
+from convexmarket.studies.files.reports import report_of
 from convexmarket.studies.progress import ProgressLines
 from tests import PROBLEMS
 from tests.process.failures.builders import (
@@ -44,8 +42,7 @@ SMALL = [
 #: A shipped file of each kind of problem.
 FILES = {
     "online": "online-wdbc",
-    "tradeoff": "quickstart",
-    "variants": "variants-norms",
+    "market": "quickstart",
 }
 
 
@@ -57,7 +54,8 @@ def _no_figures(monkeypatch):
 
 @pytest.fixture(scope="module")
 def result():
-    return run_problem(load_problem(QUICKSTART, SMALL))
+    problem = files.load_file(QUICKSTART, SMALL)
+    return problem, problem.perform(progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +65,7 @@ def prepared(result, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
         for name in ("reports/one", "reports/two", "target"):
-            report_of(result).write(folder / name)
+            report_of(*result).write(folder / name)
     (folder / "target" / "report.md").write_text("the former report\n")
     (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
     for name in ("offers.csv", "offers.certificate.json", "schema.json", "found.json"):
@@ -79,7 +77,7 @@ def prepared(result, tmp_path_factory):
 def here(prepared, tmp_path, result, monkeypatch):
     """Return a copy of that folder; running the problem gives its result at once."""
     folder = shutil.copytree(prepared, tmp_path / "a b\n\u2603")
-    monkeypatch.setattr(lab, "run_problem", lambda *_: result)
+    monkeypatch.setattr(type(result[0]), "perform", lambda *_, **__: result[1])
     return folder
 
 
@@ -123,7 +121,7 @@ def written(prepared, result, tmp_path_factory):
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
-        patch.setattr(lab, "run_problem", lambda *_: result)
+        patch.setattr(type(result[0]), "perform", lambda *_, **__: result[1])
         for number, (name, arguments) in enumerate(COMMANDS.items()):
             folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
             code, command = run(arguments, folder)
@@ -212,17 +210,17 @@ def test_ctrl_c_while_a_problem_runs_writes_nothing(kind, tmp_path):
 
 
 def test_every_kind_of_problem_is_tried():
-    assert set(FILES) == {*KINDS, *files.KINDS} - {"solvers"}
+    assert set(FILES) == set(KINDS) - {"solvers"}
     for kind, name in FILES.items():
-        assert files.kind_of(PROBLEMS / f"{name}.toml") == kind
+        assert kind_of(PROBLEMS / f"{name}.toml") == kind
 
 
 def test_a_defect_says_that_it_is_one(here):
     def patch(_tell):
-        def broken(*_):
+        def broken(*_, **__):
             raise ZeroDivisionError("a bug")
 
-        lab.run_problem = broken
+        type(files.load_file(QUICKSTART)).perform = broken
 
     before = contents(here)
     code, command = run(COMMANDS["run"], here, patch)
@@ -277,7 +275,7 @@ def read_by_all(file):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_folder_that_may_not_be_written_is_refused(here, name):
     nobody = 65534 if os.geteuid() == 0 else None  # root may write everywhere
-    needed = [Path(lab.__file__), Path(pytest.__file__)]
+    needed = [Path(files.__file__), Path(pytest.__file__)]
     if nobody is not None and not all(map(read_by_all, needed)):
         pytest.skip("root's package lies where nobody may not import from it")
     for path in [here, *here.rglob("*")]:

@@ -1,0 +1,1033 @@
+"""Files of kind "market" with a learner: error against payments over gamma.
+
+A classifier follows Algorithm 2 of A (its Fig. 2): for every gamma the buyer considers a few mu,
+sigma and Lambda, and takes the purchase whose error on validation rows, plus gamma times the
+payments, is smallest. The naive model of the papers, mu = sigma = 0, chooses its eta in the same
+way. For ridge regression mu and sigma are the constants of Theorem 3.6 of R for a lambda that is
+fixed in advance. All models are trained on paired noise draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from inspect import signature
+from os import PathLike
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+
+import convexmarket.learners as shipped
+from convexmarket.allocation import allocate
+from convexmarket.data.datasets import MarketData, RegressionData, correlate
+from convexmarket.deal import Deal, buy
+from convexmarket.errors import NotSupportedError, ParameterError, ProblemFileError
+from convexmarket.learners import PersonalizedRidge, PrivateSearch, expected_loss
+from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
+from convexmarket.market import Market
+from convexmarket.privacy import Accounting, Sensitivity, Simulation, ridge_sensitivity
+from convexmarket.report import Report
+from convexmarket.sellers import Sellers
+from convexmarket.studies.files import market_page
+from convexmarket.studies.files.base import (
+    LONGEST_TEXT,
+    MOST_ENTRIES,
+    Column,
+    Nonnegative,
+    Positive,
+    Positives,
+    PriorTable,
+    ProblemFile,
+    Range,
+    RunTable,
+    Share,
+    Table,
+    WideRange,
+    listed_once,
+)
+from convexmarket.studies.files.data import Data, InlineData, OwnData
+from convexmarket.studies.files.market import VariantsFile
+from convexmarket.studies.files.people import SOLD, People, read_people
+from convexmarket.studies.progress import Progress
+from convexmarket.studies.runs import Runs
+from convexmarket.studies.study import Study
+from convexmarket.studies.subproblems.families import (
+    MOST_POINTS,
+    MOST_PRIVATE,
+    Family,
+    allocation_families,
+    papers_market,
+)
+from convexmarket.studies.subproblems.models import draw_fit, draw_logistic, draw_ridge
+from convexmarket.terms import Cap, Constraint, EtaRange, GroupShare, Noise, Spread
+
+__all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
+
+Floats = NDArray[np.float64]
+Rows = MarketData | RegressionData
+#: A DataFrame: its columns have known types.
+Frame = Any
+
+#: The learner of a file that names none.
+LOGISTIC = "PrivateLogisticRegression"
+#: The names of the models on the page: the mechanism, the papers' baseline, and the mechanism with
+#: Lambda chosen within the privacy that was sold.
+MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
+#: The scenario of reports that a user's table holds.
+REPORTED = "reported"
+#: The branches of the seed: for sensitivities, and for the noise of a study's learner.
+_SENSITIVITIES, _NOISE = 0, 1
+#: Sellers that an audit takes, and misreports of each.
+_AUDITED, _MISREPORTS = 200, 17
+#: Scale of the noise in the predictions of the model behind a fit.
+_PREDICTION_NOISE = 0.2
+
+CAVEATS_OF_CHOICES = (
+    "mu, sigma, Lambda and the naive model's eta were chosen with models that were trained on the "
+    "sellers' rows. The guarantees are those of one model with parameters fixed beforehand; they "
+    "do not cover the choice. Outside an experiment, choose on public data.",
+    "Incentives are audited in each chosen market, with fixed parameters. A choice between "
+    "candidates by their total payments depends on the reports, and is not truthful.",
+    "Validation and test use the same noise draws on different rows.",
+)
+CAVEATS_OF_RIDGE = (
+    "Each row of the table is a market with a release. Releasing the models of several rows, or "
+    "several draws, would add up their guarantees.",
+    "The regularization has to be fixed before reports and rows are read. Choosing the one with "
+    "the smallest test error is not covered by a guarantee.",
+    "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
+    "noise. Truthfulness and privacy hold without that; the quality of the purchase does not.",
+    "The noise comes from the seed of the problem file, which is public. A release draws fresh "
+    "noise. The expected errors are computed from the sold rows, without a guarantee.",
+)
+
+
+# ------------------------------------------------------------------------------------- tables
+
+
+def _feature(value: Any) -> str | int:
+    if (isinstance(value, str) and len(value) <= 200) or (type(value) is int and value >= 0):
+        return value
+    raise ValueError(f"{value!r} is not a feature; give its name, or its position from 0")
+
+
+_Feature = Annotated[
+    str | int,
+    PlainValidator(_feature),
+    WithJsonSchema({"type": ["string", "integer"], "maxLength": 200, "maximum": MOST_ENTRIES}),
+]
+_Reports = Annotated[
+    tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
+]
+_Scenarios = Annotated[
+    tuple[Literal["independent", "correlated"], ...],
+    Field(strict=False, min_length=1, max_length=2),
+    AfterValidator(listed_once),
+]
+
+
+class ReportsTable(Table):
+    """The reports of the sellers, and their relation to the rows.
+
+    Attributes
+    ----------
+    sensitivities : list of float
+        One per training row; drawn from the prior by default.
+    scenarios : list of str
+        "independent", and "correlated": the k-th smallest sensitivity belongs to the row with the
+        k-th smallest value of a feature (B, section 5).
+    correlated_with : str or int
+        That feature, by name or position.
+    """
+
+    sensitivities: _Reports | None = None
+    scenarios: _Scenarios = ("independent",)
+    correlated_with: _Feature = 0
+
+
+class BuyerTable(Table):
+    """The buyer's objective and constraints.
+
+    Attributes
+    ----------
+    gamma : list of float
+        Weights of the payments: the price of money in units of the objective.
+    mu, sigma : list of float
+        Candidates for the weights of the spread and of the noise, of a classifier; by default the
+        constants of the learner's error bound.
+    cap : float
+        Largest weight, in multiples of the average.
+    eta_range : list of two floats
+        Smallest and largest total privacy.
+    """
+
+    gamma: Positives
+    mu: Positives | None = None
+    sigma: Positives | None = None
+    cap: Annotated[float, Field(ge=1)] | None = None
+    eta_range: Range | None = None
+
+    @property
+    def constraints(self) -> list[Constraint]:
+        """The constraints of a purchase."""
+        limits: list[Constraint] = [] if self.cap is None else [Cap(self.cap)]
+        return limits if self.eta_range is None else [*limits, EtaRange(*self.eta_range)]
+
+    def market(
+        self, sellers: Sellers, mu: float, sigma: float, gamma: float, eta: float | None = None
+    ) -> Market:
+        """Return the papers' market, at a fixed eta if one is given."""
+        ends = self.eta_range if eta is None else (eta, eta)
+        return Market.standard(
+            sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.cap, eta_range=ends
+        )
+
+
+_Option = bool | float | Annotated[str, Field(max_length=LONGEST_TEXT)]
+
+
+class LearnerTable(Table):
+    """A classifier.
+
+    Attributes
+    ----------
+    name : str
+        A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
+    options : table
+        Arguments of its constructor besides ``regularization``.
+    regularization : list of float
+        Values of Lambda that are tried.
+    draws : int
+        Noise draws of each candidate.
+    accounting : str
+        The proof of the guarantee: "sharp", or that of the "paper".
+    calibration : str
+        Whether the "total" guarantee equals what was sold, or the "noise" alone, as in the paper.
+    tuning : str
+        "charged" also chooses Lambda within the privacy that was sold.
+    """
+
+    name: Column = LOGISTIC
+    options: Annotated[dict[Column, _Option], Field(max_length=1_000)] = Field(default_factory=dict)
+    regularization: Positives
+    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
+    accounting: Accounting = "sharp"
+    calibration: Literal["total", "noise"] = "total"
+    tuning: Literal["free", "charged"] = "free"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tuning == "charged" and self.calibration == "noise":
+            raise ValueError(
+                "tuning must be 'free' with calibration = 'noise', got 'charged': a search keeps "
+                "what was sold; use calibration = 'total'"
+            )
+        ours = {"accounting", "calibration", "tuning"} & self.model_fields_set
+        if self.name != LOGISTIC and ours:
+            raise ValueError(
+                f"{', '.join(sorted(ours))} is for {LOGISTIC}; leave it out with {self.name!r}, "
+                "and pass arguments of its constructor as options"
+            )
+        return self
+
+
+class NaiveTable(Table):
+    """The naive model, mu = sigma = 0, which is bounded at a fixed eta only.
+
+    Attributes
+    ----------
+    eta_range : list of two floats
+        Smallest and largest eta.
+    grid : int
+        Values of eta that are tried, in geometric progression.
+    """
+
+    eta_range: Range
+    grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+
+
+class RidgeTable(Table):
+    """The private ridge regression, and public facts of its data (R, Theorem 3.6).
+
+    Labels of ``target_range`` are mapped to [-1, 1]; ``label_noise``, ``coef_norm``,
+    ``smallest_eigenvalue`` and ``max_norm`` are on that scale.
+
+    Attributes
+    ----------
+    name : str
+        "PersonalizedRidge".
+    regularization : list of float
+        Values of lambda, all of which are reported.
+    label_noise : float
+        Standard deviation of the labels' noise.
+    coef_norm : float
+        Bound on the norm of the true coefficients.
+    smallest_eigenvalue : float
+        Bound on the smallest eigenvalue of the second moments.
+    failure_probability : float
+        Probability with which the bound may fail.
+    sensitivity : str
+        The bound on the influence of a row: "tight", or that of the "paper".
+    max_norm : float
+        Bound on the norm of the model.
+    target_range : list of two floats
+        Range of the labels.
+    typical_label : float
+        Prediction without a model, in the units of the labels.
+    draws : int
+        Simulated releases.
+    """
+
+    name: Literal["PersonalizedRidge"]
+    regularization: Positives
+    label_noise: Positive
+    coef_norm: Positive
+    smallest_eigenvalue: Nonnegative = 0.0
+    failure_probability: Share = 0.05
+    sensitivity: Sensitivity = "tight"
+    max_norm: Positive | None = None
+    target_range: WideRange = (-1.0, 1.0)
+    typical_label: float | None = None
+    draws: Annotated[int, Field(ge=2, le=10_000)] = 200
+
+
+class UnitsTable(Table):
+    """Names of the units.
+
+    Attributes
+    ----------
+    label : str
+        Unit of the labels.
+    per_label : float
+        Units per label of 1.
+    money : str
+        Unit of money.
+    """
+
+    label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    per_label: Positive = 1.0
+    money: Annotated[str, Field(max_length=50)] = ""
+
+
+# -------------------------------------------------------------------------------------- files
+
+
+class _LearningFile(ProblemFile):
+    """The common part of files with a learner.
+
+    Attributes
+    ----------
+    data : table
+        The rows.
+    prior : table
+        Distribution of the sensitivities, common knowledge.
+    sellers : table
+        The reports of the sellers.
+    objective : table
+        The buyer's objective and constraints.
+    learner : table
+        The private model that is trained.
+    run : table
+        How the problem is run.
+    """
+
+    kind: Literal["market"]
+    data: Data
+    prior: PriorTable
+    sellers: ReportsTable = ReportsTable()
+    objective: BuyerTable
+    learner: Any
+    run: RunTable = RunTable()
+
+    #: The purposes of public rows, of which the first is "validation" for a classification.
+    _purposes: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        given, data = self.sellers.sensitivities, self.data
+        if isinstance(data, OwnData):
+            if set(data.public) != set(self._purposes):
+                shares = ", ".join(f"{part} = 0.2" for part in self._purposes)
+                raise ValueError(
+                    "data.public declares which rows are public, and so not bought; give public = "
+                    f"{{ {shares} }}, or files in place of shares"
+                )
+            if data.report is not None and self.sellers != ReportsTable():
+                raise ValueError(
+                    f"sellers: the reports are those of the file (data.report, {data.report!r}), "
+                    "and none are drawn; leave one of the two out"
+                )
+        if data.is_classification != ("validation" in self._purposes):
+            kind = "a regression" if data.is_classification else "a classifier"
+            raise ValueError(
+                f"data: the rows do not fit {kind}; give data with other labels, or learner.name"
+            )
+        if given is not None:
+            self.prior.check_reports(given)
+            if isinstance(data, InlineData) and len(given) != len(data.labels):
+                raise ValueError(
+                    f"sellers: there are {len(given)} sensitivities for {len(data.labels)} rows of "
+                    "data; give one for each"
+                )
+        return self
+
+    def learner_of(self, regularization: float, **arguments: Any) -> Any:
+        """Return the learner for one regularization."""
+        raise NotImplementedError
+
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the candidates for mu and sigma."""
+        raise NotImplementedError
+
+    def read(self) -> tuple[Rows, People | None]:
+        """Return the rows, and the sellers of a user's table."""
+        if isinstance(self.data, OwnData):
+            people = read_people(self)
+            return people.rows(), people
+        return self.data.rows(), None
+
+    def sellers_of(self, rows: Rows, people: People | None = None) -> dict[str, Sellers]:
+        """Return the sellers of each scenario, one for each training row.
+
+        Raises
+        ------
+        ProblemFileError
+            If sensitivities do not match the rows, or there is no such feature.
+        """
+        ids = None if people is None else people.ids
+        if people is not None and people.reports is not None:
+            return {REPORTED: Sellers(people.reports, self.prior, ids)}
+        table, m = self.sellers, len(rows.X_train)
+        if table.sensitivities is None:
+            stream = self.run.stream(_SENSITIVITIES)
+            drawn = self.prior.sample(m, np.random.default_rng(stream))
+        else:
+            drawn = np.array(table.sensitivities)
+        if drawn.size != m:
+            raise ProblemFileError(
+                f"sellers.sensitivities has {drawn.size} entries for {m} training rows; give one "
+                "for each, or leave them out to draw them from the prior"
+            )
+        reports = {"independent": drawn}
+        if "correlated" in table.scenarios:
+            names, feature = list(rows.feature_names), table.correlated_with
+            column = names.index(str(feature)) if feature in names else feature
+            if not (isinstance(column, int) and column < len(names)):
+                raise ProblemFileError(
+                    f"sellers.correlated_with must be a position below {len(names)} or one of "
+                    f"{', '.join(names)}, got {feature!r}"
+                )
+            reports["correlated"] = correlate(drawn, rows.X_train, column)
+        return {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
+
+    def perform(
+        self,
+        load: Any = None,
+        *,
+        journal: str | PathLike[str] | None = None,
+        progress: bool | Progress = True,
+    ) -> Runs:
+        """Buy, pay, audit, train and measure; see :meth:`ProblemFile.perform`."""
+        rows, people = self.read()
+        options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
+        options |= {"audit_sellers": _AUDITED, "misreports": _MISREPORTS}
+        keys, tables, facts = self._measured(rows, self.sellers_of(rows, people), options)
+        parts = [part for part in ("train", "validation", "test") if hasattr(rows, f"y_{part}")]
+        facts |= {
+            "data": rows.description,
+            "rows": {part: len(getattr(rows, f"y_{part}")) for part in parts},
+            "seed": self.run.seed,
+        }
+        return Runs("study", keys, tables, facts)
+
+    def _measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> _Measured:
+        raise NotImplementedError
+
+    def buy(
+        self,
+        *,
+        gamma: float | None = None,
+        budget: float | None = None,
+        group: str | None = None,
+        at_least: Mapping[str, float] | None = None,
+        na_values: Sequence[str] = (),
+        show_cells: bool = False,
+        **options: Any,
+    ) -> tuple[Deal, People]:
+        """Buy from the sellers of a user's table, and train the model.
+
+        Parameters
+        ----------
+        gamma, budget : float, optional
+            Weight of the payments, in place of the file's, or their expected sum.
+        group : str, optional
+            The column of the sellers' groups.
+        at_least : mapping of str to float, optional
+            Smallest share of the weight of groups.
+        na_values, show_cells
+            As for :func:`convexmarket.price`.
+        **options
+            ``random_state`` and ``progress`` of :func:`convexmarket.buy`.
+
+        Returns
+        -------
+        deal : Deal
+        people : People
+            The sellers and the public rows.
+
+        Raises
+        ------
+        NotSupportedError
+            If the data are not a user's table.
+        ParameterError
+            If the file leaves a choice, or has no reports.
+        DataError, AllocationError
+            As :func:`convexmarket.buy`.
+        """
+        data = self.data
+        if not isinstance(data, OwnData):
+            raise NotSupportedError(
+                'buying needs a table of sellers: a file with data.source = "csv" or "parquet" '
+                "(convexmarket init writes one)"
+            )
+        if data.report is None:
+            raise ParameterError(
+                "data.report names no column of reports, and a purchase needs them; simulated "
+                "reports are for convexmarket run"
+            )
+        if at_least and group is None:
+            raise ParameterError("at_least needs the column of groups: --group-column")
+        if gamma is None and budget is None:
+            gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
+        value = _single("learner.regularization", self.learner.regularization)
+        features = data.public_features
+        classes: dict[str, Any] = {} if data.classes is None else {"classes": data.classes}
+        learner = self.learner_of(value, features=features, **classes)
+        mus, sigmas = self.weights(learner, features.n_features_out_)
+        mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
+        people = read_people(self, group, na_values, show_cells)
+        table = people.parts[SOLD].assign(**{data.report: people.reports})
+        constraints = list(self.objective.constraints)
+        if group is not None:
+            table[group] = people.groups
+            constraints += [GroupShare(people.groups, at_least)] if at_least else []
+        deal = buy(
+            table,
+            ask=data.report,
+            target=data.label,
+            prior=self.prior,
+            learner=learner,
+            objective=mu * Spread() + sigma * Noise(),
+            constraints=constraints,
+            gamma=gamma,
+            budget=budget,
+            group=group,
+            **options,
+        )
+        return deal, people
+
+    def report(self, runs: Runs) -> Report:
+        """Return the report of runs."""
+        return market_page.learning_report(self, runs)
+
+
+#: Keys of tables, tables and facts.
+_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
+
+
+def _single(key: str, values: Sequence[float], instead: str = "") -> float:
+    """Return the only value that a file lists; a choice would depend on reports or rows."""
+    if len(values) == 1:
+        return values[0]
+    listed = ", ".join(f"{value:g}" for value in values)
+    raise ParameterError(
+        f"{key} lists {listed}, and a purchase needs one value, fixed before reports and rows are "
+        f"read; give --set {key}=[{values[0]!r}]{instead}"
+    )
+
+
+def _middle(values: Sequence[float]) -> float:
+    return values[len(values) // 2]
+
+
+def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
+    """Return the tables with the number of the run in the column ``run``."""
+    keys = list(runs.keys["runs"])
+    table = runs.tables["runs"]
+    numbers = table[keys].assign(run=np.arange(len(table)) + first)
+    return {name: each.merge(numbers, on=keys, how="left") for name, each in runs.tables.items()}
+
+
+def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
+    """Return the rows of a table that belong to the runs of a curve."""
+    others = table.drop(columns=[key for key in keys if key in table])
+    return curve[[*keys, "run"]].merge(others, on="run")
+
+
+def _offers(
+    curve: Frame, sellers: Frame, keys: Sequence[str], guarantees: Mapping[int, Any]
+) -> Frame:
+    """Return the offer to each seller at the points of a curve, and the guarantee of its row."""
+    table = _of_curve(curve, sellers, keys)
+    table["guarantee"] = np.concatenate([guarantees[run].epsilon for run in curve.run])
+    table["surplus"] = table.payment - table.sensitivity * table.epsilon
+    columns = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
+    return table[[*keys, *columns, "surplus"]]
+
+
+def _words(guarantee: Any) -> dict[str, Any]:
+    """Return mechanism, accounting and assumptions of a guarantee."""
+    words = {"mechanism": guarantee.mechanism, "accounting": guarantee.accounting}
+    return words | {"assumptions": list(guarantee.assumptions)}
+
+
+# --------------------------------------------------------------------------------- classification
+
+_KEY = ("scenario", "model", "gamma")
+
+
+class ClassifierFile(_LearningFile):
+    """A market with a classifier: Algorithm 2 of A on a data set.
+
+    Attributes
+    ----------
+    naive : table
+        The papers' baseline; left out, there is none.
+
+    Notes
+    -----
+    Its runs are those of the candidates; and, for each scenario, model ("mechanism", "naive", and
+    "charged tuning", whose Lambda is chosen anew in each draw within what was sold) and gamma, the
+    table ``curve`` holds the chosen one with error_mean and error_std on the test rows and
+    overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
+    offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
+    """
+
+    learner: LearnerTable
+    naive: NaiveTable | None = None
+
+    _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
+
+    def learner_of(self, regularization: float, **arguments: Any) -> Any:
+        """Return the learner for one Lambda, with the public facts that its constructor takes."""
+        table, made = self.learner, vars(shipped).get(self.learner.name)
+        if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
+            raise ParameterError(
+                f"learner.name is {table.name!r}, which is not a learner; give a class of "
+                "convexmarket.learners, or use convexmarket.Study for a learner of your own"
+            )
+        known = signature(made).parameters
+        norm = getattr(self.data, "data_norm", 1.0)
+        public = {"data_norm": norm, "cap": self.objective.cap, "tol": 1e-9, **arguments}
+        if table.name == LOGISTIC:
+            public |= {"accounting": table.accounting, "calibration": table.calibration}
+        public = {name: value for name, value in public.items() if name in known}
+        try:
+            return made(regularization=regularization, **(public | table.options))
+        except TypeError as error:
+            raise ParameterError(
+                f"learner.name is {table.name!r}, which cannot be constructed: {error}; its "
+                "constructor has to take regularization and all of learner.options"
+            ) from None
+
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        mu, sigma = self.objective.mu, self.objective.sigma
+        if mu is None or sigma is None:
+            risk = learner.risk(n_features)
+            mu, sigma = mu or (risk[0],), sigma or (risk[1],)
+        return mu, sigma
+
+    def _measured(
+        self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
+    ) -> _Measured:
+        buyer, values = self.objective, self.learner.regularization
+        mu, sigma = self.weights(self.learner_of(values[0]), rows.X_train.shape[1])
+        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws}
+        training["seed"] = self.run.seed
+
+        def mechanism(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
+            return buyer.market(sellers[scenario], mu, sigma, gamma)
+
+        def naive(scenario: str, eta_bought: float) -> Market:
+            return buyer.market(sellers[scenario], 0.0, 0.0, 1.0, eta_bought)
+
+        markets: dict[str, Any] = {MECHANISM: mechanism}
+        axes: dict[str, Any] = {"scenario": list(sellers), "gamma": buyer.gamma}
+        tried = axes | {"mu": mu, "sigma": sigma, "regularization": values}
+        if self.naive is not None:
+            markets[NAIVE] = naive
+            tried["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
+        study = Study(
+            markets,
+            axes=tried,
+            learner=lambda regularization: self.learner_of(regularization),
+            **training,
+        )
+        runs = study.run(audits="none", **options)
+        tables = _numbered(runs)
+        curve = _chosen(tables["runs"], buyer.gamma)
+        best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
+
+        def chosen(scenario: str, gamma: float) -> Market:
+            row = best.loc[(scenario, gamma)]
+            return mechanism(scenario, gamma, row.mu, row.sigma)
+
+        def search(scenario: str, gamma: float) -> PrivateSearch:
+            sold = allocate(chosen(scenario, gamma)).epsilon
+            return self._search(sold, (rows.X_validation, rows.y_validation))
+
+        charged = self.learner.tuning == "charged"
+        study = Study({CHARGED: chosen}, axes=axes, **(training | {"learner": search}))
+        if not charged:
+            study = Study({CHARGED: chosen}, axes=axes)
+        second = study.run(**options)
+        if charged:
+            more = _numbered(second, len(tables["runs"]))
+            kept = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
+            kept = kept.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
+            curve = pd.concat([curve, kept.assign(regularization=np.nan)], ignore_index=True)
+            for name in ("sellers", "fits"):
+                tables[name] = pd.concat([tables[name], more[name]], ignore_index=True)
+        sold, guarantees = tables["sellers"].groupby("run").epsilon, {}
+        for row in curve.drop_duplicates("run").itertuples():
+            if row.model == CHARGED:
+                model = search(row.scenario, row.gamma)
+            else:
+                model = self.learner_of(row.regularization)
+            guarantees[row.run] = self._fitted(model, rows, sold.get_group(row.run)).guarantee_
+        draws = _of_curve(curve, tables["fits"], _KEY).rename(columns={"noise_draw": "draw"})
+        audits = second.tables["audits"].rename(columns={"market": "model"})
+        common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
+        keys = {"runs": runs.keys["runs"], "curve": _KEY, "audits": _KEY}
+        keys |= {"draws": (*_KEY, "draw"), "sellers": (*_KEY, "id")}
+        measured = {
+            "runs": runs.tables["runs"],
+            "curve": _curve(curve),
+            "draws": draws[[*_KEY, "draw", "test_error"]],
+            "sellers": _offers(curve, tables["sellers"], _KEY, guarantees),
+            "audits": audits.assign(model=MECHANISM),
+        }
+        facts: dict[str, Any] = {**self._baseline(rows), "one_class_error": float(1 - common)}
+        facts |= {"guarantee": _words(guarantees[curve.run.iloc[0]]), "caveats": CAVEATS_OF_CHOICES}
+        return keys, measured, facts
+
+    def _fitted(self, model: Any, rows: MarketData, epsilon: Any) -> Any:
+        """Return a model that is trained under the first draw of the noise."""
+        state = Simulation(self.run.stream(_NOISE, 0))
+        return model.fit(
+            rows.X_train, rows.y_train, epsilon=np.asarray(epsilon), random_state=state
+        )
+
+    def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
+        """Return the search for Lambda among those with which half of what was sold is kept."""
+        candidates = []
+        for value in self.learner.regularization:
+            try:
+                self.learner_of(value).promise(sold / 2 * (1 - 1e-9))
+            except ParameterError:
+                continue
+            candidates.append(value)
+        if not (candidates and sold.any()):
+            raise ParameterError("no regularization keeps half of what was sold")
+        learner, grid = self.learner_of(candidates[0]), {"regularization": candidates}
+        return PrivateSearch(learner, grid, validation=validation, trials=float(len(candidates)))
+
+    def _baseline(self, rows: MarketData) -> dict[str, float]:
+        """Return the test error without privacy, with the Lambda of the best validation error."""
+        errors = []
+        for value in self.learner.regularization:
+            model = self._fitted(self.learner_of(value), rows, np.inf)
+            validation = np.mean(model.predict(rows.X_validation) != rows.y_validation)
+            errors.append((validation, -value, np.mean(model.predict(rows.X_test) != rows.y_test)))
+        _, value, error = min(errors)
+        return {"baseline_error": float(error), "baseline_regularization": -value}
+
+    def subproblems(self) -> list[Family]:
+        """Return the market, the training of its model, and the fit to predictions."""
+        value, rows = _middle(self.learner.regularization), self.read()[0]
+        assert isinstance(rows, MarketData)
+        mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
+        gamma, cap = _middle(self.objective.gamma), self.objective.cap
+        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
+        private = rows.X_train[:MOST_PRIVATE], rows.y_train[:MOST_PRIVATE]
+        norm = rows.data_norm
+
+        def logistic(size: int, rng: np.random.Generator) -> Any:
+            found = allocate(market_of(size, rng))
+            arguments = rows.X_train, rows.y_train, found.weights, value, 2.0 * norm / found.eta
+            return draw_logistic(*arguments, rng)
+
+        def fit(size: int, rng: np.random.Generator) -> Any:
+            arguments = rows.X_test, *private, norm / 2.0, value, _PREDICTION_NOISE
+            return draw_fit(*arguments, size, rng)
+
+        return [
+            *allocation_families(market_of),
+            Family("weighted logistic regression", logistic),
+            Family("semi-interactive fit", fit, largest=MOST_POINTS),
+        ]
+
+
+def _chosen(runs: Frame, gammas: Iterable[float]) -> Frame:
+    """Return for each scenario, model and gamma the run with the smallest overall error.
+
+    Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
+    first.
+    """
+    runs = runs.rename(columns={"market": "model"})
+    fixed = runs[runs.model == NAIVE].drop(columns="gamma")
+    fixed = fixed.merge(pd.DataFrame({"gamma": list(gammas)}), how="cross")
+    bounds = {name: fixed.gamma * fixed[name] for name in ("objective", "lower_bound")}
+    fixed = fixed.assign(mu=0.0, sigma=0.0, **bounds)
+    tried = pd.concat([runs[runs.model == MECHANISM], fixed], ignore_index=True)
+    errors = tried.get("validation_error", pd.Series(np.nan, index=tried.index))
+    tried["overall"] = errors + tried.gamma * tried.payments
+    order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
+    best = order.drop_duplicates(list(_KEY))
+    scenario, model = (
+        pd.Categorical(best[name], tried[name].unique()).codes for name in ("scenario", "model")
+    )
+    best = best.iloc[np.lexsort((best.gamma, model, scenario))]
+    if (missing := best[best.overall.isna()]).size:
+        row = missing.iloc[0]
+        words = row.get("learner_message") or row.message
+        raise ParameterError(
+            f"no candidate of the {row.model} model at gamma = {row.gamma:g} ({row.scenario}) "
+            "keeps what it bought; give larger values of learner.regularization, or of "
+            "objective.sigma (of naive.eta_range for the naive model). The last one: "
+            f"{words}"
+        )
+    return best
+
+
+def _curve(chosen: Frame) -> Frame:
+    """Return the row of each point that is reported."""
+    table = chosen.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
+    table["overall_mean"] = table.error_mean + table.gamma * table.payments
+    columns = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean"]
+    columns += ["error_std", "overall_mean", "validation_error", "guarantee_max", "objective"]
+    return table[[*_KEY, *columns, "lower_bound", "gap", "epsilon_max"]].reset_index(drop=True)
+
+
+# ------------------------------------------------------------------------------------- regression
+
+_RIDGE_KEY = ("scenario", "gamma", "regularization")
+
+
+class RidgeFile(_LearningFile):
+    """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
+
+    Attributes
+    ----------
+    units : table
+        Names of the units.
+
+    Notes
+    -----
+    Besides runs, audits and sellers, the table ``curve`` holds for each scenario, gamma and
+    regularization: marked (the best bound at gamma in a market at the prior's quantiles), the
+    purchase, loss_mean and loss_std of the test error (exact over the noise, squared units of the
+    label), rmse, rmse_low and rmse_high (10 % and 90 % of simulated releases), explained (share of
+    the constant's squared error), uniform_rmse (one price for all), and the terms of the bound.
+    ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
+    """
+
+    learner: RidgeTable
+    units: UnitsTable = UnitsTable()
+
+    _purposes: ClassVar[tuple[str, ...]] = ("test",)
+
+    def learner_of(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
+        """Return the learner for one lambda."""
+        table = self.learner
+        return PersonalizedRidge(
+            regularization,
+            perturbation="output",
+            fit_intercept=False,
+            max_norm=table.max_norm,
+            sensitivity=table.sensitivity,
+            target_range=table.target_range,
+            **arguments,
+        )
+
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the constants of Theorem 3.6."""
+        table = self.learner
+        chance = table.failure_probability
+        risk = learner.risk(n_features, label_noise=table.label_noise, failure_probability=chance)
+        return (risk[0],), (risk[1],)
+
+    @model_validator(mode="after")
+    def _nothing_to_choose(self) -> Self:
+        if self.objective.mu is not None or self.objective.sigma is not None:
+            raise ValueError("objective: mu and sigma follow from Theorem 3.6; leave them out")
+        return self
+
+    def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
+        """Return the learner of Theorem 3.6, with noise in floating point."""
+        return self.learner_of(regularization, rounding=None, **arguments)
+
+    def _bound(
+        self, weights: Floats, eta: float, regularization: float, n_features: int
+    ) -> RidgeErrorBound:
+        """Return the terms of Theorem 3.6 for a purchase."""
+        table = self.learner
+        kappa = ridge_sensitivity(regularization, n_features, table.max_norm, table.sensitivity)
+        return ridge_error_bound(
+            weights,
+            eta / kappa,
+            regularization,
+            n_features=n_features,
+            coef_norm=table.coef_norm,
+            label_noise=table.label_noise,
+            failure_probability=table.failure_probability,
+            smallest_eigenvalue=table.smallest_eigenvalue,
+        )
+
+    def _measured(
+        self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
+    ) -> _Measured:
+        table, values = self.learner, self.learner.regularization
+        m, n_features = rows.X_train.shape
+        choices = self._choices(m, n_features)
+        constants = choices.set_index("regularization")[["mu", "sigma"]]
+        constants = constants[~constants.index.duplicated()]
+
+        def market(scenario: str, gamma: float, regularization: float) -> Market:
+            mu, sigma = constants.loc[regularization]
+            return self.objective.market(sellers[scenario], mu, sigma, gamma)
+
+        gammas = self.objective.gamma
+        axes = dict(zip(_RIDGE_KEY, (list(sellers), gammas, values), strict=True))
+        study = Study(
+            {MECHANISM: market},
+            axes=axes,
+            seed=self.run.seed,
+            learner=lambda regularization: self._plain(regularization),
+            data=rows,
+            noise_draws=table.draws,
+        )
+        runs = study.run(**options)
+        tables = _numbered(runs)
+        curve = tables["runs"].merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
+        if "test_error" not in curve or curve.test_error.isna().any():
+            row = curve[curve.get("test_error", np.nan).isna()].iloc[0]
+            raise ParameterError(
+                f"the market at gamma = {row.gamma:g} and regularization = "
+                f"{row.regularization:g} has no model: {row.get('learner_message') or row.message}"
+            )
+        typical = float(np.mean(table.target_range))
+        constant = typical if table.typical_label is None else table.typical_label
+        constant_rmse = float(np.sqrt(np.mean((rows.y_test - constant) ** 2)))
+        measured, guarantees = [], {}
+        for row in curve.itertuples():
+            sold = tables["sellers"][tables["sellers"].run == row.run]
+            draws = tables["fits"].test_error[tables["fits"].run == row.run].to_numpy()
+            measured.append(self._errors(row, sold, draws, rows, constant_rmse))
+            guarantees[row.run] = self._plain(row.regularization).promise(sold.epsilon)
+        curve = curve.join(pd.DataFrame(measured, index=curve.index))
+        columns = ["marked", "mu", "sigma", "eta", "n_bought", "payments", *measured[0]]
+        columns += ["objective", "lower_bound", "gap", "epsilon_max"]
+        offers = _offers(curve, tables["sellers"], _RIDGE_KEY, guarantees)
+        baselines = []
+        for value in values:
+            model = self.learner_of(value, weighting="equal", epsilon=np.inf)
+            errors = model.fit(rows.X_train, rows.y_train).predict(rows.X_test) - rows.y_test
+            rmse = float(np.sqrt(np.mean(errors**2)))
+            baselines.append({"regularization": value, "rmse": rmse})
+        keys: dict[str, tuple[str, ...]] = {
+            "runs": runs.keys["runs"],
+            "curve": _RIDGE_KEY,
+            "sellers": (*_RIDGE_KEY, "id"),
+            "audits": _RIDGE_KEY,
+            "choices": ("gamma", "regularization"),
+            "baselines": ("regularization",),
+        }
+        measures = {
+            "runs": runs.tables["runs"],
+            "curve": curve[[*_RIDGE_KEY, *columns]],
+            "sellers": offers.merge(curve[[*_RIDGE_KEY, "marked"]], on=list(_RIDGE_KEY)),
+            "audits": runs.tables["audits"].drop(columns="market"),
+            "choices": choices,
+            "baselines": pd.DataFrame(baselines),
+        }
+        facts = {"constant": constant, "constant_rmse": constant_rmse, "caveats": CAVEATS_OF_RIDGE}
+        return keys, measures, facts | {"guarantee": _words(guarantees[curve.run.iloc[0]])}
+
+    def _choices(self, m: int, n_features: int) -> Frame:
+        """Return the bound at each gamma and lambda in a market at the prior's quantiles.
+
+        It depends on public facts alone, and so does the mark of the best lambda at each gamma.
+        """
+        quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
+        rows = []
+        for gamma in self.objective.gamma:
+            for value in self.learner.regularization:
+                (mu,), (sigma,) = self.weights(self._plain(value), n_features)
+                found = allocate(self.objective.market(quantiles, mu, sigma, gamma))
+                bias = self._bound(found.weights, found.eta, value, n_features).bias
+                row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
+                rows.append(row | {"bias": bias, "expected_objective": bias + found.objective})
+        table = pd.DataFrame(rows)
+        best = table.groupby("gamma").expected_objective.idxmin()
+        return table.assign(marked=table.index.isin(best))
+
+    def _errors(
+        self, run: Any, sold: Frame, draws: Floats, rows: RegressionData, constant: float
+    ) -> dict[str, Any]:
+        """Return the test errors of a purchase, those of one price for all, and the bound."""
+        arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
+        weights, value = sold.weight.to_numpy(), run.regularization
+        ridge = self._plain(value, weighting=weights)
+        exact = expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
+        low, high = np.sqrt(np.quantile(draws, (0.1, 0.9)))
+        price = self.prior.support[1]
+        uniform = run.payments / (len(sold) * price)
+        uniform_rmse = np.nan
+        if np.isfinite(price) and uniform > 0:
+            alike = expected_loss(self._plain(value), *arrays, epsilon=uniform)
+            uniform_rmse = float(np.sqrt(alike.mean))
+        bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
+        return {
+            "epsilon_mean": run.eta / len(sold),
+            "loss_mean": exact.mean,
+            "loss_std": exact.std,
+            "rmse": float(np.sqrt(exact.mean)),
+            "rmse_low": float(low),
+            "rmse_high": float(high),
+            "simulated_loss": float(draws.mean()),
+            "simulated_error": float(draws.std(ddof=1) / np.sqrt(draws.size)),
+            "explained": 1.0 - exact.mean / constant**2,
+            "uniform_epsilon": uniform if np.isfinite(uniform_rmse) else np.nan,
+            "uniform_rmse": uniform_rmse,
+            **asdict(bound),
+            "bound": bound.total,
+        }
+
+    def subproblems(self) -> list[Family]:
+        """Return the market, and the training of its model."""
+        value, rows = _middle(self.learner.regularization), self.read()[0]
+        (mu,), (sigma,) = self.weights(self._plain(value), rows.X_train.shape[1])
+        gamma, cap = _middle(self.objective.gamma), self.objective.cap
+        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
+
+        def ridge(size: int, rng: np.random.Generator) -> Any:
+            weights = allocate(market_of(size, rng)).weights
+            arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
+            return draw_ridge(*arguments, rng)
+
+        return [*allocation_families(market_of), Family("ridge", ridge)]
+
+
+def model_of_market(table: Mapping[str, Any]) -> type[ProblemFile]:
+    """Return the model of a file of kind "market", by its learner."""
+    learner = table.get("learner")
+    if learner is None:
+        return VariantsFile
+    name = learner.get("name") if isinstance(learner, Mapping) else None
+    return RidgeFile if name == "PersonalizedRidge" else ClassifierFile

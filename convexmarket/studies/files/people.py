@@ -1,0 +1,338 @@
+"""Sellers in a CSV or Parquet file: their reports and rows, and the public rows.
+
+Only the columns that the problem file names are read, and messages never show the text of a cell
+unless the user asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from convexmarket.data.csv_rows import numbers_in, read_texts
+from convexmarket.data.datasets import MarketData, RegressionData
+from convexmarket.data.features import OTHER
+from convexmarket.data.lists import (
+    blame,
+    blank,
+    checked_ids,
+    clipped,
+    columns_listed,
+    is_class,
+    report_faults,
+)
+from convexmarket.data.tables import read_parquet
+from convexmarket.errors import DataError
+from convexmarket.studies.files.base import ProblemFile
+from convexmarket.studies.files.data import OwnData
+
+__all__ = ["SOLD", "People", "check_file", "read_columns", "read_people", "read_public"]
+
+Floats = NDArray[np.float64]
+
+#: The part of the rows that is bought from.
+SOLD = "sold"
+#: The branch of the seed that draws the public rows.
+_PUBLIC = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """The sellers of a file, and the public rows.
+
+    Attributes
+    ----------
+    data : OwnData
+    path : pathlib.Path
+        Of the file.
+    parts : dict of str to DataFrame
+        "sold", and "validation" and "test" if there are such rows: the columns of features and
+        label. The index of "sold" holds the sellers' ids.
+    reports : ndarray of shape (n_sold,), or None
+        None if the file has no reports.
+    groups : ndarray of shape (n_sold,), or None
+    """
+
+    data: OwnData
+    path: Path
+    parts: dict[str, pd.DataFrame]
+    reports: NDArray[Any] | None
+    groups: NDArray[Any] | None
+
+    @property
+    def ids(self) -> list[str]:
+        """The sellers, in the order of the file."""
+        return self.parts[SOLD].index.tolist()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Names of the features and a description, as data sets have them."""
+        names = self.data.public_features.get_feature_names_out()
+        text = f"Rows of {self.data.file}, with the ranges and categories of the problem file."
+        return {"feature_names": tuple(map(str, names)), "description": text}
+
+    def signed_rows(self, part: str) -> tuple[Floats, Floats]:
+        """Return rows of a ball, and labels -1 and 1, of a part."""
+        table, classes = self.parts[part], self.data.classes or (None, None)
+        positive = (table[self.data.label] == classes[1]).to_numpy(bool)
+        return self.data.public_features.transform(table), np.where(positive, 1.0, -1.0)
+
+    def rows(self) -> MarketData | RegressionData:
+        """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
+        arrays: Any = []
+        if self.data.classes is not None:
+            for part in (SOLD, "validation", "test"):
+                arrays += self.signed_rows(part)
+            facts = self.facts | {"data_norm": self.data.data_norm}
+            return MarketData(*arrays, **facts)
+        for part in (SOLD, "test"):
+            table = self.parts[part]
+            arrays.append(self.data.public_features.transform_to_box(table))
+            arrays.append(table[self.data.label].to_numpy(np.float64))
+        return RegressionData(*arrays, **self.facts)
+
+
+def read_people(
+    problem: ProblemFile,
+    group: str | None = None,
+    na_values: Sequence[str] = (),
+    show_cells: bool = False,
+) -> People:
+    """Read the sellers and the public rows of a problem whose data are a user's table.
+
+    Parameters
+    ----------
+    problem : ProblemFile
+        With a prior, and ``data`` of type :class:`OwnData`.
+    group : str, optional
+        The column of the sellers' groups.
+    na_values, show_cells
+        As for :func:`convexmarket.price`.
+
+    Raises
+    ------
+    DataError
+        If a file cannot be read or has a wrong row; the message names lines and ids.
+    """
+    data: OwnData = problem.data  # type: ignore[attr-defined]
+    prior = problem.prior  # type: ignore[attr-defined]
+    target_range = getattr(getattr(problem, "learner", None), "target_range", None)
+    path = problem.place(data.file)
+    table = _Table.read(data, path, (data.id, data.report, group), na_values)
+    if data.id is not None:
+        ids = checked_ids(_texts(table.frame[data.id]), table.place).tolist()
+        table = _Table(table.frame, table.place, ids)
+    reports = None
+    if data.report is not None:
+        reports = numbers_in(table.frame[data.report])
+        for wrong, why in report_faults(reports, prior):
+            what = "the report"
+            if show_cells and wrong.any():
+                what += f" {clipped(table.frame[data.report][wrong].iloc[0])}"
+            table.refuse(wrong, what, why)
+    rows = table.rows(data, target_range)
+    groups = None
+    if group is not None:
+        groups = _texts(table.frame[group])
+        table.refuse(blank(groups), f"the group (column {group!r})", "is missing")
+    parts = _drawn(rows, data.public_shares, problem.run.seed, path)
+    parts |= read_public(problem, na_values)
+    sold = rows.index.isin(parts[SOLD].index)
+    return People(
+        data,
+        path,
+        parts,
+        None if reports is None else reports.to_numpy(np.float64)[sold],
+        None if groups is None else groups.to_numpy()[sold],
+    )
+
+
+def check_file(problem: ProblemFile) -> None:
+    """Check that the file of rows, if it exists, has the declared columns.
+
+    Raises
+    ------
+    DataError
+        If it has not, or cannot be read.
+    """
+    data: OwnData = problem.data  # type: ignore[attr-defined]
+    if os.path.lexists(path := problem.place(data.file)):
+        _Table.read(data, path, (data.id, data.report, None))
+
+
+def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
+    """Read the files of public rows, by purpose.
+
+    Raises
+    ------
+    DataError
+        As :func:`read_people`.
+    """
+    data: OwnData = problem.data  # type: ignore[attr-defined]
+    return {
+        part: _Table.read(data, problem.place(name), (), na_values).rows(data, None)
+        for part, name in data.public_files.items()
+    }
+
+
+def _drawn(
+    rows: pd.DataFrame, shares: dict[str, float], seed: int, path: Path
+) -> dict[str, pd.DataFrame]:
+    """Return the sold rows, and the public rows that are drawn; in the order of the file."""
+    stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
+    order = np.random.default_rng(stream).permutation(len(rows))
+    parts, begin = {}, 0
+    for part, share in shares.items():
+        end = begin + round(share * len(rows))
+        parts[part] = rows.iloc[np.sort(order[begin:end])]
+        begin = end
+    parts[SOLD] = rows.iloc[np.sort(order[begin:])]
+    if few := [part for part, taken in parts.items() if not len(taken)]:
+        raise DataError(
+            f"{path}: {len(rows)} rows are too few: none is left for {few[0]!r}; give other "
+            "shares (data.public), or more rows"
+        )
+    return parts
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The columns of a file that are read; the index counts its lines."""
+
+    frame: pd.DataFrame
+    place: str
+    ids: list[str] | None
+
+    @classmethod
+    def read(
+        cls,
+        data: OwnData,
+        path: Path,
+        others: tuple[str | None, ...],
+        na_values: Sequence[str] = (),
+    ) -> _Table:
+        """Read the columns of features and label, and others: id, report and group."""
+        keys = {data.label: "data.label"}
+        for key, column in zip(("data.id", "data.report", "--group-column"), others, strict=False):
+            if column is not None:
+                keys[column] = key
+        keys |= {column: f"data.features.{column}" for column in data.features}
+        parquet = data.source == "parquet"
+        frame = read_columns(path, parquet, keys, na_values)
+        if frame.empty:
+            raise DataError(f"{path}: there are no rows in it; give one row per seller")
+        unit = "row" if parquet else "line"
+        ids = [f"{unit}-{line}" for line in frame.index] if others else None
+        return cls(frame, f"{path}: {unit}", ids)
+
+    def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
+        """Return checked features and labels, as the learner takes them."""
+        columns: dict[str, Any] = dict(self._features(data))
+        columns[data.label] = self._labels(data, target_range)
+        rows = pd.DataFrame(columns)
+        return rows if self.ids is None else rows.set_axis(pd.Series(self.ids, dtype=object))
+
+    def _features(self, data: OwnData) -> Iterator[tuple[str, NDArray[Any]]]:
+        for name, public in data.features.items():
+            cells, cell = self.frame[name], f"the cell of the column {name!r}"
+            empty = blank(cells)
+            if data.missing == "error":
+                why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
+                self.refuse(empty, cell, why)
+            if isinstance(public[0], str):
+                texts = _texts(cells)
+                if set(public) == {"False", "True"}:  # "true" and "TRUE" of other programs
+                    texts = texts.str.capitalize()
+                texts = texts.where(~empty, None)
+                if OTHER not in public:
+                    why = (
+                        f"is none of its categories (data.features.{name}); declare it there as "
+                        f"the file writes it, or {OTHER!r}, which stands for all that are not "
+                        "declared"
+                    )
+                    self.refuse(~texts.isin(list(public)) & ~empty, cell, why)
+                yield name, texts.to_numpy()
+            else:
+                numbers = numbers_in(cells)
+                why = "is not a finite number; leave the cell empty where there is none"
+                self.refuse(~np.isfinite(numbers) & ~empty, cell, why)
+                yield name, numbers.where(~empty, np.nan).to_numpy()
+
+    def _labels(self, data: OwnData, target_range: tuple[float, float] | None) -> NDArray[Any]:
+        cells, cell = self.frame[data.label], f"the cell of the column {data.label!r}"
+        if data.classes is None:
+            numbers = numbers_in(cells)
+            why = "is not a finite number; leave rows without a label out"
+            self.refuse(~np.isfinite(numbers), cell, why)
+            if target_range is not None:
+                low, high = target_range
+                why = f"is outside learner.target_range, [{low:g}, {high:g}]; declare a wider one"
+                self.refuse(~numbers.between(low, high), cell, why)
+            return numbers.to_numpy()
+        classes = np.array(data.classes, object)
+        negative, positive = (is_class(_texts(cells), known) for known in data.classes)
+        why = f"is neither of the classes {classes[0]!r} and {classes[1]!r}"
+        self.refuse(~(negative | positive), cell, why)
+        return classes[positive.astype(int)]
+
+    def refuse(self, wrong: Any, what: str, why: str) -> None:
+        """Raise an error that names the lines, and the id of the first."""
+        bad = np.flatnonzero(wrong)
+        if bad.size:
+            owner = "" if self.ids is None else f" of {clipped(self.ids[bad[0]])}"
+            raise DataError(blame(self.place, self.frame.index.to_numpy()[bad], what + owner, why))
+
+
+def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
+    """Return cells as a CSV file writes them, without blanks around; empty if missing."""
+
+    def text(value: Any) -> str:
+        whole = isinstance(value, float) and value.is_integer()
+        return str(int(value) if whole else value).strip()
+
+    pairs = zip(cells.tolist(), cells.isna().tolist(), strict=True)
+    return pd.Series(
+        ["" if missing else text(value) for value, missing in pairs],
+        index=cells.index,
+        dtype=object,
+    )
+
+
+def read_columns(
+    path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Read columns of a file; the index counts its lines, or rows from 1.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+    parquet : bool
+        Whether it is a Parquet file, and not CSV.
+    keys : dict of str to str
+        The key that names each column, for the error if it is missing.
+    na_values : sequence of str, optional
+        Texts that mark an empty cell of a CSV file.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, is too large to be held in memory, or lacks a column.
+    """
+
+    def choose(columns: list[str]) -> list[str]:
+        for column, key in keys.items():
+            if column not in columns:
+                raise DataError(
+                    f"{path}: no column is called {column!r}; {columns_listed(columns)}. Name "
+                    f"one of them ({key})"
+                )
+        return list(keys)
+
+    return read_parquet(path, choose) if parquet else read_texts(path, choose, na_values)

@@ -1,0 +1,128 @@
+"""Buying from the people of a problem file: as cm.buy does, from who is not public, into books."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import NotSupportedError, ParameterError
+from convexmarket.privacy import Simulation
+from convexmarket.studies.files import load_file, parse_file
+from tests.learners.builders import output_ridge
+from tests.studies.files.builders import REGRESSION, TRADEOFF, TWO_SELLERS, patients, written
+
+TABLE = patients(300)
+PUBLIC = {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.fixture(scope="module")
+def sale(place):
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    return problem.buy(random_state=Simulation(0))
+
+
+def test_it_is_the_deal_that_the_library_makes(sale):
+    """The same by hand, from the table and what the file says."""
+    deal, people = sale
+    sold = TABLE.loc[people.ids]
+    by_hand = cm.buy(
+        sold,
+        ask="ask",
+        target="ill",
+        prior=cm.Uniform(0.02, 0.1),
+        learner=cm.PrivateLogisticRegression(
+            0.03,
+            features=cm.PublicFeatures(PUBLIC, missing="indicator"),
+            classes=("no", "yes"),
+            cap=2,
+            tol=1e-9,
+        ),
+        objective=1.0 * cm.Spread() + 10.0 * cm.Noise(),
+        constraints=[cm.Cap(2)],
+        gamma=0.002,
+        random_state=Simulation(0),
+    )
+    pd.testing.assert_frame_equal(
+        deal.offers, by_hand.offers, check_names=False, check_index_type=False
+    )
+    np.testing.assert_array_equal(deal.model.coef_, by_hand.model.coef_)
+    assert str(deal) == str(by_hand)
+
+
+def test_public_rows_are_not_sold_and_measure_the_model(sale):
+    deal, people = sale
+    test = people.parts["test"]
+    assert len(deal.offers) == 150
+    assert not set(deal.offers.index) & set(test.index)
+    predicted = deal.model.predict(TABLE.loc[test.index])
+    assert deal.model.score(test, test[people.data.label]) == np.mean(
+        predicted == TABLE.loc[test.index, "ill"]
+    )
+
+
+def test_a_regression_is_bought_for_its_own_risk(place, tmp_path):
+    problem = load_file(written(tmp_path, REGRESSION, TABLE))
+    deal, people = problem.buy(random_state=Simulation(0))
+    learner = output_ridge(0.3)
+    width = len(people.data.public_features.get_feature_names_out())
+    mu, sigma = learner.risk(width, label_noise=0.2, failure_probability=0.05)
+    standard = deal.market.standard_form
+    assert (standard.mu, standard.sigma, standard.gamma) == (mu, sigma, 0.01)
+    assert deal.model.target_range == (-60_000, 60_000)
+    test = people.parts["test"]
+    assert np.isfinite(deal.model.score(test, test[people.data.label]))
+
+
+def test_gamma_or_budget_take_the_place_of_the_file_s(place):
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    assert problem.buy(gamma=0.01)[0].market.standard_form.gamma == 0.01
+    deal, _ = problem.buy(budget=5.0)
+    assert str(deal.incentives) == "by construction"
+    assert 3.0 < deal.offers["payment"].sum() < 7.0
+    with pytest.raises(ParameterError, match="gamma or budget, not both"):
+        problem.buy(gamma=0.01, budget=5.0)
+
+
+@pytest.mark.campaign  # a market is solved again for each seller
+def test_groups_carry_their_share(place):
+    problem = load_file(written(place, TRADEOFF, TABLE))
+    deal, _ = problem.buy(group="region", at_least={"north": 0.7})
+    weights = deal.offers["weight"]
+    north = TABLE.loc[weights.index, "region"] == "north"
+    assert weights[north].sum() >= 0.7 - 1e-6
+    free = problem.buy(group="region")[0].offers["weight"]
+    assert free[north].sum() < 0.69
+    with pytest.raises(ParameterError, match="--group-column"):
+        problem.buy(at_least={"north": 0.7})
+    with pytest.raises(ParameterError, match="'west', which no seller is in"):
+        problem.buy(group="region", at_least={"west": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("objective.gamma=[0.1, 0.2]", "objective.gamma lists 0.1, 0.2"),
+        ("objective.mu=[1, 2]", "objective.mu lists 1, 2"),
+        ("objective.sigma=[1, 2]", "--set objective.sigma=[1.0]"),
+        ("learner.regularization=[0.1, 0.2]", "learner.regularization lists"),
+    ],
+)
+def test_a_choice_is_not_made_on_the_people(place, setting, key):
+    problem = load_file(written(place, TRADEOFF, TABLE), [setting])
+    with pytest.raises(ParameterError) as caught:
+        problem.buy()
+    assert key in str(caught.value)
+    assert "fixed before reports and rows are read" in str(caught.value)
+
+
+def test_what_cannot_be_bought(place):
+    simulated = TRADEOFF.replace('report = "ask"\n', "")
+    with pytest.raises(ParameterError, match=r"data\.report names no column"):
+        load_file(written(place, simulated, TABLE)).buy()
+    with pytest.raises(NotSupportedError, match="buying needs a table of sellers"):
+        parse_file(TWO_SELLERS).buy()

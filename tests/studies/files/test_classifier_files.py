@@ -1,0 +1,279 @@
+"""Markets with a classifier: the tables agree with each other, with Python, and repeat."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.data.datasets import synthetic
+from convexmarket.errors import ParameterError, ProblemFileError
+from convexmarket.learners import PrivateLogisticRegression
+from convexmarket.privacy import Simulation
+from convexmarket.studies.files import parse_file
+from convexmarket.studies.files.reports import report_of
+
+TINY = """
+kind = "market"
+title = "Tiny"
+[data]
+source = "synthetic"
+n_sellers = 40
+n_features = 2
+n_validation = 50
+n_test = 60
+[prior]
+family = "uniform"
+low = 0.02
+high = 0.1
+[sellers]
+scenarios = ["independent", "correlated"]
+correlated_with = "x1"
+[objective]
+gamma = [0.001, 0.01]
+mu = [0.1, 1.0]
+sigma = [0.5, 5.0]
+[learner]
+regularization = [0.01, 0.1]
+draws = 3
+[naive]
+eta_range = [5.0, 200.0]
+grid = 3
+[run]
+jobs = 1
+"""
+
+KEY = ["scenario", "model", "gamma"]
+
+
+def tiny(*overrides: str):
+    return parse_file(TINY, overrides)
+
+
+def run(*overrides: str):
+    return tiny(*overrides).perform(progress=False)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run()
+
+
+def test_one_row_for_each_scenario_model_and_gamma(result):
+    expected = [
+        (scenario, model, gamma)
+        for scenario in ("independent", "correlated")
+        for model in ("mechanism", "naive")
+        for gamma in (0.001, 0.01)
+    ]
+    curve = result.tables["curve"][KEY].itertuples(index=False, name=None)
+    assert sorted(curve) == sorted(expected)
+    assert len(result.tables["draws"]) == 8 * 3
+    assert len(result.tables["sellers"]) == 8 * 40
+    audits = result.tables["audits"][KEY].itertuples(index=False, name=None)
+    assert list(audits) == [row for row in expected if row[1] == "mechanism"]
+
+
+def test_the_same_with_two_jobs(result, two_jobs):
+    other = run(two_jobs)
+    pd.testing.assert_frame_equal(other.tables["curve"], result.tables["curve"])
+    pd.testing.assert_frame_equal(other.tables["draws"], result.tables["draws"])
+    pd.testing.assert_frame_equal(other.tables["sellers"], result.tables["sellers"])
+    assert other.facts["baseline_error"] == result.facts["baseline_error"]
+
+
+def test_another_seed_is_another_run(result):
+    few = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1")
+    other = run("run.seed=1", *few)
+    assert not np.array_equal(
+        other.tables["sellers"].sensitivity[:40], result.tables["sellers"].sensitivity[:40]
+    )
+
+
+def test_the_curve_sums_up_draws_and_sellers(result):
+    draws = result.tables["draws"].groupby(KEY, sort=False).test_error
+    sellers = result.tables["sellers"].groupby(KEY, sort=False)
+    curve = result.tables["curve"].set_index(KEY)
+    np.testing.assert_allclose(curve.error_mean, draws.mean())
+    np.testing.assert_allclose(curve.error_std, draws.std())
+    np.testing.assert_allclose(curve.payments, sellers.payment.sum())
+    np.testing.assert_allclose(curve.eta, sellers.epsilon.sum())
+    np.testing.assert_allclose(curve.epsilon_max, sellers.epsilon.max())
+    np.testing.assert_allclose(curve.guarantee_max, sellers.guarantee.max())
+    assert list(curve.n_bought) == list(sellers.weight.agg(lambda a: (a > 0).sum()))
+    gammas = result.tables["curve"].gamma.to_numpy()
+    np.testing.assert_allclose(curve.overall_mean, curve.error_mean + gammas * curve.payments)
+
+
+def test_the_total_guarantee_is_what_was_sold_plus_delta_where_it_is_the_paper_s():
+    found = run(
+        'learner.calibration="noise"', 'learner.accounting="paper"', "objective.gamma=[0.001]"
+    )
+    table = found.tables["sellers"].merge(
+        found.tables["curve"][[*KEY, "eta", "regularization"]], on=KEY
+    )
+    largest = table.groupby(KEY).weight.transform("max")
+    np.testing.assert_allclose(table.epsilon, table.weight * table.eta)
+    used = table.weight > 0
+    assert (table.guarantee[~used] == 0).all()
+    table["delta"] = 2 * np.log1p(largest / table.regularization)
+    table = table[used]
+    second = table.guarantee - table.epsilon - table.delta  # what hides the distance left
+    groups = table.assign(second=second).groupby(KEY)
+    assert (second >= -1e-12).all()
+    assert (groups.second.max() - groups.second.min() <= 1e-12).all()
+    assert (groups.second.max() <= 0.01 * groups.epsilon.min()).all()
+
+
+def test_the_total_is_what_was_sold_when_calibrated_to_be(result):
+    bought = result.tables["sellers"][result.tables["sellers"].weight > 0]
+    assert (bought.guarantee <= bought.epsilon * (1 + 1e-12)).all()
+
+
+def test_calibration_refuses_purchases_that_are_too_small():
+    with pytest.raises(ParameterError, match=r"naive model at gamma.* use a larger regularization"):
+        run(
+            'learner.calibration="total"',
+            "objective.gamma=[0.001]",
+            "learner.regularization=[0.01]",
+            "naive.eta_range=[0.001, 0.002]",
+        )
+
+
+def test_nobody_loses_and_nobody_gains_by_lying(result):
+    assert (result.tables["sellers"].surplus >= -1e-12).all()
+    assert (result.tables["sellers"].payment[result.tables["sellers"].weight == 0] == 0).all()
+    assert result.tables["audits"].incentive_compatible.all()
+    assert result.tables["audits"].individually_rational.all()
+
+
+def test_the_naive_model_buys_from_the_cheapest(result):
+    naive = result.tables["sellers"][
+        (result.tables["sellers"].model == "naive") & (result.tables["sellers"].weight > 0)
+    ]
+    assert (naive.sensitivity == result.tables["sellers"].sensitivity.min()).all()
+    rows = result.tables["curve"][result.tables["curve"].model == "naive"]
+    assert (rows.mu == 0).all()
+    assert (rows.sigma == 0).all()
+    assert rows.eta.between(5.0, 200.0).all()
+
+
+def test_every_allocation_is_certified(result):
+    assert (result.tables["curve"].gap < 1e-12).all()
+    assert (result.tables["runs"].status == "solved").all()
+
+
+def test_the_page_is_short_and_compares_paired_draws(result):
+    report = report_of(tiny(), result)
+    assert "overall error of the mechanism is" in report.finding
+    assert report.finding.endswith("of 4 points.")
+    assert len([each for each in report.figures if not each.appendix]) == 3
+    assert [each.name for each in report.tables if not each.appendix] == ["claims", "tradeoff"]
+    assert len(report.to_markdown().split("|")[0].split()) < 400
+    claims = report.tables[0].frame.set_index("claim").verdict
+    assert claims["No seller gains from any misreport"] == "holds"
+    assert report.settings["problem"]["objective"]["gamma"] == [0.001, 0.01]
+
+
+def test_a_problem_resumes_from_its_journal(tmp_path):
+    first = tiny(*FEW).perform(journal=tmp_path / "runs.jsonl", progress=False)
+    size = (tmp_path / "runs.jsonl").stat().st_size
+    again = tiny(*FEW).perform(journal=tmp_path / "runs.jsonl", progress=False)
+    assert (tmp_path / "runs.jsonl").stat().st_size == size
+    pd.testing.assert_frame_equal(first.tables["curve"], again.tables["curve"])
+
+
+def test_correlation_sorts_sensitivities_by_the_feature():
+    found = run("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]')
+    data = synthetic(40, 2, 0, 50, 60)
+    reports = found.tables["sellers"].sensitivity[:40].to_numpy()
+    assert (np.diff(reports[np.argsort(data.X_train[:, 1])]) >= 0).all()
+
+
+def test_the_baseline_is_the_learner_without_noise(result):
+    data = synthetic(40, 2, 0, 50, 60)
+    model = PrivateLogisticRegression(result.facts["baseline_regularization"])
+    model.fit(data.X_train, data.y_train, epsilon=np.inf)
+    assert result.facts["baseline_error"] == pytest.approx(
+        1 - model.score(data.X_test, data.y_test)
+    )
+
+
+def test_what_one_class_said_of_all_is_wrong_on_is_the_rarer_class(result):
+    labels = synthetic(40, 2, 0, 50, 60).y_test
+    rarer = min((labels == 1).mean(), (labels == -1).mean())
+    assert result.facts["one_class_error"] == pytest.approx(rarer)
+
+
+def test_a_draw_can_be_trained_again(result):
+    data = synthetic(40, 2, 0, 50, 60)
+    row = result.tables["curve"].iloc[0]
+    weights = result.tables["sellers"].weight[:40].to_numpy()
+    seed = np.random.SeedSequence(0, spawn_key=(1, 2))
+    model = PrivateLogisticRegression(row.regularization)
+    model.fit(data.X_train, data.y_train, epsilon=weights * row.eta, random_state=Simulation(seed))
+    drawn = result.tables["draws"].test_error[2]
+    assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
+
+
+def test_inline_rows_and_given_sensitivities():
+    found = run(
+        'data={source="inline", features=[[1.0], [-1.0]], labels=[1, -1]}',
+        "sellers={sensitivities=[0.03, 0.05]}",
+    )
+    assert list(found.tables["sellers"].sensitivity[:2]) == [0.03, 0.05]
+    np.testing.assert_allclose(found.tables["sellers"].virtual_cost[:2], [0.04, 0.08])
+
+
+def test_what_does_not_fit_the_data():
+    with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
+        run("sellers={sensitivities=[0.03, 0.05]}")
+    with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'x9'"):
+        run('sellers.correlated_with="x9"')
+    with pytest.raises(ProblemFileError, match="a position below 2"):
+        run("sellers.correlated_with=2")
+
+
+FEW = ("objective.gamma=[0.001]", "objective.mu=[1.0]", "learner.draws=1", "naive.grid=1")
+
+
+def test_another_learner_of_the_package_is_named_in_the_file():
+    linear = run('learner.name="PrivateLinearSVC"', *FEW).tables["sellers"]
+    assert (linear.guarantee <= linear.epsilon * (1 + 1e-12)).all()
+    assert linear.guarantee.max() > 0
+    for name in ("Ridge", "load_model", "os:abc"):
+        with pytest.raises(ParameterError, match="is not a learner; give a class of"):
+            run(f'learner.name="{name}"', *FEW)
+
+
+def test_without_mu_and_sigma_the_constants_of_the_learner_are_used():
+    text = TINY.replace("mu = [0.1, 1.0]\nsigma = [0.5, 5.0]\n", "")
+    few = ("objective.gamma=[0.001]", "learner.draws=1", "sellers.scenarios=['independent']")
+    curve = parse_file(text, few).perform(progress=False).tables["curve"].set_index("model")
+    risk = PrivateLogisticRegression(0.01, cap=None, tol=1e-9).risk(2)
+    assert tuple(curve.loc["mechanism", ["mu", "sigma"]]) == risk
+
+
+def test_without_a_naive_model_the_finding_is_the_error():
+    text = TINY.replace("[naive]\neta_range = [5.0, 200.0]\ngrid = 3\n", "")
+    problem = parse_file(text, ["objective.gamma=[0.001]", "learner.draws=1"])
+    runs = problem.perform(progress=False)
+    assert set(runs.tables["curve"].model) == {"mechanism"}
+    assert report_of(problem, runs).finding.startswith("At γ = 0.001 (independent sensitivities), ")
+
+
+def test_tuning_that_is_charged_costs_what_was_sold_and_no_more():
+    found = run("learner.tuning='charged'", "sellers.scenarios=['independent']")
+    curve = found.tables["curve"].set_index(["model", "gamma"])
+    free, charged = curve.loc["mechanism"], curve.loc["charged tuning"]
+    assert charged.regularization.isna().all()
+    for same in ("mu", "sigma", "eta", "payments", "epsilon_max"):
+        np.testing.assert_array_equal(charged[same], free[same])
+    sellers = found.tables["sellers"].query("model == 'charged tuning'")
+    np.testing.assert_array_equal(sellers.guarantee, sellers.epsilon)
+    assert (charged.error_mean < 0.5).all()
+    draws = found.tables["draws"].query("model == 'charged tuning'")
+    np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
+    problem = tiny("learner.tuning='charged'", "sellers.scenarios=['independent']")
+    assert "with Λ chosen within what was sold" in report_of(problem, found).finding
+    few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
+    with pytest.raises(ProblemFileError, match="calibration"):
+        tiny(*few)

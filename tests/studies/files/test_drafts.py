@@ -1,0 +1,181 @@
+"""Drafts of problem files for a user's table: what is recognised, and that no cell is written."""
+
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.studies.files import drafts
+from convexmarket.studies.files.drafts import draft_problem
+from convexmarket.studies.files.loading import load_file, parse_file
+from convexmarket.studies.files.people import read_people
+from tests.studies.files.builders import declared, patients
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+
+def draft(folder, table, learns=None, name="patients.csv"):
+    if name.endswith(".csv"):
+        table.to_csv(folder / name)
+    else:
+        table.to_parquet(folder / name)
+    return draft_problem(folder / name, folder, learns)
+
+
+def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
+    text = draft(tmp_path, patients(20)).text
+    with pytest.raises(ProblemFileError) as caught:
+        parse_file(text)
+    said = [line.split(": ")[1].split(" is ")[0] for line in str(caught.value).splitlines()]
+    features = [f"data.features.{name}" for name in ("age", "bmi", "smoker", "region", "ill")]
+    about = ["data.label", "data.classes", "data.public"]
+    assert said == [*about, *features, "prior.low", "prior.high"]
+    assert '# costs = "?"   # left out: its name is that of a column of reports' in text
+    assert text.count('= "?"') == len(said) + 1
+
+
+@pytest.mark.parametrize("learns", ["class", "number"])
+@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
+def test_a_completed_draft_runs(tmp_path, learns, name):
+    text = declared(draft(tmp_path, patients(120), learns, name).text)
+    (tmp_path / "market.toml").write_text(text)
+    settings = ["objective.gamma=[0.003]", "learner.draws=2"]
+    problem = load_file(tmp_path / "market.toml", settings)
+    assert problem.data.is_classification == (learns == "class")
+    assert (problem.data.id, problem.data.report) == ("patient", "ask")
+    runs = problem.perform(progress=False)
+    assert set(runs.tables["sellers"].scenario) == {"reported"}
+
+
+def other(table):
+    """Return another table of the same columns, each of which holds what it held before."""
+    rng = np.random.default_rng(7)
+    numbers = table.select_dtypes("number").columns
+    changed = table.iloc[rng.permutation(len(table))].iloc[: len(table) // 2].copy()
+    changed[numbers] = changed[numbers] * 3
+    changed["smoker"], changed["region"], changed["ill"] = "often", "west", "perhaps"
+    return changed.set_axis(pd.Index([f"Q{k}" for k in range(len(changed))], name="patient"))
+
+
+@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
+def test_nothing_of_the_cells_is_written_nor_how_many_there_are(tmp_path, name):
+    table = patients(50)
+    assert draft(tmp_path, table, name=name) == draft(tmp_path, other(table), name=name)
+
+
+@pytest.mark.parametrize(
+    ("columns", "roles"),
+    [
+        (["id", "age", "ask", "label"], {"id": "id", "report": "ask", "label": "label"}),
+        (["costs_eur", "Ask", "age"], {"report": "Ask"}),
+        (
+            ["Patient", "sensitivity", "Target"],
+            {"id": "Patient", "report": "sensitivity", "label": "Target"},
+        ),
+        (["seller_id", "x", "asking price"], {"id": "seller_id", "report": "asking price"}),
+        (["x", "z"], {}),
+        (["Nr.", "size", "ask", "price"], {"id": "Nr.", "report": "ask", "label": "price"}),
+        (["size", "price", "ask"], {"report": "ask", "label": "price"}),
+        (["No", "size", "Price"], {"id": "No", "label": "Price"}),
+        (["size", "price", "label"], {"report": "price", "label": "label"}),
+    ],
+)
+def test_roles_are_guessed_by_names(tmp_path, columns, roles):
+    table = pd.DataFrame({name: ["1", "2"] for name in columns}).set_index(columns[0])
+    assert draft(tmp_path, table).roles == roles
+
+
+@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
+def test_dates_are_left_out_and_truth_values_can_be_declared(tmp_path, name):
+    days = pd.date_range("1990-01-01", periods=120)
+    table = patients(120).assign(born=days, alive=np.arange(120) % 3 > 0)
+    text = draft(tmp_path, table, name=name).text
+    assert '# born = "?"' in text
+    assert 'alive = "?"   # [false, true]' in text
+    if name.endswith(".csv"):
+        written = days.strftime("%d.%m.%Y")
+        table["alive"] = table["alive"].astype(str).str.lower()
+        assert draft(tmp_path, table.assign(born=written)).text == text
+    text = declared(text.replace('alive = "?"', "alive = [false, true]"))
+    (tmp_path / "market.toml").write_text(text)
+    problem = load_file(tmp_path / "market.toml")
+    rows = read_people(problem).rows()
+    shares = rows.X_train[:, [name.startswith("alive=") for name in rows.feature_names]]
+    assert (shares > 0).sum(axis=1).tolist() == [1] * len(shares)
+
+
+def test_what_else_is_about_the_sale_is_left_out(tmp_path):
+    table = patients(5).assign(group="a", epsilon=1.0)
+    said = draft(tmp_path, table).text
+    assert '# group = "?"' in said
+    assert '# epsilon = "?"' in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "learner"),
+    [
+        ([0, 1], "PrivateLogisticRegression"),
+        (["a", "b"], "PrivateLogisticRegression"),
+        ([0.5, 1.0], "PersonalizedRidge"),
+    ],
+)
+@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
+def test_a_label_with_decimals_is_a_number(tmp_path, labels, learner, name):
+    table = patients(2).assign(label=labels)
+    assert f'name = "{learner}"' in draft(tmp_path, table, name=name).text
+
+
+@given(name=NAMES, word=NAMES)
+def test_names_are_written_as_toml_reads_them(name, word):
+    line = f"{drafts._text(name)} = {drafts._text(word)}"
+    assert tomllib.loads(line) == {name: word}
+
+
+def test_names_that_toml_would_take_for_something_else(tmp_path):
+    names = ['a "b"', "c.d", "e#f", "g=h", "Größe\n[x]", "[data]", "'", "\\"]
+    table = pd.DataFrame({name: [1, 2] for name in names}).rename_axis("id")
+    found = tomllib.loads(draft(tmp_path, table, name="rows.parquet").text)
+    assert list(found["data"]["features"]) == names
+
+
+def test_a_file_elsewhere_is_named_from_where_the_problem_lies(tmp_path):
+    (tmp_path / "problems").mkdir()
+    patients(5).to_csv(tmp_path / "patients.csv")
+    said = draft_problem(tmp_path / "patients.csv", tmp_path / "problems").text
+    assert tomllib.loads(said)["data"]["file"] == "../patients.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "the file is empty; give a header"),
+        ("a,b\n", "there is no row under a header"),
+        (",".join(f"x{k}" for k in range(1_001)) + "\n" + "1," * 1_000 + "1\n", "1001 columns"),
+        (f"{'x' * 201},y\n1,2\n", "a name of 201 characters"),
+        ("a,a\n1,2\n", "columns 1 and 2 have the same name"),
+    ],
+)
+def test_what_cannot_be_drafted(tmp_path, content, words):
+    (tmp_path / "rows.csv").write_text(content)
+    with pytest.raises(DataError, match=words):
+        draft_problem(tmp_path / "rows.csv", tmp_path)
+
+
+def test_what_is_no_parquet(tmp_path):
+    (tmp_path / "rows.parquet").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        draft_problem(tmp_path / "rows.parquet", tmp_path)
+    with pytest.raises(DataError, match="No such file"):
+        draft_problem(tmp_path / "none.parquet", tmp_path)
+
+
+def test_a_numbered_id_is_an_id_and_a_feature_is_none(tmp_path) -> None:
+    for column, found in (("Patient-Nr.", True), ("patient_no", True), ("patient_age", False)):
+        (tmp_path / "t.csv").write_text(f"{column};x\n1;2\n")
+        assert draft_problem(tmp_path / "t.csv", tmp_path).roles == (
+            {"id": column} if found else {}
+        )

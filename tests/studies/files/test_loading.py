@@ -1,0 +1,257 @@
+"""Problem files: what they say, what is refused and in which words, and the shipped ones."""
+
+import json
+import re
+
+import jsonschema
+import pytest
+
+from convexmarket.errors import ProblemFileError
+from convexmarket.priors import Uniform
+from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files.data import InlineData
+from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
+from convexmarket.studies.files.loading import KINDS, kind_of
+from tests import PROBLEMS
+from tests.studies.files.builders import TRADEOFF, TWO_SELLERS, for_each
+
+SHIPPED = [path for path in sorted(PROBLEMS.glob("*.toml")) if kind_of(path) in KINDS]
+
+
+def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
+    with pytest.raises(ProblemFileError) as caught:
+        parse_file(text, overrides, path="my.toml")
+    return str(caught.value)
+
+
+def test_values_and_defaults():
+    problem = parse_file(TWO_SELLERS)
+    assert isinstance(problem, ClassifierFile)
+    assert isinstance(problem.data, InlineData)
+    assert problem.prior == Uniform(0, 1)
+    assert problem.objective.mu == (1.0,)
+    assert problem.objective.cap is None
+    assert problem.learner.draws == 15
+    assert problem.sellers.scenarios == ("independent",)
+
+
+def test_the_source_is_kept():
+    problem = parse_file(TWO_SELLERS, ["run.seed=3"], path="my.toml")
+    assert problem.source.path == "my.toml"
+    assert problem.source.text == TWO_SELLERS
+    assert problem.source.overrides == ("run.seed=3",)
+    assert len(problem.source.sha256) == 64
+
+
+def test_problems_are_immutable():
+    with pytest.raises(ValueError, match="frozen"):
+        parse_file(TWO_SELLERS).title = "another"
+
+
+@for_each(
+    [
+        ("objective.gamma=[0.1, -0.1]", "objective.gamma[1] must be greater than 0, got -0.1"),
+        ("objective.gamma=[0.1, nan]", "objective.gamma[1] must be a finite number, got nan"),
+        ('objective.gamma=["a"]', "objective.gamma[0] must be a valid number, got 'a'"),
+        ("objective.gamma=[true]", "objective.gamma[0] must be a valid number, got True"),
+        ("objective.gamma=[]", "objective.gamma must have more entries, got []"),
+        ("objective.gamma=0.1", "objective.gamma must be a list, got 0.1"),
+        ("objective.mu=[0]", "objective.mu[0] must be greater than 0, got 0"),
+        ("objective.cap=0.5", "objective.cap must be greater than or equal to 1, got 0.5"),
+        ("objective.gama=[1]", "objective: 'gama' is not a known key; did you mean 'gamma'?"),
+        ("sellers.x=1", "sellers: 'x' is not a known key; known are 'sensitivities', 'scenarios'"),
+        ("data.label=[1]", "data: 'label' is not a known key; did you mean 'labels'?"),
+        ("data.labels=[1, 2]", "data.labels[1] must be -1 or 1, got 2"),
+        ("data.labels=[1]", "data: there are 2 rows of features and 1 labels"),
+        ("data.features=[[1.0], [1.0, 2.0]]", "data: the rows of features have [1, 2] entries"),
+        ('data.source="wbdc"', "data.source is 'wbdc'; did you mean 'wdbc'?"),
+        ('data={source="synthetic", n_sellers=9}', "data: n_features is missing"),
+        ('data={source="wdbc", n_test=9}', "data: n_test is not a key of the source 'wdbc'"),
+        ('data={source="medical"}', "data: the rows do not fit a classifier"),
+        ('data={source="wdbc", train_fraction=0.9}', "leaves no rows for the test"),
+        ("data=3", "data must be a table, got 3"),
+        ('prior.family="unifrm"', "prior: prior family 'unifrm' is unknown"),
+        ("prior.high=-1", "prior: Uniform: low = 0, high = -1; give 0 <= low < high"),
+        ("prior.top=1", "prior: Uniform: got an unexpected keyword argument 'top'"),
+        ("sellers.sensitivities=[0.1, 1.5]", "1 of 2 sensitivities are not in the support"),
+        ("sellers.sensitivities=[0.1]", "there are 1 sensitivities for 2 rows of data"),
+        ('sellers.scenarios=["corelated"]', "scenarios[0] is 'corelated'; did you mean"),
+        ('sellers.scenarios=["correlated", "correlated"]', "an entry is listed twice"),
+        ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is not a feature"),
+        ("learner.draws=1.5", "learner.draws must be a valid integer, got 1.5"),
+        ('learner.accounting="shrp"', "learner.accounting is 'shrp'; did you mean 'sharp'?"),
+        ("naive.eta_range=[2, 1]", "naive.eta_range: the range is empty"),
+        ("run.jobs=0", "run.jobs: 0 jobs cannot run"),
+        ('kind="markt"', "kind is 'markt'; did you mean 'market'?"),
+    ],
+)
+def test_mistakes_are_named(override, said):
+    message = refusal(override)
+    assert message.startswith("my.toml: ")
+    assert said in message
+    assert "\n" not in message
+
+
+def test_every_mistake_has_its_line():
+    lines = refusal("objective.gamma=[-1, -2]", "learner.draws=0").splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("my.toml: ") for line in lines)
+    unknown = "my.toml: 'lerner' is not a known key; did you mean 'learner'?"
+    assert refusal("lerner.draws=3") == unknown
+
+
+@for_each(
+    [
+        ("kind = ", "my.toml: not valid TOML: Invalid value"),
+        ('title = "no kind"', "my.toml: kind is missing; known are "),
+        (TWO_SELLERS.replace('source = "inline"\n', ""), "my.toml: data.source is missing"),
+    ],
+)
+def test_broken_files(text, said):
+    assert refusal(text=text).startswith(said)
+
+
+def test_a_syntax_error_names_its_line():
+    assert "at line 3" in refusal(text='kind = "market"\n\ntitle = Two\n')
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(ProblemFileError, match=r"none\.toml: No such file"):
+        load_file(tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes('title = "é"'.encode("latin-1"))
+    with pytest.raises(ProblemFileError, match="UTF-8"):
+        load_file(tmp_path / "latin.toml")
+    (tmp_path / "big.toml").write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ProblemFileError, match="holds more than 1000000 bytes"):
+        load_file(tmp_path / "big.toml")
+
+
+def test_overrides_replace_values():
+    problem = parse_file(
+        TWO_SELLERS, ["objective.gamma=[0.001, 0.01]", 'title="Mine"', "run.seed=7"]
+    )
+    assert problem.objective.gamma == (0.001, 0.01)
+    assert problem.title == "Mine"
+    assert problem.run.seed == 7  # a table that the file does not have
+
+
+@for_each(
+    [
+        ("objective.gamma", "write KEY=VALUE"),
+        ("=3", "write KEY=VALUE"),
+        ("title=Mine", "text in double quotes: --set 'title=\"Mine\"'"),
+        ("run.seed=1\nrun.jobs=3", "is not a TOML value"),
+        ("title.x=1", "title is not a table"),
+    ],
+)
+def test_bad_overrides(override, said):
+    assert said in refusal(override)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_shipped_problems_are_valid(path):
+    problem = load_file(path)
+    assert problem.title
+    assert problem.notes
+
+
+def test_the_main_ones_are_shipped():
+    assert {"medical-market", "quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
+
+
+MARKET = """
+kind = "market"
+title = "Charges"
+[data]
+source = "medical"
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[objective]
+gamma = [0.001]
+[learner]
+name = "PersonalizedRidge"
+regularization = [0.3, 1.0]
+label_noise = 0.2
+coef_norm = 1.0
+"""
+
+
+def test_a_regression_market_and_its_defaults():
+    problem = parse_file(MARKET)
+    assert isinstance(problem, RidgeFile)
+    assert problem.learner.sensitivity == "tight"
+    assert problem.learner.target_range == (-1.0, 1.0)
+    assert problem.learner.smallest_eigenvalue == 0.0
+    assert problem.units.per_label == 1.0
+
+
+@for_each(
+    [
+        ("learner.target_range=[1.0, 1.0]", "learner.target_range"),
+        ("learner.regularization=[1.0, 1.0]", "learner.regularization"),
+        ("learner.regularization=[0.0]", "learner.regularization[0]"),
+        ("learner.label_noise=-1.0", "learner.label_noise"),
+        ("learner.failure_probability=1.0", "learner.failure_probability"),
+        ('learner.sensitivity="loose"', "learner.sensitivity"),
+        ("objective.gamma=[0.1, 0.1]", "objective.gamma"),
+        ("objective.mu=[1.0]", "objective"),
+        ('data.source="wdbc"', "data"),
+        ("data.n_rows=5", "data"),
+        ("data.train_fraction=1.0", "data.train_fraction"),
+        ("units.per_label=0.0", "units.per_label"),
+        ("naive.grid=2", "'naive' is not"),
+    ],
+)
+def test_a_wrong_regression_market_is_told_where(setting, key):
+    with pytest.raises(ProblemFileError, match=f"^<text>: {re.escape(key)}( |:)"):
+        parse_file(MARKET, [setting])
+
+
+def refusal_of_a_table(*overrides):
+    return refusal(*overrides, text=TRADEOFF)
+
+
+@for_each(
+    [
+        ("data.features.age=[18]", "data.features.age: [18] declares nothing public of a column"),
+        ("data.features.age=[18, inf]", "[18, inf] declares nothing public of a column"),
+        ('data.features.smoker=["no", "no "]', "data.features.smoker: ['no', 'no ']"),
+        ("data.features={}", "data.features must have more entries, got {}"),
+        ("data.features.ask=[0, 1]", "data: the column 'ask' is report, not a feature"),
+        ('data.id="ask"', "data: the column 'ask' is named twice among id, report, label"),
+        ('data.group="region"', "data: 'group' is not a known key"),
+        ('data.classes=["no", 1]', "classes are 'no' and 1; give [negative, positive]"),
+        ('data.missing="guess"', "data.missing is 'guess'; known are 'error', 'middle'"),
+        ("data.public={test=0.2}", "public = { validation = 0.2, test = 0.2 }"),
+        ("data.public={validation=0.5,test=0.5}", "leaves no rows to buy"),
+        ("data.public.test=1.5", "data.public.test"),
+        ('data.source="xls"', "data.source is 'xls'; known are"),
+        ("sellers.sensitivities=[0.1]", "(data.report, 'ask')"),
+    ]
+)
+def test_a_wrong_declaration_of_a_table_is_refused(override, words):
+    assert words in refusal_of_a_table(override), refusal_of_a_table(override)
+
+
+def test_keys_that_are_not_declared_yet_are_named_together():
+    lines = refusal_of_a_table(
+        'data.features.age="?"', 'data.classes="?"', 'prior.low="?"'
+    ).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("my.toml: data.classes is '?', which is not declared yet; give the")
+    assert lines[1].endswith('range of a number, [low, high], or categories, ["no", "yes"]')
+    assert lines[2].startswith("my.toml: prior.low is '?'")
+
+
+def test_the_schema_accepts_the_shipped_files():
+    schema = json_schema()
+    for path in SHIPPED:
+        jsonschema.validate(load_file(path).source.table, schema)
+    wrong = load_file(PROBLEMS / "wdbc.toml", ["run.seed=1"]).source.table
+    wrong["objective"]["gamma"] = [-1.0]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+    references = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
+    assert references <= set(schema["$defs"])

@@ -1,0 +1,659 @@
+"""Files of a market without a learner: their markets, what is refused, and the runs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.studies.files import load_file, parse_file
+from convexmarket.studies.files.market_page import change_at_equal
+from convexmarket.studies.files.reports import report_of
+from tests import ROOT
+from tests.studies.files.builders import for_each
+
+BASE = """
+kind = "market"
+title = "Three sellers"
+[sellers]
+sensitivities = [1.0, 2.0, 3.0]
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[objective]
+spread = { weight = 1.0 }
+noise = { weight = 10.0 }
+payments = { weight = 0.1 }
+[constraints]
+cap = 2
+[[variants]]
+name = "base"
+"""
+GROUPS = """{groups = [{name = "A", count = 4}, {name = "B", sensitivities = [1.5, 4.5]}]}"""
+GUIDE = ROOT / "docs" / "howto" / "problem-files.md"
+REPORTS = [1.0, 2.0, 3.0]
+PRIOR = cm.Uniform(1, 5)
+SIGMA = [[2, 1, 0], [1, 2, 0], [0, 0, 1]]
+
+
+def one(changes: str, *overrides: str) -> cm.Market:
+    """Return the market of a single variant, the changes written as an inline table."""
+    problem = parse_file(BASE, [f'variants=[{{name="x", {changes}}}]', *overrides])
+    (variant,) = problem.variants
+    (table,) = variant.markets
+    return table.build(problem.run.seed)
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(ProblemFileError) as caught:
+        parse_file(BASE, overrides, path="my.toml")
+    return str(caught.value).removeprefix("my.toml: ")
+
+
+def refused(changes: str) -> str:
+    return refusal(f'variants=[{{name="x", {changes}}}]')
+
+
+SELLERS = cm.Sellers(REPORTS, PRIOR)
+STANDARD = 1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments()
+
+
+def test_a_variant_without_changes_is_the_base():
+    market = one("objective={}")
+    expected = cm.Market(SELLERS, STANDARD, [cm.Cap(2)])
+    assert repr(market) == repr(expected)
+    assert cm.allocate(market).objective == cm.allocate(expected).objective
+
+
+@for_each(
+    [
+        ("objective={spread={p=3}}", 1.0 * cm.Spread(3) + 10.0 * cm.Noise() + 0.1 * cm.Payments()),
+        (
+            "objective={spread={p=inf, weight=2}}",
+            2.0 * cm.Spread(np.inf) + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
+        ),
+        (
+            'objective={spread={term="squared-spread", weight=3}}',
+            3.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
+        ),
+        (
+            "objective={spread=false, negative-entropy={weight=0.5}}",
+            10.0 * cm.Noise() + 0.1 * cm.Payments() + 0.5 * cm.terms.NegativeEntropy(),
+        ),
+        (
+            'objective={largest={term="spread", p=inf, weight=0.1}}',
+            STANDARD + 0.1 * cm.Spread(np.inf),
+        ),
+        (
+            'objective={payments={privacy_cost="exponential"}}',
+            1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments(cm.terms.ExponentialCost()),
+        ),
+        (
+            "objective={payments={privacy_cost={power=1.5}, weight=2}}",
+            1.0 * cm.Spread() + 10.0 * cm.Noise() + 2.0 * cm.Payments(cm.PowerCost(1.5)),
+        ),
+        ("objective={payments=false}", 1.0 * cm.Spread() + 10.0 * cm.Noise()),
+        (
+            "objective={payments={privacy_cost={slopes=[1, 3], thresholds=[0.5]}}}",
+            1.0 * cm.Spread()
+            + 10.0 * cm.Noise()
+            + 0.1 * cm.Payments(cm.terms.TieredCost([1, 3], [0.5])),
+        ),
+        (
+            "objective={spread={p=3, reference=[0.2, 0.3, 0.5]}}",
+            1.0 * cm.Spread(3, [0.2, 0.3, 0.5]) + 10.0 * cm.Noise() + 0.1 * cm.Payments(),
+        ),
+        *(
+            (f"objective={{{name}={{weight=2{keys}}}}}", STANDARD + 2.0 * term)
+            for name, keys, term in [
+                ("squared-noise", "", cm.terms.SquaredNoise()),
+                (
+                    "negative-entropy",
+                    ", reference=[0.2, 0.3, 0.5]",
+                    cm.terms.NegativeEntropy([0.2, 0.3, 0.5]),
+                ),
+                (
+                    "quadratic-spread",
+                    ", Sigma=[[2, 1, 0], [1, 2, 0], [0, 0, 1]]",
+                    cm.terms.QuadraticSpread(SIGMA),
+                ),
+                ("cvar", ", level=0.5", cm.terms.CVaR(0.5)),
+                ("cvar", ', level=0.25, of="payments"', cm.terms.CVaR(0.25, "payments")),
+                (
+                    "robust-costs",
+                    ', kind="box", radius=[0, 0.1, 0.2]',
+                    cm.terms.RobustCosts("box", [0, 0.1, 0.2]),
+                ),
+                (
+                    "robust-costs",
+                    ', kind="budget", radius=0.1, budget=1.5',
+                    cm.terms.RobustCosts("budget", 0.1, 1.5),
+                ),
+                (
+                    "robust-costs",
+                    ', kind="ellipsoid", radius=0.1',
+                    cm.terms.RobustCosts("ellipsoid", 0.1),
+                ),
+            ]
+        ),
+    ],
+)
+def test_terms_are_those_of_python(changes, objective):
+    market = one(changes)
+    assert market.objective == objective
+    assert repr(market) == repr(cm.Market(SELLERS, objective, [cm.Cap(2)]))
+
+
+@for_each(
+    [
+        ("constraints={cap=false}", []),
+        ("constraints={cap=3}", [cm.Cap(3)]),
+        ("constraints={cap=[1, 2, 1.5]}", [cm.Cap([1, 2, 1.5])]),
+        ("constraints={max_epsilon=0.5}", [cm.Cap(2), cm.MaxEpsilon(0.5)]),
+        ("constraints={max_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.MaxEpsilon([1, 0, 2])]),
+        ("constraints={given_epsilon=[1, 0, 2]}", [cm.Cap(2), cm.terms.GivenEpsilon([1, 0, 2])]),
+        ("constraints={budget=20}", [cm.Cap(2), cm.Budget(20)]),
+        ("constraints={eta_range=[1, 4]}", [cm.Cap(2), cm.EtaRange(1, 4)]),
+        ("constraints={effective_size=2}", [cm.Cap(2), cm.terms.EffectiveSize(2)]),
+        (
+            "constraints={moments={A=[[1, 2], [3, 4], [5, 9]], b=[2.5, 4.0], tol=[0, 0.5]}}",
+            [cm.Cap(2), cm.terms.Moments([[1, 2], [3, 4], [5, 9]], [2.5, 4.0], [0, 0.5])],
+        ),
+    ],
+)
+def test_constraints_are_those_of_python(changes, constraints):
+    market = one(changes)
+    assert market.constraints == tuple(constraints)
+    assert len(market.constraints) == len(constraints)
+
+
+@for_each(
+    [
+        ("at_least={A=0.2}", {"at_least": {"A": 0.2}}),
+        ("at_most={A=0.7, B=0.9}", {"at_most": {"A": 0.7, "B": 0.9}}),
+        ("equal=true", {"equal": True}),
+    ],
+)
+def test_shares_of_groups_are_those_of_python(share, arguments):
+    market = one(f"sellers={GROUPS}, constraints={{group_share={{{share}}}}}")
+    groups = np.array(["A"] * 4 + ["B"] * 2)
+    assert market.constraints == (cm.Cap(2), cm.GroupShare(groups, **arguments))
+    levels = np.random.default_rng(0).random(6)[:4]
+    np.testing.assert_array_equal(market.sellers.sensitivities, [*PRIOR.quantile(levels), 1.5, 4.5])
+
+
+def test_fairness_is_about_the_groups_of_the_sellers():
+    market = one(f"sellers={GROUPS}, objective={{fairness={{weight=3}}}}")
+    groups = np.array(["A"] * 4 + ["B"] * 2)
+    assert market.objective == STANDARD + 3.0 * cm.terms.Fairness("minimax", groups)
+
+
+def test_groups_have_their_own_priors():
+    groups = """{groups=[{name="A", count=3, prior={family="uniform", low=0, high=1}},
+                         {name="B", count=2}]}"""
+    market = one(f"sellers={groups}".replace("\n", ""))
+    levels = np.random.default_rng(0).random(5)
+    reports = [*cm.Uniform(0, 1).quantile(levels[:3]), *PRIOR.quantile(levels[3:])]
+    priors = {"A": cm.Uniform(0, 1), "B": PRIOR}
+    expected = cm.Sellers(reports, priors, groups=list("AAABB"))
+    np.testing.assert_array_equal(market.sellers.sensitivities, expected.sensitivities)
+    np.testing.assert_array_equal(market.sellers.virtual_costs, expected.virtual_costs)
+    assert repr(market.sellers) == repr(expected)
+
+
+def test_the_kth_seller_has_the_same_quantile_of_every_prior():
+    few = one("sellers={count=20}").sellers.sensitivities
+    wide = one('sellers={count=20}, prior={family="uniform", low=1, high=9}').sellers.sensitivities
+    np.testing.assert_allclose(2 * (few - 1), wide - 1)
+
+
+def test_merging_is_deep_and_the_base_stays_what_it_is():
+    text = BASE + "[variants.constraints]\ngroup_share = {at_most = {A = 0.6}}\n"
+    problem = parse_file(
+        text, [f"sellers={GROUPS}", "constraints.group_share={at_least={A=0.2, B=0.1}}"]
+    )
+    share = problem.variants[0].markets[0].constraints.group_share
+    assert share.at_least == {"A": 0.2, "B": 0.1}
+    assert share.at_most == {"A": 0.6}
+    assert problem.constraints.group_share.at_most == {}
+    assert "at_most" not in problem.source.table["constraints"]["group_share"]
+
+
+def test_false_removes_parts_of_tables():
+    share = "constraints={group_share={at_least={A=false}, equal=true}}"
+    market = one(share, f"sellers={GROUPS}", "constraints.group_share={at_least={A=0.2}}")
+    assert market.constraints[1].at_least == {}
+    assert market.constraints[1].equal
+
+
+def test_a_sweep_is_a_market_for_each_value():
+    sweep = 'objective={payments=false}, sweep={key="constraints.budget", values=[10, 20]}'
+    problem = parse_file(BASE, [f'variants=[{{name="x", {sweep}}}]'])
+    (variant,) = problem.variants
+    budgets = [table.build(0).constraints[1] for table in variant.markets]
+    assert budgets == [cm.Budget(10), cm.Budget(20)]
+    assert variant.values == (10, 20)
+
+
+@for_each(
+    [
+        (
+            "objective.spread.p=1",
+            "objective.spread: p is 1.0; the spread ||a||_p needs a number from 1.01",
+        ),
+        ("objective.spread.q=1", "objective.spread: 'q' is not a known key; known are"),
+        ("objective.spread=3", "objective.spread must be a table, got 3"),
+        (
+            "objective.payments.privacy_csot=1",
+            "'privacy_csot' is not a known key; did you mean 'privacy_cost'?",
+        ),
+        ("objective.spread.reference=[1, true]", "objective.spread.reference[1]: True is not a"),
+        (
+            'objective.robust-costs={weight=1, kind="bugdet", radius=0.1}',
+            "objective.robust-costs.kind is 'bugdet'; did you mean 'budget'?",
+        ),
+        (
+            "constraints.moments={A=[[1], [2, 3]], b=[1]}",
+            "constraints.moments: A is a tuple; give a matrix of finite numbers",
+        ),
+        ("constraints.effective_size=0.5", "constraints.effective_size must be"),
+        ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
+        (
+            "constraints.given_epsilon=1",
+            "constraints.given_epsilon: the given epsilon must be a vector",
+        ),
+        (
+            "constraints.bugdet=1",
+            "constraints: 'bugdet' is not a known key; did you mean 'budget'?",
+        ),
+        ("constraints.group_share={}", "constraints.group_share: the table is empty"),
+        (
+            'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
+            "sellers.groups: two groups have the same name",
+        ),
+        (
+            'sellers={groups=[{name="A", cuont=1}]}',
+            "sellers.groups[0]: 'cuont' is not a known key; did you mean 'count'?",
+        ),
+        ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
+        ("variants=[]", "variants must have more entries, got []"),
+        ('variants=[{name="a"}, {name="a"}]', "variants: two variants have the same name"),
+    ],
+)
+def test_mistakes_in_the_base_are_named_once(override, said):
+    message = refusal(override)
+    assert said in message
+    assert "variants[0]" not in message
+
+
+@for_each(
+    [
+        (
+            "objective={spread={p=0.5}}",
+            "variants[0].objective.spread: p is 0.5; the spread ||a||_p needs",
+        ),
+        ("objective={spread={q=3}}", "variants[0].objective.spread: 'q' is not a known key"),
+        ("objective={spred=false}", "variants[0].objective.spred: there is no spred to remove"),
+        ('objective={a={term="spred", weight=1}}', "variants[0].objective.a.term is 'spred'; did"),
+        ("objectiv={}", "variants[0]: 'objectiv' is not a known key; did you mean 'objective'?"),
+        ("constraints={cap=[1, 2]}", "variants[0]: cap has 2 entries for 3 sellers"),
+        (
+            "constraints={group_share={equal=true}}",
+            "variants[0]: constraints.group_share needs groups",
+        ),
+        (
+            f"sellers={GROUPS}, constraints={{group_share={{at_least={{C=0.1}}}}}}",
+            "variants[0]: at_least names the group 'C', which no seller is in",
+        ),
+        ("sellers={sensitivities=[9.0]}", "variants[0]: 1 of 1 sensitivities are not in the supp"),
+        ('prior={family="unifrm"}', "variants[0].prior: prior family 'unifrm' is unknown"),
+        ("prior=false, constraints=false", "variants[0]: the sellers have no prior"),
+        (
+            'sweep={key="constraints.budgt", values=[1, 2]}',
+            "variants[0].constraints: 'budgt' is not a known key; did you mean 'budget'?",
+        ),
+        (
+            'sweep={key="constraints.cap.x", values=[1, 2]}',
+            "variants[0].sweep.key: cap is not a table, so cap.x is not a key",
+        ),
+        ('sweep={key="constraints.cap", values=[2, 1]}', "variants[0].sweep.values: the values do"),
+        (
+            'sweep={key="constraints.cap", valus=[1, 2]}',
+            "variants[0].sweep: 'valus' is not a known key; did you mean 'values'?",
+        ),
+    ],
+)
+def test_mistakes_in_a_variant_are_named_there(changes, said):
+    assert said in refused(changes)
+
+
+def test_what_is_nowhere_is_missing_in_the_variant():
+    text = 'kind = "market"\ntitle = "t"\n[[variants]]\nname = "a"\n'
+    with pytest.raises(ProblemFileError) as caught:
+        parse_file(text, path="my.toml")
+    assert str(caught.value).splitlines() == [
+        "my.toml: variants[0].sellers is missing",
+        "my.toml: variants[0].objective is missing",
+    ]
+    with pytest.raises(ProblemFileError, match=r"the sellers have no prior; give \[prior\]"):
+        parse_file(text + "sellers = {count = 3}\nobjective = {noise = {weight = 1}}\n")
+
+
+def test_the_file_that_the_guide_shows_is_one():
+    text = GUIDE.read_text(encoding="utf-8").split("## Variants in a problem file")[1]
+    problem = parse_file(text.split("```toml")[1].split("```")[0])
+    markets = [table.build(0) for variant in problem.variants for table in variant.markets]
+    assert [len(market.constraints) for market in markets] == [1, 1, 0, 2, 2, 2]
+
+
+# ------------------------------------------------------------------------------------- runs
+
+SMALL = """
+kind = "market"
+title = "Small"
+[sellers]
+groups = [
+    { name = "town", count = 12 },
+    { name = "land", count = 8, prior = { family = "uniform", low = 2.0, high = 6.0 } },
+]
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[objective]
+spread = { weight = 1.0 }
+noise = { weight = 1.0 }
+payments = { weight = 0.02 }
+[run]
+jobs = 1
+gap = 1e-5
+
+[[variants]]
+name = "plain"
+[[variants]]
+name = "fair"
+constraints.group_share.at_least.land = 0.4
+[[variants]]
+name = "square"
+objective.spread = { term = "squared-spread", weight = 5.0 }
+objective.payments.privacy_cost = { power = 2 }
+[[variants]]
+name = "budget"
+objective.payments = false
+sweep = { key = "constraints.budget", values = [5, 20, 40] }
+[[variants]]
+name = "contradiction"
+constraints.max_epsilon = 0.01
+constraints.eta_range = [1.0, 2.0]
+[[variants]]
+name = "boundless"
+objective.payments = false
+"""
+
+FOUND = ["plain", "fair", "square", "budget", "budget", "budget"]
+FAILED = {
+    "contradiction": "infeasible",
+    "boundless": "not attained",
+}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return parse_file(SMALL)
+
+
+@pytest.fixture(scope="module")
+def result(problem):
+    return problem.perform(progress=False)
+
+
+def run_small(settings):
+    return parse_file(SMALL, settings).perform(progress=False)
+
+
+def market_of(problem, name, position=0):
+    variant = next(each for each in problem.variants if each.name == name)
+    return variant.markets[position].build(problem.run.seed)
+
+
+def test_one_row_for_each_market(result):
+    assert list(result.tables["runs"].market) == [
+        *FOUND,
+        "contradiction",
+        "boundless",
+    ]
+    assert list(result.tables["runs"].value.dropna()) == [5, 20, 40]
+    assert len(result.tables["sellers"]) == 20 * len(FOUND)
+
+
+def test_failures_are_rows_with_their_message(result):
+    rows = result.tables["runs"].set_index("market")
+    for name, status in FAILED.items():
+        assert rows.status[name] == status
+        assert rows.message[name]
+        assert np.isnan(rows.objective[name])
+    assert "0.01" in rows.message["contradiction"]
+
+
+@pytest.mark.parametrize("name", ["plain", "fair", "square"])
+def test_a_row_is_what_python_finds(problem, result, name):
+    market = market_of(problem, name)
+    found = cm.allocate(market, solver="CLARABEL", gap=1e-5)
+    row = result.tables["runs"].set_index("market").loc[name]
+    assert row.objective == pytest.approx(found.objective, rel=1e-9)
+    assert row.lower_bound <= row.objective * (1 + 1e-12)
+    assert row.gap <= 1e-5
+    assert row.eta == pytest.approx(1 / row.noise)
+    assert row.spread == pytest.approx(np.linalg.norm(found.weights))
+    assert row.n_bought == found.n_bought
+    paid = market.sellers.virtual_costs @ market.privacy_cost(found.epsilon)
+    assert row.expected_payments == pytest.approx(paid)
+    gamma = market.objective.weight_of(cm.Payments)
+    assert row.objective == pytest.approx(row.error + gamma * paid, rel=1e-9)
+    assert row.incentives == market.incentives
+    assert row.reason == market.incentives.reason
+
+
+def test_the_constraint_holds_and_costs(result):
+    rows = result.tables["runs"].set_index("market")
+    shares = result.tables["groups"].set_index(["market", "group"]).share_of_weight
+    assert shares["fair"]["land"] == pytest.approx(0.4, abs=1e-6)
+    assert shares["plain"]["land"] < 0.4
+    assert rows.objective["fair"] > rows.objective["plain"]
+    sums = result.tables["groups"].groupby(["market", "value"], dropna=False).share_of_weight.sum()
+    np.testing.assert_allclose(sums, 1.0)
+
+
+def test_budgets_are_spent_and_not_exceeded(result):
+    rows = result.tables["runs"][result.tables["runs"].market == "budget"]
+    np.testing.assert_allclose(rows.expected_payments, rows.value, rtol=1e-5)
+    assert (rows.expected_payments <= rows.value * (1 + 1e-9)).all()
+    assert rows.error.is_monotonic_decreasing
+
+
+def test_one_impossible_value_of_a_sweep_does_not_spoil_the_others():
+    changes = """objective={payments=false}, constraints={eta_range=[1.0, 50.0]},
+        sweep={key="constraints.budget", values=[0.1, 40]}""".replace("\n", "")
+    result = run_small([f'variants=[{{name="x", {changes}}}]'])
+    assert list(result.tables["runs"].status) == ["infeasible", "solved"]
+
+
+def test_the_papers_problem_is_paid_exactly():
+    settings = [
+        "sellers={count=15}",
+        'variants=[{name="papers"}]',
+        'run.audits="all"',
+        "run.audit_sellers=15",
+    ]
+    problem = parse_file(SMALL, settings)
+    result = problem.perform(progress=False)
+    market = market_of(problem, "papers")
+    expected = cm.payments(market, cm.allocate(market))
+    np.testing.assert_allclose(result.tables["sellers"].payment, expected)
+    (row,) = result.tables["runs"].itertuples()
+    assert (row.payments, row.payments_error) == (pytest.approx(expected.sum()), 0.0)
+    (audit,) = result.tables["audits"].itertuples()
+    assert audit.sellers_audited == 15
+    assert audit.incentive_compatible
+    assert audit.individually_rational
+
+
+def test_other_markets_are_paid_and_audited_where_the_file_asks():
+    settings = [
+        "sellers={count=4}",
+        'run={jobs=1, gap=1e-8, payments="all", tol=0.001, audits="all", audit_sellers=2, '
+        "misreports=2}",
+        'variants=[{name="cubic", objective={spread={p=3}}}]',
+    ]
+    problem = parse_file(SMALL, settings)
+    result = problem.perform(progress=False)
+    (row,) = result.tables["runs"].itertuples()
+    market = market_of(problem, "cubic")
+    expected = cm.incentives.estimate_payments(market, cm.allocate(market, gap=1e-8))
+    assert row.payments == pytest.approx(expected.amounts.sum(), rel=2e-3)
+    assert 0 < row.payments_error < 0.01 * row.payments
+    assert row.payments_method == "envelope"
+    (audit,) = result.tables["audits"].itertuples()
+    assert audit.sellers_audited == 2
+    assert audit.incentive_compatible
+    assert audit.max_rise == 0
+
+
+def test_a_budget_is_not_paid_unless_the_file_asks_and_says_why(problem, result):
+    rows = result.tables["runs"][result.tables["runs"].market == "budget"]
+    assert rows.payments.isna().all()
+    for position, row in enumerate(rows.itertuples()):
+        verdict = market_of(problem, "budget", position).incentives
+        assert (row.incentives, row.reason) == (verdict, verdict.reason)
+
+
+def test_sellers_with_the_rounding_of_a_solver_are_not_bought_from():
+    """An interior point leaves weights of 1e-10 where none belongs."""
+    changes = (
+        "objective={payments=false}, constraints={cap=1.5}, "
+        'sweep={key="constraints.budget", values=[0.3, 0.5, 1, 2, 5]}'
+    )
+    settings = ["sellers={count=60}", f'variants=[{{name="x", {changes}}}]']
+    result = run_small(settings)
+    for row in result.tables["runs"].itertuples():
+        weights = result.tables["sellers"].weight[result.tables["sellers"].value == row.value]
+        assert row.n_bought == (weights * 60 > 1e-6).sum()
+        assert row.n_bought < 60
+
+
+@pytest.mark.campaign
+def test_an_ironed_prior_is_tabulated_once():
+    prior = (
+        '{family="mixture", weights=[0.5, 0.5], components=['
+        '{family="truncnorm", mean=1.5, std=0.4, low=1, high=6}, '
+        '{family="truncnorm", mean=4.5, std=0.4, low=1, high=6}]}'
+    )
+    settings = ["sellers={count=10}", f"prior={prior}", 'variants=[{name="a"}, {name="b"}]']
+    found = run_small(settings).tables["virtual_costs"]
+    assert set(found.market) == {"a"}
+    assert set(found.group) == {""}
+    assert not found.regular.any()
+    assert (found.density > 0).all()
+    assert found.ironed.is_monotonic_increasing
+    assert not found.raw.is_monotonic_increasing
+
+
+def test_regular_priors_are_tabulated_beside_an_ironed_one_and_not_alone(result):
+    assert result.tables["virtual_costs"].empty
+    prior = (
+        '{family="mixture", weights=[0.5, 0.5], components=['
+        '{family="uniform", low=1, high=3}, {family="uniform", low=2, high=6}]}'
+    )
+    settings = [f'variants=[{{name="each"}}, {{name="all", sellers={{count=9}}, prior={prior}}}]']
+    found = run_small(settings).tables["virtual_costs"]
+    tabulated = found.drop_duplicates(["market", "group"])
+    assert list(zip(tabulated.market, tabulated.group, tabulated.regular, strict=True)) == [
+        ("each", "town", True),
+        ("each", "land", True),
+        ("all", "", False),
+    ]
+    regular = found[found.regular]
+    np.testing.assert_allclose(regular.raw, regular.ironed)
+
+
+@pytest.mark.campaign
+def test_the_same_for_any_number_of_jobs(result, two_jobs):
+    again = run_small([two_jobs])
+    for name in ("runs", "groups", "sellers", "audits"):
+        left, right = result.tables[name], again.tables[name]
+        pd.testing.assert_frame_equal(
+            left.drop(columns="seconds", errors="ignore"),
+            right.drop(columns="seconds", errors="ignore"),
+        )
+
+
+# ------------------------------------------------------------------------- sellers of a file
+
+LISTED = """
+kind = "market"
+title = "Listed"
+prior = {family = "uniform", low = 1, high = 5}
+objective = {spread = {weight = 1.0}, noise = {weight = 2.0}, payments = {weight = 0.1}}
+constraints = {group_share = {at_least = {south = 0.5}}}
+sellers = {file = "asks.csv", id = "Patient Nr", report = "Preis je ε", group = "Region"}
+"""
+ROWS = ["p1;1,25;north", "p2;3,75;north", "p3;2,5;south", "p4;4,5;south"]
+
+
+def listed(folder, text=LISTED, rows=ROWS):
+    lines = ["Patient Nr;Preis je ε;Region", *rows]
+    (folder / "asks.csv").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "market.toml").write_text(text, encoding="utf-8")
+    return load_file(folder / "market.toml")
+
+
+def test_sellers_of_a_file_are_bought_from_as_if_they_were_in_the_problem(tmp_path):
+    problem = listed(tmp_path)
+    runs = problem.perform(progress=False)
+    groups = """{groups = [{name = "north", sensitivities = [1.25, 3.75]},
+        {name = "south", sensitivities = [2.5, 4.5]}]}"""
+    setting = f"sellers={groups}".replace("\n", "")
+    stated = parse_file(LISTED, [setting]).perform(progress=False)
+    columns = ["objective", "eta", "epsilon_max", "expected_payments", "n_bought"]
+    pd.testing.assert_frame_equal(runs.tables["runs"][columns], stated.tables["runs"][columns])
+    pd.testing.assert_frame_equal(runs.tables["groups"], stated.tables["groups"])
+    assert runs.tables["sellers"].id.tolist() == ["p1", "p2", "p3", "p4"]
+    assert "The reports come from asks.csv." in report_of(problem, runs).to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("rows", "change", "error", "words"),
+    [
+        (["p1;9;north"], ("", ""), DataError, "outside the support [1, 5]"),
+        (ROWS, ("Region", "Regoin"), DataError, "Name one of them with sellers.group"),
+        (ROWS, ("Region", "Patient Nr"), ProblemFileError, "named twice"),
+        (ROWS, ('file = "asks.csv"', "count = 3"), ProblemFileError, "columns of a file"),
+        (ROWS, (', group = "Region"', ""), ProblemFileError, "sellers.group"),
+        (ROWS, ("asks", "none"), DataError, "No such file"),
+    ],
+)
+def test_a_wrong_list_of_sellers_is_refused(rows, change, error, words, tmp_path):
+    with pytest.raises(error) as refused:
+        listed(tmp_path, LISTED.replace(*change), rows).perform(progress=False)
+    assert words in str(refused.value)
+
+
+def test_the_page_shows_findings_failures_and_claims(problem, result):
+    report = report_of(problem, result)
+    text = report.to_markdown()
+    assert "carries" in report.finding
+    assert "“contradiction” has no answer: infeasible." in text
+    claims = report.tables[0].frame.set_index("claim").verdict
+    assert claims["Truthful prices exist by construction"] == "holds"
+
+
+def test_curves_are_compared_at_equal_abscissas():
+    x = np.array([1.0, 2.0, 4.0])
+    base = pd.DataFrame({"pay": x, "error": 1 / x})
+    other = pd.DataFrame({"pay": [1.0, 2.0, 3.9, 9.0], "error": [1.0, 0.55, 0.3, 0.1]})
+    change = change_at_equal(base, other, "pay", "error")
+    assert change.iloc[:2].tolist() == pytest.approx([0.0, 0.1])
+    assert change.iloc[2] > 0.1
+    assert np.isnan(change.iloc[3])
+    assert change_at_equal(base[:1], other, "pay", "error").isna().all()

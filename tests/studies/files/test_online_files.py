@@ -1,0 +1,399 @@
+"""Files of kind "online": what they state, and a simulated market whose numbers add up."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import convexmarket as cm
+from convexmarket.errors import DataError, ParameterError, ProblemFileError
+from convexmarket.online import AdaptivePolicy, OnlinePolicy, run_online
+from convexmarket.online.outcome import planned
+from convexmarket.online.release import model_guarantee, release_model
+from convexmarket.priors import Exponential, Uniform
+from convexmarket.studies.files import OnlineFile, json_schema, load_file, parse_file
+from convexmarket.studies.files.online import open_market
+from convexmarket.studies.files.reports import report_of
+from convexmarket.studies.runs import Runs
+from tests import PROBLEMS
+
+SMALL = """
+kind = "online"
+title = "A small market"
+[prior]
+family = "uniform"
+low = 0.02
+high = 0.10
+[buyer]
+expected_sellers = 40
+mu = 1.0
+sigma = 20.0
+gamma = 0.02
+cap = 3.0
+[data]
+source = "synthetic"
+n_sellers = 60
+n_features = 3
+n_validation = 10
+n_test = 50
+[learner]
+regularization = 0.5
+[simulation]
+arrivals = 30
+acceptance = 0.7
+"""
+SEED = np.random.SeedSequence(3)
+
+
+def run(*settings):
+    return parse_file(SMALL, settings).perform(progress=False)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run()
+
+
+# ------------------------------------------------------------------------------------- the file
+
+
+def test_the_policy_is_the_one_that_the_file_describes():
+    policy = parse_file(SMALL).policy()
+    assert isinstance(policy, OnlinePolicy)
+    described = (policy.prior, policy.expected_sellers, policy.mu, policy.sigma, policy.gamma)
+    assert described == (Uniform(0.02, 0.1), 40, 1.0, 20.0, 0.02)
+    assert (policy.cap, policy.rule) == (3.0, "expectation")
+    settings = ["plan.replan=true", "plan.first=5", "plan.growth=2.0"]
+    adaptive = parse_file(SMALL, settings).policy()
+    assert isinstance(adaptive, AdaptivePolicy)
+    terms = (adaptive.replan, adaptive.learn, adaptive.first, adaptive.growth)
+    assert terms == (True, False, 5, 2.0)
+    learning = parse_file(SMALL, ["plan.learn=true", "plan.guess_size=7"]).policy()
+    assert (learning.replan, learning.learn, learning.guess_size) == (False, True, 7)
+
+
+def test_prior_and_buyer_that_make_no_policy_are_refused():
+    problem = parse_file(SMALL, ["buyer.rule='algorithm-3'"], path="my.toml")
+    with pytest.raises(ProblemFileError, match=r"^my\.toml: prior, buyer .* no market: cap is 3"):
+        problem.policy()
+
+
+@pytest.mark.parametrize("name", ["online-wdbc.toml", "online-clinic/market.toml"])
+def test_shipped_files_load_and_their_dump_is_a_problem_again(name):
+    problem = load_file(PROBLEMS / name)
+    assert isinstance(problem, OnlineFile)
+    dump = problem.model_dump_json(exclude_unset=True)
+    again = OnlineFile.model_validate_json(dump)
+    assert again.model_dump_json(exclude_unset=True) == dump
+
+
+def test_the_schema_describes_every_key():
+    definitions = json_schema()["$defs"]
+    for name in ("OnlineFile", "PlanTable", "SimulationTable"):
+        assert all("description" in key for key in definitions[name]["properties"].values()), name
+        assert definitions[name]["additionalProperties"] is False
+
+
+def test_a_market_is_opened_from_a_file_only(tmp_path):
+    built = parse_file(SMALL).model_copy()
+    built._source = None
+    with pytest.raises(ProblemFileError, match="comes from no file"):
+        open_market(built, tmp_path / "market")
+    assert not (tmp_path / "market").exists()
+
+
+CSV = "data={source='csv', file='rows.csv', label='ill', classes=[0, 1], features={age=[18, 100]}"
+
+
+def test_mistakes_are_named():
+    for setting, words in [
+        ("buyer.expected_sellers=0", "buyer.expected_sellers must be greater than or"),
+        ("buyer.cap=1", "buyer.cap must be greater than 1, got 1"),
+        ("buyer.rule='algorithm3'", "buyer.rule is 'algorithm3'; did you mean 'algorithm-3'?"),
+        ("buyer.eta_range=[1, 2]", "is not a known key"),
+        ("plan.first=5", "plan: first and growth concern new plans"),
+        ("plan={replan=true, guess_size=5}", "plan: guess_size and trust_guess concern a prior"),
+        ("simulation.acceptance=0.0", "simulation.acceptance must be greater than 0, got 0.0"),
+        ("learner.regularization=[0.1]", "learner.regularization must be a valid number"),
+        ("data.source='cvs'", "data.source is 'cvs'; did you mean 'csv'?"),
+        (CSV + ", id='ill'}", "data: the column 'ill' is named twice among id, report, label"),
+        (CSV + ", report='age'}", "data: the column 'age' is report"),
+        (CSV + ", public={test=0.2}}", "public"),
+        ("data={source='csv', classes=['a', 'a']}", "data.file is missing"),
+    ]:
+        with pytest.raises(ProblemFileError) as caught:
+            parse_file(SMALL, [setting], path="my.toml")
+        assert words in str(caught.value), setting
+    with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61, and the data have"):
+        run("simulation.arrivals=61")
+    with pytest.raises(ParameterError, match="nobody accepted an offer"):
+        run("simulation={arrivals=1, acceptance=1e-12}")
+
+
+# ----------------------------------------------------------------------------------- simulations
+
+
+def test_every_seller_who_arrives_is_quoted_by_the_policy(result):
+    offers, policy = result.tables["offers"], parse_file(SMALL).policy()
+    assert list(offers.number) == list(range(1, 31))
+    assert offers.id.is_unique
+    assert set(offers.id) <= {f"row-{k}" for k in range(60)}
+    epsilon, payment = policy.quote(offers.sensitivity.to_numpy())
+    np.testing.assert_array_equal(offers.epsilon, epsilon)
+    np.testing.assert_array_equal(offers.payment, payment)
+    np.testing.assert_allclose(offers.virtual_cost, 2 * offers.sensitivity - 0.02)
+    np.testing.assert_allclose(offers.surplus, payment - offers.sensitivity * epsilon)
+    assert set(offers.status[offers.epsilon > 0]) == {"accepted", "declined"}
+    everybody = run("simulation.acceptance=1.0").tables["offers"]
+    assert "declined" not in set(everybody.status)
+    assert list(everybody.id) == list(offers.id), "answers have a branch of the seed"
+
+
+def test_the_model_keeps_what_was_sold_the_second_noise_included(result):
+    offers, model = result.tables["offers"], result.facts["model"]
+    accepted, others = (offers[(offers.status == "accepted") == sold] for sold in (True, False))
+    assert (accepted.guarantee <= accepted.epsilon).all()
+    assert 0 < model["epsilon_of_the_second_noise"] / accepted.epsilon.min() < 1e-3
+    assert (accepted.guarantee / accepted.epsilon).max() == pytest.approx(1.0, rel=1e-9)
+    assert (accepted.guarantee / accepted.epsilon).min() > 0.9
+    assert (others[["guarantee", "weight"]] == 0).all(axis=None)
+    np.testing.assert_allclose(accepted.weight, accepted.epsilon / accepted.epsilon.sum())
+    assert model["eta"] == accepted.epsilon.sum()
+    assert model["largest_excess_over_sold"] <= 0
+
+
+def test_totals_and_losses_add_up(result):
+    realised, expected = result.facts["realised"], result.facts["planned"]
+    offers, counts = result.tables["offers"], result.facts["counts"]
+    sold = offers[offers.status == "accepted"]
+    eta = sold.epsilon.sum()
+    fixed = np.linalg.norm(sold.weight) + 20.0 / eta
+    assert realised["eta"] == pytest.approx(eta)
+    assert realised["payments"] == pytest.approx(sold.payment.sum())
+    assert realised["loss"] == pytest.approx(fixed + 0.02 * sold.virtual_cost @ sold.epsilon)
+    assert realised["paid_loss"] == pytest.approx(fixed + 0.02 * sold.payment.sum())
+    assert realised["largest_weight"] == pytest.approx(sold.weight.max())
+    assert (realised["bought"], counts["quoted"], counts["turned away"]) == (len(sold), 30, 0)
+    assert counts["accepted"] + counts["declined"] + counts["nothing bought"] == 30
+    assert expected["largest_weight"] <= result.facts["weight_limit"] * (1 + 1e-12)
+    assert expected["eta"] == result.tables["plans"].eta[0]
+    assert result.facts["fraction"] == 0.75
+
+
+def test_what_is_planned_is_what_many_markets_do_on_average():
+    policy = OnlinePolicy(Uniform(0.02, 0.10), 400, 1.0, 20.0, 0.02)
+    rng, totals = np.random.default_rng(0), []
+    for _ in range(300):
+        outcome = run_online(policy, policy.prior.sample(400, rng))
+        totals.append((outcome.n_bought, outcome.eta, outcome.payments.sum()))
+    mean, spread = np.mean(totals, axis=0), np.std(totals, axis=0) / np.sqrt(300)
+    expected = [planned(policy)[key] for key in ("bought", "eta", "payments")]
+    assert (abs(mean - expected) < 4.5 * spread).all()
+
+
+@pytest.mark.parametrize("prior", [Uniform(1, 5), Uniform(0, 4), Exponential(0.5)])
+@pytest.mark.parametrize("gamma", [1e-6, 0.1, 10.0])
+def test_the_highest_sensitivity_is_the_last_that_sells(prior, gamma):
+    policy = OnlinePolicy(prior, 100, 1.0, 1.0, gamma)
+    highest = policy.highest_sensitivity
+    assert policy.quote(highest).epsilon > 0
+    above = np.nextafter(highest, np.inf)
+    if above <= prior.support[1]:
+        assert policy.quote(above * (1 + 1e-12)).epsilon == 0
+
+
+def test_more_sellers_than_expected_are_turned_away():
+    runs = run("simulation.arrivals=50")
+    assert len(runs.tables["offers"]) == 40
+    assert runs.facts["counts"]["turned away"] == 10
+
+
+def test_new_plans_are_recorded_and_audited():
+    runs = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=20")
+    offers, plans, audits = (runs.tables[name] for name in ("offers", "plans", "audits"))
+    assert list(plans.after) == [0, 8, 16]
+    assert (offers.groupby("plan").number.min() == plans.set_index("plan").after + 1).all()
+    assert set(audits.plan) == set(plans.plan)
+    assert audits[["incentive_compatible", "individually_rational"]].all(axis=None)
+    assert any("learnt" in words for words in runs.facts["caveats"])
+
+
+def test_the_same_file_gives_the_same_market_and_results_can_be_read_back(result, tmp_path):
+    result.write(tmp_path)
+    for again in (run(), Runs.read(tmp_path)):
+        for name, table in result.tables.items():
+            pd.testing.assert_frame_equal(table, again.tables[name])
+        assert again.facts == result.facts
+        assert repr(again) == "<Runs of 30 online: offers plans curves audits>"
+    assert run("run.seed=1").facts["model"] != result.facts["model"]
+
+
+def test_the_report_states_the_finding_and_holds_the_model(result, tmp_path):
+    report = report_of(parse_file(SMALL), result)
+    assert report.finding.startswith("In this simulated market ")
+    assert "misclassifies" in report.finding
+    assert [table.name for table in report.tables][:2] == ["claims", "comparison"]
+    page = report.write(tmp_path / "report")
+    model = json.loads((page.parent / "model.json").read_text())
+    assert model == result.facts["model"]
+    assert model["test"]["rows"] == 50
+    inline = "data={source='inline', features=[[0.5], [-0.5]], labels=[1, -1]}"
+    alone = run(inline, "simulation={acceptance=1.0}", "buyer.expected_sellers=2")
+    assert alone.facts["model"]["test"] is None, "inline rows are private"
+    assert "misclassifies" not in alone.statements()[0]
+
+
+def test_progress_is_reported():
+    seen = []
+    parse_file(SMALL).perform(progress=lambda *step: seen.append(step))
+    assert seen[-1] == ("quote and answer", 30, 30)
+
+
+# ------------------------------------------------------------------------------ rows and release
+
+
+OWN = "data={source='csv', file='rows.csv', label='ill', classes=[0, 1], features={x=[-1, 1]}}"
+MIXED = "data.features={age=[20, 80], ward=['north', 'south']}"
+
+
+def clinic(folder, rows, *settings):
+    (folder / "rows.csv").write_text(rows)
+    return parse_file(SMALL, [OWN, *settings], path=str(folder / "market.toml"))
+
+
+def mixed(folder, source):
+    """Return a market of rows with a number and a category, in a file of this format."""
+    table = pd.DataFrame({"id": list("abc"), "age": [20.0, 42.5, 90.0]})
+    table["ward"], table["ill"] = ["north", "south", "south"], [0, 1, 1]
+    if source == "parquet":
+        table.to_parquet(folder / "rows.parquet")
+    else:
+        table.to_csv(folder / "rows.csv", index=False, sep=";", decimal=",")
+    settings = [OWN, MIXED, f"data.source='{source}'", f"data.file='rows.{source}'"]
+    return parse_file(SMALL, settings, path=str(folder / "market.toml"))
+
+
+def release(problem, accepted, **options):
+    model = release_model(problem.classifier(), problem.market_rows(), accepted, **options)
+    return json.loads(model)
+
+
+def test_ranges_and_categories_make_the_same_rows_of_csv_and_parquet(tmp_path):
+    problems = [mixed(tmp_path, source) for source in ("csv", "parquet")]
+    of_csv, of_parquet = (problem.market_rows() for problem in problems)
+    assert of_csv.ids == of_parquet.ids == list("abc")
+    assert of_csv.feature_names == ("age", "ward=north", "ward=south", "intercept")
+    rows = [[-1, 1, 0, 1], [-0.25, 0, 1, 1], [1, 0, 1, 1]]
+    np.testing.assert_allclose(np.sqrt(3) * of_csv.X, rows)
+    np.testing.assert_array_equal(of_csv.X, of_parquet.X)
+    np.testing.assert_array_equal(of_csv.y, of_parquet.y)
+    X, y = of_csv.of(["c", "a"])
+    np.testing.assert_array_equal(X, of_csv.X[[2, 0]])
+    np.testing.assert_array_equal(y, [1.0, -1.0])
+    sold = pd.DataFrame({"id": list("abc"), "epsilon": [4.0, 8.0, 6.0]})
+    one, other = (release(problem, sold, seed=SEED) for problem in problems)
+    assert one["coef"] == other["coef"]
+    columns = one["public_features"]["columns"]
+    assert columns == {"age": [20, 80], "ward": ["north", "south"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("d;young;north;0", "line 5: the cell of the column 'age' of 'd' is"),
+        ("d;44;;0", "line 5: the cell of the column 'ward' of 'd' is empty"),
+        ("d;44;north;2", "line 5: the cell of the column 'ill' of 'd' is neither of the classes"),
+        ("a;44;north;0", "line 5: 'a' is the id of an earlier line"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_line_and_column(tmp_path, row, words):
+    problem = mixed(tmp_path, "csv")
+    with (tmp_path / "rows.csv").open("a") as file:
+        file.write(row + "\n")
+    with pytest.raises(DataError) as caught:
+        problem.market_rows()
+    assert str(caught.value).startswith(f"{tmp_path / 'rows.csv'}: {words}")
+
+
+def test_classes_are_compared_as_numbers_and_ids_in_one_form_of_unicode(tmp_path):
+    rows = clinic(tmp_path, "ill;id;x\n1.0;Zoe\u0308;0,5\n0;b;-0,5\n").market_rows()
+    assert rows.ids == ["Zo\u00eb", "b"]
+    np.testing.assert_array_equal(rows.y, [1.0, -1.0])
+    assert rows.y_test.size == 0
+
+
+def test_a_release_draws_fresh_noise_unless_it_is_seeded(tmp_path):
+    lines = [f"s{k},{0.5 - k % 2},{k % 2}\n" for k in range(8)]
+    problem = clinic(tmp_path, "id,x,ill\n" + "".join(lines))
+    sold = pd.DataFrame({"id": [f"s{k}" for k in range(8)], "epsilon": np.linspace(0.5, 1, 8)})
+    released = [release(problem, sold) for _ in range(3)]
+    assert len({each["coef"][0] for each in released}) == 3
+    assert release(problem, sold, seed=SEED) == release(problem, sold, seed=SEED)
+    # All digits are published, so the guarantee may not rest on an exact minimiser.
+    assert "exact noise on a lattice" in released[0]["mechanism"]
+    assert not any("exact minimiser" in words for words in released[0]["assumptions"])
+    assert released[0]["guarantees"]["s0"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seed", [None, SEED])
+def test_only_a_simulation_measures_the_model_without_noise(tmp_path, seed):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) / 5
+    y = (X[:, 0] + 0.1 * rng.normal(size=60) > 0).astype(int)
+    lines = [f"s{k},{a},{b},{ill}" for k, ((a, b), ill) in enumerate(zip(X, y, strict=True))]
+    (tmp_path / "public.csv").write_text("\n".join(["id,x,z,ill", *lines[40:]]), encoding="utf-8")
+    settings = ["data.features={x=[-1, 1], z=[-1, 1]}", "data.public={test='public.csv'}"]
+    problem = clinic(tmp_path, "\n".join(["id,x,z,ill", *lines[:40]]), *settings)
+    X = cm.PublicFeatures({"x": (-1, 1), "z": (-1, 1)}).transform({"x": X[:, 0], "z": X[:, 1]})
+    sold = pd.DataFrame({"id": [f"s{k}" for k in range(40)], "epsilon": np.linspace(1, 8, 40)})
+    released = release(problem, sold, seed=seed)
+    scores = X[40:] @ released["coef"]
+    assert released["test"]["auc"] == pytest.approx(roc_auc_score(y[40:], scores))
+    assert released["test"]["error"] == np.mean((scores > 0) != y[40:])
+    if seed is None:
+        assert "without_noise" not in released["test"]
+        return
+    plain = LogisticRegression(C=1 / released["regularization"], fit_intercept=False, tol=1e-10)
+    plain.fit(X[:40], y[:40], sample_weight=sold.epsilon / sold.epsilon.sum())
+    measured = released["test"]["without_noise"]
+    assert measured["error"] == np.mean(plain.predict(X[40:]) != y[40:])
+    auc = roc_auc_score(y[40:], plain.decision_function(X[40:]))
+    assert measured["auc"] == pytest.approx(auc, abs=1e-12)
+
+
+def test_the_excess_of_the_learner_is_stated_where_the_file_asks_for_it(tmp_path):
+    rows = "id,x,ill\na,0.5,0\nb,-0.5,1\n"
+    sold = pd.DataFrame({"id": ["a", "b"], "epsilon": [0.5, 1.0]})
+    loose = clinic(tmp_path, rows, "learner={regularization=0.01, calibration='noise'}")
+    assert release(loose, sold)["largest_excess_over_sold"] > 0
+    strict = clinic(tmp_path, rows, "learner={regularization=0.01}")
+    with pytest.raises(ParameterError, match="--regularization"):
+        model_guarantee(strict.classifier(), sold)
+
+
+def test_public_rows_are_checked_before_a_market_opens(tmp_path):
+    (tmp_path / "test.csv").write_text("x,ill\ntall,0\n")
+    problem = clinic(tmp_path, "", "data.public={test='test.csv'}")
+    assert problem.place(problem.data.file) == Path(tmp_path, "rows.csv")
+    with pytest.raises(DataError, match=r"line 2: the cell of the column 'x' is"):
+        open_market(problem, tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_sellers_of_a_file_are_quoted_by_their_own_reports(tmp_path):
+    asks = np.linspace(0.02, 0.1, 30)
+    lines = [f"p{k};0,{k % 7};{str(ask).replace('.', ',')};{k % 2}" for k, ask in enumerate(asks)]
+
+    def simulated(lines):
+        rows = "\n".join(["id;x;ask;ill", *lines])
+        return clinic(tmp_path, rows, "data.report='ask'").perform(progress=False)
+
+    offers = simulated(lines).tables["offers"].set_index("id").sensitivity
+    expected = pd.Series(asks, [f"p{k}" for k in range(30)])
+    np.testing.assert_array_equal(offers, expected[offers.index])
+    with pytest.raises(DataError, match="line 3: the report of 'p1' is outside"):
+        simulated([lines[0], "p1;0,1;7;0", *lines[2:]])

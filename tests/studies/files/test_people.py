@@ -1,0 +1,306 @@
+"""A table of people: what is read of it, who sells, which rows are public, what is refused."""
+
+import stat
+import tempfile
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import convexmarket as cm
+from convexmarket.data import tables
+from convexmarket.errors import DataError
+from convexmarket.studies.files import load_file
+from convexmarket.studies.files import people as module
+from convexmarket.studies.files.loading import subproblems_of
+from convexmarket.studies.files.people import read_people
+from convexmarket.studies.files.reports import report_of
+from tests.cli.builders import draw_nothing
+from tests.studies.files.builders import REGRESSION, TRADEOFF, for_each, patients, written
+
+SIMULATED = TRADEOFF.replace('report = "ask"\n', "")
+
+
+def read(folder, text=TRADEOFF, table=None, settings=(), **options):
+    return read_people(load_file(written(folder, text, table), settings), **options)
+
+
+def refusal(folder, table, text=TRADEOFF):
+    with pytest.raises(DataError) as caught:
+        read(folder, text, table)
+    return str(caught.value).replace(str(folder), "")
+
+
+def changed(column, row, value):
+    table = patients(120).astype({"age": object, "bmi": object, "ask": object, "costs": object})
+    table.iloc[row, table.columns.get_loc(column)] = value
+    return table
+
+
+# ---------------------------------------------------------------------------- what is read
+
+
+def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
+    table = patients(120)
+    people = read(tmp_path, table=table)
+    parts = {name: list(rows.index) for name, rows in people.parts.items()}
+    assert {name: len(ids) for name, ids in parts.items()} == {
+        "validation": 24,
+        "test": 36,
+        "sold": 60,
+    }
+    assert sorted(chain(*parts.values())) == list(table.index)
+    assert all(ids == sorted(ids) for ids in parts.values()), "the order of the file"
+    assert people.ids == parts["sold"]
+    np.testing.assert_array_equal(people.reports, table.loc[people.ids, "ask"])
+
+
+@given(
+    shares=st.lists(st.floats(0.05, 0.45), min_size=2, max_size=2),
+    seed=st.integers(0, 2**40),
+    n=st.integers(40, 300),
+)
+def test_public_rows_are_drawn_by_the_seed_and_the_shares_alone(shares, seed, n):
+    names = pd.DataFrame(index=pd.RangeIndex(n).astype(str))
+    wanted = dict(zip(("validation", "test"), shares, strict=True))
+    parts = module._drawn(names, wanted, seed, "people.csv")
+    assert {part: len(parts[part]) for part in wanted} == {
+        part: round(share * n) for part, share in wanted.items()
+    }
+    assert sorted(set().union(*(rows.index for rows in parts.values()))) == sorted(names.index)
+    assert sum(map(len, parts.values())) == n
+    again = module._drawn(names, wanted, seed, "people.csv")
+    assert all(parts[part].index.equals(again[part].index) for part in parts)
+
+
+def test_rows_are_those_of_the_declared_features(tmp_path):
+    table = patients(120)
+    people = read(tmp_path, table=table)
+    public = cm.PublicFeatures(
+        {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]},
+        missing="indicator",
+    )
+    rows = people.rows()
+    sold, test = table.loc[people.ids], table.loc[people.parts["test"].index]
+    np.testing.assert_array_equal(rows.X_train, public.transform(sold))
+    np.testing.assert_array_equal(rows.X_test, public.transform(test))
+    np.testing.assert_array_equal(rows.y_train, np.where(sold["ill"] == "yes", 1.0, -1.0))
+    assert rows.feature_names == tuple(public.get_feature_names_out())
+    assert np.linalg.norm(rows.X_train, axis=1).max() <= rows.data_norm == 1.0
+
+
+def test_a_regression_reads_labels_as_they_are(tmp_path):
+    table = patients(120)
+    people = read(tmp_path, REGRESSION, table)
+    rows = people.rows()
+    np.testing.assert_array_equal(rows.y_train, table.loc[people.ids, "costs"])
+    assert rows.X_train.min() >= 0.0
+    assert rows.X_train.max() <= 1.0
+    assert len(rows.y_test) == 36
+
+
+def test_parquet_says_the_same_as_csv(tmp_path):
+    table = patients(120)
+    expected = read(tmp_path, table=table)
+    for name, stored in (("index", table), ("column", table.reset_index())):
+        stored.to_parquet(tmp_path / f"{name}.parquet")
+        settings = ['data.source="parquet"', f'data.file="{name}.parquet"']
+        people = read(tmp_path, settings=settings)
+        assert people.ids == expected.ids
+        np.testing.assert_array_equal(people.reports, expected.reports)
+        found, known = people.rows(), expected.rows()
+        np.testing.assert_array_equal(found.X_train, known.X_train)
+        np.testing.assert_array_equal(found.y_test, known.y_test)
+
+
+def test_categories_and_classes_of_parquet_may_be_numbers(tmp_path):
+    table = patients(120)
+    codes = {"no": 0.0, "former": 1.0, "yes": 2.0}
+    stored = table.assign(smoker=table["smoker"].map(codes), ill=table["ill"] == "yes")
+    stored.to_parquet(tmp_path / "patients.parquet")
+    settings = ['data.source="parquet"', 'data.file="patients.parquet"']
+    settings += ['data.features.smoker=["0", "1", "2"]', 'data.classes=["False", "True"]']
+    found = read(tmp_path, settings=settings).rows()
+    known = read(tmp_path, table=table).rows()
+    np.testing.assert_array_equal(found.X_train, known.X_train)
+    np.testing.assert_array_equal(found.y_train, known.y_train)
+
+
+def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
+    more = patients(50, seed=1).drop(columns="ask")
+    more.to_csv(tmp_path / "v.csv", index=False)
+    more.iloc[:20].to_csv(tmp_path / "t.csv", index=False)
+    text = TRADEOFF.replace("validation = 0.2, test = 0.3", 'validation = "v.csv", test = "t.csv"')
+    people = read(tmp_path, text)
+    rows = people.rows()
+    assert len(people.ids) == 120
+    assert (rows.y_validation.size, rows.y_test.size) == (50, 20)
+
+
+def test_without_ids_sellers_are_called_by_their_lines(tmp_path):
+    people = read(tmp_path, TRADEOFF.replace('id = "patient"\n', ""))
+    lines = {f"line-{number}" for number in range(2, 122)}
+    assert set(people.ids) < lines
+
+
+def test_groups_are_those_of_the_sellers(tmp_path):
+    table = patients(120)
+    people = read(tmp_path, table=table, group="region")
+    assert list(people.groups) == list(table.loc[people.ids, "region"])
+
+
+def test_a_decimal_comma_is_read(tmp_path):
+    table = patients(120)
+    path = written(tmp_path, table=table)
+    expected = read_people(load_file(path))
+    table.to_csv(tmp_path / "patients.csv", sep=";", decimal=",")
+    found = read_people(load_file(path))
+    np.testing.assert_array_equal(found.reports, expected.reports)
+    np.testing.assert_array_equal(found.rows().X_train, expected.rows().X_train)
+
+
+# ---------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "words"),
+    [
+        ("ask", "0.7654", "line 7: the report of 'P0005' is outside the support [0.02, 0.1]"),
+        ("ask", "-7654", "line 7: the report of 'P0005' is negative"),
+        ("ask", "7654x", "line 7: the report of 'P0005' is not a number"),
+        ("ask", "", "line 7: the report of 'P0005' is not a number"),
+        ("age", "7654x", "line 7: the cell of the column 'age' of 'P0005' is not a finite number"),
+        ("age", "inf", "line 7: the cell of the column 'age' of 'P0005' is not a finite number"),
+        ("bmi", "NA", "leave the cell empty where there is none"),
+        ("smoker", "7654", "line 7: the cell of the column 'smoker' of 'P0005' is none of its cat"),
+        ("smoker", "No", "declare it there as the file writes it, or 'other'"),
+        (
+            "ill",
+            "7654",
+            "line 7: the cell of the column 'ill' of 'P0005' is neither of the classes",
+        ),
+        ("ill", "", "is neither of the classes 'no' and 'yes'"),
+    ],
+)
+def test_a_bad_cell_is_told_by_line_and_id_and_not_said(tmp_path, column, value, words):
+    said = refusal(tmp_path, changed(column, 5, value))
+    assert words in said
+    assert "7654" not in said
+
+
+def test_a_category_that_is_not_declared_may_be_other(tmp_path):
+    told = ['data.features.smoker=["no", "yes", "other"]']
+    people = read(tmp_path, table=changed("smoker", 5, "7654"), settings=told)
+    other = people.rows().X_train[:, people.rows().feature_names.index("smoker=other")] > 0
+    smoker = changed("smoker", 5, "7654").loc[people.ids, "smoker"]
+    np.testing.assert_array_equal(other, smoker.isin(["former", "7654"]))
+
+
+def test_a_label_outside_the_range_of_the_learner(tmp_path):
+    said = refusal(tmp_path, changed("costs", 5, 76_543.0), REGRESSION)
+    assert "line 7: the cell of the column 'costs' of 'P0005' is outside learner.target_r" in said
+    assert "76543" not in said
+
+
+def test_empty_cells_are_refused_unless_something_stands_for_them(tmp_path):
+    text = TRADEOFF.replace('missing = "indicator"\n', "")
+    table = patients(120)
+    first = table["bmi"].isna().argmax()
+    said = refusal(tmp_path, table, text)
+    assert f"line {first + 2}: the cell of the column 'bmi' of {table.index[first]!r} is" in said
+    assert "data.missing" in said
+
+
+@for_each(
+    [
+        (lambda table: table.drop(columns="ask"), "no column is called 'ask'"),
+        (lambda table: table.drop(columns="age"), "(data.features.age)"),
+        (lambda table: table.drop(columns="ill"), "(data.label)"),
+        (lambda table: table.rename_axis("id"), "(data.id)"),
+        (lambda table: table.iloc[:0], "there are no rows in it"),
+        (lambda table: table.iloc[:1], "1 rows are too few"),
+        (lambda table: table.rename({"P0001": "P0000"}), "is the id of an earlier line"),
+        (lambda table: table.rename({"P0001": " "}), "is no id"),
+    ]
+)
+def test_a_bad_table_is_refused(change, words):
+    with tempfile.TemporaryDirectory() as folder:
+        assert words in refusal(Path(folder), change(patients(120)))
+
+
+def test_what_cannot_be_read(tmp_path):
+    problem = load_file(written(tmp_path))
+    (tmp_path / "patients.csv").unlink()
+    with pytest.raises(DataError, match="No such file"):
+        read_people(problem)
+    settings = ['data.source="parquet"', 'data.file="patients.csv"']
+    with pytest.raises(DataError, match="No such file"):
+        read(tmp_path, settings=[*settings, 'data.file="nothing.parquet"'])
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        read(tmp_path, settings=settings)
+
+
+def test_a_table_of_too_many_cells_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_CELLS", 100)
+    patients(120).to_parquet(tmp_path / "patients.parquet")
+    with pytest.raises(DataError, match="at most 100 cells"):
+        read(tmp_path, settings=['data.source="parquet"', 'data.file="patients.parquet"'])
+
+
+# -------------------------------------------------------------------------------- the runs
+
+#: A value of which no digits may be published.
+RARE = 31.718281828
+
+
+@pytest.mark.parametrize("text", [TRADEOFF, REGRESSION], ids=["classes", "numbers"])
+def test_the_sellers_reports_are_bought_from_and_their_page_is_private(text, tmp_path, monkeypatch):
+    monkeypatch.setattr("convexmarket.report.figures.saved", draw_nothing)
+    table = patients(120)
+    table["bmi"] = RARE + np.arange(120) * 1e-6
+    problem = load_file(written(tmp_path, text, table))
+    runs = problem.perform(progress=False)
+    sellers = runs.tables["sellers"]
+    assert set(sellers.scenario) == {"reported"}
+    reports = sellers.drop_duplicates("id").set_index("id").sensitivity
+    assert reports.tolist() == table["ask"].loc[reports.index].tolist()
+    assert len(reports) == runs.facts["rows"]["train"] == (60 if text is TRADEOFF else 84)
+    report = report_of(problem, runs)
+    page = report.to_markdown()
+    assert "The reports are the column “ask” of “patients.csv”." in page
+    assert "36 for test" in page
+    folder = report.write(tmp_path / "report").parent
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    for path in files:
+        is_table = path.suffix == ".parquet"
+        shown = pd.read_parquet(path).to_csv() if is_table else path.read_text(errors="replace")
+        assert str(RARE)[:8] not in shown, path.name
+    assert len(subproblems_of(tmp_path / "market.toml").families) >= 2
+
+
+def test_simulated_reports_are_marked_on_the_page(tmp_path):
+    settings = ['sellers.scenarios=["independent", "correlated"]', 'sellers.correlated_with="age"']
+    problem = load_file(written(tmp_path, SIMULATED), settings)
+    runs = problem.perform(progress=False)
+    assert set(runs.tables["sellers"].scenario) == {"independent", "correlated"}
+    assert "The reports are simulated." in report_of(problem, runs).to_markdown()
+
+
+def test_reports_and_rows_of_the_public_change_no_purchase(tmp_path):
+    table = patients(120)
+    first = load_file(written(tmp_path, TRADEOFF, table)).perform(progress=False)
+    public = table.index.difference(first.tables["sellers"].id)
+    assert len(public) == 60
+    other = table.copy()
+    other.loc[public, ["ask", "age"]] = 0.05, 20
+    again = load_file(written(tmp_path, TRADEOFF, other)).perform(progress=False)
+    bought = ["id", "sensitivity", "epsilon", "payment"]
+    offers = [
+        runs.tables["sellers"].query("model == 'mechanism'")[bought] for runs in (first, again)
+    ]
+    pd.testing.assert_frame_equal(*offers)

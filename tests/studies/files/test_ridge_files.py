@@ -1,0 +1,186 @@
+"""The market for ridge regression: what is sold is what the model keeps, and nothing is tuned."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from convexmarket.allocation import allocate
+from convexmarket.learners.ridge_math import ridge_error_bound, ridge_risk_constants
+from convexmarket.market import Market
+from convexmarket.priors import Uniform
+from convexmarket.privacy import Simulation, ridge_sensitivity
+from convexmarket.sellers import Sellers
+from convexmarket.studies.files import parse_file
+from tests.learners.builders import output_ridge
+
+SMALL = """
+kind = "market"
+title = "Small"
+[data]
+source = "synthetic-regression"
+n_rows = 100
+n_features = 3
+label_noise = 0.1
+[prior]
+family = "uniform"
+low = 1.0
+high = 5.0
+[sellers]
+scenarios = ["independent", "correlated"]
+correlated_with = 1
+[objective]
+gamma = [0.0003, 0.01]
+[learner]
+name = "PersonalizedRidge"
+regularization = [0.3, 1.0]
+label_noise = 0.1
+coef_norm = 1.0
+smallest_eigenvalue = 0.05
+draws = 60
+[run]
+jobs = 1
+"""
+
+KEY = ["scenario", "gamma", "regularization"]
+
+
+def run(*overrides: str):
+    return parse_file(SMALL, overrides).perform(progress=False)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return run()
+
+
+def test_one_row_for_each_scenario_gamma_and_lambda(result):
+    expected = [
+        (scenario, gamma, value)
+        for scenario in ("independent", "correlated")
+        for gamma in (0.0003, 0.01)
+        for value in (0.3, 1.0)
+    ]
+    for table in (result.tables["curve"], result.tables["audits"]):
+        assert list(table[KEY].itertuples(index=False, name=None)) == expected
+    assert len(result.tables["sellers"]) == 80 * len(expected)
+
+
+def test_the_model_keeps_just_what_was_sold(result):
+    sellers = result.tables["sellers"]
+    assert (sellers.guarantee <= sellers.epsilon).all()
+    np.testing.assert_allclose(sellers.guarantee, sellers.epsilon, rtol=1e-12, atol=0)
+    assert (sellers.epsilon == 0).any(), "somebody should be left out in a test of leaving out"
+    assert (sellers[sellers.epsilon == 0][["payment", "weight"]] == 0).all(axis=None)
+
+
+def test_the_noise_is_what_the_sold_total_asks_for(result):
+    """Without the learner's own accounting: the rate is eta / kappa, from what was sold alone."""
+    for row in result.tables["curve"].itertuples():
+        offers = result.tables["sellers"].merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
+        sold = offers[offers.epsilon > 0]
+        model = output_ridge(row.regularization, weighting=sold.weight, rounding=None)
+        rows = np.zeros((len(sold), 3))
+        model.fit(rows, np.zeros(len(sold)), epsilon=sold.epsilon, random_state=Simulation(0))
+        kappa = ridge_sensitivity(row.regularization, 3)
+        assert model.noise_rate_ == pytest.approx(row.eta / kappa, rel=1e-12)
+        exposed = sold.weight * kappa * model.noise_rate_
+        assert (exposed <= sold.epsilon * (1 + 1e-15)).all()
+
+
+def test_mu_and_sigma_are_the_constants_of_the_theorem(result):
+    for row in result.tables["curve"].itertuples():
+        assert (row.mu, row.sigma) == ridge_risk_constants(row.regularization, 3, 0.1, 0.05)
+        kappa = ridge_sensitivity(row.regularization, 3, sensitivity="tight")
+        offers = result.tables["sellers"].merge(pd.DataFrame([row._asdict()])[KEY], on=KEY)
+        bound = ridge_error_bound(
+            offers.weight,
+            row.eta / kappa,
+            row.regularization,
+            n_features=3,
+            coef_norm=1.0,
+            label_noise=0.1,
+            failure_probability=0.05,
+            smallest_eigenvalue=0.05,
+        )
+        assert row.bound == pytest.approx(bound.total, rel=1e-12)
+        # The objective is the bound without its bias, and what is expected to be paid.
+        cost = row.gamma * float(offers.epsilon @ offers.virtual_cost)
+        assert row.objective == pytest.approx(row.bound - row.bias + cost, rel=1e-9)
+
+
+def test_simulated_releases_confirm_the_exact_errors(result):
+    curve = result.tables["curve"]
+    assert ((curve.simulated_loss - curve.loss_mean).abs() < 4 * curve.simulated_error).all()
+    assert (curve.rmse_low < curve.rmse_high).all()
+    np.testing.assert_allclose(curve.rmse**2, curve.loss_mean)
+    np.testing.assert_allclose(
+        curve.explained, 1 - (curve.rmse / result.facts["constant_rmse"]) ** 2
+    )
+
+
+def test_every_market_passes_its_audit(result):
+    assert result.tables["audits"].incentive_compatible.all()
+    assert result.tables["audits"].individually_rational.all()
+    assert (result.tables["curve"].gap < 1e-9).all()
+
+
+def test_one_price_for_all_spends_the_same_and_buys_less(result):
+    curve = result.tables["curve"]
+    np.testing.assert_allclose(curve.uniform_epsilon * 80 * 5.0, curve.payments)
+    assert (curve.uniform_epsilon <= curve.epsilon_mean).all()
+
+
+def test_money_buys_accuracy(result):
+    for _, rows in result.tables["curve"].groupby(["scenario", "regularization"]):
+        cheap, dear = (rows[rows.gamma == gamma].iloc[0] for gamma in (0.01, 0.0003))
+        assert cheap.payments < dear.payments
+        assert cheap.eta < dear.eta
+        assert cheap.bound > dear.bound
+
+
+def test_the_mark_depends_on_public_things_alone(result):
+    other = run("data.seed=7", "run.seed=5", "learner.draws=2")
+    pd.testing.assert_frame_equal(result.tables["choices"], other.tables["choices"])
+    assert not np.allclose(result.tables["curve"].payments, other.tables["curve"].payments)
+    best = result.tables["choices"].groupby("gamma").expected_objective.transform("min")
+    assert (
+        result.tables["choices"].marked == (result.tables["choices"].expected_objective == best)
+    ).all()
+    typical = Sellers(1.0 + 4.0 * (np.arange(80) + 0.5) / 80, Uniform(1, 5))
+    row = result.tables["choices"].iloc[0]
+    market = Market.standard(typical, mu=row.mu, sigma=row.sigma, gamma=row.gamma)
+    assert row.expected_objective == pytest.approx(row.bias + allocate(market).objective)
+
+
+@pytest.mark.campaign
+def test_without_an_eigenvalue_the_bound_marks_the_largest_lambda():
+    few = ("learner.draws=2", "sellers.scenarios=['independent']")
+    found = run("learner.smallest_eigenvalue=0.0", *few)
+    marked = found.tables["choices"][found.tables["choices"].marked]
+    assert list(marked.regularization) == [1.0, 1.0]
+    assert (found.tables["curve"].bias == 1.0).all()
+
+
+@pytest.mark.campaign
+def test_the_same_for_any_number_of_jobs(result, two_jobs):
+    again = run(two_jobs)
+    for name in ("curve", "choices", "baselines", "sellers", "audits"):
+        pd.testing.assert_frame_equal(result.tables[name], again.tables[name])
+
+
+def test_scenarios_permute_the_same_reports(result):
+    reports = {
+        scenario: np.sort(rows.sensitivity)
+        for scenario, rows in result.tables["sellers"].groupby("scenario")
+    }
+    np.testing.assert_array_equal(reports["independent"], reports["correlated"])
+
+
+def test_a_cap_and_the_papers_sensitivity_are_obeyed():
+    settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
+    found = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
+    assert found.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
+    assert (found.tables["sellers"].guarantee <= found.tables["sellers"].epsilon).all()
+    expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")
+    assert (found.tables["curve"].mu[0], found.tables["curve"].sigma[0]) == expected
+    assert found.facts["guarantee"]["accounting"] == "paper sensitivity"

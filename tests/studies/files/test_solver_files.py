@@ -1,0 +1,160 @@
+"""Problem files: what they may state, what is refused, and in which words."""
+
+import json
+import os
+import sys
+
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import ProblemFileError
+from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files.loading import KINDS, kind_of, subproblems_of
+from convexmarket.studies.files.reports import report_of
+from tests import PROBLEMS
+from tests.hardening.test_hostile_problems import unbounded
+
+SOLVERS = """
+kind = "solvers"
+title = "Mine"
+notes = ["A *note*."]
+[study]
+problems = ["allocation"]
+solvers = ["exact", "CLARABEL"]
+sizes = [20]
+draws = 1
+"""
+
+
+def refusal(*settings, text=SOLVERS):
+    with pytest.raises(ProblemFileError) as caught:
+        parse_file(text, settings)
+    message = str(caught.value)
+    assert len(message) < 10_000
+    return message
+
+
+def test_a_file_of_solvers_is_a_call_of_compare_solvers(tmp_path):
+    problem = parse_file(SOLVERS)
+    runs = problem.perform(subproblems_of, progress=False)
+    direct = cm.compare_solvers(
+        ["allocation"], solvers=["exact", "CLARABEL"], sizes=[20], progress=False
+    )
+    columns = ["problem", "solver", "formulation", "outcome", "objective"]
+    assert runs.to_frame()[columns].equals(direct.to_frame()[columns])
+    report = report_of(problem, runs)
+    assert report.settings["problem file"]["text"] == SOLVERS
+    assert "A \\*note\\*" in report.to_markdown(appendix=True)
+
+
+def test_files_with_the_same_name_are_distinguished():
+    text = SOLVERS.replace('["allocation"]', '["a/market.toml", "b/market.toml", "ridge"]')
+    entries = []
+    problem = parse_file(text)
+    from convexmarket.studies.files.solvers import entries_of
+
+    found = entries_of(problem.study.problems, lambda name: entries.append(name) or name)
+    assert list(found) == ["a/market", "b/market", "ridge"]
+    assert entries == ["a/market.toml", "b/market.toml"]
+
+
+def test_sellers_of_a_file_are_compared_at_their_number(tmp_path):
+    (tmp_path / "sellers.csv").write_text("id,report\n" + "".join(
+        f"s{k},{0.02 + 0.001 * k}\n" for k in range(30)
+    ))  # fmt: skip
+    (tmp_path / "market.toml").write_text(
+        'kind = "market"\ntitle = "Mine"\n[sellers]\nfile = "sellers.csv"\n'
+        'report = "report"\n[prior]\nfamily = "uniform"\nlow = 0.02\nhigh = 0.1\n[objective]\n'
+        "spread = { weight = 1.0 }\nnoise = { weight = 10.0 }\npayments = { weight = 0.003 }\n"
+        '[[variants]]\nname = "free"\n'
+    )
+    entry = subproblems_of(tmp_path / "market.toml")
+    runs = cm.compare_solvers({"mine": entry}, solvers=["exact"], sizes=[9], progress=False)
+    assert runs.to_frame()[["size", "outcome"]].to_numpy().tolist() == [[30, "solved"]]
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("kind='solver'", "kind is 'solver'; did you mean 'solvers'?"),
+        ("study.solver=['SCS']", "study: 'solver' is not a known key; did you mean 'solvers'?"),
+        ("study.sizes=[1]", "study.sizes[0] must be greater than or equal to 2, got 1"),
+        ("study.sizes=5", "study.sizes must be a list, got 5"),
+        ("study=3", "study must be a table, got 3"),
+        ("study.settings=['sloppy']", "study.settings names 'sloppy'"),
+        ("settings.high.tolerance=0.1", "settings.high has a reserved name"),
+        ("study.problems=['a.toml', 'a.toml']", "study.problems: an entry is listed twice"),
+        ("study.solvers=['os:system']", "study.solvers[0] must"),
+        ("limits.seconds=nan", "limits.seconds must be a finite number, got nan"),
+        ("study.sizes", "write KEY=VALUE"),
+        ("study.sizes=[", "'[' is not a TOML value"),
+        ("title.deep=1", "title is not a table"),
+        ("study.draws=" + "[" * 10_000 + "]" * 10_000, "is not a TOML value"),
+        (".".join("a" * 1_500) + "=1", "nested too deeply"),
+    ],
+)
+def test_an_error_names_key_value_and_remedy(setting, words):
+    assert words in refusal(setting)
+
+
+def test_every_mistake_has_a_line():
+    lines = refusal("study.sizes=[1]", "limits.seconds=-1", "run.jobs='two'").splitlines()
+    assert len(lines) == 3
+    assert "200 more" not in refusal(*(f"study.k{number}=1" for number in range(200)))
+    assert "195 more unknown keys" in refusal(*(f"study.k{number}=1" for number in range(200)))
+
+
+def test_a_missing_key_or_kind_is_named():
+    assert "study is missing" in refusal(text='kind = "solvers"\ntitle = "t"')
+    assert "kind is missing" in refusal(text='title = "t"')
+    assert "not valid TOML" in refusal(text="title = ")
+
+
+@pytest.mark.parametrize("table", ["", "study.", "run.", "limits.", "settings."])
+@pytest.mark.parametrize("key", ["plugin", "plugins"])
+def test_no_problem_file_names_a_plugin(tmp_path, monkeypatch, table, key):
+    (tmp_path / "evil_plugin.py").write_text("raise SystemExit('was imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for value in ('"evil_plugin:Solver"', '{MINE = "evil_plugin:Solver"}'):
+        assert key in refusal(f"{table}{key}={value}")
+    refusal('study.solvers=["evil_plugin:Solver"]')
+    assert "evil_plugin" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "option",
+    ['write_data_filename="x"', "log_file=1", 'write_mps="x"', 'solution_file="x"', 'save_path=""',
+     'any="a/b"', 'any="x.csv"'],
+)  # fmt: skip
+def test_solver_options_name_no_files(option):
+    key, _, value = option.partition("=")
+    setting = f"settings.mine={{tolerance=0.1, options={{SCS={{{key}={value}}}}}}}"
+    assert "settings.mine.options.SCS" in refusal(setting)
+    fine = 'settings.mine={tolerance=0.1, options={HIGHS={solver="ipm", time_limit=3}}}'
+    options = parse_file(SOLVERS, [fine]).settings["mine"].options
+    assert options["HIGHS"]["solver"] == "ipm"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_pipes_and_folders_are_no_problem_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path / "pipe.toml", "/dev/zero"):
+        with pytest.raises(ProblemFileError, match="is a pipe or a device"):
+            load_file(path)
+    with pytest.raises(ProblemFileError, match=r"[Dd]irectory"):
+        load_file(tmp_path)
+
+
+def test_the_schema_describes_every_key_and_bounds_its_size():
+    schema = json_schema()
+    assert json.loads(json.dumps(schema)) == schema
+    tables = {**schema.get("$defs", {}), "": schema}
+    for name, table in tables.items():
+        assert list(unbounded(table, name)) == []
+        for key, entry in table.get("properties", {}).items():
+            assert entry.get("description"), f"{name}.{key}"
+
+
+def test_the_shipped_files_are_valid():
+    files = [path for path in PROBLEMS.rglob("*.toml") if kind_of(path) in KINDS]
+    assert {load_file(path).kind for path in files} == set(KINDS)
