@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize.elementwise import find_root
 
 from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
 from convexmarket.allocation.path import Point, beta_at, point_at, segment
@@ -36,8 +35,10 @@ _STEPS = 30
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
+#: Relative distance from the best point over which a chord leads to the root of T.
+_NEAR = 1e-6
 #: Ratio of the ends of an interval that is split around a crossing, and where, in widths.
-_CLOSE, _AROUND = 1.1, np.array([-0.03, 0.0, 0.03])
+_CLOSE, _AROUND = 2.0, np.array([-0.03, 0.0, 0.03])
 #: Nodes in each round, unless more intervals are left.
 _NODES = 64
 
@@ -166,17 +167,14 @@ class _Bounded:
         meet = (a.value - b.value + up * width) / np.where(bent, up - down, 1.0)
         return a.value + down * np.where(bent, np.clip(meet, 0.0, width), 0.0)
 
-    def polished(self, cells: _Cells) -> _Total:
-        """Return the point of each interval where T, which crosses rho, is rho."""
-        a, b = cells.a, cells.b
-        guess = a.capped, b.bought
-
-        def excess(n: Floats, e: Ints, j: Ints, q: Ints) -> Floats:
-            at = self.at(e, n, (j, q))
-            return self.excess(at, at.level)
-
-        root = find_root(excess, (a.n, b.n), args=(cells.e, *guess))
-        return self.at(cells.e, np.where(root.success, root.x, b.n), guess)
+    def polished(self, e: Ints, near: _Total, low: Floats, high: Floats) -> _Total:
+        """Return the points next to these where T is rho, by a chord."""
+        n, first, guess = near.n, self.excess(near, near.level), (near.capped, near.bought)
+        beside = self.at(e, np.clip(n * (1 - np.sign(first) * _NEAR), low, high), guess)
+        rise = self.excess(beside, beside.level) - first
+        step = -first * (beside.n - n) / np.where(rise == 0, np.inf, rise)
+        step = np.where(np.abs(step) <= 10 * _NEAR * n, step, 0.0)
+        return self.at(e, np.clip(n + step, low, high), guess)
 
 
 def _value_or_inf(costs: Costs, k: Ints, number: Ints) -> Floats:
@@ -262,15 +260,16 @@ def minimise_bounded(
         undecided = below < aim - _EXACT * np.abs(aim)
         narrow = (cells.b.n - cells.a.n <= _NARROW * cells.b.n) | (round_ == _ROUNDS - 1)
         np.minimum.at(bound, cells.e[undecided & narrow], below[undecided & narrow])
-        last, cells = cells[undecided & narrow], cells[undecided & ~narrow]
-        crossed = markets.excess(last.a, last.a.level_above) < 0
-        some = last[crossed & (markets.excess(last.b, last.b.level) > 0)]
-        if some.e.size:
-            best = _better(best, some.e, markets.polished(some), 4 * _EXACT)
+        cells = cells[undecided & ~narrow]
         if not cells.e.size:
             break
         cells = _split(markets, cells, max(_PARTS, _NODES // cells.e.size))
         best = _better(best, cells.e, cells.a)
+    free = np.flatnonzero(able & (best.capped < best.bought))
+    if free.size:  # values give half of the digits of the total
+        at_least = np.full(free.size, low)
+        root = markets.polished(free, best[free], at_least, top[free])
+        best = _better(best, free, root, 4 * _EXACT)
     kink, rate = best.capped == best.bought, best.n * largest
     # Where the market would just not buy from one more.
     price = (best.norm * rate + rho) / rate**2 - costs.offset
