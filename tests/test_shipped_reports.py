@@ -19,15 +19,7 @@ def test_every_experiment_has_a_report_and_every_report_an_experiment():
     assert {path.parent.name for path in REPORTS.glob("*/index.html")} == set(FILES) | PAPERS
 
 
-RERUN = pytest.mark.xfail(
-    strict=True, reason="the stored study also read problem files that are scripts now"
-)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[RERUN] if name == "solver-study" else []) for name in FILES],
-)
+@pytest.mark.parametrize("name", FILES)
 def test_the_report_of_a_study_is_of_this_very_file(name):
     stored = read_report(REPORTS / name).settings["problem file"]
     assert stored["text"] == load_file(FILES[name]).source.text

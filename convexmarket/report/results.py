@@ -128,7 +128,7 @@ def read_bytes(file: Path) -> bytes:
         raise DataError(f"{file}: {error.strerror}; name the folder of a report") from None
 
 
-def read_content(file: Path) -> dict[str, Any]:
+def read_content(file: Path, form: str = FORMAT) -> dict[str, Any]:
     """Read ``results.json`` as plain values.
 
     Raises
@@ -144,8 +144,8 @@ def read_content(file: Path) -> dict[str, Any]:
             f"{file} is not valid JSON ({error}); name the folder of a report"
         ) from None
     stored = content.get("format") if isinstance(content, dict) else None
-    if stored != FORMAT:
+    if stored != form:
         raise DataError(
-            f"{file} has the format {stored!r} instead of {FORMAT!r}; run the experiment again"
+            f"{file} has the format {stored!r} instead of {form!r}; run the experiment again"
         )
     return dict(content)

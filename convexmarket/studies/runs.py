@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
 
-from convexmarket.data.files import read_limited
 from convexmarket.deal import versions
 from convexmarket.display import Shown
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import Content, write_together
 from convexmarket.report import Report
+from convexmarket.report.results import RESULTS, read_content, restored_frame, stored_frame
 from convexmarket.studies import online_page, solver_page, study_page
 
 __all__ = ["Runs"]
 
-#: The main file of a folder that :meth:`Runs.write` wrote.
-RESULTS = "results.json"
 FORMAT = "convexmarket-runs/1"
-#: Bytes of the largest file that is read.
-_LARGEST_FILE = 500_000_000
 _NUMBERS = "biuf"
 #: The statements, the figure and the report of each kind of runs.
 _PAGES: dict[str, Any] = {
@@ -60,6 +54,8 @@ class Runs(Shown):
 
     def __post_init__(self) -> None:
         tables = {name: _tidy(name, table) for name, table in self.tables.items()}
+        if self.kind not in _PAGES:
+            raise DataError(f"kind is {self.kind!r}; runs are of kind {' or '.join(_PAGES)}")
         for name, table in tables.items():
             if missing := set(self.keys[name]) - set(table.columns):
                 raise DataError(f"tables.{name} has no column {sorted(missing)}, which is a key")
@@ -118,7 +114,7 @@ class Runs(Shown):
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write the tables as Parquet files, and everything else as ``results.json``.
+        """Write everything as ``results.json``, and long tables as Parquet files.
 
         Parameters
         ----------
@@ -139,17 +135,15 @@ class Runs(Shown):
         DataError
             If the files cannot be written.
         """
-        place = Path(folder)
+        place, tables = Path(folder), {}
         contents: dict[Path, Content] = {}
-        tables = {}
         for name, table in self.tables.items():
-            packed = BytesIO()
-            table.to_parquet(packed, index=False, compression="zstd")
-            contents[place / f"tables/{name}.parquet"] = packed.getvalue()
-            digest = hashlib.sha256(packed.getvalue()).hexdigest()
-            tables[name] = {"sha256": digest, "keys": list(self.keys[name])}
+            stored, content = stored_frame(table)
+            tables[name] = {"keys": list(self.keys[name]), **stored}
+            if content:
+                contents[place / f"tables/{name}.parquet"] = content
         written = {"format": FORMAT, "kind": self.kind, "tables": tables, "facts": self.facts}
-        contents[place / RESULTS] = (json.dumps(written, indent=1) + "\n").encode()
+        contents[place / RESULTS] = f"{json.dumps(written)}\n".encode()
         write_together(contents, force=force)
         return place / RESULTS
 
@@ -164,23 +158,14 @@ class Runs(Shown):
         """
         place = Path(folder)
         try:
-            written = json.loads(read_limited(place / RESULTS, _LARGEST_FILE))
-            if written["format"] != FORMAT or written["kind"] not in _PAGES:
-                raise DataError(f"{place / RESULTS} is not the result of a study")
-            tables, keys = {}, {}
-            for name, entry in written["tables"].items():
-                file = place / "tables" / f"{Path(name).name}.parquet"
-                content = read_limited(file, _LARGEST_FILE)
-                if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-                    raise DataError(f"{file.name} was changed after it was written")
-                tables[name] = pd.read_parquet(BytesIO(content))
-                keys[name] = tuple(entry["keys"])
+            written = read_content(place / RESULTS, FORMAT)
+            stored = written["tables"].items()
+            tables = {name: restored_frame(Path(name).name, each, place) for name, each in stored}
+            keys = {name: tuple(each["keys"]) for name, each in stored}
             return cls(written["kind"], keys, tables, written["facts"])
-        except DataError:
-            raise
-        except OSError as error:
-            raise DataError(f"{folder}: {error.strerror}; give a folder of Runs.write") from None
         except (LookupError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, DataError):
+                raise
             raise DataError(
                 f"{place / RESULTS} is damaged ({type(error).__name__}); give a folder of "
                 "Runs.write"

@@ -112,9 +112,12 @@ def _exceptions(runs: pd.DataFrame, facts: Mapping[str, Any]) -> list[str]:
             f"{(counted(runs).solver == solver).sum()} runs "
             f"({', '.join(rows.formulation.unique())})."
         )
+    refused: dict[str, list[str]] = {}
     for solver, rows in unable.groupby("solver", sort=False):
-        pairs = (rows.problem_class + " (" + rows.formulation + ")").unique()
-        texts.append(f"{solver} cannot take {', '.join(pairs)}.")
+        kinds = rows.groupby("problem_class", sort=False).formulation.unique()
+        pairs = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in kinds.items())
+        refused.setdefault(pairs, []).append(str(solver))
+    texts += [f"{', '.join(names)} cannot take {pairs}." for pairs, names in refused.items()]
     if facts["absent"]:
         texts.append(f"Not installed: {', '.join(facts['absent'])}.")
     return texts
@@ -210,12 +213,15 @@ def fill(
     groups = dict.fromkeys(zip(runs.problem_class, runs.setting, strict=True))
     exceptions = _exceptions(runs, facts)
     if best.problem_class.nunique() > 1 and (best.fastest != "").any():
-        solvers = best.fastest[best.fastest != ""].str.partition(",")[0]
-        most = solvers.value_counts()
-        leaders = " and ".join(most.index[most == most.max()])
+        ranked = best[best.fastest != ""]
+        leads = ranked.fastest.str.partition(",")[0].value_counts()
+        leaders = " and ".join(leads.index[leads == leads.max()])
+        verb = "lead" if " and " in leaders else "leads"
         report.headline(
-            f"{leaders}: the fastest solver in {'each ' if ' and ' in leaders else ''}"
-            f"{most.max()} of {len(best)} comparisons (class and setting, largest size)."
+            f"At the largest size some solver solves every instance in {len(ranked)} of "
+            f"{len(best)} comparisons of a class under a setting. {leaders} {verb} most "
+            f"often ({leads.max()} times); the 95 % interval to the next one excludes a tie in "
+            f"{int((best.low > 1).sum())}."
         )
         alt = "Seconds or worst outcome by class and solver, each in its fastest formulation"
         report.add(_overview(runs).figure, f"{alt}, at the largest size", name="overview", alt=alt)
@@ -236,10 +242,12 @@ def fill(
         report.add(ax.figure, caption, name=name, alt=alt, appendix=len(groups) > 2)
     report.add("\n".join(f"- {escape_markdown(text)}" for text in exceptions))
     if "rates" in tables:
-        rows = tables["rates"]
-        rows = rows[rows["size"].isna() & (rows.success < 1)].drop(columns="size")
+        rates = tables["rates"]
+        doubtful = ["wrong", "inaccurate", "failed", "crashed"]
+        rows = rates[rates["size"].isna() & (rates[doubtful].sum(axis=1) > 0)]
         names = [*keys["rates"][:2], "solver", "formulation"]
-        report.add(rows, "Contenders that do not solve every instance", name="rates", keys=names)
+        rows = rows[[*names, "runs", "solved", *doubtful]].sort_values("wrong", ascending=False)
+        report.add(rows, "Contenders with failures other than limits", name="rates", keys=names)
     machine = facts["machine"]
     report.add(
         f"{len(counted(runs)):,} runs on {', '.join(machine['cpus'])}, {machine['system']}; "

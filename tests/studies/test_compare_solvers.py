@@ -6,6 +6,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.studies.solver_page import statements
+from convexmarket.studies.solvers import KEYS, summarise
 from convexmarket.studies.subproblems.base import CLASSES
 from tests.studies.small_runs import frame, run
 from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter, Sleeper
@@ -207,3 +208,26 @@ def test_the_fastest_is_named_with_an_interval_to_the_next():
     )
     alone = statements({"runs": frame(run("OSQP", outcome="failed"))}, {"absent": []})
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
+
+
+def test_the_page_of_several_classes_leads_with_an_overview_and_counts_ties():
+    rows = [
+        run(solver, problem_class=kind, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
+        for kind, second in (("ridge", 2.0), ("budget", 1.0))
+        for solver, factor in (("ECOS", 1.0), ("SCS", second))
+        for seed in range(4)
+    ]
+    rows.append(run("OSQP", problem_class="ridge", outcome="wrong"))
+    table = frame(*rows)
+    machine = {"cpus": ["a processor"], "system": "a system", "pinned": True}
+    facts = {"absent": [], "machine": machine, "caveats": ["None."]}
+    tables = {"runs": table, **summarise(table)}
+    report = cm.Runs("solvers", {name: KEYS[name] for name in tables}, tables, facts).report("x")
+    assert report.finding == (
+        "At the largest size some solver solves every instance in 2 of 2 comparisons of a class "
+        "under a setting. ECOS leads most often (2 times); the 95 % interval to the next one "
+        "excludes a tie in 1."
+    )
+    assert report.figures[0].name == "overview"
+    assert [each.name for each in report.tables][:2] == ["fastest", "rates"]
+    assert report.tables[1].frame.solver.tolist() == ["OSQP"]

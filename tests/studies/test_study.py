@@ -238,14 +238,22 @@ def test_runs_come_back_from_disk_to_the_last_bit(tmp_path):
 
 
 def test_damaged_runs_are_refused(tmp_path):
-    results = run([by_gamma(0.1)]).write(tmp_path)
+    many = cm.Sellers(PRIOR.sample(300, 0), PRIOR)
+    runs = run([cm.Market(many, BASE)], audits="none")
+    runs.write(tmp_path)
     (tmp_path / "tables" / "sellers.parquet").write_bytes(b"other")
-    with pytest.raises(cm.errors.DataError, match="changed after it was written"):
+    with pytest.raises(cm.errors.DataError, match="was changed after"):
         cm.Runs.read(tmp_path)
+    results = runs.write(tmp_path, force=True)
+    text = results.read_text()
+    for damaged in (text.replace('"study"', '"other"'), text.replace('"tables"', '"tubles"'), "{"):
+        results.write_text(damaged)
+        with pytest.raises(cm.errors.DataError, match=r"kind is|damaged|not valid JSON"):
+            cm.Runs.read(tmp_path)
     results.write_text(json.dumps({"format": "other"}))
-    with pytest.raises(cm.errors.DataError, match="is not the result of a study"):
+    with pytest.raises(cm.errors.DataError, match="has the format 'other'"):
         cm.Runs.read(tmp_path)
-    with pytest.raises(cm.errors.DataError, match=r"give a folder of Runs\.write"):
+    with pytest.raises(cm.errors.DataError, match="name the folder"):
         cm.Runs.read(tmp_path / "none")
 
 

@@ -161,6 +161,14 @@ def test_violations_of_a_market_by_hand():
     assert instance.violation(uneven) == pytest.approx(1 / 3)  # of the largest weight
 
 
+def test_guarantees_of_two_sellers_by_hand():
+    instance = guarantees(np.array([1.0, 3.0]), 1.0, 2.0)
+    assert instance.objective(np.array([0.5, 0.5, 0.25]), False) == pytest.approx(0.5**0.5 + 0.5)
+    first, second = instance.exact(False), instance.exact(True)
+    assert first[1::-1] == pytest.approx(second[:2])
+    assert (first[:2] <= first[2] * np.array([1.0, 3.0]) + 1e-12).all()
+
+
 def test_the_second_eta_lies_in_the_range_of_the_market():
     free = market(np.random.default_rng(0), PAID)
     eta = cm.allocate(free).eta

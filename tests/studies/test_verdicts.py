@@ -167,7 +167,7 @@ def test_the_shipped_runs_are_judged_as_they_were():
     labels = runs[["key", *COLUMNS]].to_dict("records")
     judged = judge(zip(labels, replies, strict=True), references, SETTINGS)
     both = runs.merge(judged, on="key", suffixes=("", "_again"))
-    assert len(both) == len(runs) > 5_000
+    assert len(both) == len(runs) > 900
     assert (both.outcome == both.outcome_again).all()
 
 

@@ -7,6 +7,7 @@ use ``m*a``; a study measures the difference.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache, partial
 from typing import Any
 
 import cvxpy as cp
@@ -40,6 +41,8 @@ CHANGE = 1.25
 GAP = 1e-6
 #: Steps by a factor of ``CHANGE`` in which a feasible eta is searched.
 _STEPS = 20
+#: Violation at which a constraint holds.
+_EQUAL = 1e-9
 
 
 def off_simplex(weights: Floats, limit: float | Floats) -> float:
@@ -139,31 +142,25 @@ def at_natural_eta(market: Market) -> Instance:
     possible = [natural * CHANGE**step for step in steps]
     if high < np.inf:
         possible.append(high / CHANGE)
-    feasible = _Feasibility(market)
+    feasible = cache(partial(_is_feasible, market))
     for eta in possible:
         if low <= eta and CHANGE * eta <= high and feasible(eta) and feasible(CHANGE * eta):
             return _at(market, "variants", "projections", eta, CHANGE * eta)
     raise _no_room(market)
 
 
-class _Feasibility:
-    """Whether a market is feasible at an eta; its constraints are compiled once."""
-
-    def __init__(self, market: Market) -> None:
-        self.market, self.known = market, dict[float, bool]()
-
-    def __call__(self, eta: float) -> bool:
-        if eta not in self.known:
-            self.known[eta] = self._solve(eta)
-        return self.known[eta]
-
-    def _solve(self, eta: float) -> bool:
-        try:
-            constraints = declare(self.market, eta).constraints
-            status = cp.Problem(cp.Minimize(0), constraints).solve(solver="CLARABEL")
-        except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
-            return False
-        return bool(np.isfinite(status))
+def _is_feasible(market: Market, eta: float) -> bool:
+    """Return whether a market has feasible weights at an eta; equal weights are tried first."""
+    try:
+        problem = declare(market, eta)
+        for variable in problem.variables():
+            variable.value = np.ones(variable.shape)
+        if all(item.value(_EQUAL) for item in problem.constraints):
+            return True
+        value = cp.Problem(cp.Minimize(0), problem.constraints).solve(solver="CLARABEL")
+    except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
+        return False
+    return bool(np.isfinite(value))
 
 
 def _no_room(market: Market) -> NotSupportedError:
