@@ -27,7 +27,12 @@ from convexmarket.allocation.path import (
     point_at,
     stationary_beta,
 )
-from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.market import StandardForm
 
 __all__ = [
@@ -80,6 +85,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
+    _check_products(form)
     if form.max_epsilon < np.inf and form.sigma > 0:  # without the bound first, mostly decisive
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
@@ -148,6 +154,17 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 # ------------------------------------------------------------------- sellers who matter
 
 
+def _check_products(form: StandardForm) -> None:
+    """Refuse parameters whose products vanish in floating point."""
+    pairs = {"sigma": form.sigma, "eta_low": form.eta_low, "eta_high": form.eta_high}
+    for name, value in pairs.items():
+        if value > 0 and form.gamma > 0 and not value * form.gamma > 0:
+            raise ParameterError(
+                f"gamma * {name} must be above 1e-308, got {form.gamma:g} * {value:g}; "
+                "use another unit of money"
+            )
+
+
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs, leaving out sellers who are provably not bought from, and a limit.
 
@@ -186,7 +203,8 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
     ends = (form.eta_low, form.eta_high)
     one_over_t = [1.0 / (form.gamma * eta) for eta in ends if 0 < eta < np.inf]
     if form.sigma > 0 and form.eta_low == 0:
-        t = min(float(np.sqrt(c / g)) if g > 0 else np.inf, form.gamma * form.eta_high)
+        root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf
+        t = min(root, form.gamma * form.eta_high)
         achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
         one_over_t.append(achieved / (2.0 * c))
     return g + form.mu * max(one_over_t)

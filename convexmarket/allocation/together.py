@@ -188,8 +188,8 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
         ids != first and range(sizes[0]) not in (ids, first) for ids in others
     ):
         raise ParameterError(
-            f"the markets have {', '.join(map(str, sizes))} sellers, whose ids differ; buyers who "
-            "share sellers have the same, in the same order; make both of one Sellers object"
+            f"the markets must have the same sellers, got {', '.join(map(str, sizes))} sellers "
+            "with other ids or in another order; declare the markets with one Sellers object"
         )
     pieces = checked_constraints(constraints, markets[0].sellers)
     form = Form(np.ones(sizes[0])).plus((), pieces)
