@@ -37,7 +37,7 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.market import Market, checked_constraints
-from convexmarket.terms import Constraint, Form, MaxEpsilon, Quantities, Term
+from convexmarket.terms import Constraint, MarketNumbers, MaxEpsilon, Quantities, Term
 
 __all__ = ["Together", "allocate_together"]
 
@@ -192,7 +192,7 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
             "with other ids or in another order; declare the markets with one Sellers object"
         )
     pieces = checked_constraints(constraints, markets[0].sellers)
-    form = Form(np.ones(sizes[0])).plus((), pieces)
+    form = MarketNumbers(np.ones(sizes[0])).plus((), pieces)
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
