@@ -365,7 +365,7 @@ def test_close_trains_under_exactly_what_was_sold(opened):
     assert model["rows_not_used"] == 2  # d sold nothing, f never came
     weights = (sold / sold.sum()).to_numpy()
     proven = objective_perturbation_guarantee(
-        weights, model["eta_of_the_noise"], 1.0, minimum_epsilon=paid
+        weights, model["eta_of_the_noise"], 1.0, solver_epsilon=paid
     )
     np.testing.assert_allclose(kept, proven, rtol=1e-12)
     for words in ("fresh seed", "second noise"):
