@@ -346,7 +346,7 @@ class PrivateLearner(BaseEstimator):
                 noise_assumption(source, any_noise=plan.noisy),
                 *_exceeding(kept, granted.epsilon),
                 *places,
-                "epsilon and all parameters were chosen without looking at the data",
+                "epsilon and all parameters do not depend on the data",
                 *plan.assumptions,
                 "only the coefficients are published, once",
             ),
@@ -395,7 +395,7 @@ def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:
     if not over.any():
         return ()
     return (
-        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than they granted, up"
-        f" to {np.max(total[over] / granted[over]):.3g} times as much: calibration='noise' leaves"
-        " out the Jacobian's share",
+        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than their epsilon, by"
+        f" a factor of up to {np.max(total[over] / granted[over]):.3g}: calibration='noise'"
+        " ignores the Jacobian's share",
     )

@@ -91,8 +91,8 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the rows."""
-        return f"every row's norm is at most {self.data_norm:g}, a bound that is public"
+        """Assumption of a guarantee on the rows."""
+        return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +168,8 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the rows."""
-        return "every feature lies within feature_range, which is public"
+        """Assumption of a guarantee on the rows."""
+        return "every feature is within feature_range, which is public"
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +225,7 @@ class Classes:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the labels."""
+        """Assumption of a guarantee on the labels."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -279,8 +279,8 @@ class Interval:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the labels."""
-        return f"labels lie in ({self.low:g}, {self.high:g}), a range that is public"
+        """Assumption of a guarantee on the labels."""
+        return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
 @dataclass(frozen=True)

@@ -371,26 +371,25 @@ class KernelERM(BaseEstimator):
         return tags
 
     def _assumptions(self, kernel: Kernel, classes: NDArray[Any] | None) -> tuple[str, ...]:
-        bound = (
-            f"features of private and of queried rows have norm at most {kernel.feature_bound:g}"
+        domain = (
+            f"the features of private and queried rows have norm at most {kernel.feature_bound:g}"
         )
         if kernel.data_norm is not None:
-            bound += f", rows have norm at most {kernel.data_norm:g}"
-        found = [f"{bound}: a public domain"]
+            domain += f", and the rows have norm at most {kernel.data_norm:g}"
+        assumptions = [f"{domain}; these bounds are public"]
         if callable(kernel.name):
-            found.append("the kernel is a function that is positive semidefinite and never random")
+            assumptions.append("the kernel function is positive semidefinite and deterministic")
         if not isinstance(self.loss, str):
             loss = loss_of(self.loss)
-            found.append(f"{loss!r} is convex, with slopes of at most {loss.lipschitz:g}")
+            assumptions.append(f"{loss!r} is convex, with slopes of at most {loss.lipschitz:g}")
         if classes is not None and self.classes is None:
-            found.append("VIOLATED: the label set was inferred from the private labels")
+            assumptions.append("VIOLATED: the label set was inferred from the private labels")
         elif classes is not None:
-            found.append(f"the label set {tuple(classes.tolist())} is public")
-        found.append(
-            f"predictions are within {self.tol:g} sensitivities of the exact minimiser's,"
-            " which the noise covers"
+            assumptions.append(f"the label set {tuple(classes.tolist())} is public")
+        assumptions.append(
+            f"the noise covers the solver's error of at most {self.tol:g} sensitivities"
         )
-        return tuple(found)
+        return tuple(assumptions)
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike | None
@@ -424,7 +423,7 @@ def _no_guarantee(weights: Floats) -> Guarantee:
         delta=0.0,
         mechanism="a minimiser without noise, which is not to be published",
         accounting="exact",
-        assumptions=("nothing is released by fitting: give the model to a release, which has one",),
+        assumptions=("fitting releases nothing; a release of the model has a guarantee",),
     )
 
 

@@ -289,21 +289,19 @@ class ObjectivePerturbation(Perturbation):
 
 def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
     """List the assumptions on the solver and on floating point."""
-    reached = f"the gradient norm is at most {tol:g}"
     if not paid:
         return (
-            "the coefficients are the exact minimiser, or are read no finer than"
-            f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
-            "noise and coefficients are real numbers: they are computed in double precision",
+            f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
+            f" are read no finer than {2.0 * distance:.3g}",
+            "noise and coefficients, computed in double precision, are treated as real numbers",
         )
     return (
-        f"{reached} where the solver stopped, and a second noise, exact on a lattice, hides the"
-        f" distance of at most {distance:.3g} from the minimiser, for {paid:.3g} of each row's"
+        f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers the"
+        f" distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each row's"
         " epsilon",
-        "arithmetic is that of IEEE 754, and the C library's log1p, sin, cos and hypot are"
-        " right to two units in the last place",
-        "with one row replaced the solver would have got there as well: a fit that fails"
-        " releases nothing, but that it failed is not covered",
+        "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units in the"
+        " last place",
+        "the solver succeeds on neighbouring data as well; the failure of a fit is not covered",
     )
 
 

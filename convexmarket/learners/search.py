@@ -210,11 +210,11 @@ class PrivateSearch(BaseEstimator):
         return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
 
     def _guarantee(self, granted: Granted, count: int, random_state: RandomSource) -> Guarantee:
-        how = "each is trained once, and their losses add up"
+        how = "each candidate is trained once, and their privacy losses add up"
         if self.charge == "trials":
             how = (
-                "only the best of a random number of trials is published, and not their number,"
-                " which is drawn in double precision"
+                "only the best of a random number of trials is published; the number, drawn in"
+                " double precision, is secret"
             )
         return Guarantee.pure(
             granted.epsilon,
@@ -222,10 +222,10 @@ class PrivateSearch(BaseEstimator):
             self.charge,
             (
                 noise_assumption(random_state),
-                "the rows that candidates are scored on are public, as are the candidates",
+                "the candidates and the rows of their scores are public",
                 how,
-                "epsilon was chosen without looking at the data",
-                "each training keeps its share, as the guarantee of best_estimator_ says",
+                "epsilon does not depend on the data",
+                "each training stays within its share, by the guarantee of best_estimator_",
             ),
         )
 

@@ -550,10 +550,10 @@ def test_rows_far_from_zero_lose_no_digits() -> None:
     assert erm.score(near * 2.0**-6, y) == moved.score(far, y)
 
 
-def test_what_is_rested_on_is_what_was_fitted() -> None:
+def test_the_assumptions_are_those_of_the_fit() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning):
         erm = kernel_erm(classes=None, tol=5.0).fit(X, y)
     erm.set_params(classes=(-1, 1), tol=0.01)
     assert any("VIOLATED" in line for line in erm.assumptions_)
-    assert any("within 5 sensitivities" in line for line in erm.assumptions_)
+    assert any("at most 5 sensitivities" in line for line in erm.assumptions_)

@@ -301,13 +301,13 @@ def test_the_guarantee_states_its_assumptions() -> None:
     X, y, _ = sample(0, 10, 3)
     text = str(PrivateLogisticRegression(0.1, tol=1e-9).fit(X, y, epsilon=10.0 / len(X)).guarantee_)
     for words in (
-        "norm is at most 1, a bound that is public",
+        "every row is at most 1, a public bound",
         "(-1, 1) is public",
-        "without looking at the data",
+        "do not depend on the data",
         "gradient norm is at most 1e-09",
         "fresh seed",
         "exact on a lattice",
-        "arithmetic is that of IEEE 754",
+        "arithmetic follows IEEE 754",
     ):
         assert words in text
     seeded = algorithm_1().fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
