@@ -1,4 +1,4 @@
-"""Public domains of rows and labels: what a learner checks, and the units that it computes in.
+"""Public domains of rows and labels, and the internal units of learners.
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
 from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
@@ -220,7 +220,7 @@ class Classes:
         if unknown.any() and np.asarray(y).dtype.kind in "fiu" and np.unique(y).size > 2:
             remedy += ", or train convexmarket.PersonalizedRidge on a numeric target"
         known = tuple(self.values.tolist())
-        _refuse(unknown, f"labels are none of the public classes {known}; {remedy}")
+        _refuse(unknown, f"labels are not in the public classes {known}; {remedy}")
         return np.where(positive, 1.0, -1.0)
 
     @property

@@ -69,7 +69,7 @@ NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and what rows pay to hide what it leaves open.
+    """The tolerance of the solver, and the cost of covering its error.
 
     Parameters
     ----------
@@ -103,14 +103,14 @@ class SecondNoise:
         return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
-        """Return what is granted without rows for which exact noise is too expensive."""
+        """Return the granted epsilons, without rows for which exact noise is too expensive."""
         if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
         return granted.above(min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows))
 
     def paid(self, sold: Floats, unit: float) -> float:
-        """Return what each row pays; 0 without a second noise."""
+        """Return the cost to each row; 0 without a second noise."""
         asking = sold[np.isfinite(sold)]
         if self.solver_epsilon is None or not asking.size:
             return 0.0
@@ -318,7 +318,7 @@ def public_regularization(
     Parameters
     ----------
     weights, sold : array_like of shape (n_used,)
-        Positive weights, and what each row may lose.
+        Positive weights, and the epsilon of each row.
     n_features : int
     data_norm : float
         R.

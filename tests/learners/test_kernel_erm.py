@@ -429,7 +429,7 @@ def test_a_kernel_of_ones_own_is_the_same_as_a_named_one() -> None:
         ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X exceed data_norm = 0\.4"),
         ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
         ({"kernel": "chi2"}, DataError, "negative"),
-        ({"classes": (0, 1)}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"classes": (0, 1)}, DataError, "1 of 2 labels are not in the public classes"),
         ({"tol": 1e-40}, SolverError, "larger tol"),
     ],
 )
@@ -446,7 +446,7 @@ def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words
         ({"X": [[np.nan, 0], [0, 0]]}, DataError, "NaN"),
         ({"X": [0.5, 0.5]}, DataError, "1D array"),
         ({"X": np.zeros((0, 2)), "y": []}, DataError, "0 sample"),
-        ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [0.0, 0.0]}, ParameterError, "epsilon is 0 in every row"),

@@ -368,7 +368,7 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
     ("change", "error", "words"),
     [
         ({"X": [[2.0, 0], [0.1, 0]]}, DataError, r"1 of 2 rows.*scale_rows"),
-        ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must hold numbers"),
         ({"epsilon": 1.7e308}, ParameterError, "epsilon must lie between"),
