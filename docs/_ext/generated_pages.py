@@ -183,7 +183,7 @@ def problems_page() -> str:
 
 #: What is asked by the reports whose names begin so.
 QUESTIONS = {
-    "quickstart synthetic wdbc medical-market pareto": "What does privacy cost a buyer?",
+    "quickstart synthetic wdbc medical-market limits": "What does privacy cost a buyer?",
     "variants": "What does another norm, cost, limit or prior change?",
     "joint": "Does it pay to look at the data when buying?",
     "online": "What is lost when sellers come one by one?",
