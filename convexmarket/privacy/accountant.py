@@ -390,7 +390,7 @@ class PrivacyAccountant(Shown):
         return sums
 
     def _refuse(self, reason: str, remedy: str) -> NoReturn:
-        raise BudgetExceededError(f"{reason} Nothing was charged or released: {remedy}.")
+        raise BudgetExceededError(f"{reason} Nothing was charged or released: {remedy}")
 
     def _costs(
         self,

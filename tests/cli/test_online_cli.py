@@ -139,7 +139,7 @@ def test_open_checks_everything_first():
     ]:
         assert words in refused("open", "m", "market.toml", "--set", setting)
     other = PROBLEMS / "quickstart.toml"
-    assert 'give a file of kind "online"' in refused("open", "m", other)
+    assert 'kind must be "online"' in refused("open", "m", other)
 
 
 def test_private_rows_are_not_read_before_the_market_closes(here):
