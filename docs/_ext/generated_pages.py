@@ -150,7 +150,7 @@ def value_of(schema: dict[str, Any]) -> str:
 
 
 def table_name(definition: str) -> str:
-    """Name a table of the schema; tables of equal name are told apart by their module."""
+    """Name a table of the schema, with its module if the name is not unique."""
     *path, name = definition.split("__")
     return f"{path[-1].capitalize()}{name}" if path else name
 
