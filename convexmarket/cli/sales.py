@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +24,11 @@ from convexmarket.cli.consoles import (
     warn_of_reports,
 )
 from convexmarket.errors import ParameterError
+
+if TYPE_CHECKING:
+    from convexmarket.deal import Deal
+    from convexmarket.incentives.audit import IncentiveAudit
+    from convexmarket.terms import Constraint
 
 __all__ = ["buy", "init", "price"]
 
@@ -83,86 +87,87 @@ def price(
     (docs/howto/choose.md). --budget is met on average over the prior; with --at-least it takes
     minutes.
     """
-    from convexmarket.deal import certificate_of, price_offers
+    from convexmarket.checks import check_nonnegative
+    from convexmarket.deal import certificate_of
+    from convexmarket.deal import price as offer
     from convexmarket.io import check_place
     from convexmarket.priors import parse_prior
+    from convexmarket.terms import Cap, EtaRange, Noise, Spread
 
-    with errors_in_one_line(), err.status("") as status:
+    with errors_in_one_line(), err.status("") as status, ExitStack() as stack:
         if (gamma is None) == (budget is None):
             raise ParameterError(
-                "give one of --gamma and --budget: the weight of a unit of money, or what payments "
-                "come to on average, which decides gamma"
+                "give one of --gamma and --budget: the weight of the payments, or their average, "
+                "which decides gamma"
             )
         if mu is None or sigma is None:
             raise ParameterError(
-                "give --mu and --sigma: how much few voices and noise harm the model that will be "
-                "trained. cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
-                "docs/howto/choose.md"
+                "give --mu and --sigma: the harm of unequal weights and of noise to the model that "
+                "will be trained. cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and "
+                "45.3, see docs/howto/choose.md"
             )
         if target.exists() and file.exists() and target.samefile(file):
             raise ParameterError(f"--out {target} is the list of reports; name another file")
-        given: dict[str, Any] = {
-            "mu": mu,
-            "sigma": sigma,
-            "gamma": gamma,
-            "cap": cap,
-            "eta_range": eta_range,
-            "id_column": id_column,
-            "sensitivity_column": sensitivity_column,
-            "progress": lambda stage: status.update(f"{stage} ..."),
-        }
+        table: Any = file
+        check_place(target, folder=dask is not None, force=force)
         if dask is not None:
-            if gamma is None or at_least or group_column or na_values or show_cells:
-                raise ParameterError(
-                    "--dask takes --gamma, and no groups, --na-values or --show-cells; leave --dask"
-                    " out for lists that fit in memory"
-                )
-            from convexmarket.partitions import price_parts, workers
+            from convexmarket import partitions
 
-            check_place(target, folder=True)
-            with workers(dask, trust_scheduler=trust_scheduler):
-                certificate = price_parts(file, parse_prior(prior), target, **given)
-            written: tuple[Path, ...] = (target,)
+            if target.exists():
+                raise ParameterError(f"--out {target} exists; name a new folder for the offers")
+            stack.enter_context(partitions.workers(dask, trust_scheduler=trust_scheduler))
+            table = partitions.table(file)
         else:
-            check_place(target, force=force)
             check_place(certificate_of(target), force=force)
-            offers = price_offers(
-                file,
-                parse_prior(prior),
-                budget=budget,
-                at_least=shares_of(at_least),
-                group_column=group_column,
-                na_values=na_values or (),
-                show_cells=show_cells,
-                **given,
-            )
-            status.update("writing ...")
-            written, certificate = offers.write(target, force=force), offers.certificate
-    _print_certificate(certificate)
+        limits: list[Constraint] = [] if cap is None else [Cap(cap)]
+        if eta_range is not None:
+            limits.append(EtaRange(*eta_range))
+        deal = offer(
+            table,
+            prior=parse_prior(prior),
+            objective=check_nonnegative("mu", mu) * Spread()
+            + check_nonnegative("sigma", sigma) * Noise(),
+            constraints=limits,
+            gamma=gamma,
+            budget=budget,
+            id=id_column,
+            ask=sensitivity_column,
+            group=group_column,
+            at_least=shares_of(at_least),
+            na_values=na_values or (),
+            show_cells=show_cells,
+            progress=lambda stage: status.update(f"{stage} ..."),
+        )
+        status.update("auditing ...")
+        audit = deal.audit()
+        status.update("writing ...")
+        written = deal.write(target, audit=audit, force=force)
+        _print_deal(deal, audit)
     for path in written:
         say(f"Wrote {path}")
     warn_of_reports()
 
 
-def _print_certificate(certificate: Mapping[str, Any]) -> None:
+def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
     """Print the totals of offers to sellers."""
     from convexmarket.privacy.guarantee import WEAK, odds_in_words
 
-    totals, optimality = certificate["totals"], certificate["optimality"]
+    totals, allocation = deal.totals, deal.allocation
     say(
-        f"Bought from {totals['sellers_bought_from']:,} of {optimality['n_sellers']:,} sellers "
-        f"for {totals['payments']:.6g}, optimal within a relative gap of {optimality['gap']:.1e}."
+        f"Bought from {totals['sellers_bought_from']:,} of {totals['sellers']:,} sellers for "
+        f"{totals['payments']:.6g}, optimal within a relative gap of {allocation.gap:.1e}."
     )
-    budget, audit = certificate["objective"].get("budget"), certificate["audit"]
-    pairs = {} if budget is None else {"budget, met on average over the prior": f"{budget:.6g}"}
+    pairs = {}
+    if deal.budget is not None:
+        pairs["budget, met on average over the prior"] = f"{deal.budget:.6g}"
     pairs |= {
         "expected payments": f"{totals['expected_payments']:.6g}",
         "total privacy eta": f"{totals['epsilon']:.6g}",
         "largest epsilon": f"{totals['largest_epsilon']:.6g}",
-        "objective": f"{optimality['objective']:.10g}",
-        "sellers audited": f"{audit['sellers_audited']:,}",
-        "largest gain from lying alone": f"{audit['largest_gain_from_misreporting']:.1e}",
-        "smallest surplus": f"{audit['smallest_surplus']:.4g}",
+        "objective": f"{allocation.objective:.10g}",
+        "sellers audited": f"{len(audit.to_frame()):,}",
+        "largest gain of a misreport": f"{audit.max_gain:.1e}",
+        "smallest surplus": f"{audit.min_surplus:.4g}",
     }
     print_pairs(pairs)
     if (largest := totals["largest_epsilon"]) > WEAK:
