@@ -575,19 +575,18 @@ def buy(
     target : str
         The column of labels.
     learner : Learner, optional
-        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. One without
-        ``features`` gets the columns that are neither label nor about the sale, as they are. It is
-        copied, not changed. By default a :class:`PersonalizedRidge` for a ``target_range``, and a
+        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. Without its
+        ``features``, it receives all columns except the label and those of the sale. It is copied,
+        not changed. By default a :class:`PersonalizedRidge` for a ``target_range``, and a
         :class:`PrivateLogisticRegression` for ``classes``.
     features, classes, target_range : optional
-        Public facts for the default learner. Without classes and target_range the labels decide
-        which learner is meant, and are read for it, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        Public facts for the default learner. Without classes and target_range they are read
+        from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
         Public rows with features and labels: the deal reports the error on them.
     objective : Objective or Term, optional
-        As for :func:`price`; by default ``mu * Spread() + sigma * Noise()``, as the learner's
-        ``risk`` says.
+        As for :func:`price`; by default ``mu * Spread() + sigma * Noise()``, with the weights
+        from the learner's ``risk``.
     random_state : None or Simulation, default None
         Source of the learner's noise.
 

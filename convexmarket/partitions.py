@@ -1,6 +1,6 @@
 """Sellers and rows in the partitions of Dask, and the offers of lists that do not fit in memory.
 
-This optional module is the only one that imports Dask. :func:`sellers` and :func:`rows` wrap Dask
+Only this optional module imports Dask. :func:`sellers` and :func:`rows` wrap Dask
 collections; markets and learners take what they return, and see it only as parts over which
 functions are mapped (:class:`~convexmarket.sellers.SellerParts`,
 :class:`~convexmarket.learners.parted.RowParts`). Dask repeats the work of a worker that dies, so
@@ -95,8 +95,8 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             ) from None
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
-            f"dask is {address!r}, which has no TLS: everybody who can connect to the scheduler or "
-            "its workers runs code as you. Give a tls:// address, with certificates in Dask's "
+            f"dask is {address!r}, which has no TLS: every process that can connect to the "
+            "scheduler or its workers runs code as you. Give a tls:// address, with certificates in Dask's "
             "configuration, or --trust-scheduler where only trusted users can connect"
         )
     before = dask.config.get("scheduler", None)
@@ -133,7 +133,7 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     Raises
     ------
     SellersError
-        If there is no seller, a sensitivity is not a number in the prior's support, or an id is
+        If the column is empty, a sensitivity is not a number in the prior's support, or an id is
         missing, malformed or not distinct; the message names the first partition and row.
 
     Examples
@@ -187,7 +187,7 @@ class _Column:
                     f"{prior!r}; correct the report, or declare a prior that covers it"
                 )
         if not len(self):
-            raise SellersError("there are no sellers in any partition; give at least one")
+            raise SellersError("all partitions are empty; give at least one seller")
         if ids is not None:
             self._check_ids(ids)
 
@@ -268,7 +268,7 @@ def _row_by_row(part: Any, work: Callable[[Floats], Any], name: str) -> Any:
 
 
 def _checked(low: float, high: float, reports: Floats) -> tuple[int, int]:
-    """Return the number of reports, and the position of the first bad one; -1 if there is none."""
+    """Return the number of reports, and the position of the first bad one, or -1."""
     bad = ~((reports >= low) & (reports <= high) & (reports < np.inf))
     return reports.size, int(np.argmax(bad)) if bad.any() else -1
 
@@ -320,7 +320,9 @@ def rows(X: Any) -> Any:
         If it is not a matrix of numbers with partitions of known lengths.
     """
     if not hasattr(X, "rechunk"):
-        raise DataError("X is no Dask array; of a Dask table, pass X.to_dask_array(lengths=True)")
+        raise DataError(
+            "X must be a Dask array; of a Dask table, pass X.to_dask_array(lengths=True)"
+        )
     if np.isnan(X.shape).any():
         raise DataError("X has partitions of unknown length; pass X.compute_chunk_sizes()")
     if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "fiub":

@@ -45,7 +45,7 @@ _RANGE = typer.Option(help="Least and most privacy to buy in total.", metavar="L
 _DASK = typer.Option(help="Parquet in partitions, --out a folder: local, or a Dask scheduler.")
 _TRUST = typer.Option("--trust-scheduler", help="Scheduler without TLS: others can run code.")
 _MARKET = Path("market.toml")
-#: What follows if no name of a column is that of a role.
+#: Consequences if no column has a common name of a role.
 _WITHOUT = {
     "id": "not recognised; sellers are named by their lines",
     "report": "not recognised; reports would be simulated, and nothing could be bought",
@@ -54,7 +54,7 @@ _WITHOUT = {
 
 
 class Learns(StrEnum):
-    """What a draft predicts."""
+    """The kind of label that a draft predicts."""
 
     a_class = "class"
     a_number = "number"
@@ -82,10 +82,8 @@ def price(
 ) -> None:
     """Make an offer to every seller of a list.
 
-    The certificate comes next to the offers, as offers.certificate.json. A learner's risk gives
-    --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
-    (docs/howto/choose.md). --budget is met on average over the prior; with --at-least it takes
-    minutes.
+    The certificate comes next to the offers, as offers.certificate.json. A learner's risk
+    gives --mu and --sigma (docs/howto/choose.md). --budget is met on average over the prior.
     """
     from convexmarket.checks import check_nonnegative
     from convexmarket.deal import certificate_of
@@ -96,15 +94,12 @@ def price(
 
     with errors_in_one_line(), err.status("") as status, ExitStack() as stack:
         if (gamma is None) == (budget is None):
-            raise ParameterError(
-                "give one of --gamma and --budget: the weight of the payments, or their average, "
-                "which decides gamma"
-            )
+            raise ParameterError("give one of --gamma and --budget; the budget decides gamma")
         if mu is None or sigma is None:
             raise ParameterError(
-                "give --mu and --sigma: the harm of unequal weights and of noise to the model that "
-                "will be trained. cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and "
-                "45.3, see docs/howto/choose.md"
+                "give --mu and --sigma, the weights of spread and noise. "
+                "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
+                "docs/howto/choose.md"
             )
         if target.exists() and file.exists() and target.samefile(file):
             raise ParameterError(f"--out {target} is the list of reports; name another file")
@@ -201,7 +196,7 @@ def init(
     learns: Annotated[Learns | None, typer.Option(help="What is predicted.")] = None,
     force: Force = False,
 ) -> None:
-    """Write a problem file for a table of your own, to be completed by you.
+    """Write a problem file for your table, to be completed by you.
 
     Id, report and label are recognised by the names of the columns. Ranges, categories, classes,
     the prior and the public rows are marked "?" until you declare them.
@@ -223,7 +218,7 @@ def init(
 
 
 def buy(
-    file: Annotated[Path, typer.Argument(help="Problem file with data of your own.")],
+    file: Annotated[Path, typer.Argument(help="Problem file with your data.")],
     target: Annotated[Path, typer.Option("--out", help="Folder for what is bought.")],
     budget: Budget = None,
     gamma: Gamma = None,
