@@ -139,8 +139,8 @@ def _learner_jobs(market: MarketData, prices: Floats, epsilon: Floats) -> list[J
         (name, "accounting sharp, the other rows as they are", of_logistic(logistic(), "given")),
         (
             name,
-            "accounting sharp, minimum_epsilon 0.01",
-            of_logistic(logistic(minimum_epsilon=0.01)),
+            "accounting sharp, solver_epsilon 0.01",
+            of_logistic(logistic(solver_epsilon=0.01)),
         ),
         ("PersonalizedRidge", "alpha 10, tight", of_ridge(output(10.0))),
         ("PersonalizedRidge", "alpha 1, tight", of_ridge(output(1.0))),

@@ -79,10 +79,10 @@ def audit_objective(
     if rows is None:
         rows = _telling_rows(claimed, audit.weights, n_rows)
     checks = [audit.published(rows)]
-    if mechanism.minimum_epsilon is not None:
+    if mechanism.solver_epsilon is not None:
         # the second noise is tested by itself, and what it hides without it, at the same eta
         exact = clone(mechanism).set_params(
-            minimum_epsilon=None,
+            solver_epsilon=None,
             calibration="noise",
             regularization=model.regularization_,
             tol=model.tol_,
@@ -259,7 +259,7 @@ class _ObjectiveAudit:
         """Test the noise that hides the minimiser: releases by one seed, with it and without."""
         model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
         distance = model.tol_ / model.regularization_
-        step, scale = lattice_blur(distance, self.X.shape[1], model.minimum_epsilon_)
+        step, scale = lattice_blur(distance, self.X.shape[1], model.solver_epsilon_)
         noises = [
             self.fit(self.X, self.y, seed).coef_ - first.fit(self.X, self.y, seed).coef_
             for seed in draw_seeds(rng, draws)

@@ -24,7 +24,7 @@ from convexmarket.learners.domain import Ball, Box, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted, Perturbation, dense_rows
 from convexmarket.learners.parted import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import admit, names_of
+from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.noise import (
     RandomSource,
@@ -195,7 +195,7 @@ class PrivateLearner(BaseEstimator):
         rng = resolve_generator(source)
         plan = self._plan(granted, n_features, domain, rng)
         guarantee = self._guarantee(granted, plan, domain, source)
-        charge = admit(guarantee, accountant, rows, names=names, random_state=source)
+        charge = reserve(guarantee, accountant, rows, names=names, random_state=source)
         matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
         if plan.noisy and not plan.exact:
             warn_of_plain_noise(self._exactness, source)

@@ -31,7 +31,7 @@ def objective_perturbation_log_density(
     r"""Log density of the released model at w, given the data.
 
     The privacy loss at w between two data sets is the difference of two such values, exactly. The
-    model is the exact minimiser; a second noise (``minimum_epsilon``) only blurs it.
+    model is the exact minimiser; a second noise (``solver_epsilon``) only blurs it.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
-    default_minimum_epsilon,
+    default_solver_epsilon,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
@@ -76,25 +76,25 @@ class SecondNoise:
     tol : "auto" or float
         Largest norm of the gradient where the solver stops. ``"auto"`` is a multiple of the
         rounding error of a sum over the rows.
-    minimum_epsilon : "auto", float or None
+    solver_epsilon : "auto", float or None
     """
 
     tol: Literal["auto"] | float = "auto"
-    minimum_epsilon: Literal["auto"] | float | None = "auto"
+    solver_epsilon: Literal["auto"] | float | None = "auto"
 
     def check(self) -> None:
         """Raise a ParameterError if a parameter is out of its range."""
         if self.tol != "auto":
             if not (is_number(self.tol) and self.tol > 0):
                 raise ParameterError(f"tol must be positive, got {self.tol!r}")
-            if self.minimum_epsilon is not None:
+            if self.solver_epsilon is not None:
                 check_scales(tol=self.tol)
-        if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
+        if isinstance(self.solver_epsilon, str) and self.solver_epsilon != "auto":
             raise ParameterError(
-                f"minimum_epsilon must be 'auto', a number or None, got {self.minimum_epsilon!r}"
+                f"solver_epsilon must be 'auto', a number or None, got {self.solver_epsilon!r}"
             )
-        if self.minimum_epsilon not in ("auto", None):
-            check_scales(minimum_epsilon=self.minimum_epsilon)
+        if self.solver_epsilon not in ("auto", None):
+            check_scales(solver_epsilon=self.solver_epsilon)
 
     def unit(self, n_rows: int, eta: float = np.inf) -> float:
         """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
@@ -104,7 +104,7 @@ class SecondNoise:
 
     def granted(self, granted: Granted) -> Granted:
         """Return what is granted without rows for which exact noise is too expensive."""
-        if self.minimum_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
+        if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
         return granted.above(min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows))
@@ -112,11 +112,11 @@ class SecondNoise:
     def paid(self, sold: Floats, unit: float) -> float:
         """Return what each row pays; 0 without a second noise."""
         asking = sold[np.isfinite(sold)]
-        if self.minimum_epsilon is None or not asking.size:
+        if self.solver_epsilon is None or not asking.size:
             return 0.0
-        if isinstance(self.minimum_epsilon, str):
-            return default_minimum_epsilon(asking, unit)
-        return self.minimum_epsilon
+        if isinstance(self.solver_epsilon, str):
+            return default_solver_epsilon(asking, unit)
+        return self.solver_epsilon
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -209,7 +209,7 @@ class ObjectivePerturbation(Perturbation):
             accounting=accounting,
             assumptions=_assumptions(tol, tol / regularization, paid),
             noisy=bool(np.isfinite(eta)),
-            exact=second.minimum_epsilon is not None,
+            exact=second.solver_epsilon is not None,
             eta=eta,
             data_norm=data_norm,
             loss=loss,
@@ -259,7 +259,7 @@ class ObjectivePerturbation(Perturbation):
             "rounding_": step,
             "gradient_norm_": bound,
             "tol_": self.tol,
-            "minimum_epsilon_": self.paid,
+            "solver_epsilon_": self.paid,
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:

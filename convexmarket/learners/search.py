@@ -36,7 +36,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
-from convexmarket.privacy.active import admit, names_of
+from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import (
     RandomSource,
@@ -156,7 +156,7 @@ class PrivateSearch(BaseEstimator):
             if promise is not None:
                 promise(part)  # so that none is refused after the rows have paid
         guarantee = self._guarantee(granted, len(candidates), random_state)
-        charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
+        charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         rng = resolve_generator(random_state)
         charge()
 

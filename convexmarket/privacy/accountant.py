@@ -389,7 +389,7 @@ class PrivacyAccountant(Shown):
         return sums
 
     def _refuse(self, reason: str, remedy: str) -> NoReturn:
-        raise BudgetExceededError(f"{reason} Nothing was charged and nothing released: {remedy}.")
+        raise BudgetExceededError(f"{reason} Nothing was charged and nothing released: {remedy}")
 
     def _costs(
         self,

@@ -41,7 +41,7 @@ __all__ = [
     "Accounting",
     "calibrate_eta",
     "check_weights",
-    "default_minimum_epsilon",
+    "default_solver_epsilon",
     "joint_guarantee",
     "objective_perturbation_guarantee",
 ]
@@ -80,7 +80,7 @@ def objective_perturbation_guarantee(
     data_norm: float = 1.0,
     accounting: Accounting = "sharp",
     cap: float | None = None,
-    minimum_epsilon: float = 0.0,
+    solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> Floats:
     """Guarantee of each seller, Jacobian included.
@@ -101,7 +101,7 @@ def objective_perturbation_guarantee(
     cap : float, optional
         k, where no weight may exceed k / n_sellers; only the paper's formula uses it. By default
         the largest weight takes the place of k / n_sellers.
-    minimum_epsilon : float, default 0.0
+    solver_epsilon : float, default 0.0
         Cost, for each row that is used, of a second noise that hides how far the released point is
         from the minimiser.
     loss_curvature : float, default 0.25
@@ -127,12 +127,12 @@ def objective_perturbation_guarantee(
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
-    check_nonnegative("minimum_epsilon", minimum_epsilon)
+    check_nonnegative("solver_epsilon", solver_epsilon)
     if accounting == "sharp":
         exact = _sharp_guarantee(array, eta, curvature)
     else:
         exact = _sold(array, eta) + _extra(array, curvature, accounting, cap)
-    return exact + np.where(array > 0, minimum_epsilon, 0.0)
+    return exact + np.where(array > 0, solver_epsilon, 0.0)
 
 
 def calibrate_eta(
@@ -142,18 +142,18 @@ def calibrate_eta(
     data_norm: float = 1.0,
     accounting: Accounting = "sharp",
     cap: float | None = None,
-    minimum_epsilon: float = 0.0,
+    solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
     """Compute the largest ``eta`` for the noise with every total at most what was sold.
 
     What was sold to seller i is ``weights[i] * eta``. More noise, hence a smaller eta, makes room
-    for the Jacobian's share and for ``minimum_epsilon``. Whatever the bound, these grow more
+    for the Jacobian's share and for ``solver_epsilon``. Whatever the bound, these grow more
     slowly than the weight, so the seller with the smallest positive weight decides.
 
     Parameters
     ----------
-    weights, eta, regularization, data_norm, accounting, cap, minimum_epsilon, loss_curvature
+    weights, eta, regularization, data_norm, accounting, cap, solver_epsilon, loss_curvature
         As for :func:`objective_perturbation_guarantee`; ``eta`` is the one that was sold.
 
     Returns
@@ -177,22 +177,22 @@ def calibrate_eta(
     """
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
-    check_nonnegative("minimum_epsilon", minimum_epsilon)
+    check_nonnegative("solver_epsilon", solver_epsilon)
     if np.isinf(eta):
         return eta
     used = array[array > 0]
     smallest = float(used.min())
-    room = smallest * eta - minimum_epsilon
-    if minimum_epsilon > 0 and room <= 0:
+    room = smallest * eta - solver_epsilon
+    if solver_epsilon > 0 and room <= 0:
         raise ParameterError(
-            f"minimum_epsilon = {minimum_epsilon:g} leaves nothing of the {smallest * eta:g} "
+            f"solver_epsilon = {solver_epsilon:g} leaves nothing of the {smallest * eta:g} "
             "that the smallest used seller sold; use a smaller one, which costs accuracy, or "
             "weights that are zero for those who sold so little"
         )
     if accounting == "sharp":
-        calibrated = _calibrate_sharp(smallest, float(eta), curvature, minimum_epsilon)
+        calibrated = _calibrate_sharp(smallest, float(eta), curvature, solver_epsilon)
     else:
-        extra = _extra(array, curvature, accounting, cap)[array > 0] + minimum_epsilon
+        extra = _extra(array, curvature, accounting, cap)[array > 0] + solver_epsilon
         calibrated = eta - float(np.max(extra / used))
     if calibrated != eta:
         # The totals are rounded; a few units in the last place keep them below what was sold.
@@ -205,8 +205,8 @@ def calibrate_eta(
         enough = 2.0 * data_norm * data_norm * share / np.expm1(room)
         raise ParameterError(
             f"eta = {eta:g} leaves no room for the Jacobian's share of the privacy loss at "
-            f"regularization = {regularization:g}, data_norm = {data_norm:g} and minimum_epsilon = "
-            f"{minimum_epsilon:g}; use a larger regularization, for instance {enough:.3g}, or buy "
+            f"regularization = {regularization:g}, data_norm = {data_norm:g} and solver_epsilon = "
+            f"{solver_epsilon:g}; use a larger regularization, for instance {enough:.3g}, or buy "
             "more privacy (a larger eta)"
         )
     return calibrated
@@ -261,7 +261,7 @@ def _papers_largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
+def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     r"""Compute the default cost of the second noise, for every row that is used.
 
     A share s of what the smallest seller sold leaves the first noise :math:`1/(1-s)` times as large
@@ -269,7 +269,7 @@ def default_minimum_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     gradient where the solver stops, and :math:`a_{\min}` the smallest weight. Both cost the same
     at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md, section 13). The share is at most one half.
 
-    >>> round(default_minimum_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
+    >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
     6.3e-05
     """
     check_positives(gradient_norm=gradient_norm)
@@ -303,11 +303,9 @@ def _sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 
 @lru_cache(maxsize=256)  # one purchase is promised, charged and trained on, often many times
-def _calibrate_sharp(
-    smallest: float, eta: float, curvature: float, minimum_epsilon: float
-) -> float:
+def _calibrate_sharp(smallest: float, eta: float, curvature: float, solver_epsilon: float) -> float:
     """Solve the sharp bound for eta at the smallest positive weight; 0 if there is no room."""
-    sold, weights = smallest * eta - minimum_epsilon, np.array([smallest])
+    sold, weights = smallest * eta - solver_epsilon, np.array([smallest])
 
     def excess(candidate: float) -> float:
         return float(_sharp_guarantee(weights, candidate, curvature)[0]) - sold

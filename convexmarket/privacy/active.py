@@ -27,7 +27,7 @@ from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.guarantee import WEAK, Guarantee, Profile, odds_in_words
 from convexmarket.privacy.noise import RandomSource, Simulation
 
-__all__ = ["RowAccount", "account", "admit", "names_of"]
+__all__ = ["RowAccount", "account", "names_of", "reserve"]
 
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
@@ -222,7 +222,7 @@ def names_of(X: Any) -> pd.Index | None:
     return pd.Index(forms, dtype=object)
 
 
-def admit(
+def reserve(
     guarantee: Guarantee,
     accountant: Account | None = None,
     rows: ArrayLike | None = None,
@@ -267,7 +267,7 @@ def admit(
     Examples
     --------
     >>> accountant = PrivacyAccountant([1.0, 2.0])
-    >>> charge = admit(Guarantee.pure([0.5, 0.5]), accountant)
+    >>> charge = reserve(Guarantee.pure([0.5, 0.5]), accountant)
     >>> charge()  # now the noise may be drawn
     >>> accountant.spent
     array([0.5, 0.5])

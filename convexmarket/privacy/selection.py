@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from convexmarket.checks import check_positives, checked_numbers, is_iterable
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy.accountant import Account
-from convexmarket.privacy.active import admit, names_of
+from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.lattice import (
     accept_exponential,
@@ -104,7 +104,7 @@ def private_selection(
             "the candidates depend on these rows in no other way than their own guarantees say",
         ),
     )
-    charge = admit(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
+    charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
     step = lattice_step(sensitivity * FINEST)
     whole = whole_steps(values, step, np.inf)
     moves = 2.0 * float(lattice_moves(sensitivity, step, 1))  # of the best score and of another

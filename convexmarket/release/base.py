@@ -21,8 +21,8 @@ from convexmarket.privacy import (
     Account,
     Guarantee,
     RandomSource,
-    admit,
     noise_assumption,
+    reserve,
     resolve_generator,
 )
 from convexmarket.privacy.composition import Composition
@@ -112,7 +112,7 @@ class Release(Shown):
         self.guarantee = Guarantee(noise.epsilon, self._delta, *about)
         self._noise, self.scale = noise, noise.scale
         names = self._erm.row_names_
-        charge = admit(self.guarantee, accountant, rows, names=names, random_state=random_state)
+        charge = reserve(self.guarantee, accountant, rows, names=names, random_state=random_state)
         generator = resolve_generator(random_state)
         charge()
         return generator

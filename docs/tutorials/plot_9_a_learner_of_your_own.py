@@ -70,7 +70,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
                 "a row's computed gradient depends on no other row",
             ),
         )
-        charge = privacy.admit(
+        charge = privacy.reserve(
             self.guarantee_,
             accountant,
             rows,

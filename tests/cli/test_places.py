@@ -77,21 +77,16 @@ def refused_before_any_work(name, place, monkeypatch):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_below_a_file_nothing_can_be_written(here, monkeypatch, name):
-    place = "sellers.csv/deeper/found.csv"
-    said = refused_before_any_work(name, place, monkeypatch)
-    assert f"in {here / 'sellers.csv'} (Not a directory)" in said
-    assert [path.name for path in here.iterdir()] == ["sellers.csv"]
+def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(here, monkeypatch, name):
+    words = refused_before_any_work(name, "sellers.csv/deeper/found.csv", monkeypatch)
+    assert f"in {here / 'sellers.csv'} (Not a directory)" in words
 
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_on_a_disk_that_is_read_only_nothing_can_be_written(here, monkeypatch, name):
     def refuse(dir):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
 
     monkeypatch.setattr(writing.tempfile, "TemporaryFile", refuse)
-    said = refused_before_any_work(name, "new/found.csv", monkeypatch)
-    assert f"in {here} (Read-only file system)" in said
+    words = refused_before_any_work(name, "new/found.csv", monkeypatch)
+    assert f"in {here} (Read-only file system)" in words
     assert [path.name for path in here.iterdir()] == ["sellers.csv"]
 
 

@@ -30,7 +30,7 @@ from convexmarket.learners import (
     objective_perturbation_log_density,
 )
 from convexmarket.privacy import Simulation, objective_perturbation_guarantee
-from convexmarket.privacy.accounting import default_minimum_epsilon, joint_guarantee
+from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
 from convexmarket.privacy.exact import gamma_sphere_draw
 from tests.learners.builders import algorithm_1, check_released_density
 
@@ -280,7 +280,7 @@ def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     same_noise = algorithm_1(0.02).fit(
         X, y, epsilon=weights * model.eta_, random_state=Simulation(2)
     )
-    scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_minimum_epsilon(weights * 40.0, model.tol))
+    scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_solver_epsilon(weights * 40.0, model.tol))
     assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # the second noise
 
 
@@ -325,7 +325,7 @@ def test_the_noise_is_not_kept_on_the_model() -> None:
         assert not (np.shape(value) == noise.shape and np.allclose(value, noise))
     assert set(vars(model)) - set(model.get_params()) == {
         "coef_", "intercept_", "classes_", "epsilon_", "eta_", "data_norm_", "guarantee_",
-        "gradient_norm_", "n_features_in_", "rounding_", "minimum_epsilon_", "tol_",
+        "gradient_norm_", "n_features_in_", "rounding_", "solver_epsilon_", "tol_",
         "regularization_",
     }  # fmt: skip
 

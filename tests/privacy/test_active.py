@@ -16,8 +16,8 @@ from convexmarket.privacy import (
     RowAccount,
     Simulation,
     account,
-    admit,
     names_of,
+    reserve,
 )
 from tests.privacy.builders import guarantee
 
@@ -35,7 +35,9 @@ def ridge(**options):
 
 
 def charge(epsilon, names=None, delta=0.0, **options):
-    admit(guarantee(epsilon, delta), names=None if names is None else pd.Index(names), **options)()
+    reserve(
+        guarantee(epsilon, delta), names=None if names is None else pd.Index(names), **options
+    )()
 
 
 @pytest.fixture
@@ -225,9 +227,9 @@ def test_a_bad_budget_is_refused(budget, delta, words) -> None:
 
 def test_positions_are_of_an_accountant() -> None:
     with pytest.raises(ParameterError, match="pass accountant= as well"):
-        admit(guarantee([0.1]), rows=[0])
+        reserve(guarantee([0.1]), rows=[0])
     with pytest.raises(ParameterError, match="accountant must be a PrivacyAccountant"):
-        admit(guarantee([0.1]), account(budget=1.0))
+        reserve(guarantee([0.1]), account(budget=1.0))
     assert isinstance(account(budget=1.0), RowAccount)
 
 
