@@ -96,8 +96,9 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
             f"dask is {address!r}, which has no TLS: every process that can connect to the "
-            "scheduler or its workers runs code as you. Give a tls:// address, with certificates in Dask's "
-            "configuration, or --trust-scheduler where only trusted users can connect"
+            "scheduler or its workers runs code as you. Give a tls:// address, with "
+            "certificates in Dask's configuration, or --trust-scheduler where only trusted users "
+            "can connect"
         )
     before = dask.config.get("scheduler", None)
     try:
