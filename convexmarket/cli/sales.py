@@ -98,7 +98,7 @@ def price(
             raise ParameterError("give one of --gamma and --budget; the budget decides gamma")
         if mu is None or sigma is None:
             raise ParameterError(
-                "give --mu and --sigma, the weights of spread and noise. "
+                "give --mu and --sigma: the weights of spread and noise. "
                 "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
                 "docs/howto/choose.md"
             )
