@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
 from convexmarket.attacks.exact import audit_objective, audit_output
+from convexmarket.attacks.false_rows import false_rows
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
@@ -19,7 +20,7 @@ from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.noise import open_generator
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy", "false_rows"]
 
 Floats = NDArray[np.float64]
 

@@ -66,10 +66,8 @@ def false_rows(
 
     Raises
     ------
-    ParameterError
-        If there are fewer rows than liars.
-    DataError
-        If rows or labels are not numbers.
+    ParameterError, DataError
+        If there are fewer rows than liars, or rows or labels are not numbers.
 
     Examples
     --------
@@ -77,7 +75,7 @@ def false_rows(
     >>> data = cm.datasets.wdbc(random_state=0)
     >>> public = data.X_test, data.y_test
     >>> learner = cm.PrivateLogisticRegression(0.1)
-    >>> damage = false_rows(
+    >>> damage = cm.attacks.false_rows(
     ...     learner, data.X_train, data.y_train, *public, epsilon=1.0, liars=[20], draws=2
     ... )
     >>> list(damage.columns)

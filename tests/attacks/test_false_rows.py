@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.attacks import false_rows
 from convexmarket.errors import ParameterError
-from problems.papers.methods.false_rows import false_rows
 
 
 @pytest.fixture(scope="module")
