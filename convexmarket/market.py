@@ -23,8 +23,8 @@ from convexmarket.terms import (
     Cap,
     Constraint,
     EtaRange,
-    Form,
     LinearCost,
+    MarketNumbers,
     Noise,
     Objective,
     Payments,
@@ -195,11 +195,11 @@ class Market(Written, Shown):
         return cls(sellers, mu * Spread() + sigma * Noise() + gamma * Payments(), constraints)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> MarketNumbers:
         """The market in numbers, computed again on each access where a number is a parameter."""
         if (form := vars(self).get("_form")) is None:
             changing = self.sellers.cost_parameter is not None
-            form = Form(self.sellers.virtual_costs, parametric=changing)
+            form = MarketNumbers(self.sellers.virtual_costs, parametric=changing)
             form = form.plus(self.objective.parts, self.constraints)
             if not form.parametric:
                 vars(self)["_form"] = form

@@ -1,4 +1,4 @@
-"""The site: what Sphinx is told. CONTRIBUTING.md has the command."""
+"""Configure Sphinx; CONTRIBUTING.md has the command."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
 autosummary_generate = True
-autodoc_typehints = "none"  # the docstrings say them
+autodoc_typehints = "none"  # the docstrings contain them
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template lists them
 
@@ -50,7 +50,7 @@ sphinx_gallery_conf = {
     "ignore_repr_types": r"matplotlib\.",
 }
 
-smartquotes_action = "qe"  # two dashes are an option's
+smartquotes_action = "qe"  # keeps the two dashes of options
 
 html_theme = "pydata_sphinx_theme"
 html_title = "convexmarket"

@@ -16,6 +16,8 @@ GROUPS = ("process", "page", "campaign")
 #: On how many examples a property is tried. This is the one place that says it.
 EXAMPLES = {"quick": 5, "ci": 25, "campaign": 200}
 PROFILE_OF = {"process": "ci", "page": "ci", "campaign": "campaign"}
+#: Minutes of the default group on two cores, with ``-n auto``.
+MINUTES = 4
 
 for profile, count in EXAMPLES.items():
     drawn_anew = profile == "campaign"
@@ -36,6 +38,13 @@ def pytest_configure(config):
     settings.load_profile(PROFILE_OF.get(group, "quick"))
     if group not in PROFILE_OF:  # workers of workers would only import the libraries again
         os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")
+
+
+def pytest_report_header(config):
+    """Print how long the default group takes, unless files or another group were named."""
+    if config.option.file_or_dir or config.option.markexpr.partition(" ")[0] in PROFILE_OF:
+        return None
+    return f"default group: about {MINUTES} minutes on two cores with -n auto"
 
 
 def pytest_ignore_collect(collection_path, config):

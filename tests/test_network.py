@@ -20,9 +20,7 @@ NETWORK = {
 #: What users ask for by name: ``--open`` shows a page of theirs, ``--dask`` names a scheduler, and
 #: sellers and rows may be in a Dask collection.
 ASKED_FOR = {
-    ("cli/__init__.py", "webbrowser"),
-    ("cli/compare.py", "webbrowser"),
-    ("cli/online.py", "webbrowser"),
+    ("cli/consoles.py", "webbrowser"),
     ("partitions.py", "dask"),
     ("partitions.py", "distributed"),
 }

@@ -42,7 +42,7 @@ def row(key: str, entry: dict[str, str]) -> str:
     """Return a row of the table: verdict, statement and comment, evidence."""
     path, _, test = entry.get("test", "").partition("::test_")
     report, why = entry.get("report", ""), entry.get("why", "")
-    statement = f"{escape_markdown(key[3:])}: *{escape_markdown(entry['says'])}*"
+    statement = f"{escape_markdown(key[3:])}: “{escape_markdown(entry['says'])}”"
     evidence = [
         f"`{entry['by']}`" if "by" in entry else "",
         f"[{test.replace('_', ' ')}](../{path})" if test else "",

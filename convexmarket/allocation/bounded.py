@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
+from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.allocation.path import Point, beta_at, point_at, segment
 
 __all__ = ["minimise_bounded"]
@@ -44,7 +44,7 @@ _NODES = 64
 
 
 @dataclass(frozen=True)
-class _Total(Arrays):
+class _Total(StructOfArrays):
     """The best points at totals: as in :class:`convexmarket.allocation.path.Point`.
 
     ``n`` is the total, counted in largest guarantees; ``level`` and ``level_above`` hold just below
@@ -62,7 +62,7 @@ class _Total(Arrays):
 
 
 @dataclass(frozen=True)
-class _Cells(Arrays):
+class _Cells(StructOfArrays):
     """Intervals of the totals of markets e."""
 
     e: Ints

@@ -9,7 +9,7 @@ from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.simplex import cheapest_purchase
 from convexmarket.errors import SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
-from convexmarket.terms import Form
+from convexmarket.terms import MarketNumbers
 
 __all__ = ["check_noise", "dual_bound", "rates_of", "unconstrained_eta"]
 
@@ -38,7 +38,7 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
     return float(root / np.sqrt(cost)) if cost > 0 else np.inf
 
 
-def check_noise(form: StandardForm | Form) -> None:
+def check_noise(form: StandardForm | MarketNumbers) -> None:
     """Raise an error where less privacy is always cheaper.
 
     Raises

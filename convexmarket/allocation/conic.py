@@ -34,7 +34,7 @@ from convexmarket.allocation.prices import pricing_of
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
 from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
-from convexmarket.allocation.views import JointView, Subproblem, multiplier, numbers
+from convexmarket.allocation.views import MarketExpressions, Subproblem, multiplier, numbers
 from convexmarket.checks import shown
 from convexmarket.errors import SolverError
 from convexmarket.market import Market
@@ -67,7 +67,7 @@ class LeastViolation:
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
     """
 
-    def __init__(self, view: JointView, solver: str) -> None:
+    def __init__(self, view: MarketExpressions, solver: str) -> None:
         self.view, self.solver, self.n_solves = view, solver, 0
         self._linearizer = Linearizer(view)
         self._eta, leaves = view.fixed_eta()
@@ -191,7 +191,7 @@ class Conic:
 
     def _compile(self) -> None:
         self._natural = self.market.form.natural_eta
-        self.view = JointView(self.market, 1.0 / self._natural, self._parameters)
+        self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
         self.linearizer = Linearizer(self.view)
         vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
@@ -392,24 +392,24 @@ def branch_and_bound(
     return conic.search(gap, max_solves, start, progress, time_limit)
 
 
-def _balanced_eta(market: Market, view: JointView) -> float:
+def _balanced_eta(market: Market, view: MarketExpressions) -> float:
     """Return the eta at which noise and payments balance if all sellers weigh the same."""
-    noise, bills = market.form.sigma, market.form.bills
+    noise, payment_terms = market.form.sigma, market.form.payment_terms
     costs = market.form.virtual_costs[view.active]
     m, mean = view.active.size, float(costs.mean())
-    if not (noise > 0 and bills and mean > 0):
+    if not (noise > 0 and payment_terms and mean > 0):
         return market.form.natural_eta
 
     def excess(log_eta: float) -> float:
         share = np.exp(log_eta) / m
         with np.errstate(over="ignore", divide="ignore"):
-            bill = sum(weight * m * mean * float(cost(share)) for weight, cost in bills)
+            bill = sum(weight * m * mean * float(cost(share)) for weight, cost in payment_terms)
             return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
 
     return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
 
 
-def _mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -> Floats:
+def _mend(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:
     """Move weights into the feasible set at an eta, towards a point with room.
 
     Raises
@@ -433,7 +433,7 @@ def _mend(view: JointView, weights: Floats, eta: float, inside: Floats | None) -
     return (1 - share) * weights + share * inside
 
 
-def _violations(view: JointView, weights: Floats, eta: float) -> tuple[Floats, float]:
+def _violations(view: MarketExpressions, weights: Floats, eta: float) -> tuple[Floats, float]:
     """Measure each inequality, negative where there is room, and the worst equation."""
     view.place(weights, eta)
     s = float(numbers(view.scaled_inverse))

@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Arrays", "Costs", "Floats", "Ints"]
+__all__ = ["Costs", "Floats", "Ints", "StructOfArrays"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 
-class Arrays:
+class StructOfArrays:
     """Arrays of one shape, the fields of a dataclass, that are indexed and joined together."""
 
     def __getitem__(self, index: Any) -> Self:
@@ -27,7 +27,9 @@ class Arrays:
         fields = zip(*(vars(part).values() for part in parts), strict=True)
         return cls(
             *(
-                type(part[0]).joined(part) if isinstance(part[0], Arrays) else np.concatenate(part)
+                type(part[0]).joined(part)
+                if isinstance(part[0], StructOfArrays)
+                else np.concatenate(part)
                 for part in fields
             )
         )

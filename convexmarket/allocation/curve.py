@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from convexmarket.allocation.bounds import rates_of
-from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
+from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.allocation.exact import (
     check_feasible,
     costs_that_matter,
@@ -30,7 +30,7 @@ _CHUNK = 1 << 13
 
 
 @dataclass(frozen=True)
-class CurvePoints(Arrays):
+class CurvePoints(StructOfArrays):
     """Points of the curve, arrays of one shape.
 
     Attributes

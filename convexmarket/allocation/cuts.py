@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, minres
 
 from convexmarket.allocation.minorants import Hints, Minorants
-from convexmarket.allocation.views import JointView
+from convexmarket.allocation.views import MarketExpressions
 from convexmarket.terms.base import value_of
 
 __all__ = ["KeptSpreadCut", "Linearizer"]
@@ -114,7 +114,7 @@ class KeptSpreadCut:
         }
         return replace(self, **mixed, others=())
 
-    def bridge(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
+    def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound between this cut's eta, low, and the other's, high.
 
         The multipliers change linearly in eta from those of this cut to those of the other. The
@@ -161,7 +161,7 @@ class Linearizer:
     guarantees of the active sellers.
     """
 
-    def __init__(self, view: JointView) -> None:
+    def __init__(self, view: MarketExpressions) -> None:
         self.view = view
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)

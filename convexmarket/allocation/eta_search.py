@@ -259,7 +259,7 @@ class _Search:
         ends = [cut.minimum(low, high) for cut in self.near(low, high)]
         left, right = self.between(low), self.between(high)
         if left and right and low < high:
-            ends.append(left.bridge(right, low, high))
+            ends.append(left.interval_bound(right, low, high))
         where, value = max(ends, key=lambda end: end[1])
         return _Interval(max(value, known), low, high, where, len(self.cuts))
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation.bounded import minimise_bounded
 from convexmarket.allocation.bounds import check_noise, dual_bound, rates_of, unconstrained_eta
 from convexmarket.allocation.costs import Costs
-from convexmarket.allocation.passes import blocks_of, survey
+from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
     Path,
     Point,
@@ -27,13 +27,18 @@ from convexmarket.allocation.path import (
     point_at,
     stationary_beta,
 )
-from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
+from convexmarket.errors import (
+    InfeasibleMarketError,
+    ParameterError,
+    SolverError,
+    UnattainedOptimumError,
+)
 from convexmarket.market import StandardForm
 
 __all__ = [
     "ExactSolution",
-    "Place",
-    "best_place",
+    "PathSegment",
+    "best_segment",
     "check_feasible",
     "costs_that_matter",
     "highest_cost_bought",
@@ -80,27 +85,28 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
+    _check_products(form)
     if form.max_epsilon < np.inf and form.sigma > 0:  # without the bound first, mostly decisive
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
                 return free
     costs = costs or costs_that_matter(form)[0]
-    place = best_place(form, costs)
-    weights = np.concatenate([place.weights(block) for block in blocks_of(psi)])
+    segment = best_segment(form, costs)
+    weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
             f"the exact solver lost the optimum to rounding, its weights sum to {total!r}: "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
-    best = place.solution(form)
+    best = segment.solution(form)
     dual = best.lower_bound
     if best.objective - dual > 1e-12 * best.objective:  # digits were lost; weights have them
-        within = replace(form, max_weight=place.cap)
+        within = replace(form, max_weight=segment.cap)
         dual = max(dual, dual_bound(within, form.gamma * best.eta * psi, weights))
         dual += form.sigma / best.eta
-    if place.bound < best.objective * (1 - 1e-12):  # some interval of eta was left undecided
-        dual = min(dual, place.bound)
+    if segment.bound < best.objective * (1 - 1e-12):  # some interval of eta was left undecided
+        dual = min(dual, segment.bound)
     return replace(best, weights=weights, lower_bound=min(best.objective, dual))
 
 
@@ -148,6 +154,17 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 # ------------------------------------------------------------------- sellers who matter
 
 
+def _check_products(form: StandardForm) -> None:
+    """Refuse parameters whose products vanish in floating point."""
+    pairs = {"sigma": form.sigma, "eta_low": form.eta_low, "eta_high": form.eta_high}
+    for name, value in pairs.items():
+        if value > 0 and form.gamma > 0 and not value * form.gamma > 0:
+            raise ParameterError(
+                f"gamma * {name} must be above 1e-308, got {form.gamma:g} * {value:g}; "
+                "use another unit of money"
+            )
+
+
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs, leaving out sellers who are provably not bought from, and a limit.
 
@@ -160,7 +177,7 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
         ordered = np.sort(psi)
         limit = highest_cost_bought(form, ordered, spare)
         return Costs.sorted(ordered, limit), limit
-    return survey(
+    return screen_sellers(
         lambda work: [work(blocks_of(psi))],
         form,
         lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size)),
@@ -186,7 +203,8 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
     ends = (form.eta_low, form.eta_high)
     one_over_t = [1.0 / (form.gamma * eta) for eta in ends if 0 < eta < np.inf]
     if form.sigma > 0 and form.eta_low == 0:
-        t = min(float(np.sqrt(c / g)) if g > 0 else np.inf, form.gamma * form.eta_high)
+        root = float(np.sqrt(c) / np.sqrt(g)) if g > 0 else np.inf
+        t = min(root, form.gamma * form.eta_high)
         achieved = form.mu + (c / t + t * g if t < np.inf else 0.0)
         one_over_t.append(achieved / (2.0 * c))
     return g + form.mu * max(one_over_t)
@@ -199,7 +217,7 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
     """Return the best point of every market, and a bound that no objective over mu is below.
 
     The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight`` a largest
-    guarantee does not bind; from there on it takes the place of the cap.
+    guarantee does not bind; from there on it takes the segment of the cap.
     """
     n, e = 1.0 / form.max_weight, form.max_epsilon
     rho, unit, ends = rates_of(form, costs)
@@ -218,7 +236,7 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
     return best_of(points), bound
 
 
-class Place(NamedTuple):
+class PathSegment(NamedTuple):
     """The optimum on the piece (j, q), in the units of the market.
 
     Of ``bought`` sellers ``capped`` are at the cap. Free sellers weigh
@@ -273,8 +291,8 @@ class Place(NamedTuple):
         return ExactSolution(np.empty(0), eta, objective, dual, multiplier, binding)
 
 
-def best_place(form: StandardForm, costs: Costs) -> Place:
-    """Return the place of the optimum; the form's costs are not read.
+def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
+    """Return the segment of the optimum; the form's costs are not read.
 
     With mu = 0 nothing rewards spread, so the cheapest sellers are filled to the cap. Those who tie
     at the margin share alike, which is the limit of the answers as mu -> 0.
@@ -282,10 +300,10 @@ def best_place(form: StandardForm, costs: Costs) -> Place:
     free = int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0])
     if form.mu == 0:
         _, below, upto = Path(costs, 1.0 / form.max_weight).end()
-        place = _settle(form, costs, int(below[0]), int(upto[0]), None)
-        if place.cost == 0 and form.sigma > 0 and form.eta_high == np.inf:
+        segment = polish_segment(form, costs, int(below[0]), int(upto[0]), None)
+        if segment.cost == 0 and form.sigma > 0 and form.eta_high == np.inf:
             raise unattained(free)
-        return place
+        return segment
     point, bound = optimum(form, costs)
     rate, n = float(point.rate[0]), float(point.n[0])
     if np.isinf(rate):
@@ -303,11 +321,13 @@ def best_place(form: StandardForm, costs: Costs) -> Place:
     if j == q:  # all are at the bound; the last of them count as free
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
         level = costs.lowest + costs.scale * float(point.level[0])
-    place = _settle(replace(form, max_weight=cap), costs, j, q, eta)
-    return place._replace(level=level, eta=eta, binding=binding, bound=form.mu * float(bound[0]))
+    segment = polish_segment(replace(form, max_weight=cap), costs, j, q, eta)
+    return segment._replace(level=level, eta=eta, binding=binding, bound=form.mu * float(bound[0]))
 
 
-def _solve_piece(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> Place:
+def _solve_piece(
+    form: StandardForm, costs: Costs, j: int, q: int, eta: float | None
+) -> PathSegment:
     """Solve a piece from deviations from one of its costs: their digits are never lost."""
     psi, u, scale = costs.psi, form.max_weight, costs.scale
     capped, bought = (int(part) for part in costs.number(np.array([j, q])))
@@ -325,31 +345,33 @@ def _solve_piece(form: StandardForm, costs: Costs, j: int, q: int, eta: float | 
     norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
     cost -= beta * spread * scale
     slope = beta / scale
-    return Place(j, q, capped, bought, origin, mean, share, slope, u, filled, norm, cost)
+    return PathSegment(j, q, capped, bought, origin, mean, share, slope, u, filled, norm, cost)
 
 
-def _settle(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> Place:
+def polish_segment(
+    form: StandardForm, costs: Costs, j: int, q: int, eta: float | None
+) -> PathSegment:
     """Solve the piece (j, q); should rounding have put the point next to it, its neighbour."""
     u, psi = form.max_weight, costs.psi
     for _ in range(8):
-        place = _solve_piece(form, costs, j, q, eta)
-        if place.beta == 0:
-            return place
-        centre = place.origin + place.mean
-        if np.isinf(place.beta):  # the optimum lies further along the path
+        segment = _solve_piece(form, costs, j, q, eta)
+        if segment.beta == 0:
+            return segment
+        centre = segment.origin + segment.mean
+        if np.isinf(segment.beta):  # the optimum lies further along the path
             above, below = psi[q - 1] - centre, centre - psi[j]
-            leaves = place.share / above if above > 0 else np.inf
-            caps = (u - place.share) / below if below > 0 else np.inf
+            leaves = segment.share / above if above > 0 else np.inf
+            caps = (u - segment.share) / below if below > 0 else np.inf
             if caps <= leaves:
                 j = int(np.searchsorted(psi, psi[j], side="right"))
             else:
                 q = int(np.searchsorted(psi, psi[q - 1]))
             continue
-        top = centre + place.share / place.beta
-        capped = int(np.searchsorted(psi, top - u / place.beta, side="right"))
+        top = centre + segment.share / segment.beta
+        capped = int(np.searchsorted(psi, top - u / segment.beta, side="right"))
         at_cap = costs.number(np.array([capped]))
         bought = max(int(np.searchsorted(psi, top)), int(costs.position(at_cap)[0]) + 1)
         if (capped, bought) == (j, q) or at_cap[0] >= costs.number(costs.size)[0]:
-            return place
+            return segment
         j, q = capped, bought
-    return place
+    return segment

@@ -35,7 +35,13 @@ from convexmarket.allocation.simplex import (
     norm_minimiser,
     project_capped_simplex,
 )
-from convexmarket.allocation.views import DeclaredMarket, FixedEta, JointView, inverse_of, numbers
+from convexmarket.allocation.views import (
+    DeclaredMarket,
+    FixedEta,
+    MarketExpressions,
+    inverse_of,
+    numbers,
+)
 from convexmarket.checks import check_choice, check_instance, check_positive, shown
 from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
@@ -249,7 +255,7 @@ class ConvexProgram(DeclaredMarket):
     formulation = "joint"
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
-        self.view = view = JointView(market, 1.0 / eta_scale, None)
+        self.view = view = MarketExpressions(market, 1.0 / eta_scale, None)
         if not view.is_jointly_convex or any(map(view.bounds_epsilon, view.flat_constraints())):
             raise NotSupportedError(
                 f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "

@@ -25,14 +25,14 @@ from convexmarket.allocation.projections import ProjectableForm
 from convexmarket.allocation.result import Allocation
 from convexmarket.checks import as_float, checked_numbers
 from convexmarket.errors import ParameterError
-from convexmarket.terms import Form
+from convexmarket.terms import MarketNumbers
 
 __all__ = ["allocate_budget", "allocate_guarantees", "weights_for_guarantees"]
 
 Floats = NDArray[np.float64]
 
 
-def allocate_budget(form: Form) -> Allocation:
+def allocate_budget(form: MarketNumbers) -> Allocation:
     """Return the exact allocation of a market with ``is_budgeted``.
 
     The lower bound is the minimum of the spread, the losses and ``y*psi'a``, with y = sigma/B.
@@ -59,7 +59,7 @@ def allocate_budget(form: Form) -> Allocation:
     )
 
 
-def allocate_guarantees(form: Form, granted: Floats) -> Allocation:
+def allocate_guarantees(form: MarketNumbers, granted: Floats) -> Allocation:
     """Return the exact allocation under given guarantees, with its dual bound."""
     start = time.perf_counter()
     mu, sigma = form.mu, form.sigma

@@ -19,17 +19,17 @@ from numpy.typing import ArrayLike
 from convexmarket.allocation.costs import Costs, Floats
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.exact import (
-    Place,
-    best_place,
+    PathSegment,
+    best_segment,
     check_feasible,
     highest_cost_bought,
 )
-from convexmarket.allocation.passes import Pass, blocks_of, survey
+from convexmarket.allocation.passes import Pass, blocks_of, screen_sellers
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market, StandardForm
 from convexmarket.priors import Prior
 from convexmarket.sellers import SellerParts, Sellers
-from convexmarket.terms import Form
+from convexmarket.terms import MarketNumbers
 
 __all__ = ["PartedAllocation", "allocate_parts"]
 
@@ -66,7 +66,7 @@ class PartedAllocation:
     prior: Prior
     _parts: SellerParts = field(repr=False)
     _form: StandardForm = field(repr=False)
-    _place: Place = field(repr=False)
+    _segment: PathSegment = field(repr=False)
     _costs: Costs = field(repr=False)
     _limit: float = field(repr=False)
 
@@ -101,7 +101,7 @@ class PartedAllocation:
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
         """Return the weights of some sellers of this market, by their reports."""
-        return self._place.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
+        return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
         """Return the guarantees of some sellers of this market, by their reports."""
@@ -149,7 +149,11 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
     start, m, n_passes = time.perf_counter(), len(parts), 0
     (prior,) = market.sellers.priors
     # No term of the papers' problem reads the costs.
-    form = Form(np.broadcast_to(0.0, m)).plus(market.objective.parts, market.constraints).standard
+    form = (
+        MarketNumbers(np.broadcast_to(0.0, m))
+        .plus(market.objective.parts, market.constraints)
+        .standard
+    )
     if form is None or not form.mu > 0:
         raise NotSupportedError(
             "partitions are for markets of mu*Spread() + sigma*Noise() + gamma*Payments() with "
@@ -173,24 +177,24 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
         low, top = prior.support
         dearest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
         instead = float(prior.ironed_virtual_cost(low)), dearest
-    costs, limit = survey(each, form, ceiling, _MOST, check, instead)
-    place = best_place(form, costs)
-    best = place.solution(form)
+    costs, limit = screen_sellers(each, form, ceiling, _MOST, check, instead)
+    segment = best_segment(form, costs)
+    best = segment.solution(form)
     return PartedAllocation(
         eta=best.eta,
         objective=best.objective,
         lower_bound=best.lower_bound,
         multiplier=best.multiplier,
-        binding=("Cap",) * (place.capped > 0) + best.binding,
-        expected_payment=best.eta * place.cost,
+        binding=("Cap",) * (segment.capped > 0) + best.binding,
+        expected_payment=best.eta * segment.cost,
         n_sellers=m,
-        n_bought=place.bought,
+        n_bought=segment.bought,
         n_passes=n_passes,
         seconds=time.perf_counter() - start,
         prior=prior,
         _parts=parts,
         _form=form,
-        _place=place,
+        _segment=segment,
         _costs=costs,
         _limit=limit,
     )

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounds import rates_of
-from convexmarket.allocation.costs import Arrays, Costs
+from convexmarket.allocation.costs import Costs, StructOfArrays
 from convexmarket.allocation.path import Path, sandwich
 from convexmarket.market import StandardForm
 
-__all__ = ["Each", "Pass", "blocks_of", "survey"]
+__all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -55,7 +55,7 @@ def blocks_of(psi: Floats) -> Iterator[Floats]:
 
 
 @dataclass(frozen=True)
-class _Cells(Arrays):
+class _Cells(StructOfArrays):
     """Cells in ascending order, each with its edges, as integers, and how many sellers it holds."""
 
     low: Ints
@@ -63,7 +63,7 @@ class _Cells(Arrays):
     number: Ints
 
 
-def survey(
+def screen_sellers(
     each: Each,
     form: StandardForm,
     ceiling: Callable[[float], float],

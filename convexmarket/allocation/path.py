@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Arrays, Costs, Floats, Ints
+from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
 
 __all__ = [
     "Path",
@@ -54,7 +54,7 @@ _FIRST, _LATER = 1024, 128
 
 
 @dataclass(frozen=True)
-class Point(Arrays):
+class Point(StructOfArrays):
     """Points of one or many markets, all arrays of shape (count,).
 
     Attributes
@@ -121,7 +121,7 @@ def segment(costs: Costs, n: float | Floats, j: Ints, q: Ints) -> Segment:
 
 
 @dataclass(frozen=True)
-class _Nodes(Arrays):
+class _Nodes(StructOfArrays):
     """Nodes k of paths: r^2, psi'a, the number of capped rows and beta; arrays of one shape."""
 
     k: Ints
@@ -372,7 +372,7 @@ def sandwich(
 
 
 @dataclass(frozen=True)
-class _Stretches(Arrays):
+class _Stretches(StructOfArrays):
     """Stretches of the paths of markets e, from node a to node b > a; arrays of shape (n,)."""
 
     e: Ints

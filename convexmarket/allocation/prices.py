@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, Form, PrivacyCost
+from convexmarket.terms import Constraint, MarketNumbers, PrivacyCost
 from convexmarket.terms.base import Quantities
 
 __all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "pricing_of"]
@@ -45,7 +45,7 @@ def binding_constraints(
 
 
 def _binds(piece: Constraint, weights: Floats, eta: float, costs: Floats) -> bool:
-    own, most = piece.numbers(Form(costs)), 1 - _BINDS
+    own, most = piece.numbers(MarketNumbers(costs)), 1 - _BINDS
     if own is None:
         quantities = Quantities.at(weights, eta, np.where(weights > 0, costs, 0.0))
         return any(map(_has_no_room, piece.comparisons(quantities)))
@@ -91,7 +91,9 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     m = weights.size
     psi = np.where(weights > 0, form.virtual_costs, 0.0)
     epsilon = eta * weights
-    marginal = sum((w * psi * _derivative(cost, epsilon) for w, cost in form.bills), np.zeros(m))
+    marginal = sum(
+        (w * psi * _derivative(cost, epsilon) for w, cost in form.payment_terms), np.zeros(m)
+    )
     norm = float(np.linalg.norm(weights))
     slope = (form.mu / norm + 2.0 * form.mu_squared) * weights + form.losses + eta * marginal
     slope_eta = float(marginal @ weights) - form.sigma / eta**2
@@ -126,14 +128,14 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     for prices in (at_cap, at_bound):
         prices[capped_too] = np.nan  # only their sum is known
     return tuple(
-        _price(piece.numbers(Form(form.virtual_costs)), form, at_cap, at_bound, **rest)
+        _price(piece.numbers(MarketNumbers(form.virtual_costs)), form, at_cap, at_bound, **rest)
         for piece in market.constraints
     )
 
 
 def _price(
-    own: Form | None,
-    form: Form,
+    own: MarketNumbers | None,
+    form: MarketNumbers,
     at_cap: Floats,
     at_bound: Floats,
     spent: float,
@@ -170,7 +172,7 @@ def prices_of_multipliers(
     found: list[Any] = []
     for piece, given in zip(market.constraints, multipliers, strict=True):
         dual = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
-        own = piece.numbers(Form(form.virtual_costs))
+        own = piece.numbers(MarketNumbers(form.virtual_costs))
         if own is None:
             found.append(piece.shadow_prices(dual))
             continue

@@ -38,7 +38,7 @@ from convexmarket.allocation.simplex import (
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError
 from convexmarket.market import Market
-from convexmarket.terms import Constraint, Form, Spread, SquaredSpread
+from convexmarket.terms import Constraint, MarketNumbers, Spread, SquaredSpread
 
 __all__ = ["ProjectableForm", "Projections", "solve_projections"]
 
@@ -52,7 +52,7 @@ _STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
-class ProjectableForm(Form):
+class ProjectableForm(MarketNumbers):
     """The problem of this module: of those who can sell, with one of ``mu`` and ``mu_squared``.
 
     Attributes
@@ -72,7 +72,7 @@ class ProjectableForm(Form):
             object.__setattr__(self, "group", np.zeros(self.virtual_costs.size, np.intp))
 
     @classmethod
-    def of(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+    def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
         """Return the problem of those who can sell anything, and who they are.
 
         None for a market that has another piece, also a bound on shares.
@@ -89,7 +89,7 @@ class ProjectableForm(Form):
         return cls(**vars(form)), active
 
     @classmethod
-    def with_shares(cls, form: Form) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
+    def with_shares(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
         """Do the same for a market that may have one bound on the shares of groups."""
         piece = _shares_of(form)
         if piece is None or piece.shares is None:
@@ -305,7 +305,7 @@ def is_projectable(market: Market) -> bool:
     ).is_projectable
 
 
-def _shares_of(form: Form) -> Constraint | None:
+def _shares_of(form: MarketNumbers) -> Constraint | None:
     """Return the bound on shares, if a market has one and no other piece that has no numbers."""
     if form.other_terms or len(form.other_constraints) != 1:
         return None

@@ -37,7 +37,7 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.market import Market, checked_constraints
-from convexmarket.terms import Constraint, Form, MaxEpsilon, Quantities, Term
+from convexmarket.terms import Constraint, MarketNumbers, MaxEpsilon, Quantities, Term
 
 __all__ = ["Together", "allocate_together"]
 
@@ -188,11 +188,11 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
         ids != first and range(sizes[0]) not in (ids, first) for ids in others
     ):
         raise ParameterError(
-            f"the markets have {', '.join(map(str, sizes))} sellers, whose ids differ; buyers who "
-            "share sellers have the same, in the same order; make both of one Sellers object"
+            f"the markets must have the same sellers, got {', '.join(map(str, sizes))} sellers "
+            "with other ids or in another order; declare the markets with one Sellers object"
         )
     pieces = checked_constraints(constraints, markets[0].sellers)
-    form = Form(np.ones(sizes[0])).plus((), pieces)
+    form = MarketNumbers(np.ones(sizes[0])).plus((), pieces)
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(

@@ -26,7 +26,7 @@ __all__ = [
     "Declared",
     "DeclaredMarket",
     "FixedEta",
-    "JointView",
+    "MarketExpressions",
     "inverse_of",
     "numbers",
     "spread_out",
@@ -58,7 +58,7 @@ def _reciprocal(eta: cp.Parameter, unit: float) -> float | None:
     return None if eta.value is None else 1.0 / (float(eta.value) * unit)
 
 
-class JointView:
+class MarketExpressions:
     """Objective and constraints over three unknowns: weights, guarantees and 1/eta.
 
     A piece that does not use the guarantees is convex jointly in the weights and 1/eta. Weights are
@@ -251,7 +251,7 @@ class Subproblem(DeclaredMarket):
     """
 
     def __init__(
-        self, view: JointView, smooth: Sequence[cp.Expression], scale: float, eta: float
+        self, view: MarketExpressions, smooth: Sequence[cp.Expression], scale: float, eta: float
     ) -> None:
         self._weights, self.scale = view.quantities.weights, scale
         self._eta, leaves = view.fixed_eta()

@@ -339,17 +339,17 @@ class _ObjectiveAudit(_ExactAudit):
     def _without_second_noise(
         self, model: Any, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ExactAudit, list[AuditCheck]]:
-        if self.mechanism.minimum_epsilon is None:
+        if self.mechanism.solver_epsilon is None:
             return self, []
         plain = clone(self.mechanism).set_params(
-            minimum_epsilon=None,
+            solver_epsilon=None,
             calibration="noise",
             regularization=model.regularization_,
             tol=model.tol_,
         )
         first = _ObjectiveAudit(plain, self.X, self.y, Granted(self.weights * model.eta_))
         distance = model.tol_ / model.regularization_
-        step, scale = lattice_blur(distance, self.n_features, model.minimum_epsilon_)
+        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
         data, seeds = (self.X, self.y), draw_seeds(rng, draws)
         blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
         count = REFERENCE * draws

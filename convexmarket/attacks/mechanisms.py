@@ -131,12 +131,12 @@ def _learner_jobs(market: MarketData, prices: Floats, epsilon: Floats) -> list[J
         return partial(_audit, learner, rows, labels, epsilon=epsilon, n_rows=3)
 
     paper = logistic(accounting="paper", calibration="noise")
-    blurred = logistic(minimum_epsilon=0.01)
+    blurred = logistic(solver_epsilon=0.01)
     name = "PrivateLogisticRegression"
     return [
         (name, "accounting sharp", of_logistic(logistic())),
         (name, "accounting paper, as printed", of_logistic(paper)),
-        (name, "accounting sharp, minimum_epsilon 0.01", of_logistic(blurred)),
+        (name, "accounting sharp, solver_epsilon 0.01", of_logistic(blurred)),
         ("PersonalizedRidge", "objective perturbation", of_ridge(PersonalizedRidge())),
         ("PersonalizedRidge", "alpha 10, tight", of_ridge(output(10.0))),
         ("PersonalizedRidge", "alpha 1, tight", of_ridge(output(1.0))),

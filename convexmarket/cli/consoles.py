@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.segment import Segment
 
 from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
 from convexmarket.errors import ConvexMarketError, ParameterError
@@ -73,23 +72,14 @@ File = Path | None
 Text = str | None
 
 
-class PlainConsole(Console):
-    """A console that prints texts of files without control characters."""
-
-    def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
-        """Replace the characters that a terminal would obey."""
-        from convexmarket.report import printable
-
-        for text, style, control in super().render(*arguments, **options):
-            yield Segment(text if control else printable(text), style, control)
-
-
-_out, err = PlainConsole(), PlainConsole(stderr=True)
+_out, err = Console(), Console(stderr=True)
 
 
 def say(text: object, *, to: Console = _out) -> None:
-    """Print a line of text, without colours or line breaks."""
-    to.print(text, highlight=False, soft_wrap=True, markup=False)
+    """Print a line without colours, line breaks and characters that a terminal obeys."""
+    from convexmarket.report import printable
+
+    to.print(printable(str(text)), highlight=False, soft_wrap=True, markup=False)
 
 
 def print_json(results: Any) -> None:
@@ -197,5 +187,8 @@ def errors_in_one_line() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
     else:
         return
-    err.print(f"[bold red]error:[/bold red] [red]{escape(message)}[/red]", soft_wrap=True)
+    from convexmarket.report import printable
+
+    text = escape(printable(message))
+    err.print(f"[bold red]error:[/bold red] [red]{text}[/red]", soft_wrap=True)
     raise typer.Exit(WRONG)

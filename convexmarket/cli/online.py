@@ -82,9 +82,7 @@ def open_(
     with errors_in_one_line():
         problem = load_file(file, settings or [])
         if not isinstance(problem, OnlineFile):
-            raise ProblemFileError(
-                f'{file}: kind is {problem.kind!r}; give a file of kind "online"'
-            )
+            raise ProblemFileError(f'{file}: kind must be "online", got {problem.kind!r}')
         with open_market(problem, folder) as market:
             _print_terms(market)
     data = problem.data

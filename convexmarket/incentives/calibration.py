@@ -32,8 +32,8 @@ from convexmarket.market import Market, as_objective
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
     Constraint,
-    Form,
     LinearCost,
+    MarketNumbers,
     Objective,
     Payments,
     PrivacyCost,
@@ -183,7 +183,7 @@ def calibrate_gamma(
 
     # Where noise alone is bought against, sigma/eta = gamma*psi*eta and psi*eta is the budget.
     typical = float(np.median(np.concatenate([sellers.virtual_costs for sellers in drawn])))
-    sigma = Form().plus(objective.parts).sigma
+    sigma = MarketNumbers().plus(objective.parts).sigma
     start = float(np.log(sigma * typical) - 2.0 * np.log(budget))
     few = min(draws, _FEW)  # draws that show about where the answer is
     low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, budget)
@@ -250,7 +250,7 @@ def _without_payments(objective: Objective | Term) -> Objective:
             f"the objective {shown(objective)} already weighs payments, whose weight is to be "
             "found; leave them out (privacy_cost=... says what privacy costs)"
         )
-    if Form().plus(objective.parts).sigma == 0:
+    if MarketNumbers().plus(objective.parts).sigma == 0:
         raise ParameterError(
             f"the objective {shown(objective)} has no Noise(), so that the buyer has no use for "
             "privacy; add sigma * Noise() with sigma > 0"

@@ -359,7 +359,7 @@ class SolvedCurve:
             end = self._end_of_sales(prior, i, float(report))
             virtual = float(self.market.sellers.virtual_costs[i])
             own, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
-            slope = self.market.form.price_of_money * own.sold
+            slope = self.market.form.total_gamma * own.sold
             if slope > 0 and np.isfinite(out.upper) and self.method == "envelope":
                 level = virtual + 2.0 * max(out.upper - own.upper, 0.0) / slope
                 low = np.array([prior.support[0]])
@@ -414,7 +414,7 @@ class SolvedCurve:
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
         """Return how far ``sold`` may be off, by the gap and an elasticity of one."""
-        gamma = self.market.form.price_of_money
+        gamma = self.market.form.total_gamma
         spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
         if not 0 < spent < np.inf:
             return 0.0
@@ -463,7 +463,7 @@ class SolvedCurve:
         behind = np.vstack((np.cumsum(sums[::-1], axis=0)[::-1], np.zeros(2)))
         if np.isinf(prior.support[1]):  # F/f does not fall there, so psi rises as fast as c
             last, out = self._at(seller, float(y[-1])), self._at(seller, np.inf)
-            rest = max(0.0, out.upper - last.lower) / self.market.form.price_of_money
+            rest = max(0.0, out.upper - last.lower) / self.market.form.total_gamma
             behind[:, 1] += rest
         firsts = np.array([*(cell.first for cell in cells), z.size - 1])
         values, errors = behind[np.searchsorted(firsts, np.searchsorted(z, reports))].T
@@ -487,7 +487,7 @@ class SolvedCurve:
         ends = _Cell(a, b, width * mean, doubt, 0.5 * width * drop)
         if self.method != "envelope" or not y[a] < y[b] < np.inf:
             return ends
-        rise, gamma = float(y[b] - y[a]), self.market.form.price_of_money
+        rise, gamma = float(y[b] - y[a]), self.market.form.total_gamma
         gap = max(left.upper - left.lower, right.upper - right.lower) / gamma * width / rise
         integral = (right.upper - left.upper) / gamma
         value, bend = width / rise * integral, 0.0

@@ -311,7 +311,7 @@ def method_of(market: Market, assume_monotone: bool) -> str:
         )
     if market.form.budgets:  # reports enter by a constraint, not by the objective
         return "quadrature"
-    return "envelope" if market.form.price_of_money > 0 else "constant"
+    return "envelope" if market.form.total_gamma > 0 else "constant"
 
 
 def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
@@ -321,7 +321,7 @@ def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
     """
     if not all(prior.is_regular for prior in market.sellers.priors):
         return _SMALLEST_GAP
-    money = abs(allocation.objective) / (market.form.price_of_money or 1.0)
+    money = abs(allocation.objective) / (market.form.total_gamma or 1.0)
     return float(np.clip(0.1 * error / money, _SMALLEST_GAP, 1e-6))
 
 

@@ -175,9 +175,9 @@ class _JointCut(KeptSpreadCut):
         mixed, models = super().blend(other, share), (self.model, other.model)
         return replace(mixed, model=lambda s: (1 - share) * models[0](s) + share * models[1](s))  # type: ignore[call-arg]
 
-    def bridge(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
+    def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
         assert isinstance(other, _JointCut)
-        eta, value = super().bridge(other, low, high)
+        eta, value = super().interval_bound(other, low, high)
         return eta, value + min(self.model(1.0 / high), other.model(1.0 / high))
 
 

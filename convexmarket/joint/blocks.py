@@ -22,7 +22,7 @@ from convexmarket.allocation.views import Declared, numbers, spread_out
 from convexmarket.checks import check_nonnegative, check_positive, shown
 from convexmarket.errors import CurvatureError, ParameterError
 from convexmarket.joint.problem import JointMarket
-from convexmarket.terms import Constraint, Form, Quantities
+from convexmarket.terms import Constraint, MarketNumbers, Quantities
 
 __all__ = ["ExponentialBlock"]
 
@@ -110,7 +110,7 @@ class ExponentialBlock(Declared):
 
     def _written(self, piece: Constraint, quantities: Quantities) -> list[cp.Constraint]:
         """Return a constraint in z and log(eta): bounds on both together, in the guarantees."""
-        form = Form(quantities.virtual_costs).plus(constraints=[piece])
+        form = MarketNumbers(quantities.virtual_costs).plus(constraints=[piece])
         if form.budgets:  # psi'a <= B/eta
             return piece.constraints(
                 replace(quantities, weights=quantities.epsilon, inverse_eta=cp.Constant(1.0))

@@ -164,7 +164,7 @@ def best_eta(joint: JointMarket, model: Floats, weights: Floats, eta: float) -> 
 
 def _reads_eta(piece: Piece, joint: JointMarket) -> bool:
     """Whether a piece may depend on eta."""
-    return bool(piece.speaks_of(len(joint.market.sellers)) & {"epsilon", "inverse_eta"})
+    return bool(piece.quantities_used(len(joint.market.sellers)) & {"epsilon", "inverse_eta"})
 
 
 def _eta_range(joint: JointMarket, weights: Floats) -> tuple[float, float]:

@@ -41,7 +41,7 @@ from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
-    default_minimum_epsilon,
+    default_solver_epsilon,
     objective_perturbation_guarantee,
 )
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
@@ -69,32 +69,32 @@ NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and what rows pay to hide what it leaves open.
+    """The tolerance of the solver, and the cost of covering its error.
 
     Parameters
     ----------
     tol : "auto" or float
         Largest norm of the gradient where the solver stops. ``"auto"`` is a multiple of the
         rounding error of a sum over the rows.
-    minimum_epsilon : "auto", float or None
+    solver_epsilon : "auto", float or None
     """
 
     tol: Literal["auto"] | float = "auto"
-    minimum_epsilon: Literal["auto"] | float | None = "auto"
+    solver_epsilon: Literal["auto"] | float | None = "auto"
 
     def check(self) -> None:
         """Raise a ParameterError if a parameter is out of its range."""
         if self.tol != "auto":
             if not (is_number(self.tol) and self.tol > 0):
                 raise ParameterError(f"tol must be positive, got {self.tol!r}")
-            if self.minimum_epsilon is not None:
+            if self.solver_epsilon is not None:
                 check_scales(tol=self.tol)
-        if isinstance(self.minimum_epsilon, str) and self.minimum_epsilon != "auto":
+        if isinstance(self.solver_epsilon, str) and self.solver_epsilon != "auto":
             raise ParameterError(
-                f"minimum_epsilon must be 'auto', a number or None, got {self.minimum_epsilon!r}"
+                f"solver_epsilon must be 'auto', a number or None, got {self.solver_epsilon!r}"
             )
-        if self.minimum_epsilon not in ("auto", None):
-            check_scales(minimum_epsilon=self.minimum_epsilon)
+        if self.solver_epsilon not in ("auto", None):
+            check_scales(solver_epsilon=self.solver_epsilon)
 
     def unit(self, n_rows: int, eta: float = np.inf) -> float:
         """Return the tolerance for rows and slopes of size 1, for up to 10,000 features."""
@@ -103,20 +103,20 @@ class SecondNoise:
         return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
-        """Return what is granted without rows for which exact noise is too expensive."""
-        if self.minimum_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
+        """Return the granted epsilons, without rows for which exact noise is too expensive."""
+        if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
         return granted.above(min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows))
 
     def paid(self, sold: Floats, unit: float) -> float:
-        """Return what each row pays; 0 without a second noise."""
+        """Return the cost to each row; 0 without a second noise."""
         asking = sold[np.isfinite(sold)]
-        if self.minimum_epsilon is None or not asking.size:
+        if self.solver_epsilon is None or not asking.size:
             return 0.0
-        if isinstance(self.minimum_epsilon, str):
-            return default_minimum_epsilon(asking, unit)
-        return self.minimum_epsilon
+        if isinstance(self.solver_epsilon, str):
+            return default_solver_epsilon(asking, unit)
+        return self.solver_epsilon
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -209,7 +209,7 @@ class ObjectivePerturbation(Perturbation):
             accounting=accounting,
             assumptions=_assumptions(tol, tol / regularization, paid),
             noisy=bool(np.isfinite(eta)),
-            exact=second.minimum_epsilon is not None,
+            exact=second.solver_epsilon is not None,
             eta=eta,
             data_norm=data_norm,
             loss=loss,
@@ -259,7 +259,7 @@ class ObjectivePerturbation(Perturbation):
             "rounding_": step,
             "gradient_norm_": bound,
             "tol_": self.tol,
-            "minimum_epsilon_": self.paid,
+            "solver_epsilon_": self.paid,
         }
 
     def _minimum(self, objective: PerturbedObjective, slack: float) -> tuple[Floats, float]:
@@ -289,21 +289,19 @@ class ObjectivePerturbation(Perturbation):
 
 def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
     """List the assumptions on the solver and on floating point."""
-    reached = f"the gradient norm is at most {tol:g}"
     if not paid:
         return (
-            "the coefficients are the exact minimiser, or are read no finer than"
-            f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
-            "noise and coefficients are real numbers: they are computed in double precision",
+            f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
+            f" are read no finer than {2.0 * distance:.3g}",
+            "noise and coefficients, computed in double precision, are treated as real numbers",
         )
     return (
-        f"{reached} where the solver stopped, and a second noise, exact on a lattice, hides the"
-        f" distance of at most {distance:.3g} from the minimiser, for {paid:.3g} of each row's"
+        f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers the"
+        f" distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each row's"
         " epsilon",
-        "arithmetic is that of IEEE 754, and the C library's log1p, sin, cos and hypot are"
-        " right to two units in the last place",
-        "with one row replaced the solver would have got there as well: a fit that fails"
-        " releases nothing, but that it failed is not covered",
+        "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units in the"
+        " last place",
+        "the solver succeeds on neighbouring data as well; the failure of a fit is not covered",
     )
 
 
@@ -320,7 +318,7 @@ def public_regularization(
     Parameters
     ----------
     weights, sold : array_like of shape (n_used,)
-        Positive weights, and what each row may lose.
+        Positive weights, and the epsilon of each row.
     n_features : int
     data_norm : float
         R.

@@ -248,7 +248,7 @@ def release_model(
         "regularization": learner.regularization,
         "eta": float(sold.sum()),
         "eta_of_the_noise": model.eta_,
-        "epsilon_of_the_second_noise": model.minimum_epsilon_,
+        "epsilon_of_the_second_noise": model.solver_epsilon_,
         "sellers": len(ids),
         "left_out": list(leave_out),
         "rows_not_used": len(rows.ids) - len(ids),

@@ -6,7 +6,7 @@ from convexmarket.privacy.accounting import (
     calibrate_eta,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.active import RowAccount, account, admit, names_of
+from convexmarket.privacy.active import RowAccount, account, names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee, Profile
 from convexmarket.privacy.noise import (
     RandomSource,
@@ -30,13 +30,13 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "account",
-    "admit",
     "calibrate_eta",
     "gamma_sphere_noise",
     "names_of",
     "noise_assumption",
     "objective_perturbation_guarantee",
     "private_selection",
+    "reserve",
     "resolve_generator",
     "ridge_norm_bound",
     "ridge_sensitivity",

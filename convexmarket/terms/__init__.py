@@ -28,7 +28,7 @@ from convexmarket.terms.constraints import (
     Moments,
 )
 from convexmarket.terms.costs import ExponentialCost, LinearCost, PowerCost, PrivacyCost, TieredCost
-from convexmarket.terms.form import Form
+from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.objectives import (
     Losses,
     NegativeEntropy,
@@ -50,11 +50,11 @@ __all__ = [
     "EtaRange",
     "ExponentialCost",
     "Fairness",
-    "Form",
     "GivenEpsilon",
     "GroupShare",
     "LinearCost",
     "Losses",
+    "MarketNumbers",
     "MaxEpsilon",
     "Moments",
     "NegativeEntropy",

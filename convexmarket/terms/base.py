@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from convexmarket.terms.costs import PrivacyCost
-    from convexmarket.terms.form import Form
+    from convexmarket.terms.form import MarketNumbers
 
 
 Parameter: TypeAlias = cp.Parameter
@@ -128,7 +128,7 @@ class Piece(Record, Defined):
         changed = {name: own for name, value in vars(self).items() if value is parameter}
         return replace(self, **changed) if changed and is_dataclass(self) else self
 
-    def speaks_of(self, n_sellers: int) -> set[str]:
+    def quantities_used(self, n_sellers: int) -> set[str]:
         """Return the names of the :class:`Quantities` it uses; all if that cannot be read."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
         quantities = vars(Quantities.unknown(costs))
@@ -144,7 +144,7 @@ class Piece(Record, Defined):
         """Return how the piece reads the reports."""
         if self.reports:
             return self.reports
-        return "unknown" if "virtual_costs" in self.speaks_of(n_sellers) else "none"
+        return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
 
 
 class Summand(Written, ABC):
@@ -228,7 +228,7 @@ class Term(Piece, Summand):
         """Return ``weight * term``, scaled for a solver."""
         return weight * self.expression(quantities)
 
-    def numbers(self, weight: float, form: Form) -> Form | None:
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
         """Add this term to a market in numbers; None if that cannot express it."""
         return None
 
@@ -273,7 +273,7 @@ class Constraint(Piece):
         """
         return [_as_comparison(self, item) for item in self.constraints(quantities)]
 
-    def numbers(self, form: Form) -> Form | None:
+    def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
         """Add this constraint to a market in numbers; None if that cannot express it."""
         return None
 

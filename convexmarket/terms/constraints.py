@@ -18,7 +18,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.terms import fields
 from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.fields import checked
-from convexmarket.terms.form import Form
+from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.formula import named, number
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ class Cap(Constraint):
         m = quantities.weights.size
         return [m * quantities.weights <= self.k]
 
-    def numbers(self, form: Form) -> Form:
+    def numbers(self, form: MarketNumbers) -> MarketNumbers:
         """Lower the largest weight."""
         own = value_of(self.k) / form.virtual_costs.size
         return replace(form, max_weight=np.minimum(form.max_weight, own))
@@ -104,7 +104,7 @@ class MaxEpsilon(Constraint):
         bound = self.epsilon if np.ndim(self.epsilon) else self.epsilon * np.ones(m)
         return [m * quantities.weights <= (m * bound) * quantities.inverse_eta]
 
-    def numbers(self, form: Form) -> Form:
+    def numbers(self, form: MarketNumbers) -> MarketNumbers:
         """Lower the largest guarantee."""
         return replace(form, max_epsilon=np.minimum(form.max_epsilon, value_of(self.epsilon)))
 
@@ -170,7 +170,7 @@ class Budget(Constraint):
         spent = (scale * quantities.virtual_costs) @ quantities.weights
         return [spent <= (scale * self.amount) * quantities.inverse_eta]
 
-    def numbers(self, form: Form) -> Form:
+    def numbers(self, form: MarketNumbers) -> MarketNumbers:
         """Add a budget."""
         return replace(form, budgets=(*form.budgets, self.amount))
 
@@ -306,7 +306,7 @@ class EtaRange(Constraint):
         inverse = quantities.inverse_eta
         return [self.high * inverse >= 1, self.low * inverse <= 1]
 
-    def numbers(self, form: Form) -> Form:
+    def numbers(self, form: MarketNumbers) -> MarketNumbers:
         """Narrow the range of eta."""
         low, high = max(form.eta_low, self.low), min(form.eta_high, self.high)
         return replace(form, eta_low=low, eta_high=high)

@@ -16,7 +16,7 @@ from convexmarket.terms.costs import LinearCost, PrivacyCost
 if TYPE_CHECKING:
     from convexmarket.terms.base import Constraint, Piece, Term, WeightedTerm
 
-__all__ = ["Form", "StandardForm"]
+__all__ = ["MarketNumbers", "StandardForm"]
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class StandardForm:
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class MarketNumbers:
     """A market in numbers. Terms of weight 0 are left out.
 
     Attributes
@@ -96,7 +96,7 @@ class Form:
 
     def plus(
         self, parts: Iterable[WeightedTerm] = (), constraints: Iterable[Constraint] = ()
-    ) -> Form:
+    ) -> MarketNumbers:
         """Add the parts of an objective and constraints."""
         form, changing = self, self.parametric
         for part in parts:
@@ -133,7 +133,7 @@ class Form:
     @property
     def granted(self) -> Floats | None:
         """The largest guarantees, shape (m,), of a market of them, ``Spread(2)`` and ``Noise``."""
-        paid = self.bills or self.budgets or self.mu_squared or np.any(self.losses)
+        paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_low > 0 or self.eta_high < np.inf
         able = np.all(np.isfinite(self.virtual_costs)) and np.max(self.max_epsilon) > 0
         if self.rest or paid or limited or self.sigma == 0 or not (self.is_bounded and able):
@@ -144,7 +144,7 @@ class Form:
     def is_budgeted(self) -> bool:
         """Whether only a budget limits the total privacy, and every seller has a cost."""
         one_spread = (self.mu > 0) != (self.mu_squared > 0)
-        others = self.rest or self.bills or self.eta_low > 0 or self.eta_high < np.inf
+        others = self.rest or self.payment_terms or self.eta_low > 0 or self.eta_high < np.inf
         free = np.any(self.virtual_costs == 0) or np.any(np.isfinite(self.max_epsilon))
         return bool(self.budgets and one_spread and not others and not free)
 
@@ -173,15 +173,15 @@ class Form:
         return bool(np.all(np.isfinite(self.max_epsilon)))
 
     @property
-    def bills(self) -> tuple[tuple[float, PrivacyCost], ...]:
+    def payment_terms(self) -> tuple[tuple[float, PrivacyCost], ...]:
         """The payments, including linear ones."""
         linear = ((self.gamma, LinearCost()),) if self.gamma > 0 else ()
         return linear + self.payments
 
     @property
-    def price_of_money(self) -> float:
+    def total_gamma(self) -> float:
         """The weight of all payments together."""
-        return sum(weight for weight, _ in self.bills)
+        return sum(weight for weight, _ in self.payment_terms)
 
     @property
     def budget(self) -> float:
@@ -213,7 +213,7 @@ class Form:
             )
         return active
 
-    def restricted(self) -> tuple[Form, NDArray[np.bool_]]:
+    def restricted(self) -> tuple[MarketNumbers, NDArray[np.bool_]]:
         """Restrict the numbers to the active sellers; return the mask, too."""
         active = self.active
         names = ("virtual_costs", "losses", "max_weight", "max_epsilon")

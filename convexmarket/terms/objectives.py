@@ -19,7 +19,7 @@ from convexmarket.terms import fields
 from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.fields import checked
-from convexmarket.terms.form import Form
+from convexmarket.terms.form import MarketNumbers
 
 Floats = NDArray[np.float64]
 Matrix = Any  # dense or sparse
@@ -89,7 +89,7 @@ class Spread(Term):
         """Whether p is finite; the largest weight has no gradient at ties."""
         return self.p < np.inf
 
-    def numbers(self, weight: float, form: Form) -> Form | None:
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
         """Add to mu, for p = 2."""
         if self.p != 2 or self.reference is not None:
             return None
@@ -153,7 +153,7 @@ class SquaredSpread(Term):
         """Return ||a||^2."""
         return cp.sum_squares(quantities.weights)
 
-    def numbers(self, weight: float, form: Form) -> Form:
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
         """Add to mu_squared."""
         return replace(form, mu_squared=form.mu_squared + weight)
 
@@ -308,7 +308,7 @@ class Noise(Term):
         """Return 1/eta."""
         return quantities.inverse_eta
 
-    def numbers(self, weight: float, form: Form) -> Form:
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
         """Add to sigma."""
         return replace(form, sigma=form.sigma + weight)
 
@@ -359,7 +359,7 @@ class Losses(Term):
         """Return the losses, weighted."""
         return self.values @ quantities.weights
 
-    def numbers(self, weight: float, form: Form) -> Form:
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
         """Add to the losses."""
         return replace(form, losses=form.losses + weight * self.values)
 
@@ -409,7 +409,7 @@ class Payments(Term):
         """Return the weight times psi'u(eps), as scaled by the cost."""
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
 
-    def numbers(self, weight: float, form: Form) -> Form:
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
         """Add to gamma if they are linear, else to the payments."""
         if self.is_linear:
             return replace(form, gamma=form.gamma + weight)

@@ -1,4 +1,4 @@
-"""The papers that pages cite: templates have a letter for each, pages its authors and year."""
+"""Replace the letters of the cited papers by authors and year."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PAPERS", "spelled_out"]
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: who wrote it, when, and where it is found."""
+    """A paper with authors, year, title and link."""
 
     authors: str
     year: str
@@ -39,7 +39,7 @@ PAPERS = {
         "Learning with Kernels", "https://proceedings.mlr.press/v28/jain13.html",
     ),
 }  # fmt: skip
-#: A letter, where what follows says that it is a paper.
+#: A letter in a context that identifies a paper.
 CITED = re.compile(
     r"(?<![\w“\"‘'-])(?P<key>[ABRK])(?P<own>['’]s(?= [A-Za-z$]))?"
     r"(?(own)|(?=,?\s(?:and [ABRK], )?(?:Eq|Fig|Theorem|Lemma|Algorithm|Table|Remark|Assumption|"

@@ -1,4 +1,4 @@
-"""Formulas as MathML, made when the site is built: a reader loads no script and no font."""
+"""Convert formulas to MathML when the site is built, without scripts or fonts."""
 
 import re
 
@@ -23,18 +23,18 @@ def mathml(latex: str, display: str) -> str:
         )
         return re.sub(r"<m([io])>([A-Za-z]{2,})</m\1>", NAME.format(0.17), written)
     except Exception as error:
-        raise ExtensionError(f"The formula {latex!r} is not understood: {error!r}") from error
+        raise ExtensionError(f"The formula {latex!r} cannot be converted: {error!r}") from error
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
-    """Write a formula in a line."""
-    joiner = "&#8288;"  # what follows, a comma perhaps, stays in the line
+    """Write an inline formula."""
+    joiner = "&#8288;"  # keeps a following comma in the line
     self.body.append(mathml(node.astext(), "inline") + joiner)
     raise nodes.SkipNode
 
 
 def visit_displayed(self: HTML5Translator, node: nodes.math_block) -> None:
-    """Write a formula that stands by itself."""
+    """Write a displayed formula."""
     latex = node.astext().replace("{aligned}", "{align*}")  # lines of the first are not broken
     self.body.append(f'<div class="math">{mathml(latex, "block")}</div>')
     raise nodes.SkipNode

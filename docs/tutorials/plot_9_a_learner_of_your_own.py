@@ -70,7 +70,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
                 "a row's computed gradient depends on no other row",
             ),
         )
-        charge = privacy.admit(
+        charge = privacy.reserve(
             self.guarantee_,
             accountant,
             rows,
@@ -155,7 +155,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
 # number in an attribute with a name that ends in ``_``.
 rng = np.random.default_rng(0)
 X, y = np.full((4, 1), 0.5), np.array([1, -1, 1, -1])
-corners = ([[1.0], [1.0]], [-1, 1])  # what an audited row may be
+corners = ([[1.0], [1.0]], [-1, 1])  # corners of the domain of a row
 learner = NoisyDescent(steps=2, delta=1e-3)
 print(cm.audit_privacy(learner, X, y, epsilon=2.0, rows=[0], replacements=corners, draws=300))
 

@@ -53,7 +53,7 @@ def errors(rows, epsilon, regularization):
     Algorithm 1 as printed: what was bought sets the noise, for all three models.
     """
     learner = cm.PrivateLogisticRegression(
-        regularization, data_norm=1.0, calibration="noise", minimum_epsilon=None
+        regularization, data_norm=1.0, calibration="noise", solver_epsilon=None
     )
     shares, parts = [], ((rows.X_validation, rows.y_validation), (rows.X_test, rows.y_test))
     for draw in range(DRAWS):

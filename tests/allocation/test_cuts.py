@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.allocation.cuts import KeptSpreadCut, Linearizer
-from convexmarket.allocation.views import JointView, Subproblem
+from convexmarket.allocation.views import MarketExpressions, Subproblem
 from tests.allocation import builders
 from tests.allocation.brute_force import ACCURATE, BruteForce
 from tests.allocation.builders import (
@@ -23,7 +23,7 @@ from tests.allocation.builders import (
 
 def linearizer(objective, *constraints, costs=COSTS, scale=1.0) -> Linearizer:
     return Linearizer(
-        JointView(builders.market(*constraints, objective=objective, costs=costs), scale)
+        MarketExpressions(builders.market(*constraints, objective=objective, costs=costs), scale)
     )
 
 
@@ -45,7 +45,7 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
     constraints = [cm.Cap(2.5), cm.MaxEpsilon(1.2), cm.GroupShare([0, 0, 1, 1, 1], {0: 0.3})]
     reports = np.random.default_rng(0).uniform(0.1, 1, m)
     market = cm.Market(cm.Sellers(reports, prior=cm.Uniform(0.1, 1)), objective, constraints)
-    brute, linearizer = BruteForce(market), Linearizer(JointView(market))
+    brute, linearizer = BruteForce(market), Linearizer(MarketExpressions(market))
     grid = np.geomspace(0.05, 5.9, 15)
     optimal = np.array([brute(point) for point in grid])
     assert np.isfinite(optimal).all()
@@ -80,12 +80,14 @@ def test_multipliers_that_follow_eta_bound_what_lies_between_two_cuts(seed, spre
 
     cuts, low = (tangent(), tangent()), np.exp(rng.normal())
     high = low * (1 + np.exp(rng.normal()))
-    _, bound = cuts[0].bridge(cuts[1], low, high)
+    _, bound = cuts[0].interval_bound(cuts[1], low, high)
     shares = np.linspace(0, 1, 201)
     between = [cuts[0].blend(cuts[1], share)(low + share * (high - low)) for share in shares]
     scale = 1 + max(map(abs, between))
     assert bound <= min(between) + 1e-12 * scale
-    assert cuts[0].bridge(cuts[0], low, high) == pytest.approx(cuts[0].minimum(low, high), rel=1e-9)
+    assert cuts[0].interval_bound(cuts[0], low, high) == pytest.approx(
+        cuts[0].minimum(low, high), rel=1e-9
+    )
 
 
 #: Each spread with some cost; and each cost without a spread, where a cut keeps the cost.
@@ -210,7 +212,7 @@ MARKETS = {
 def test_a_cut_touches_the_optimal_value_with_its_slope_and_stays_below(what):
     objective, constraints = MARKETS[what]
     market = builders.market(*constraints, objective=objective)
-    maker = Linearizer(JointView(market, 0.5))
+    maker = Linearizer(MarketExpressions(market, 0.5))
     weights, value, *proof = solved(maker, 1.5)
     cut = maker.cut(weights, 1.5, *proof)
     assert cut(1.5) == pytest.approx(value, rel=1e-7)

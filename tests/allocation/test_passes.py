@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from convexmarket.allocation import exact, passes
 from convexmarket.allocation.exact import highest_cost_bought, solve_exact
-from convexmarket.allocation.passes import blocks_of, survey
+from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.errors import ConvexMarketError
 from convexmarket.market import StandardForm
 from tests.allocation.builders import forms, large_form, ranged_forms, three_roots
@@ -32,7 +32,7 @@ def found_by(form, parts, most):
     """Return the solution of what a survey leaves."""
     psi = form.virtual_costs
     ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, psi.size))  # noqa: E731
-    return solve_exact(form, survey(parts.each, form, ceiling, most)[0])
+    return solve_exact(form, screen_sellers(parts.each, form, ceiling, most)[0])
 
 
 def both(form, most=0, seed=0, n_parts=3):
@@ -97,7 +97,7 @@ def test_few_passes_leave_few_sellers():
         form = large_form(name, m)
         parts = InPieces(form.virtual_costs, np.random.default_rng(0), 4)
         ceiling = lambda g: highest_cost_bought(form, np.broadcast_to(g, m))  # noqa: B023, E731
-        costs, _ = survey(parts.each, form, ceiling, most=2_000)
+        costs, _ = screen_sellers(parts.each, form, ceiling, most=2_000)
         assert parts.n_passes <= 3
         assert costs.psi.size <= 2_100
 

@@ -60,7 +60,7 @@ def test_a_program_holds_its_last_solution():
     ],
 )
 def test_a_sweep_refuses_bad_arguments_before_any_work(changes, message, monkeypatch):
-    monkeypatch.setattr(branch, "JointView", None)
+    monkeypatch.setattr(branch, "MarketExpressions", None)
     amount = cp.Parameter(nonneg=True, value=0.25)
     given = {"market": market(cm.Budget(amount)), "parameter": amount, "values": [1.0]} | changes
     with pytest.raises(ParameterError, match=message):

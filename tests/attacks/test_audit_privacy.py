@@ -67,11 +67,11 @@ def test_the_witness_shows_the_measured_loss():
 @pytest.mark.campaign
 def test_a_second_noise_is_audited_too():
     audit = logistic_audit(
-        cm.PrivateLogisticRegression(0.05, minimum_epsilon=0.01, tol=1e-8), rows=[0]
+        cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8), rows=[0]
     )
     assert audit.passed, audit.statement()
     assert any("second noise" in check.name for check in audit.checks)
-    learner = SecondNoiseHalved(0.05, minimum_epsilon=0.01)
+    learner = SecondNoiseHalved(0.05, solver_epsilon=0.01)
     assert not logistic_audit(learner, rows=[0]).passed
 
 

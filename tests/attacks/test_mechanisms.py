@@ -15,7 +15,7 @@ from tests.cli.builders import invoke, plain
 
 #: Settings that take most of the time, or differ from another one in a detail.
 LONG = (
-    *("accounting paper, as printed", "accounting sharp, minimum_epsilon 0.01"),
+    *("accounting paper, as printed", "accounting sharp, solver_epsilon 0.01"),
     *("alpha 10, in floating point", "objective perturbation"),
     *("alpha 10, paper", "alpha 1, tight", "one point, process", "one process"),
     *("one question", "one round"),

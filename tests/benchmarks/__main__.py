@@ -18,12 +18,13 @@ PAGE = ROOT / "docs/benchmarks.md"
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 INTRODUCTION = """# Benchmarks
 
-Written by `python -m tests.benchmarks`. A ratio is one of median times, taken turn by turn in one
-run; machines differ, and so do seconds. Gaps and solves are asserted, times are not.
+`python -m tests.benchmarks` writes this page. Ratios are ratios of median times; the compared
+functions alternate in one run. Seconds depend on the machine. The benchmarks assert gaps and
+numbers of solves, not times.
 
-Larger lists, and partitions on other machines: [Large lists](large-lists.md). Solvers
-and formulations compared, with intervals: the [reports](../reports/README.md). Errors of learners
-by default and tuned: [Private learners by default](private-learners.md)."""
+[Large lists](large-lists.md) measures larger lists and partitions on other machines. The
+[reports](../reports/README.md) compare solvers and formulations, with intervals.
+[Private learners by default](private-learners.md) has the errors of learners, default and tuned."""
 
 
 def run(results: Path) -> None:

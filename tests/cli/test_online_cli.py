@@ -124,7 +124,7 @@ def test_open_prints_the_terms(here):
     with OnlineMarket("m") as market:
         assert market.policy.cap == 3.0
         assert online_file.problem_of(market).buyer.cap == 3.0
-    assert "there is a market in m already" in refused("open", "m", "market.toml")
+    assert "m already contains a market" in refused("open", "m", "market.toml")
 
 
 @pytest.mark.usefixtures("here")
@@ -139,7 +139,7 @@ def test_open_checks_everything_first():
     ]:
         assert words in refused("open", "m", "market.toml", "--set", setting)
     other = PROBLEMS / "quickstart.toml"
-    assert 'give a file of kind "online"' in refused("open", "m", other)
+    assert 'kind must be "online"' in refused("open", "m", other)
 
 
 def test_private_rows_are_not_read_before_the_market_closes(here):
@@ -365,7 +365,7 @@ def test_close_trains_under_exactly_what_was_sold(opened):
     assert model["rows_not_used"] == 2  # d sold nothing, f never came
     weights = (sold / sold.sum()).to_numpy()
     proven = objective_perturbation_guarantee(
-        weights, model["eta_of_the_noise"], 1.0, minimum_epsilon=paid
+        weights, model["eta_of_the_noise"], 1.0, solver_epsilon=paid
     )
     np.testing.assert_allclose(kept, proven, rtol=1e-12)
     for words in ("fresh seed", "second noise"):

@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.cli.sales import shares_of
-from convexmarket.errors import ParameterError
 from convexmarket.report import read_tables
 from tests.cli.builders import draw_nothing, invoke, plain
 from tests.studies.files.builders import TRADEOFF, declared, patients, written
@@ -65,7 +63,7 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     told[3] = "other"
     again = invoke("buy", "market.toml", *told)
     assert again.exit_code == 2
-    assert "recorded again they would count twice" in plain(again.stderr)
+    assert "and would count twice" in plain(again.stderr)
     assert not (here / "other" / "deal.md").exists()
     assert invoke("buy", "market.toml", *told, "--again").exit_code == 0
 
@@ -141,18 +139,3 @@ def test_run_takes_another_table(here, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "the column “ask” of “more.csv”" in (here / "report/report.md").read_text()
     assert read_tables(here / "report")["sellers"].id.nunique() == 70
-
-
-def test_shares_are_read():
-    assert shares_of(None) == {}
-    assert shares_of(["a:b:0.3", "c:1"]) == {"a:b": 0.3, "c": 1.0}
-    for wrong in (["north"], [":0.3"], ["north:x"], ["a:0.1", "a:0.2"]):
-        with pytest.raises(ParameterError, match="--at-least"):
-            shares_of(wrong)
-
-
-@pytest.mark.parametrize("command", ["init", "buy"])
-def test_help_teaches_by_examples(command):
-    said = plain(invoke(command, "--help").output)
-    assert "Examples" in said
-    assert f"convexmarket {command} " in said

@@ -282,7 +282,7 @@ class FormulaCurve(SolvedCurve):
     def __init__(self, shape, gamma=0.7, gap=0.0, needed=False, method="envelope"):
         self.sold, self.integral, end = SHAPES[shape]
         self.without = np.inf if needed or np.isinf(end) else 5.0 + gamma * self.integral(end)
-        self.market = SimpleNamespace(form=SimpleNamespace(price_of_money=gamma))
+        self.market = SimpleNamespace(form=SimpleNamespace(total_gamma=gamma))
         self.method, self.gamma, self.asked = method, gamma, []
         self.gap = self._gap = gap
 

@@ -325,7 +325,7 @@ def test_the_tangent_bounds_the_optimum_at_every_eta(noise, max_norm):
             assert point.cut.minimum(low, high)[1] <= min(between) * (1 + 1e-10)
             if low < high:
                 ends = (point, other) if point.eta == low else (other, point)
-                bound = ends[0].cut.bridge(ends[1].cut, low, high)[1]
+                bound = ends[0].cut.interval_bound(ends[1].cut, low, high)[1]
                 assert bound <= min(between) * (1 + 1e-10)
 
 

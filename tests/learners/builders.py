@@ -39,7 +39,7 @@ PRIVATE_RIDGES = [
 
 def algorithm_1(regularization=0.01, accounting="paper", **parameters) -> PrivateLogisticRegression:
     """Return the paper's Algorithm 1: eta sets the noise, and the total exceeds what was sold."""
-    given = {"calibration": "noise", "minimum_epsilon": None, "tol": 1e-9} | parameters
+    given = {"calibration": "noise", "solver_epsilon": None, "tol": 1e-9} | parameters
     return PrivateLogisticRegression(regularization, accounting=accounting, **given)
 
 

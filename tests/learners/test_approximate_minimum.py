@@ -46,14 +46,14 @@ def telltale(objective, tolerance):
     return w
 
 
-def told_labels(minimum_epsilon, label, n_draws):
+def told_labels(solver_epsilon, label, n_draws):
     """Return what a reader of the coefficients takes the first row's label for."""
     X, y, weights = sample(1, 12, 2)
     weights[0] = 0.01
     weights /= weights.sum()
     y[0] = label
     rng = np.random.default_rng(2 + label)
-    model = algorithm_1(LAMBDA, "sharp", tol=TOL, minimum_epsilon=minimum_epsilon)
+    model = algorithm_1(LAMBDA, "sharp", tol=TOL, solver_epsilon=solver_epsilon)
     told = []
     for _ in range(n_draws):
         coef = model.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(rng)).coef_
@@ -85,7 +85,7 @@ def check_second_noise_hides(monkeypatch, n_draws) -> None:
     assert right <= allowed < 2 * n_draws
 
 
-def test_what_the_telltale_writes_is_below_the_stated_resolution(monkeypatch) -> None:
+def test_the_error_of_the_solver_is_below_the_stated_resolution(monkeypatch) -> None:
     """The distance that the guarantee names is that of any point the solver may stop at."""
     X, y, weights = sample(1, 12, 2)
     honest = algorithm_1(LAMBDA, tol=1e-9)
@@ -102,15 +102,15 @@ def test_what_the_telltale_writes_is_below_the_stated_resolution(monkeypatch) ->
 # ------------------------------------------------------------------------ the law of the noise
 
 
-def second_noises(minimum_epsilon, n_draws, n_features=3):
+def second_noises(solver_epsilon, n_draws, n_features=3):
     X, y, weights = sample(2, 15, n_features)
     drawn = []
     for seed in range(n_draws):
         fitted = [
-            algorithm_1(LAMBDA, tol=TOL, minimum_epsilon=paid)
+            algorithm_1(LAMBDA, tol=TOL, solver_epsilon=paid)
             .fit(X, y, epsilon=weights * 10.0, random_state=Simulation(seed))
             .coef_
-            for paid in (minimum_epsilon, None)
+            for paid in (solver_epsilon, None)
         ]
         drawn.append(fitted[0] - fitted[1])
     return np.array(drawn)
@@ -137,8 +137,8 @@ def check_second_noise(n_draws) -> None:
 
 def test_noise_in_plain_floating_point_is_warned_of_and_said_first() -> None:
     X, y, weights = sample(2, 15, 3)
-    with pytest.warns(PrivacyLeakWarning, match="minimum_epsilon=None adds noise in plain"):
-        model = PrivateLogisticRegression(minimum_epsilon=None).fit(X, y, epsilon=1.0 + weights)
+    with pytest.warns(PrivacyLeakWarning, match="solver_epsilon=None adds noise in plain"):
+        model = PrivateLogisticRegression(solver_epsilon=None).fit(X, y, epsilon=1.0 + weights)
     assert "plain floating point" in str(model.guarantee_).splitlines()[0]
     exact = PrivateLogisticRegression().fit(X, y, epsilon=1.0 + weights).guarantee_
     assert "exact noise on a lattice" in str(exact).splitlines()[0]
@@ -177,15 +177,15 @@ def test_nothing_but_the_coefficients_of_a_default_fit_depends_on_the_rows() -> 
     assert fitted[0] == fitted[1]
 
 
-@pytest.mark.parametrize("minimum_epsilon", one_in(3, [0.02, 0.5, 3.0]))
-def test_the_worst_residual_uses_up_the_guarantee_and_no_more(minimum_epsilon) -> None:
+@pytest.mark.parametrize("solver_epsilon", one_in(3, [0.02, 0.5, 3.0]))
+def test_the_worst_residual_uses_up_the_guarantee_and_no_more(solver_epsilon) -> None:
     """In one dimension the densities of what is published are integrals that can be evaluated.
 
     The solver errs to the right on one data set and to the left on its neighbour.
     """
     gradient_norm, strength, eta = 0.5, 1.0, 2000.0
     y, weights = [1, 1], [1e-6, 1 - 1e-6]
-    step, scale = lattice_blur(gradient_norm / strength, 1, minimum_epsilon)
+    step, scale = lattice_blur(gradient_norm / strength, 1, solver_epsilon)
     rate = 1.0 / (step * scale)
     grid = np.linspace(0.385, 0.425, 4001)  # where the minimisers are
     published = np.linspace(-60.0 / rate, 60.0 / rate, 41)
@@ -203,11 +203,11 @@ def test_the_worst_residual_uses_up_the_guarantee_and_no_more(minimum_epsilon) -
         densities.append(np.log(integrate.trapezoid(blurred * exact, grid, axis=1)))
     worst = np.abs(densities[0] - densities[1]).max()
     promised = objective_perturbation_guarantee(
-        weights, eta, strength, minimum_epsilon=minimum_epsilon
+        weights, eta, strength, solver_epsilon=solver_epsilon
     )[0]
-    rounded_up = minimum_epsilon / 8  # to whole steps, and to a whole number of them
+    rounded_up = solver_epsilon / 8  # to whole steps, and to a whole number of them
     assert promised - 0.004 - rounded_up < worst <= promised
-    assert worst > promised - minimum_epsilon
+    assert worst > promised - solver_epsilon
 
 
 # ------------------------------------------------------------------------------ who pays what
@@ -218,7 +218,7 @@ def test_used_rows_pay_for_both_noises(accounting) -> None:
     X, y, weights = sample(0, 10, 2)
     weights[3] = 0.0
     weights /= weights.sum()
-    model = algorithm_1(LAMBDA, accounting=accounting, minimum_epsilon=0.25).fit(
+    model = algorithm_1(LAMBDA, accounting=accounting, solver_epsilon=0.25).fit(
         X, y, epsilon=weights * 20.0, random_state=Simulation(0)
     )
     exact = objective_perturbation_guarantee(weights, 20.0, LAMBDA, accounting=accounting)
@@ -246,13 +246,13 @@ def test_calibrated_totals_are_what_was_sold(
 
     def total(candidate):
         return objective_perturbation_guarantee(
-            weights, candidate, regularization, accounting=accounting, minimum_epsilon=paid
+            weights, candidate, regularization, accounting=accounting, solver_epsilon=paid
         )[weights > 0]
 
     sold = (weights * eta)[weights > 0]
     try:
         calibrated = calibrate_eta(
-            weights, eta, regularization, accounting=accounting, minimum_epsilon=paid
+            weights, eta, regularization, accounting=accounting, solver_epsilon=paid
         )
     except ParameterError:
         assert np.any(total(1e-9 * eta) > sold * (1 - 1e-6))
@@ -268,7 +268,7 @@ def test_a_calibrated_model_keeps_what_was_sold(accounting) -> None:
     totals = []
     for paid in (None, 0.9 * float(sold.min()) if accounting == "sharp" else 0.5):
         model = PrivateLogisticRegression(
-            1.0, accounting=accounting, calibration="total", minimum_epsilon=paid
+            1.0, accounting=accounting, calibration="total", solver_epsilon=paid
         ).fit(X, y, epsilon=weights * 1000.0, random_state=Simulation(0))
         assert np.all(model.epsilon_ <= sold)
         totals.append(model.eta_)
@@ -279,46 +279,44 @@ def test_more_than_the_smallest_seller_sold_is_refused() -> None:
     X, y, _ = sample(0, 4, 2)
     terms = {"epsilon": [7.0, 2.0, 1.0, 0.0]}
     model = PrivateLogisticRegression(1.0)
-    with pytest.raises(ParameterError, match=r"minimum_epsilon = 1 .* smaller one"):
-        model.set_params(minimum_epsilon=1.0).fit(X, y, **terms)
-    with pytest.raises(ParameterError, match=r"leaves no room.*minimum_epsilon = 0\.999"):
-        model.set_params(minimum_epsilon=0.999, accounting="paper").fit(X, y, **terms)
-    model.set_params(minimum_epsilon=0.5, accounting="sharp").fit(X, y, **terms)
+    with pytest.raises(ParameterError, match=r"solver_epsilon = 1 .* smaller one"):
+        model.set_params(solver_epsilon=1.0).fit(X, y, **terms)
+    with pytest.raises(ParameterError, match=r"leaves no room.*solver_epsilon = 0\.999"):
+        model.set_params(solver_epsilon=0.999, accounting="paper").fit(X, y, **terms)
+    model.set_params(solver_epsilon=0.5, accounting="sharp").fit(X, y, **terms)
     assert np.all(model.epsilon_ <= [7.0, 2.0, 1.0, 0.0])
 
 
 @pytest.mark.parametrize("paid", [0.0, -0.1, np.inf, np.nan, True, "little"])
 def test_a_bad_price_of_the_second_noise_is_named(paid) -> None:
-    with pytest.raises(ParameterError, match="minimum_epsilon"):
-        algorithm_1(minimum_epsilon=paid).fit([[0.5], [0.1]], [1, -1], epsilon=1.0 / 2)
+    with pytest.raises(ParameterError, match="solver_epsilon"):
+        algorithm_1(solver_epsilon=paid).fit([[0.5], [0.1]], [1, -1], epsilon=1.0 / 2)
 
 
 # ----------------------------------------------------------------------------- what is stated
 
 
-def test_the_two_guarantees_rest_on_different_things() -> None:
+def test_the_two_guarantees_have_different_assumptions() -> None:
     X, y, _ = sample(0, 10, 2)
     exact, blurred = (
-        algorithm_1(0.01, minimum_epsilon=paid)
+        algorithm_1(0.01, solver_epsilon=paid)
         .fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
         .guarantee_
         for paid in (None, 0.1)
     )
-    assert "exact minimiser, or are read no finer than 2e-07" in str(exact)
-    assert "distance at most 1e-07" in str(exact)
+    assert "or are read no finer than 2e-07" in str(exact)
+    assert "exact minimiser" in str(exact)
     assert "exact minimiser" not in str(blurred)
-    assert "gradient norm is at most 1e-09 where the solver stopped" in str(blurred)
-    assert "exact on a lattice, hides the distance of at most 1e-07" in str(blurred)
-    assert "that it failed is not covered" in str(blurred)
+    assert "gradient norm is at most 1e-09; a second noise" in str(blurred)
+    assert "exact on a lattice, covers the distance of at most 1e-07" in str(blurred)
+    assert "the failure of a fit is not covered" in str(blurred)
     assert exact.mechanism != blurred.mechanism
 
 
 def test_without_a_first_noise_there_is_no_second() -> None:
     X, y, _ = sample(0, 10, 2)
     plain, paid = (
-        algorithm_1(0.01, minimum_epsilon=paid).fit(
-            X, y, epsilon=np.inf, random_state=Simulation(0)
-        )
+        algorithm_1(0.01, solver_epsilon=paid).fit(X, y, epsilon=np.inf, random_state=Simulation(0))
         for paid in (None, 0.1)
     )
     assert np.array_equal(plain.coef_, paid.coef_)
@@ -329,7 +327,7 @@ def test_without_a_first_noise_there_is_no_second() -> None:
 def test_the_first_noises_own_rounding_counts_against_the_tolerance() -> None:
     """A noise of norm 1e5 is drawn to 1e-9 at best: too coarse for the default tolerance."""
     X, y, _ = sample(0, 10, 2)
-    model = algorithm_1(10.0, minimum_epsilon=0.1)
+    model = algorithm_1(10.0, solver_epsilon=0.1)
     with pytest.raises(SolverError, match="nothing is released"):
         model.fit(X, y, epsilon=1e-6 / len(X), random_state=Simulation(0))
     coarse = model.set_params(tol=1e-5).fit(X, y, epsilon=1e-6 / len(X), random_state=Simulation(0))
@@ -340,15 +338,15 @@ def test_the_first_noises_own_rounding_counts_against_the_tolerance() -> None:
 # ------------------------------------------------------------------------- rows of weight zero
 
 
-@pytest.mark.parametrize("minimum_epsilon", [None, 0.1])
+@pytest.mark.parametrize("solver_epsilon", [None, 0.1])
 @pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_a_row_that_is_not_used_may_hold_anything(minimum_epsilon, accounting) -> None:
+def test_a_row_that_is_not_used_may_hold_anything(solver_epsilon, accounting) -> None:
     X, y, weights = sample(4, 20, 3)
     weights[[0, 4, 19]] = 0.0
     weights /= weights.sum()
 
     def fit(X, y):
-        model = algorithm_1(LAMBDA, accounting=accounting, minimum_epsilon=minimum_epsilon)
+        model = algorithm_1(LAMBDA, accounting=accounting, solver_epsilon=solver_epsilon)
         return model.fit(X, y, epsilon=weights * 30.0, random_state=Simulation(3))
 
     before = fit(X, y)

@@ -131,7 +131,7 @@ def test_any_finite_row_gives_finite_numbers_or_a_typed_error(name, row, epsilon
 
 
 PARAMETERS = {
-    "logistic": ("regularization", "data_norm", "tol", "minimum_epsilon"),
+    "logistic": ("regularization", "data_norm", "tol", "solver_epsilon"),
     "hinge": ("regularization", "data_norm", "tol", "width"),
     "Huber": ("regularization", "data_norm", "tol", "threshold", "target_range"),
     "personalised": ("regularization", "feature_range", "target_range"),

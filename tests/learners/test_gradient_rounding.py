@@ -157,7 +157,7 @@ def test_rounding_counts_against_the_tolerance(monkeypatch, rounding, accepted) 
     monkeypatch.setattr(
         PerturbedObjective, "gradient_norm", lambda self, w: (0.9 * tol, rounding * tol)
     )
-    model = PrivateLogisticRegression(0.1, tol=tol, minimum_epsilon=None)
+    model = PrivateLogisticRegression(0.1, tol=tol, solver_epsilon=None)
     if accepted:
         model.fit([[0.5], [0.1]], [1, -1], epsilon=5.0, random_state=Simulation(0))
         assert model.gradient_norm_ == pytest.approx((0.9 + rounding) * tol)

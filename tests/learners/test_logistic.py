@@ -30,7 +30,7 @@ from convexmarket.learners import (
     objective_perturbation_log_density,
 )
 from convexmarket.privacy import Simulation, objective_perturbation_guarantee
-from convexmarket.privacy.accounting import default_minimum_epsilon, joint_guarantee
+from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
 from convexmarket.privacy.exact import gamma_sphere_draw
 from tests.learners.builders import algorithm_1, check_released_density
 
@@ -280,7 +280,7 @@ def test_calibration_total_sells_what_was_sold_by_adding_noise() -> None:
     same_noise = algorithm_1(0.02).fit(
         X, y, epsilon=weights * model.eta_, random_state=Simulation(2)
     )
-    scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_minimum_epsilon(weights * 40.0, model.tol))
+    scale = 2 * np.sqrt(3) * model.tol / (0.02 * default_solver_epsilon(weights * 40.0, model.tol))
     assert same_noise.coef_ == pytest.approx(model.coef_, abs=20 * scale)  # the second noise
 
 
@@ -301,13 +301,13 @@ def test_the_guarantee_states_its_assumptions() -> None:
     X, y, _ = sample(0, 10, 3)
     text = str(PrivateLogisticRegression(0.1, tol=1e-9).fit(X, y, epsilon=10.0 / len(X)).guarantee_)
     for words in (
-        "norm is at most 1, a bound that is public",
+        "every row is at most 1, a public bound",
         "(-1, 1) is public",
-        "without looking at the data",
+        "do not depend on the data",
         "gradient norm is at most 1e-09",
         "fresh seed",
         "exact on a lattice",
-        "arithmetic is that of IEEE 754",
+        "arithmetic follows IEEE 754",
     ):
         assert words in text
     seeded = algorithm_1().fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
@@ -325,7 +325,7 @@ def test_the_noise_is_not_kept_on_the_model() -> None:
         assert not (np.shape(value) == noise.shape and np.allclose(value, noise))
     assert set(vars(model)) - set(model.get_params()) == {
         "coef_", "intercept_", "classes_", "epsilon_", "eta_", "data_norm_", "guarantee_",
-        "gradient_norm_", "n_features_in_", "rounding_", "minimum_epsilon_", "tol_",
+        "gradient_norm_", "n_features_in_", "rounding_", "solver_epsilon_", "tol_",
         "regularization_",
     }  # fmt: skip
 
@@ -368,7 +368,7 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
     ("change", "error", "words"),
     [
         ({"X": [[2.0, 0], [0.1, 0]]}, DataError, r"1 of 2 rows.*scale_rows"),
-        ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must hold numbers"),
         ({"epsilon": 1.7e308}, ParameterError, "epsilon must lie between"),

@@ -41,16 +41,16 @@ class Watchful(PrivacyAccountant):
         super().charge(guarantee, rows)
 
 
-@pytest.mark.parametrize("minimum_epsilon", [None, 0.5])
-def test_what_is_charged_is_the_guarantee(minimum_epsilon) -> None:
+@pytest.mark.parametrize("solver_epsilon", [None, 0.5])
+def test_what_is_charged_is_the_guarantee(solver_epsilon) -> None:
     account = PrivacyAccountant(np.full(6, 50.0))
-    model = PrivateLogisticRegression(0.1, minimum_epsilon=minimum_epsilon)
+    model = PrivateLogisticRegression(0.1, solver_epsilon=solver_epsilon)
     model.fit(X, Y, epsilon=SOLD, accountant=account, rows=[5, 0, 3, 2], random_state=Simulation(0))
     expected = np.zeros(6)
     expected[[5, 0, 3, 2]] = model.epsilon_
     assert np.array_equal(account.spent, expected)
     assert account.releases[0][0] == model.guarantee_.mechanism
-    alone = PrivateLogisticRegression(0.1, minimum_epsilon=minimum_epsilon)
+    alone = PrivateLogisticRegression(0.1, solver_epsilon=solver_epsilon)
     assert np.array_equal(
         alone.fit(X, Y, epsilon=SOLD, random_state=Simulation(0)).coef_, model.coef_
     )
@@ -86,7 +86,7 @@ def test_the_charge_comes_before_the_noise() -> None:
     rng = np.random.default_rng(0)
     state = rng.bit_generator.state
     account = Watchful(np.full(4, 50.0), rng)
-    model = PrivateLogisticRegression(0.1, minimum_epsilon=0.1)
+    model = PrivateLogisticRegression(0.1, solver_epsilon=0.1)
     model.fit(X, Y, epsilon=SOLD, accountant=account, random_state=Simulation(rng))
     assert account.states == [state]
     assert rng.bit_generator.state != state

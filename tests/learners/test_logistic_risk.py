@@ -112,7 +112,7 @@ def test_the_norm_of_the_worst_rows_is_the_bound():
     """Rows that agree pull the hardest where z / (1 + e^z) is largest."""
     z = 1.2784645427610738
     regularization = expit(-z) / z
-    learner = cm.PrivateLogisticRegression(regularization, minimum_epsilon=None)
+    learner = cm.PrivateLogisticRegression(regularization, solver_epsilon=None)
     learner.fit([[1.0]] * 3, [1] * 3, epsilon=np.inf, random_state=Simulation(0))
     bound = logistic_norm_bound(regularization, np.inf, 1)
     assert abs(learner.coef_[0]) == pytest.approx(bound, rel=1e-6)

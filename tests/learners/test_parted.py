@@ -42,7 +42,7 @@ def rows_of(n_rows, n_features=3, seed=0):
 
 
 def fitted(X, y, epsilon, **wanted):
-    model = PrivateLogisticRegression(0.1, minimum_epsilon=None, **wanted)
+    model = PrivateLogisticRegression(0.1, solver_epsilon=None, **wanted)
     return model.fit(X, y, epsilon=epsilon, random_state=Simulation(7))
 
 

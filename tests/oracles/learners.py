@@ -23,7 +23,7 @@ Numbers = dict[str, Any]
 
 PRIMES = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0])
 #: Every option that an input does not change; an option that is not here is not used.
-OBJECTIVE = {"data_norm": 1.0, "calibration": "total", "minimum_epsilon": "auto", "tol": 1e-9}
+OBJECTIVE = {"data_norm": 1.0, "calibration": "total", "solver_epsilon": "auto", "tol": 1e-9}
 RIDGE = {"max_norm": None, "sensitivity": "tight", "rounding": "auto"}
 KERNEL = {
     "loss": "logistic",
@@ -173,7 +173,7 @@ def _learned(given: dict[str, Any]) -> Numbers:
         return numbers
     if given["kind"] == "objective":
         numbers |= {"eta": learner.eta_, "rounding": _number(learner.rounding_)}
-        numbers["minimum_epsilon"] = learner.minimum_epsilon_
+        numbers["solver_epsilon"] = learner.solver_epsilon_
     if given["kind"] == "ridge":
         numbers |= {"rate": learner.noise_rate_, "rounding": _number(learner.rounding_)}
     if given["kind"] in ("objective", "ridge") and given.get("weighting") != "optimal":

@@ -111,11 +111,11 @@ def test_calibration_refuses_and_names_a_regularization_that_does(
 ) -> None:
     weights, eta = np.full(100, 0.01), 20.0
     with pytest.raises(ParameterError, match=r"larger regularization.*larger eta") as refusal:
-        calibrate_eta(weights, eta, 0.01, data_norm, accounting, minimum_epsilon=paid)
+        calibrate_eta(weights, eta, 0.01, data_norm, accounting, solver_epsilon=paid)
     named = float(re.search(r"for instance (\S+),", str(refusal.value))[1])
     terms = (named, data_norm, accounting)
-    calibrated = calibrate_eta(weights, eta, *terms, minimum_epsilon=paid)
-    total = objective_perturbation_guarantee(weights, calibrated, *terms, minimum_epsilon=paid)
+    calibrated = calibrate_eta(weights, eta, *terms, solver_epsilon=paid)
+    total = objective_perturbation_guarantee(weights, calibrated, *terms, solver_epsilon=paid)
     assert calibrated > 0.1 * eta
     assert np.all(total <= weights * eta)
 
@@ -133,14 +133,14 @@ def test_the_second_noise_is_paid_by_the_rows_that_are_used(accounting, extra) -
     weights, eta, regularization = [0.5, 0.3, 0.2, 0.0], 60.0, 0.05
     plain = objective_perturbation_guarantee(weights, eta, regularization, accounting=accounting)
     paid = objective_perturbation_guarantee(
-        weights, eta, regularization, accounting=accounting, minimum_epsilon=extra
+        weights, eta, regularization, accounting=accounting, solver_epsilon=extra
     )
     np.testing.assert_allclose(paid - plain, [extra, extra, extra, 0.0], atol=1e-14)
     calibrated = calibrate_eta(
-        weights, eta, regularization, accounting=accounting, minimum_epsilon=extra
+        weights, eta, regularization, accounting=accounting, solver_epsilon=extra
     )
     total = objective_perturbation_guarantee(
-        weights, calibrated, regularization, accounting=accounting, minimum_epsilon=extra
+        weights, calibrated, regularization, accounting=accounting, solver_epsilon=extra
     )
     used = np.array(weights) > 0
     assert np.all(total[used] <= np.array(weights)[used] * eta)
@@ -150,16 +150,20 @@ def test_the_second_noise_is_paid_by_the_rows_that_are_used(accounting, extra) -
 def test_what_the_second_noise_may_cost() -> None:
     arguments = {"weights": [0.8, 0.2], "eta": 10.0, "regularization": 5.0}
     for extra in (2.0, 3.0):
-        with pytest.raises(ParameterError, match="leaves nothing of the 2 that"):
-            calibrate_eta(**arguments, minimum_epsilon=extra)
-    with pytest.raises(ParameterError, match=r"leaves nothing of the 0\.5 that"):
-        calibrate_eta([0.95, 0.05], 10.0, 5.0, minimum_epsilon=0.5)
+        with pytest.raises(
+            ParameterError, match="leaves nothing of the smallest positive epsilon, 2"
+        ):
+            calibrate_eta(**arguments, solver_epsilon=extra)
+    with pytest.raises(
+        ParameterError, match=r"leaves nothing of the smallest positive epsilon, 0\.5"
+    ):
+        calibrate_eta([0.95, 0.05], 10.0, 5.0, solver_epsilon=0.5)
     # a tenth is left of 2, and a row pulls with at least half of its weight of a fifth
-    assert 0 < calibrate_eta(**arguments, minimum_epsilon=1.9) < 2 * 0.1 / 0.2
+    assert 0 < calibrate_eta(**arguments, solver_epsilon=1.9) < 2 * 0.1 / 0.2
     for extra in (-0.1, np.inf, np.nan, "1"):
         for function in (calibrate_eta, objective_perturbation_guarantee):
-            with pytest.raises(ParameterError, match="minimum_epsilon must be"):
-                function(**arguments, minimum_epsilon=extra)
+            with pytest.raises(ParameterError, match="solver_epsilon must be"):
+                function(**arguments, solver_epsilon=extra)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +197,10 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
     epsilon[0] = 9.0
     assert guarantee.epsilon[0] == 0.5
     assert str(guarantee) == (
-        "a mechanism: epsilon of each of 2 rows 0.25 to 0.5, delta 0 (tight accounting, one row"
+        "a mechanism: epsilon 0.25 to 0.5 in 2 rows, delta 0 (tight accounting, one row"
         " replaced).\nA reader who knows all other rows changes the odds between two values"
-        " of a row at most 1.65-fold, and guesses right which one it is at most 62.2 % of the time,"
-        " where a coin does 50 %.\nThis rests on:\n- the bound is public"
+        " of a row at most 1.65-fold, and guesses the right one with probability at most 62.2 %"
+        " instead of 50 %.\nAssumptions:\n- the bound is public"
     )
     with pytest.raises(ValueError, match="read-only"):
         guarantee.epsilon[0] = 1.0
@@ -204,9 +208,9 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
         guarantee.delta = 1.0
     one_number = Guarantee(np.array([0.5, 0.5]), 1e-6, "noise", "tight", ())
     assert str(one_number) == (
-        "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced;"
+        "noise: epsilon 0.5 in 2 rows, delta 1e-06 (tight accounting, one row replaced;"
         " declared by the user, not audited).\n"
         "A reader who knows all other rows changes the odds between two values of a row at"
-        " most 1.65-fold (but with probability 1e-06), and guesses right which one it is at most"
-        " 62.2 % of the time, where a coin does 50 %."
+        " most 1.65-fold (except with probability 1e-06), and guesses the right one with"
+        " probability at most 62.2 % instead of 50 %."
     )

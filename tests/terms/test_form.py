@@ -12,11 +12,11 @@ import convexmarket as cm
 from convexmarket import terms
 from convexmarket.errors import ParameterError
 from convexmarket.studies.files import pieces
-from convexmarket.terms.form import Form
+from convexmarket.terms.form import MarketNumbers
 from tests import one_in
 from tests.terms.builders import CONSTRAINTS, COSTS, GROUPS, OWN, SELLERS, TERMS, M
 
-FORM = Form(COSTS)
+FORM = MarketNumbers(COSTS)
 
 
 def said(*parts):
@@ -68,9 +68,9 @@ def test_vectors_in_numbers():
 
 def test_bills_and_budgets_in_numbers():
     form = said(cm.Payments(cm.PowerCost(2)), cm.Payments(), cm.Budget(3), cm.Budget(2))
-    assert form.bills == ((2.0, cm.terms.LinearCost()), (2.0, cm.PowerCost(2)))
-    assert (form.price_of_money, form.budget) == (4.0, 2)
-    assert (FORM.bills, FORM.price_of_money, FORM.budget) == ((), 0, np.inf)
+    assert form.payment_terms == ((2.0, cm.terms.LinearCost()), (2.0, cm.PowerCost(2)))
+    assert (form.total_gamma, form.budget) == (4.0, 2)
+    assert (FORM.payment_terms, FORM.total_gamma, FORM.budget) == ((), 0, np.inf)
 
 
 def test_another_budget_goes_into_budgets_alone():
@@ -170,7 +170,7 @@ def test_a_cost_of_ones_own_is_not_taken_for_its_parent():
     assert cost([0.0, 3.0]) == pytest.approx([0.0, 18.0])
     assert cost.derivatives(np.ones(1)) is None
     assert not Dearer(1).is_linear
-    assert said(cm.Payments(Dearer(1))).bills == ((2.0, Dearer(1)),)
+    assert said(cm.Payments(Dearer(1))).payment_terms == ((2.0, Dearer(1)),)
 
 
 def test_slopes_of_costs():
@@ -193,7 +193,7 @@ PAID = ("worst payments", "box", "some off", "ellipsoid")
 
 @pytest.mark.parametrize("name", TERMS)
 def test_what_terms_speak_of(name):
-    spoken = TERMS[name][0].speaks_of(M)
+    spoken = TERMS[name][0].quantities_used(M)
     if name in ("payments", "power", "power 1", "exponential", "tiers", *PAID):
         assert spoken == {"epsilon", "virtual_costs"}
     elif name in ("worst guarantees", "the worst of all", "fairness"):
@@ -204,7 +204,7 @@ def test_what_terms_speak_of(name):
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
 def test_what_constraints_speak_of(name):
-    spoken = CONSTRAINTS[name][0].speaks_of(M)
+    spoken = CONSTRAINTS[name][0].quantities_used(M)
     if name == "budget":
         assert spoken == {"weights", "inverse_eta", "virtual_costs"}
     elif name in ("largest", "each largest", "given"):

@@ -131,7 +131,7 @@ def market_family(
 
     elif form.standard is not None and form.mu > 0:
         problem_class, make = "allocation", at_best_eta
-    elif form.budgets and not form.bills:
+    elif form.budgets and not form.payment_terms:
         problem_class, make = "budget", budget
     else:
         problem_class, make = "variants", at_natural_eta

@@ -82,7 +82,7 @@ class Study:
         """Load or draw the data of a draw."""
         rng = np.random.default_rng([0, draw, 0])
         if self.data == "medical":
-            return medical(0.8, rng, "public")
+            return medical(0.8, rng)
         n_rows, n_features, noise = self.data
         return synthetic_regression(n_rows, n_features, rng, 0.8, noise)
 

@@ -4,8 +4,7 @@ With probability :math:`1-\delta-\delta'`, every model of norm at most :math:`\b
 :math:`\frac1{\ln2}\sum a_i\ln(1+e^{-z_i}) + \mu\|a\|` of the rows. The trained one minimises that
 sum plus :math:`b'^\top w`, so that it does no worse than :math:`\beta w^*`, :math:`w^*` the
 separator, and the sum is at most :math:`\ln(1+e^{-\rho\beta}) + 2\beta\|b'\|`: the noise counts
-twice, :math:`\sigma = 2\cdot2\beta q/\ln2`. This is true of any weights chosen without the rows;
-what remains is how small a market makes :math:`\mu\|a\| + \sigma/\eta`.
+twice, :math:`\sigma = 2\cdot2\beta q/\ln2`. This is true of any weights chosen without the rows.
 """
 
 from typing import NamedTuple

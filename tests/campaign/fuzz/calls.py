@@ -61,7 +61,7 @@ ABSTRACT = {
 INSIDE = {
     "check", "constraints", "create", "expression", "simplex_minimum", "conjugate", "check_domain",
     "losses", "noise_price", "objective", "purchase_market", "shortened", "by_prior", "numbers",
-    "priced", "check_labels", "weighted", "comparisons", "reading", "speaks_of",
+    "priced", "check_labels", "weighted", "comparisons", "reading", "quantities_used",
 }  # fmt: skip
 #: Numbers that may be undefined in a result, as its documentation says.
 UNDEFINED = {"total_payment", "lower_bound", "z_score"}
@@ -254,7 +254,7 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
 }
 #: Tried by the tests of their rooms.
 ELSEWHERE = {
-    *("CVaR", "EffectiveSize", "Fairness", "Form", "Moments", "Piece", "QuadraticSpread"),
+    *("CVaR", "EffectiveSize", "Fairness", "MarketNumbers", "Moments", "Piece", "QuadraticSpread"),
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
     *("CoalitionAudit", "Kernel", "Learner", "noisy_loss"),
     *("objective_perturbation_log_density", "TracePoint", "convexity_constant", "Buyer"),

@@ -11,11 +11,13 @@ import pytest
 from joblib import Parallel, delayed
 
 from convexmarket.errors import BudgetExceededError
-from convexmarket.privacy import Guarantee, account, admit
+from convexmarket.privacy import Guarantee, account, reserve
 
 
 def charge(epsilon: float) -> float:
-    admit(Guarantee(np.array([epsilon]), 0.0, "a release", "tight", ()), names=pd.Index(["Ann"]))()
+    reserve(
+        Guarantee(np.array([epsilon]), 0.0, "a release", "tight", ()), names=pd.Index(["Ann"])
+    )()
     return float(account().spent["Ann"])
 
 

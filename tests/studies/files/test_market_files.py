@@ -240,7 +240,7 @@ def test_a_sweep_is_a_market_for_each_value():
     [
         (
             "objective.spread.p=1",
-            "objective.spread: p is 1.0; the spread ||a||_p needs a number from 1.01",
+            "objective.spread: p must be a number in [1.01, 40], or inf, got 1.0",
         ),
         ("objective.spread.q=1", "objective.spread: 'q' is not a known key; known are"),
         ("objective.spread=3", "objective.spread must be a table, got 3"),
@@ -291,7 +291,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
     [
         (
             "objective={spread={p=0.5}}",
-            "variants[0].objective.spread: p is 0.5; the spread ||a||_p needs",
+            "variants[0].objective.spread: p must be a number in [1.01, 40]",
         ),
         ("objective={spread={q=3}}", "variants[0].objective.spread: 'q' is not a known key"),
         ("objective={spred=false}", "variants[0].objective.spred: there is no spred to remove"),
