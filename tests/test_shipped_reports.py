@@ -63,3 +63,45 @@ def test_the_index_gives_the_finding_of_each():
 def test_together_they_stay_small():
     sizes = [path.stat().st_size for path in REPORTS.rglob("*") if path.is_file()]
     assert sum(sizes) <= 8e6
+
+
+def test_the_headline_of_wdbc_counts_the_choice_of_lambda_and_mu_is_no_end_of_a_grid():
+    report = read_report(REPORTS / "wdbc")
+    curve = {table.name: table.frame for table in report.tables}["curve"]
+    assert "Λ chosen within what was sold" in report.finding
+    assert load_file(FILES["wdbc"]).objective.mu is None
+    sigma = set(curve.sigma[curve.model != "naive"])
+    assert sigma.isdisjoint({1.0, 100.0})
+    lower = re.search(r"lower at (\d+)", report.finding)[1]
+    assert f"at {lower} of 10 points" in (ROOT / "docs/statements.toml").read_text()
+
+
+def test_the_smallest_error_of_the_medical_market_is_that_of_its_table():
+    report = read_report(REPORTS / "medical-market")
+    curve = {table.name: table.frame for table in report.tables}["curve"]
+    units = load_file(FILES["medical-market"]).units.per_label
+    assert f"{curve.rmse.min() * units:,.0f} dollars" in report.finding
+    beaten = (curve.rmse > report.settings["constant_rmse"]).sum()
+    assert f"exceeds at {beaten} of {len(curve)} points" in report.finding
+
+
+def test_no_page_says_that_a_constraint_lowers_the_optimal_error():
+    text = (REPORTS / "variants-budget/report.md").read_text()
+    (sentence,) = re.findall(r"budget and a cap of 1\.5” differs.*", text)
+    assert "-" not in re.search(r"by (.*) to", sentence)[1]
+
+
+def test_the_frontier_holds_each_point_once():
+    tables = {table.name: table.frame for table in read_report(REPORTS / "limits").tables}
+    frontier = tables["limits-promise-frontier"]
+    criteria = ["error", "expected_payments", "epsilon_max"]
+    assert not frontier[criteria].round(9).duplicated().any()
+    assert len(frontier) < tables["limits-promise-points"].efficient.sum()
+
+
+def test_the_payments_of_the_theory_of_many_sellers_are_those_of_the_report():
+    text = (ROOT / "docs/theory/many-sellers.md").read_text()
+    said = re.search(r"payments fall from ([\d.]+) to ([\d.]+) between a hundred", text).groups()
+    tables = {table.name: table.frame for table in read_report(REPORTS / "online-uniform").tables}
+    payments = tables["online-near-zero-points"].payments
+    assert said == (f"{payments.iloc[0]:.3f}", f"{payments.iloc[-1]:.3f}")
