@@ -75,8 +75,8 @@ def functions_of(path: str) -> set[str]:
 
 
 def looked_up(name: str) -> object:
-    """Import ``convexmarket.NAME``, or a method of the papers: a module, or an object of one."""
-    path = name if name.startswith("problems.") else f"convexmarket.{name}"
+    """Import ``convexmarket.NAME``, or a method of the papers or of their tests."""
+    path = name if name.startswith(("problems.", "tests.")) else f"convexmarket.{name}"
     module, _, last = path.rpartition(".")
     parent = import_module(module)
     return getattr(parent, last) if hasattr(parent, last) else import_module(path)

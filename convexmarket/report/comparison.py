@@ -71,8 +71,13 @@ class Comparison:
         size = format_number(abs(self.estimate))
         if self.verdict == "tie":
             return f"{a} and {b} tie: they differ by {size} ({self.interval})."
-        share = "" if np.isnan(self.relative) else f" ({100 * abs(self.relative):.1f} %)"
+        share = "" if np.isnan(self.relative) else f" ({percent(abs(self.relative))})"
         return f"{a} is {size}{share} {self.verdict} than {b} ({self.interval})."
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with three digits, and from tenfold on as a multiple."""
+    return f"{format_number(share)} times" if share >= 10 else f"{100 * share:.3g} %"
 
 
 def compare(

@@ -195,7 +195,7 @@ def problems_page() -> str:
 
 #: The questions that reports answer, by the first words of their names.
 QUESTIONS = {
-    "quickstart synthetic wdbc medical-market pareto": "What does privacy cost a buyer?",
+    "quickstart synthetic wdbc medical-market limits": "What does privacy cost a buyer?",
     "variants": "How do norms, costs, limits and priors change the market?",
     "joint": "Does a buyer gain by using the data to choose purchases?",
     "online": "What is lost when sellers arrive one by one?",

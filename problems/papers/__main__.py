@@ -8,22 +8,24 @@ import time
 from importlib import import_module
 from pathlib import Path
 
-#: The experiments of each module that holds several; those of other modules have their names.
-GROUPS = {
-    "joint": ["noise", "published", "spread", "variance"],
-    "online": ["fraction", "learning", "near_zero", "uniform04", "uniform15"],
-    "release": ["circles", "wdbc"],
-    "ridge": ["bound", "medical", "synthetic", "weights"],
+#: The parts of each report that holds several experiments.
+PARTS = {
+    "joint": ["joint_published", "joint_noise", "joint_spread", "joint_variance"],
+    "limits": ["limits_promise", "limits_variants"],
+    "online_uniform": ["online_uniform15", "online_uniform04", "online_near_zero"],
+    "release": ["release_circles", "release_wdbc"],
+    "ridge": ["ridge_synthetic", "ridge_medical"],
+    "ridge_choices": ["ridge_bound", "ridge_weights"],
 }
-NAMES = ["joint_methods", "joint_wdbc", "pareto"]
-NAMES = sorted([*NAMES, *(f"{group}_{name}" for group in GROUPS for name in GROUPS[group])])
+NAMES = sorted([*PARTS, "joint_methods", "joint_wdbc", "online_fraction", "online_learning"])
 
 
 def experiment(name):
     """Return the experiment of a name: a module or an object with compute, claims and report."""
-    group, _, member = name.partition("_")
-    if member in GROUPS.get(group, ()):
-        return import_module(f"problems.papers.{group}").EXPERIMENTS[member]()
+    group = import_module(f"problems.papers.{name.partition('_')[0]}")
+    if made := getattr(group, "EXPERIMENTS", {}).get(name):
+        parts = {part.replace("_", "-"): experiment(part) for part in PARTS.get(name, ())}
+        return made(parts) if parts else made()
     return import_module(f"problems.papers.{name}")
 
 

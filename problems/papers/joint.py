@@ -7,7 +7,8 @@ features and Lambda = 0.01, unless an experiment says otherwise.
 import numpy as np
 
 import convexmarket as cm
-from problems.papers.methods import Experiment
+from convexmarket.report import compare
+from problems.papers.methods import Experiment, Together
 from problems.papers.methods.joint_draws import curve, pages, sweep
 from problems.papers.methods.verdicts import falls, falls_then_rises, rises, stays, vanishes
 
@@ -21,6 +22,7 @@ class Joint(Experiment):
 
     values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 2, False, "", (), ""
     m, noise, starts = 100, "expected", 3
+    measure, words = "test_error", "The test error"
 
     def compute(self, quick=False):
         draws = self.quick_draws if quick else self.draws
@@ -32,6 +34,17 @@ class Joint(Experiment):
             holds, detail = check(curve(frames, measure))
             yield text, holds, self.source, detail
 
+    def ends(self, values):
+        """Return the points of curves that the finding compares."""
+        return values.shape[1] - 1, 0
+
+    def finding(self, frames):
+        values, x = curve(frames, self.measure), frames["points"].x
+        a, b = self.ends(values)
+        here, there = (f"{self.axis.replace('_', ' ')} = {x[k]:g}" for k in (a, b))
+        gap = compare(values[:, a], values[:, b])
+        return gap.sentence(f"{self.words} at {here}", f"that at {there}")
+
     def pages(self, page, frames):
         pages(page, frames, self.axis)
 
@@ -39,15 +52,12 @@ class Joint(Experiment):
 class Noise(Joint):
     """What the noise costs: equal weights, and more and more privacy bought.
 
-    Question: every seller has the same weight and eta is given, so that logistic regression with
-    noise of size 2/eta is left. How do the errors fall as more privacy is bought?
-
     Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 forces, and eta =
     m eps for an average guarantee eps. Here: 200 rows, average guarantees from 0.01 to 10. Payments
     and spread decide nothing. Varied: eta. Each draw has one noise vector, the same at every eta.
     """
 
-    title, axis, eta_fixed = "What the noise costs", "eta", True
+    axis, eta_fixed = "eta", True
     values, draws, quick_draws = (2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 2000.0), 200, 3
     m, noise, starts = 200, "realised", 1
     source = "A, section X, and B, appendix B, Figure 5"
@@ -66,27 +76,16 @@ class Noise(Joint):
         sellers = cm.Sellers(PRIOR.quantile(ranks), PRIOR)
         return cm.Market(sellers, objective, [cm.Cap(1), cm.EtaRange(eta, eta)])
 
-    def finding(self, frames):
-        first, last = frames["points"].iloc[0], frames["points"].iloc[-1]
-        return (
-            f"The test error falls from {first.test_error:.1%} at eta = {first.x:g} to "
-            f"{last.test_error:.1%} at eta = {last.x:g}; without noise it is "
-            f"{last.noiseless_test_error:.1%}."
-        )
-
 
 class Spread(Joint):
     """Given guarantees: how much evenness to ask for.
-
-    Question: every seller has granted a guarantee and nobody is paid. What does the weight mu of
-    the spread do to the errors and to the loss?
 
     Source: A, section X, Figure 4, and B, appendix B, Figure 3 (given guarantees: B, Eq. 3). Here:
     guarantees uniform on [0.1, 10], sigma = 1. The noise counts as its mean while model, weights
     and eta are chosen; the model is then trained again with noise. Varied: mu.
     """
 
-    title, axis = "Given guarantees: how much evenness to ask for", "mu"
+    axis = "mu"
     values, starts = (0.0001, 0.1, 1.0, 3.0, 10.0, 100.0, 1000.0), 2
     source = "A, section X, Figure 4, and B, appendix B, Figure 3"
     stated = (
@@ -112,28 +111,19 @@ class Spread(Joint):
         points = frames["points"]
         return frames | {"points": points.assign(**{"objective.spread.weight": points.x})}
 
-    def finding(self, frames):
-        errors = frames["points"].test_error
-        return (
-            f"The test error is smallest at mu = {frames['points'].x[errors.idxmin()]:g} "
-            f"({errors.min():.1%}); it is {errors.iloc[0]:.1%} at the smallest mu and "
-            f"{errors.iloc[-1]:.1%} at the largest."
-        )
+    def ends(self, values):
+        return values.mean(axis=0).argmin(), 0
 
 
 class Variance(Joint):
     """Do equal sellers get equal weights? The variance of c, and of the weights.
-
-    Question: sensitivities are uniform with the same mean and less and less variance. Does the
-    variance of the weights vanish with it, in the joint problem and in the mechanism that ignores
-    the rows?
 
     Source: B, appendix B, Figure 4: c uniform on [p, q], gamma = 1. Here: a mean of 0.06, mu = 3,
     sigma = 100; with them the purchase begins with few sellers and ends with many. Varied: the
     prior. A seller has the same quantile of each.
     """
 
-    title, axis = "Do equal sellers get equal weights?", "variance_of_c"
+    axis = "variance_of_c"
     draws, values = 24, ((0.0, 0.12), (0.03, 0.09), (0.05, 0.07), *NARROW)
     source = "B, appendix B, Figure 4"
     stated = (
@@ -166,21 +156,17 @@ class Variance(Joint):
         return frames | {"points": points}
 
     def finding(self, frames):
-        last, first = frames["points"].iloc[-1], frames["points"].iloc[0]
-        return (
-            f"Among all but equal sellers the joint problem keeps "
-            f"{last.weight_variance / first.weight_variance:.1%} of the variance of its weights; "
-            f"the mechanism that ignores the rows keeps "
-            f"{last.two_step_weight_variance / first.two_step_weight_variance:.1e} of it."
+        pair = (
+            curve(frames, name)[:, -1] for name in ("weight_variance", "two_step_weight_variance")
+        )
+        return compare(*pair).sentence(
+            "The variance of the weights of all but equal sellers in the joint problem",
+            "that of the mechanism that ignores the rows",
         )
 
 
 class Published(Joint):
     """The joint problem as published: the end of the line search is the answer.
-
-    Question: the papers draw the noise vector b first, and then choose model, weights and eta with
-    2b'w/eta in the objective, by a line search over a range of eta. Does the range decide the
-    answer?
 
     Source: A, Algorithm 4, and B, section 4.2, which search eta = m eps over a grid of eps in
     [0, L]. Here: c uniform on [0.02, 0.10], mu = 3, sigma = 100, gamma = 1; with them the mechanism
@@ -189,8 +175,9 @@ class Published(Joint):
     point of a grid cannot have a smaller objective.
     """
 
-    title, axis = "The joint problem as published", "lower_end"
+    axis = "lower_end"
     values, draws, noise = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), 40, "realised"
+    measure, words = "eta", "The mean eta that the joint problem buys"
     note = (
         "The objective as published has no minimum over eta: a model that points against the noise "
         "vector gains more from a smaller eta than sigma/eta takes away. The smallest eta of the "
@@ -217,11 +204,24 @@ class Published(Joint):
 
     def finding(self, frames):
         points = frames["points"]
-        return (
-            f"The end of the range decided {points.eta_decided.sum()} of {points.solved.sum()} "
-            f"answers: the mean eta goes from {points.eta.iloc[0]:.3g} to "
-            f"{points.eta.iloc[-1]:.3g} with the lower end."
-        )
+        share = f"{points.eta_decided.sum()} of {points.solved.sum()}"
+        return f"The end of the range decides {share} answers. {super().finding(frames)}"
 
 
-EXPERIMENTS = {"noise": Noise, "published": Published, "spread": Spread, "variance": Variance}
+class Parameters(Together):
+    """All of them.
+
+    Question: model, weights and total privacy are chosen together. What do the range of eta, the
+    noise, the weight of evenness and the differences among sellers do to what is bought?
+    """
+
+    title = "What the parameters of the joint problem do"
+
+
+EXPERIMENTS = {
+    "joint": Parameters,
+    "joint_noise": Noise,
+    "joint_published": Published,
+    "joint_spread": Spread,
+    "joint_variance": Variance,
+}

@@ -1,4 +1,4 @@
-"""Four ways to solve the joint problem.
+"""Ways to solve the joint problem.
 
 Question: model, weights and total privacy are chosen at once, a problem that is convex for each eta
 only where spread and regularization are strong enough. Which method finds the best point, and how
@@ -19,6 +19,7 @@ import pandas as pd
 
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic, wdbc
+from convexmarket.report import compare
 from convexmarket.report.figures import bars
 from problems.papers.methods import begin
 from problems.papers.methods.joint_gradient import Terms, descend, projected_gradient
@@ -213,16 +214,28 @@ def claims(frames):
     yield text, reached.to_numpy(), "B, Theorem 4.1", detail
 
 
+def finding(frames):
+    """Compare objectives, not times, with those of alternating minimisation."""
+    solved = frames["runs"].query("status == 'solved' and group != 'breast cancer'")
+    runs = solved.merge(frames["instances"], on=["group", "instance"]).query("not inside")
+    excess = runs.pivot_table(index=["group", "instance"], columns="name", values="excess")
+    others = excess.columns.drop("alternating")
+    gaps = [compare(*excess[[each, "alternating"]].dropna().T.to_numpy()) for each in others]
+    nearest = int(np.argmin([gap.estimate for gap in gaps]))
+    words = f"the mean excess of {others[nearest]}", "that of alternating"
+    best = (excess <= BEST).sum().sort_values(ascending=False)
+    return (
+        f"Outside the convex region the best of {len(excess)} objectives is reached by "
+        + "; ".join(f"{name} on {count}" for name, count in best.items())
+        + f"; {gaps[nearest].sentence(*words)}"
+    )
+
+
 def report(frames):
     """Write the comparison down."""
     runs = frames["runs"]
     finds = (runs.assign(best=runs.excess <= BEST).groupby("name", sort=False).best).mean()
-    finding = (
-        f"Within {BEST:g} of the best point of all: "
-        + ", ".join(f"{name} on {share:.0%}" for name, share in finds.items())
-        + " of its instances. The best is the best that any method found."
-    )
-    page = begin("Four ways to solve the joint problem", __doc__, finding, claims(frames))
+    page = begin("Ways to solve the joint problem", __doc__, finding(frames), claims(frames))
     summary = runs.groupby(["group", "name"], sort=False).agg(
         instances=("instance", "count"),
         best=("excess", lambda values: (values <= BEST).sum()),

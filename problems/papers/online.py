@@ -2,7 +2,7 @@
 
 import convexmarket as cm
 from convexmarket.report import compare
-from problems.papers.methods import Experiment
+from problems.papers.methods import Experiment, Together
 from problems.papers.methods.online_draws import SIZES, claim, floor, pages, run
 from problems.papers.methods.verdicts import approaches_one, curves, falls, falls_as_power
 
@@ -27,16 +27,21 @@ class Online(Experiment):
         for text, source, check, measure, *more in self.stated:
             yield claim(frames, text, source, check, measure, **{"policy": self.rule} | dict(more))
 
+    def finding(self, frames, share=1.0):
+        draws = frames["draws"].query("policy == @self.rule and fraction == @share")
+        last = draws[draws["size"] == draws["size"].max()]
+        came = "" if share == 1 else f" if {share:.0%} of them come"
+        size = last["size"].iloc[0]
+        words = f"The loss of “{self.rule}” with {size:,} sellers expected from {self.prior}{came}"
+        gap = compare(last.loss, last.offline)
+        return gap.sentence(words, "that of the optimum in hindsight")
+
     def pages(self, page, frames):
         pages(page, frames)
 
 
 class Uniform15(Online):
     """A's Figure 3 on U[1, 5].
-
-    Question: every seller is quoted on arrival, from its own report and the prior alone. What is
-    lost against a buyer who knows all reports beforehand, and where does the loss go as more are
-    expected?
 
     Source: A, section VI.B, Figure 3. The paper does not give mu, sigma, gamma and the number of
     draws; here 1, 1, 1 and 20. Its prior violates its own Assumption IV.3, which asks for sellers
@@ -45,7 +50,6 @@ class Uniform15(Online):
     assumption. Varied: the number of sellers m.
     """
 
-    title = "Sellers who come one by one: Figure 3 on U[1, 5]"
     prior, policies = cm.Uniform(1.0, 5.0), ["expectation", "replanned"]
     stated = (
         ("The loss falls as m grows", FIGURE, falls, "loss"),
@@ -56,30 +60,18 @@ class Uniform15(Online):
         "Privacy is never nearly free here, so the loss tends to 2 sqrt(sigma gamma psi) = 2 with "
         "psi the lowest virtual cost. What lies above falls like m^(-1/3): buying up to psi + "
         "delta costs of the order of delta, and leaves a spread of the order of 1/sqrt(m delta). "
-        "The lemma assumes a prior with density at zero; report online-uniform04 tests it with one."
+        "The lemma assumes a prior with density at zero; online-uniform04 tests it with one."
     )
-
-    def finding(self, frames):
-        rows = frames["points"].query("policy == 'expectation'")
-        return (
-            f"The ratio to the optimum in hindsight falls from {rows.ratio.iloc[0]:.4f} to "
-            f"{rows.ratio.iloc[-1]:.4f}. The loss falls to {rows.loss.iloc[-1]:.4g}; it cannot "
-            f"fall below {floor(self.prior):g}."
-        )
 
 
 class Uniform04(Online):
     """Both rules on U[0, 4].
-
-    Question: for a prior with density at zero, as A's Algorithm 3 needs, how do the closed form of
-    the paper and the general rule compare with hindsight, and does the loss fall as fast as A says?
 
     Source: A, section VI.B, Figure 3, and Lemma IX.2. The paper's figure uses U[1, 5], for which
     Algorithm 3 is not defined; this prior has the same width and satisfies Assumption IV.3. For
     U[0, q] Algorithm 3 and the general rule are the same. Varied: m, and the policy.
     """
 
-    title = "Sellers who come one by one: both rules on U[0, 4]"
     prior, rule = cm.Uniform(0.0, 4.0), "algorithm-3"
     policies = (rule, "expectation", "replanned")
     stated = (
@@ -97,24 +89,16 @@ class Uniform04(Online):
         "the rest of the sellers anew."
     )
 
-    def finding(self, frames):
-        last = frames["points"].groupby("policy", sort=False).ratio.last()
-        ratios = ", ".join(f"{name} {ratio:.4f}" for name, ratio in last.items())
-        return f"Ratio to the optimum in hindsight at the largest m: {ratios}"
-
 
 class NearZero(Online):
     """Many sellers, none of them free: U[0.01, 4.01].
-
-    Question: the cheapest virtual cost p is 0.01, next to nothing. Where does the loss go as more
-    sellers are expected?
 
     Source: B, Theorem 3.4: the loss tends to 2 sqrt(sigma gamma p), 0.2 here, half of it noise and
     half payments, so that payments of sqrt(sigma p/gamma) = 0.1 are enough however many sellers
     there are. Varied: m.
     """
 
-    title, prior = "Many sellers, none of them free", cm.Uniform(0.01, 4.01)
+    prior = cm.Uniform(0.01, 4.01)
     stated = (
         ("As m grows, the loss falls to its limit", "B, Theorem 3.4", falls, "loss"),
         (ENOUGH, "B, Theorem 3.4", falls, "payments"),
@@ -126,11 +110,9 @@ class NearZero(Online):
     )
 
     def finding(self, frames):
-        last, least = frames["points"].iloc[-1], floor(self.prior)
-        return (
-            f"With {last['size']:,} sellers the loss is {last.loss:.3g} and payments are "
-            f"{last.payments:.3g}; their limits are {least:g} and {least / 2:g}."
-        )
+        last = frames["points"].iloc[-1]
+        limit = f"Its loss is {last.loss:.3g}, and the limit {floor(self.prior):g}."
+        return f"{super().finding(frames)} {limit}"
 
 
 class Fraction(Online):
@@ -168,13 +150,7 @@ class Fraction(Online):
         return frames | {"points": frames["points"].assign(ratio_limit=limit)}
 
     def finding(self, frames):
-        points = frames["points"]
-        last = points[points["size"] == points["size"].max()].set_index("fraction")
-        return (
-            f"If a tenth of the expected sellers comes, the loss is {last.ratio[0.1]:.3f} times "
-            f"that of the optimum of those who came (in the limit {last.ratio_limit[0.1]:.3f}); "
-            f"with half of them {last.ratio[0.5]:.3f} ({last.ratio_limit[0.5]:.3f})."
-        )
+        return super().finding(frames, 0.1)
 
     def pages(self, page, frames):
         pages(page, frames, x="fraction", by="size")
@@ -220,17 +196,25 @@ class Learning(Online):
         yield "The regret of learning falls as m grows", holds, "our design", detail
 
     def finding(self, frames):
-        regret = frames["points"].groupby("policy", sort=False).regret.last()
-        return (
-            f"With {self.sizes[-1]:,} sellers the regret of learning is {regret['learnt']:.2%}, "
-            f"that of keeping the guess {regret['guess']:.2%}."
-        )
+        *_, detail = next(iter(self.claims(frames)))
+        return f"With {self.sizes[-1]:,} sellers: {detail[0].lower()}{detail[1:]}"
+
+
+class Uniform(Together):
+    """Three priors on one page.
+
+    Question: every seller is quoted on arrival, from its own report and the prior alone. What is
+    lost against a buyer who knows all reports, where privacy is free, nearly free, or never free?
+    """
+
+    title = "Sellers who come one by one: what hindsight is worth"
 
 
 EXPERIMENTS = {
-    "fraction": Fraction,
-    "learning": Learning,
-    "near_zero": NearZero,
-    "uniform04": Uniform04,
-    "uniform15": Uniform15,
+    "online_uniform": Uniform,
+    "online_uniform15": Uniform15,
+    "online_uniform04": Uniform04,
+    "online_near_zero": NearZero,
+    "online_fraction": Fraction,
+    "online_learning": Learning,
 }

@@ -7,7 +7,7 @@ a linear model by objective perturbation. Each way of K has the paper's accounti
 import numpy as np
 
 from convexmarket.data.datasets import circles, wdbc
-from problems.papers.methods import Experiment, release_draws
+from problems.papers.methods import Experiment, Together, release_draws
 from problems.papers.methods.release_draws import MOST_POINTS, Study, stream
 
 
@@ -44,17 +44,12 @@ class Predictions(Study, Experiment):
 class Circles(Predictions):
     """Two circles.
 
-    Question: no line separates two circles, so that a linear model is of no use, and a kernel model
-    is a combination of everyone's rows, which cannot be released as it is. How good are its
-    predictions, released in the three ways of K, by a Gaussian process, and those of a linear
-    model?
-
     lambda = 0.01 is the best of 0.01, 0.03 and 0.1 without noise at gamma = 4, on draws that are
     not used here. There are as many public points as a release takes.
     """
 
-    title, shape = "Predictions instead of a model: two circles", (0.15, 0.4)
-    gamma, most_points, fits, draws = 4.0, MOST_POINTS, 4, 2
+    shape = (0.15, 0.4)
+    where, gamma, most_points, fits, draws = "two circles", 4.0, MOST_POINTS, 4, 2
     sizes, epsilons = [300, 1000, 3000, 10_000, 30_000, 100_000], [0.1, 0.5, 1.0, 2.0, 10.0]
     releases = releases(updates=20, low=40, rounds=20)
 
@@ -71,17 +66,12 @@ class Circles(Predictions):
 class Wdbc(Predictions):
     """Breast-cancer records.
 
-    Question: on real records there are 341 patients at most, each with 30 features and a constant.
-    How good are predictions of a kernel model, released in the ways of K, next to a linear model by
-    objective perturbation?
-
     gamma = 2 and lambda = 0.01 are the best without noise in ten folds of the public validation
     rows (95.6%). In 31 dimensions a net of the ball has more points than a computer holds, so that
     the non-interactive release is refused. Public points are the validation rows, without labels.
     """
 
-    title = "Predictions instead of a model: breast-cancer records"
-    gamma, fits, draws = 2.0, 3, 3
+    where, gamma, fits, draws = "breast-cancer records", 2.0, 3, 3
     sizes, epsilons = [100, 200, 341], [0.1, 0.5, 1.0, 5.0, 10.0]
     releases = releases(updates=10, low=10, rounds=10)
     del releases["non-interactive, paper"]
@@ -104,4 +94,18 @@ class Wdbc(Predictions):
         return self.rows.X_validation
 
 
-EXPERIMENTS = {"circles": Circles, "wdbc": Wdbc}
+class Releases(Together):
+    """Both data sets.
+
+    Question: how good are the predictions of a kernel model, released in the three ways of K or by
+    a Gaussian process, next to those of a private linear model?
+    """
+
+    title = "Predictions instead of a model"
+
+
+EXPERIMENTS = {
+    "release": Releases,
+    "release_circles": Circles,
+    "release_wdbc": Wdbc,
+}

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from convexmarket.report import compare
 from convexmarket.report.figures import lines
-from problems.papers.methods import Experiment
+from problems.papers.methods import Experiment, Together
 from problems.papers.methods.ridge_losses import CLOSE, ORDER, Levels, Study, Sweep, run
 
 #: The shares of R's later tables, and the values that both of its data sets are varied over.
@@ -23,7 +24,8 @@ CAVEAT = (
 class Ridge(Study, Experiment):
     """Losses of all methods over the sweeps of a study, of which the report shows some."""
 
-    methods = (*ORDER, "pdp_op_tight")
+    where = "On synthetic data"
+    methods, versus = (*ORDER, "pdp_op_tight"), ("pdp_op", "jorgensen_max")
 
     def compute(self, quick=False):
         if quick:
@@ -42,15 +44,33 @@ class Ridge(Study, Experiment):
         detail = f"largest distance {z.max():.2f} standard errors, of {z.size}"
         yield text, bool((z < 4).all()), "audit of this report", detail
 
+    def finding(self, frames):
+        keys, (first, second) = ["sweep", "value", "loss", "draw"], self.versus
+        wide = frames["draws"].pivot_table(index=keys, columns="method", values="mean")
+        wide = np.log(wide[[first, second]].dropna())
+        at = wide.groupby(level=keys[:3]).apply(lambda w: compare(w[first], w[second]).verdict)
+        means = wide.groupby(level="draw").mean()
+        gap, count = compare(means[first], means[second]), at.value_counts()
+        ratio, low, high = np.exp([gap.estimate, gap.low, gap.high])
+        counts = ", ".join(f"{word} at {count[word]}" for word in count.index)
+        return (
+            f"{self.where} the loss of {first} is {ratio:.3g} times that of {second} "
+            f"({gap.verdict}; "
+            f"geometric mean over all sweeps, 95 % interval {low:.3g} to {high:.3g}, "
+            f"n = {gap.n_pairs}); {counts} of {len(at)} values and losses."
+        )
+
     def pages(self, page, frames):
-        shown, ends = frames["cells"], {"low": "mean_low", "high": "mean_high"}
-        shown = shown[shown.method.isin(self.methods)]
-        for (sweep, parameter, loss), rows in shown.groupby(
-            ["sweep", "parameter", "loss"], sort=False
-        ):
+        keys = ["sweep", "parameter", "loss", "value"]
+        wide = frames["cells"].pivot_table(index=keys, columns="method", values="mean", sort=False)
+        wide = wide[[name for name in self.methods if name != "pdp_op"]].div(wide.pdp_op, axis=0)
+        shown = wide.melt(ignore_index=False, value_name="ratio").reset_index()
+        for (sweep, parameter, loss), rows in shown.groupby(keys[:3], sort=False):
             named = rows.rename(columns={"value": parameter})
-            figure = lines(named, parameter, "mean", hue="method", log="xy", **ends)
-            page.add(figure, caption=f"Expected {loss} loss, median and 90% range (sweep {sweep}).")
+            look = {"hue": "method", "log": "xy", "ylabel": "loss over that of PDP-OP"}
+            figure = lines(named, parameter, "ratio", **look)
+            caption = f"Median {loss} loss of each method over that of PDP-OP (sweep {sweep})."
+            page.add(figure, caption=caption)
         bound = frames["bound"].melt("regularization", var_name="term", value_name="bound")
         figure = lines(bound, "regularization", "bound", hue="term", log="xy")
         page.add(figure, caption="The bound of Theorem 3.6 over lambda, and its terms.")
@@ -70,8 +90,6 @@ class Ridge(Study, Experiment):
 class Published(Ridge):
     """R's order of the methods and its tables: at least 80% of the cells of each are close."""
 
-    shown_at = 1
-
     def claims(self, frames):
         orders = frames["orderings"]
         for column, text in (
@@ -87,24 +105,9 @@ class Published(Ridge):
             yield text, bool(share >= 0.8), f"R, {table}", detail
         yield from super().claims(frames)
 
-    def finding(self, frames):
-        cells = frames["cells"].query(
-            f"sweep == 0 and loss == 'unreg' and value == {self.shown_at}"
-        )
-        loss = cells.set_index("method")["mean"]
-        return (
-            f"At lambda = {self.shown_at} the median test loss of PDP-OP is {loss['pdp_op']:.3g}; "
-            f"with everybody at the least guarantee it is {loss['nonpersonalized']:.3g}, and "
-            f"{loss['pdp_op_tight']:.3g} for PDP-OP with the tight sensitivity."
-        )
-
 
 class Synthetic(Published):
     """Synthetic data.
-
-    Question: a linear model of 30 features is learnt from 80 people, some of whom ask for much more
-    privacy than others. What does weighing everybody by what they grant (PDP-OP) gain over giving
-    everybody the least, and over leaving out the demanding ones at random?
 
     Source: R, section 4 and appendix B, tables 1, 3, 5, 7, 9, 11 and 13. The paper does not give
     the number of rows for tables 1 and 3; 100, split 80/20, reproduces its figures. Varied: lambda,
@@ -112,9 +115,8 @@ class Synthetic(Published):
     shares of .34/.43; its figures fit .54/.37, so that both are run.
     """
 
-    title = "Personalised privacy for ridge regression: synthetic data"
     lambdas = (1, 3, 5, 7, 10, 15, 20, 25, 50, 75, 100, 125, 150, 175, 200, 300, 400, 500)
-    data, shown_at = (100, 30, 0.0), 100
+    data = (100, 30, 0.0)
     sweeps = (
         Sweep("regularization", lambdas, (1, 3, 13)),
         Sweep("eps_conservative", CONSERVATIVE, (5,), replace(OTHER, eps_medium=0.5)),
@@ -140,16 +142,13 @@ class Synthetic(Published):
 class Medical(Published):
     """Medical costs.
 
-    Question: yearly medical charges are predicted from age, habits and family, learnt from 1,070
-    people, some of whom ask for much more privacy than others. What does PDP-OP gain?
-
     Source: R, section 4 and appendix B, tables 2, 4, 6, 8, 10, 12 and 14. The paper does not list
     its columns; three numbers, the full coding of three categories and a constant reproduce its
     figures. It scales with the extremes of the private rows, which leaks them; here the ranges are
     public. Varied: lambda, the levels of privacy and their shares, and the number of rows.
     """
 
-    title, data = "Personalised privacy for ridge regression: medical costs", "medical"
+    data, where = "medical", "On medical costs"
     sweeps = (
         Sweep("regularization", (0.01, 0.05, 0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 3, 5), (2, 4, 14)),
         Sweep("eps_conservative", CONSERVATIVE, (6,), replace(OTHER, eps_medium=0.5)),
@@ -164,17 +163,13 @@ class Medical(Published):
 class Bound(Ridge):
     """Which lambda, and where to put the noise.
 
-    Question: with 80,000 people, is the lambda that minimises the bound of Theorem 3.6 a good one?
-    And what does noise in the objective, or in the sums that ridge regression solves, gain over
-    noise in the model, under the same guarantees?
-
     Source: R, Theorem 3.6 and section 5, which leaves other perturbations to future work. 5
     features, labels with a standard deviation of 0.05; the levels of privacy are the paper's. The
     noise of sums and of the objective is that of the learners, exact on a lattice; that of PDP-OP
     is the paper's. Varied: lambda, and the number of rows.
     """
 
-    title, data = "Which lambda, and where to put the noise?", (100_000, 5, 0.05)
+    data = (100_000, 5, 0.05)
     lambdas = (0.001, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5, 1)
     fractions = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     sweeps = (Sweep("regularization", lambdas), Sweep("row_fraction", fractions))
@@ -183,6 +178,7 @@ class Bound(Ridge):
     sensitivity, draws, samples = "tight", 5, 5
     perturbations = ("objective", "huber", "statistics")
     methods = ("pdp_op", "nonpersonalized", "nonprivate", *perturbations)
+    versus = ("objective", "pdp_op")
 
     def compute(self, quick=False):
         if quick:
@@ -206,20 +202,9 @@ class Bound(Ridge):
             yield text, bool(ratio < 1), "R, section 5", detail
         yield from super().claims(frames)
 
-    def finding(self, frames):
-        cells = frames["cells"].query("sweep == 0 and loss == 'unreg'")
-        least = cells.loc[cells.groupby("method")["mean"].idxmin()].set_index("method")
-        return "Least test loss over lambda: " + ", ".join(
-            f"{name} {row['mean']:.3g} at {row['value']:g}" for name, row in least.iterrows()
-        )
-
 
 class Weights(Ridge):
     """Which weights for the same guarantees.
-
-    Question: with many people and noisy labels, weighing everybody by what they grant wastes the
-    rows of those who grant little. What do the weights that minimise the bound of Theorem 3.6 gain
-    under the same guarantees?
 
     Source: R, Theorem 3.6; the experiment is ours. 2 features, 4,000 people, labels with a standard
     deviation of 0.5 around a weak linear signal. Liberals grant 100, which protects nobody; with 10
@@ -227,7 +212,7 @@ class Weights(Ridge):
     labels.
     """
 
-    title, data = "Which weights for the same guarantees?", (5000, 2, 0.5)
+    data = (5000, 2, 0.5)
     noises = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
     sweeps = (
         Sweep("regularization", (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)),
@@ -238,6 +223,7 @@ class Weights(Ridge):
     sensitivity, failure_probability = "tight", 0.5
     levels = Levels(eps_liberal=100.0, f_conservative=0.998, f_medium=0.0)
     methods = ("pdp_op", "pdp_op_optimal", "nonpersonalized", "nonprivate")
+    versus = ("pdp_op_optimal", "pdp_op")
     note = (
         "The bound overstates the noise of the labels, by dividing by lambda where the data's own "
         "curvature counts too, so that a smaller bound need not be a smaller loss."
@@ -256,14 +242,33 @@ class Weights(Ridge):
         yield text, holds, "our design", detail
         yield from super().claims(frames)
 
-    def finding(self, frames):
-        gains = frames["gains"].query("method == 'pdp_op_optimal' and loss == 'unreg'")
-        best = gains.loc[gains.ratio.idxmin()]
-        return (
-            f"The optimal weights change the test loss by a factor of {best.ratio:.3g} at "
-            f"{best.parameter} = {best.value:g}, where they gain most, and "
-            f"{gains.ratio.max():.3g} where they gain least."
-        )
+
+class Tables(Together):
+    """Both data sets of R.
+
+    Question: some people ask for much more privacy than others. What does weighing everybody by
+    what they grant (PDP-OP) gain over giving everybody the least, and over leaving out the
+    demanding ones at random?
+    """
+
+    title = "Personalised privacy for ridge regression"
 
 
-EXPERIMENTS = {"bound": Bound, "medical": Medical, "synthetic": Synthetic, "weights": Weights}
+class Choices(Together):
+    """What a buyer may choose under the same guarantees.
+
+    Question: which lambda, which weights, and noise where: in the model, in the objective or in
+    the sums that ridge regression solves?
+    """
+
+    title = "Ridge regression: which lambda, which weights, and noise where?"
+
+
+EXPERIMENTS = {
+    "ridge": Tables,
+    "ridge_synthetic": Synthetic,
+    "ridge_medical": Medical,
+    "ridge_choices": Choices,
+    "ridge_bound": Bound,
+    "ridge_weights": Weights,
+}

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ import pandas as pd
 
 from convexmarket.cli.report import report_names
 from convexmarket.studies.files.loading import load_file, subproblems_of
-from problems.papers.__main__ import NAMES, experiment
+from problems.papers.__main__ import NAMES, PARTS, experiment
 from tests import PROBLEMS
 from tests.oracles.averages import apart_by_chance
 from tests.oracles.store import read
@@ -34,16 +35,21 @@ Layout = dict[str, Any]
 Frames = Mapping[str, pd.DataFrame]
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+#: Experiments that are parts of a report now, by the names of their stored answers.
+RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
+#: The candidates of a problem file at the time of its stored answer.
+SETTINGS = {"wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]"]}
 #: Of a column's largest value: what is below counts as this much.
 SMALL = 1e-3
 
 
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Run a script of ``problems/papers`` or a problem file; return what is kept of its tables."""
-    script = spec["problem"].replace("-", "_")
-    if script in NAMES:
-        return kept(spec["tables"], experiment(script).compute())
-    problem = load_file(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1"])
+    script = RENAMED.get(spec["problem"], spec["problem"]).replace("-", "_")
+    if script in [*NAMES, *chain(*PARTS.values())]:
+        return kept(spec["tables"], _renamed(experiment(script).compute()))
+    changes = SETTINGS.get(spec["problem"], [])
+    problem = load_file(report_names(PROBLEMS)[spec["problem"]], ["run.jobs=1", *changes])
     return kept(spec["tables"], _renamed(problem.perform(subproblems_of, progress=False).tables))
 
 

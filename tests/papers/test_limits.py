@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from problems.papers.methods.separable import loss_limit
+from tests.papers.separable import loss_limit
 
 MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
 

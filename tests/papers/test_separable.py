@@ -7,7 +7,7 @@ from scipy.special import gammaincinv
 
 import convexmarket as cm
 from convexmarket.learners import logistic_risk_constants
-from problems.papers.methods.separable import (
+from tests.papers.separable import (
     loss_limit,
     separable_budget,
     separable_error_bound,

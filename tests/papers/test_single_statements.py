@@ -77,7 +77,7 @@ def test_output_perturbation_as_printed_keeps_what_each_row_granted():
 
 def test_table_14_is_reproduced_within_half():
     """R, Table 14: standard deviations over lambda on the medical data, 72 private cells."""
-    cells = read_tables(ROOT / "reports/ridge-medical")["published"]
+    cells = read_tables(ROOT / "reports/ridge")["ridge-medical-published"]
     table = cells[cells.file.str.endswith("table14.csv") & (cells.method != "nonprivate")]
     assert len(table) == 72
     assert table.ratio.between(1 / 1.5, 1.5).all()

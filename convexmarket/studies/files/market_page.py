@@ -195,8 +195,9 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     best, priced = curve.loc[curve.rmse.idxmin()], curve.dropna(subset=["uniform_rmse"])
     smallest = (
         f"the smallest expected test RMSE is {format_number(best.rmse)} {units.label} at γ = "
-        f"{format_number(best.gamma)} and {best.series} ({best.scenario}), and that of a public "
-        f"constant {format_number(constant)}"
+        f"{format_number(best.gamma)} and {best.series} ({best.scenario}), and that of the mean "
+        f"of the public rows {format_number(constant)}, which the model exceeds at "
+        f"{(curve.rmse > constant).sum()} of {len(curve)} points"
     )
     labelled = priced.set_index(["scenario", "series", "gamma"])
     cheaper = labelled.rmse < labelled.uniform_rmse
@@ -208,9 +209,9 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         report.claim("At equal expense the market predicts better than one price", holds=cheaper)
     report.headline(f"{smallest[0].upper()}{smallest[1:]}.")
     report.claim(
-        "The released model predicts better than a public constant",
+        "The released model predicts better than the mean of the public rows",
         holds=curve.set_index(["scenario", "series", "gamma"]).rmse < constant,
-        detail=f"The constant has an RMSE of {format_number(constant)} {units.label}.",
+        detail=f"That mean has an RMSE of {format_number(constant)} {units.label}.",
     )
     _draw(
         report,
@@ -225,7 +226,7 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
             log="x",
             xlabel=f"payments ({units.money or 'money'})",
             ylabel=f"test RMSE ({units.label})",
-            levels={"constant": constant, "without privacy": plain},
+            levels={"mean of the public rows": constant, "without privacy": plain},
         ),
         "Expected test RMSE over payments, one point for each γ. Bands: 10 % to 90 % of simulated "
         "releases.",
@@ -324,7 +325,8 @@ def _of_curves(problem: Any, solved: Frame, swept: dict[str, str], curves: list[
                 f"{points}."
             )
         else:
-            words = [f"{known.min():+.1%}", f"{known.max():+.1%}"]
+            known = known.where(known.abs() >= CLOSE, 0.0)  # below it interpolation decides
+            words = [f"{known.min():+.1%}" if known.min() else "0", f"{known.max():+.1%}"]
             findings.append(
                 f"At equal {where} the {y} of “{other}” differs from that of “{first}” by "
                 f"{words[0]} to {words[1]} {points}."

@@ -1,6 +1,10 @@
 """What several experiments share, and the papers' own methods, which the package does not need."""
 
+from dataclasses import replace
+
 import convexmarket as cm
+from convexmarket.report import escape_markdown
+from convexmarket.report.document import Text
 
 
 def begin(title, doc, finding, claims):
@@ -30,3 +34,51 @@ class Experiment:
             page.add(self.note)
         self.pages(page, frames)
         return page
+
+
+class Together:
+    """Experiments that answer one question, on one page; the first part has the headline.
+
+    Names of tables and figures begin with that of their part. The page shows the first figure of
+    each part; the appendix holds the rest. A part needs no title and no question.
+    """
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def compute(self, quick=False):
+        """Compute the tables of all parts."""
+        frames = {name: part.compute(quick) for name, part in self.parts.items()}
+        return {f"{name}-{key}": frames[name][key] for name in frames for key in frames[name]}
+
+    def claims(self, frames):
+        """Check the claims of all parts."""
+        for name, part in self.parts.items():
+            for text, *rest in part.claims(tables_of(frames, name)):
+                yield f"{name}: {text}", *rest
+
+    def report(self, frames):
+        """Write all parts down."""
+        findings = [part.finding(tables_of(frames, name)) for name, part in self.parts.items()]
+        page = begin(self.title, self.__doc__, findings[0], self.claims(frames))
+        named = zip(self.parts, findings, strict=True)
+        page.add("\n".join(f"- {name}: {escape_markdown(text)}" for name, text in [*named][1:]))
+        for name, part in self.parts.items():
+            alone = cm.Report(name)
+            part.pages(alone, tables_of(frames, name))
+            for block in alone.blocks:
+                if isinstance(block, Text):
+                    if block not in page.blocks:
+                        page.blocks.append(block)
+                    continue
+                first = block in alone.figures[:1]
+                page.blocks.append(replace(block, name=f"{name}-{block.name}", appendix=not first))
+            if part.note:
+                page.add(f"{name}: {part.note}", appendix=True)
+        return page
+
+
+def tables_of(frames, name):
+    """Return the tables of a part of several, by their names in it."""
+    start = f"{name}-"
+    return {key[len(start) :]: frames[key] for key in frames if key.startswith(start)}

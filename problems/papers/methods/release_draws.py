@@ -26,6 +26,7 @@ from convexmarket.release import (
     TestSetRelease,
     net_size,
 )
+from convexmarket.report import compare
 from convexmarket.report.figures import lines
 from problems.papers.methods.verdicts import mean_interval, power_fit
 
@@ -356,14 +357,15 @@ def middle(study):
 
 
 def finding(study, frames):
-    """Name the most accurate release at the largest size."""
-    points = frames["points"]
-    last = points[(points["size"] == study.sizes[-1]) & (points.epsilon == middle(study))]
-    best = last.loc[last.accuracy.idxmax()]
+    """Compare the two most accurate releases at the largest size."""
+    draws = frames["draws"].query("epsilon == @middle(@study)")
+    last = draws[draws["size"] == study.sizes[-1]]
+    wide = last.pivot_table(index=["fit", "draw"], columns="release", values="accuracy")
+    first, second = wide.mean().sort_values(ascending=False).index[:2]
+    gap = compare(*wide[[first, second]].dropna().T.to_numpy())
+    words = gap.sentence(f"the accuracy of “{first}”, {wide[first].mean():.1%},", f"of “{second}”")
     return (
-        f"With {study.sizes[-1]:,} rows and epsilon = {middle(study):g} the most accurate release "
-        f'is "{best.release}" with {best.accuracy:.1%}; the model without noise has '
-        f"{frames['models'].groupby('size').accuracy.mean().iloc[-1]:.1%}."
+        f"On {study.where} with {study.sizes[-1]:,} rows and epsilon = {middle(study):g}, {words}"
     )
 
 
