@@ -416,3 +416,13 @@ def test_a_wrong_account_is_refused(arguments, words) -> None:
     X, y, epsilon = ridge_sample(15)
     with pytest.raises(ParameterError, match=words):
         output_ridge(1.0).fit(X, y, epsilon=epsilon, **arguments)
+
+
+def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():
+    """Compare sigma with Chebyshev's inequality for the squared norm of the noise."""
+    d, chance = 4, 0.05
+    kappa = cm.privacy.ridge_sensitivity(5.0, d, None, "tight")
+    sigma = cm.learners.ridge_risk_constants(5.0, d, 0.1, chance, exact=True)[1]
+    mean, variance = 2.0 * d, 20.0 * d
+    exceeds = variance / ((sigma / kappa) ** 2 / d - mean) ** 2
+    assert chance / 2.0 - 1e-12 <= exceeds <= chance
