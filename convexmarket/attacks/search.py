@@ -36,6 +36,7 @@ Floats = NDArray[np.float64]
 
 POPULATION = 8  # per variable
 GENERATIONS = 400
+STARTS = 2  # a single search may end at a local optimum
 #: Decimal logarithms of the shortest and the longest output, in units of the largest row.
 SHORTEST, LONGEST = -2.0, 2.5
 BLOCKS = 3
@@ -63,17 +64,21 @@ class Attack(ABC):
     def worst(self, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
         """Return the worst rows, shape (4, n_features), their labels, and the output."""
         evolve: Any = differential_evolution  # its stubs do not cover vectorized=True
-        best = evolve(
-            lambda numbers: -self._losses(*self._candidates(numbers)),
-            [(0.0, 1.0)] * (1 + 4 * (self._dimensions() + 1)),
-            vectorized=True,
-            updating="deferred",
-            popsize=POPULATION,
-            maxiter=GENERATIONS,
-            tol=0.0,
-            polish=False,
-            rng=rng,
-        ).x
+        searches = [
+            evolve(
+                lambda numbers: -self._losses(*self._candidates(numbers)),
+                [(0.0, 1.0)] * (1 + 4 * (self._dimensions() + 1)),
+                vectorized=True,
+                updating="deferred",
+                popsize=POPULATION,
+                maxiter=GENERATIONS,
+                tol=0.0,
+                polish=False,
+                rng=rng,
+            )
+            for _ in range(STARTS)
+        ]
+        best = min(searches, key=lambda search: search.fun).x
         x, y, length = self._candidates(best[:, None])
         output = np.zeros(self.n_features)
         output[0] = length[0]
