@@ -39,27 +39,27 @@ from convexmarket.terms.formula import Written
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 
-#: The conditions of a verdict "by construction". The origin of a number cannot be seen.
+#: The conditions of a verdict "by construction": the origin of numbers cannot be checked.
 _GIVEN = (
     "provided that no number given to the pieces or the prior (weights, losses, caps, shares, a "
     "sample, a user's own data) depends on the reports"
 )
-_ALONE = "; that is about each seller alone: two who lie together may gain"
+_ALONE = "; this covers each seller alone: two sellers may gain by joint misreports"
 _DIFFERENT_COSTS = (
-    "the payment terms have different privacy costs, so that what a seller's privacy costs is not "
+    "the payment terms have different privacy costs, so the cost of a seller's privacy is not "
     "defined"
 )
 _FROM_REPORTS = (
     "a prior is a sample that contains every report of its sellers: if it was computed from these "
-    "reports, a report moves its own price, and a lie may pay; give a prior from other data, such "
-    "as past reports"
+    "reports, each report affects its own price and a misreport may pay; give a prior from other "
+    "data, such as past reports"
 )
 
 
 class Incentives(str):
     """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
 
-    With truthful prices, truth is the best reply of each seller alone.
+    With truthful prices, a truthful report is the best reply of each seller alone.
     """
 
     __slots__ = ("reason",)
@@ -85,7 +85,7 @@ def as_objective(given: Objective | Term) -> Objective:
 def checked_constraints(
     constraints: Iterable[Constraint], sellers: Sellers
 ) -> tuple[Constraint, ...]:
-    """Check that each constraint is one, and fits the sellers."""
+    """Check the types of constraints, and that they fit the sellers."""
     if not is_iterable(constraints):
         raise ParameterError(
             f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
@@ -108,21 +108,21 @@ def _check_fit(pieces: Iterable[Piece], sellers: Sellers) -> None:
 
 @dataclass(frozen=True, init=False, eq=False)
 class Market(Written, Shown):
-    """A buyer's problem: how much privacy to buy from each seller.
+    """A buyer's problem: the choice of a guarantee for each seller.
 
     Parameters
     ----------
     sellers : Sellers
     objective : Objective or Term
-        To be minimised, for example ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
+        Minimised by the buyer, such as ``mu * Spread() + sigma * Noise() + gamma * Payments()``.
     constraints : iterable of Constraint
         For example ``[Cap(5)]``.
 
     Raises
     ------
     ParameterError
-        If an argument is not of its kind or does not fit the number of sellers, or payments are
-        weighted with zero.
+        If an argument has the wrong type or does not fit the number of sellers, or the weight of
+        payments is zero.
 
     Warns
     -----
@@ -155,8 +155,8 @@ class Market(Written, Shown):
         for part in objective.parts:
             if part.term.privacy_cost is not None and part.is_idle:
                 raise ParameterError(
-                    "gamma, the weight of Payments, is 0: privacy would be free and the buyer "
-                    "would want infinitely much; give gamma > 0"
+                    "gamma, the weight of Payments, is 0: privacy would be free and the optimal "
+                    "amount infinite; give gamma > 0"
                 )
         costs = sellers.cost_parameter
         if sellers.parts is None:  # in parts, only pieces of this package are supported
@@ -178,12 +178,35 @@ class Market(Written, Shown):
         cap: float | None = None,
         eta_range: tuple[float, float] | None = None,
     ) -> Market:
-        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and perhaps a cap.
+        """Declare the papers' problem (A, Eq. 11): spread, noise, payments and optional limits.
+
+        Parameters
+        ----------
+        sellers : Sellers
+        mu, sigma : float
+            Weights of ``Spread()`` and ``Noise()``, >= 0.
+        gamma : float
+            Weight of ``Payments()``, > 0.
+        cap : float, optional
+            Largest weight of a seller, as a multiple of the average, as in :class:`Cap`.
+        eta_range : (float, float), optional
+            Smallest and largest total privacy, as in :class:`EtaRange`.
+
+        Returns
+        -------
+        Market
 
         Raises
         ------
         ParameterError
             If a number is out of its range, or eta_range is not a pair.
+
+        Examples
+        --------
+        >>> import convexmarket as cm
+        >>> sellers = cm.Sellers([0.1, 0.6], prior=cm.Uniform(0, 1))
+        >>> cm.Market.standard(sellers, mu=2, sigma=1, gamma=0.5, cap=1.5)
+        Market(2 sellers, 2 * Spread() + 1 * Noise() + 0.5 * Payments(), [Cap(1.5)])
         """
         mu, sigma = check_nonnegative("mu", mu), check_nonnegative("sigma", sigma)
         gamma = check_positive("gamma", gamma)
@@ -237,23 +260,24 @@ class Market(Written, Shown):
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)
 
-    def with_parameter(self, parameter: Parameter, own: Parameter) -> Market:
+    def with_parameter(self, parameter: Parameter, replacement: Parameter) -> Market:
         """Replace a parameter in the pieces and the virtual costs."""
-        parts = tuple(part.with_parameter(parameter, own) for part in self.objective.parts)
-        constraints = [piece.with_parameter(parameter, own) for piece in self.constraints]
-        return Market(self.sellers.with_parameter(parameter, own), Objective(parts), constraints)
+        pair = parameter, replacement
+        parts = tuple(part.with_parameter(*pair) for part in self.objective.parts)
+        constraints = [piece.with_parameter(*pair) for piece in self.constraints]
+        return Market(self.sellers.with_parameter(*pair), Objective(parts), constraints)
 
     @cached_property
     def incentives(self) -> Incentives:
-        """Whether each seller sells less the more it asks for, so that truthful prices exist.
+        """Whether guarantees decrease with the seller's report, so that truthful prices exist.
 
         - "by construction": reports enter only as ``+ psi(c_i) * u(eps_i)`` in the objective, or
           only through a budget next to one spread and noise (docs/theory.md, section 9.4).
-        - "not guaranteed": a budget next to other pieces; in examples a lie pays.
-        - "unknown": a user's own piece reads the virtual costs, or a prior may be computed from
+        - "not guaranteed": a budget next to other pieces; in examples a misreport pays.
+        - "unknown": a user-defined piece reads the virtual costs, or a prior may be computed from
           the reports.
 
-        Joint lies, and reports that enter other numbers, as in ``Losses(-20 * reports)``, are not
+        Joint misreports, and reports in other numbers, as in ``Losses(-20 * reports)``, are not
         covered; :func:`~convexmarket.audit_incentives` tests them.
         """
         pieces = (*self.terms, *self.constraints)
@@ -261,9 +285,9 @@ class Market(Written, Shown):
         if "budget" in readers and not self._budget_is_harmless:
             return Incentives(
                 "not guaranteed",
-                "the budget puts the reports into a constraint: a seller that asks for more makes "
-                "the buyer poorer, who may then buy more of it; the truthful way to meet a budget "
-                "next to other terms or constraints is calibrate_gamma",
+                "the budget makes the reports part of a constraint: a higher report reduces what "
+                "the buyer can afford, and may raise the seller's guarantee; use calibrate_gamma "
+                "to meet a budget next to other terms or constraints truthfully",
             )
         if "unknown" in readers:
             return Incentives(

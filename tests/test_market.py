@@ -202,7 +202,7 @@ BAD = {
         "gap must .*, got 0": lambda: cm.allocate(papers(), method="line_search", gap=0),
     },
     NotSupportedError: {
-        "solver 'ABACUS' is not installed; CVXPY finds .*CLARABEL": lambda: cm.allocate(
+        "solver 'ABACUS' is not installed; use one of .*CLARABEL": lambda: cm.allocate(
             papers(), method="line_search", solver="ABACUS"
         ),
     },

@@ -7,10 +7,10 @@ sellers at the bound and q bought from. The objective is stationary in S where
 .. math:: T(S) = \gamma\,(x/b)\,S^2 - \mu N = \sigma, \qquad N = \|\varepsilon\| .
 
 As S grows, so do x, b and N (docs/theory.md, section 9.3). So on any interval of S the ends
-bound T, hence the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded where T
-cannot be sigma, or the objective cannot be the least. Where j and q are constant, T is one formula
-with a slope of one sign on short intervals, and its root is found. Totals at which T jumps, as all
-who are bought from are at the bound there, are ends of intervals.
+bound T, hence the slope ``(T - sigma)/S^2`` of the objective. An interval is discarded if T cannot
+equal sigma there, or if it cannot contain the minimum. Where j and q are constant, T is one formula
+with a slope of one sign on short intervals, and its root is computed. T jumps at totals where all
+buying is at the bound; these totals are ends of intervals.
 
 The search runs on many markets at once. Below S = e/u no bound binds before the cap u does, which
 :mod:`convexmarket.allocation.path` solves. Units are those of that module, where S is
@@ -31,11 +31,11 @@ __all__ = ["minimise_bounded"]
 
 #: Steps towards the piece that a total is on, from a guess; a search follows where they fail.
 _STEPS = 30
-#: Parts of an interval in each round, and rounds; intervals narrower than this are let be.
+#: Parts of an interval in each round, rounds, and relative width of intervals that are not split.
 _PARTS, _ROUNDS, _NARROW = 4, 80, 3e-8
 #: Relative accuracy of objectives, and slack of the test that discards an interval.
 _EXACT, _SLACK = 1e-15, 1e-13
-#: Relative distance from the best point over which a chord leads to the root of T.
+#: Relative distance from the best point of the other end of the chord that gives the root of T.
 _NEAR = 1e-6
 #: Ratio of the ends of an interval that is split around a crossing, and where, in widths.
 _CLOSE, _AROUND = 2.0, np.array([-0.03, 0.0, 0.03])
@@ -45,10 +45,10 @@ _NODES = 64
 
 @dataclass(frozen=True)
 class _Total(StructOfArrays):
-    """The best points at totals: as in :class:`convexmarket.allocation.path.Point`.
+    """Best points at given totals, as in :class:`convexmarket.allocation.path.Point`.
 
-    ``n`` is the total, counted in largest guarantees; ``level`` and ``level_above`` hold just below
-    this total and just above it, ``norm`` is that of the weights.
+    ``n`` is the total, counted in largest guarantees. ``level`` and ``level_above`` are the levels
+    just below and just above this total. ``norm`` is the norm of the weights.
     """
 
     n: Floats
@@ -78,10 +78,7 @@ class _Bounded:
         self.sellers = costs.number(costs.size)
 
     def at(self, e: Ints, n: Floats, guess: tuple[Ints, Ints]) -> _Total:
-        """Return the best point at each total.
-
-        Who is at the bound, and who is bought from, follows from the level that they lead to.
-        """
+        """Compute the best point at each total, by a fixed point of j, q and the level."""
         costs, rate = self.costs[e], n * self.largest
         whole = np.minimum(np.floor(n).astype(np.intp), self.sellers[e])
         least = costs.position(np.minimum(whole, self.sellers[e] - 1)) + 1
@@ -107,15 +104,15 @@ class _Bounded:
         return self._points(e, n, j, q)
 
     def _is_full(self, costs: Costs, whole: Ints, following: Ints) -> NDArray[np.bool_]:
-        """Return where all who are bought from are at the bound."""
+        """Return the mask of totals at which no seller is strictly between 0 and the bound."""
         last = costs.value(costs.position(np.maximum(whole, 1) - 1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            # One over b, by which the last one's level exceeds its cost.
+            # One over b: the level minus the cost of the last seller.
             width = 1.0 / (self.largest * whole * np.sqrt(whole))
         return _value_or_inf(costs, following - 1, whole) - last >= width
 
     def _level(self, costs: Costs, n: Floats, j: Ints, q: Ints) -> tuple[Floats, Floats]:
-        """Return the level, and how far below it those at the bound are, if a piece is right."""
+        """Return the level of a piece, and its distance to the highest cost at the bound."""
         piece = segment(costs, n, j, q)
         with np.errstate(divide="ignore", invalid="ignore"):
             beta = beta_at(piece.spread, piece.norm2, n * self.largest)
@@ -154,7 +151,7 @@ class _Bounded:
         return least, most
 
     def excess(self, at: _Total, level: Floats) -> Floats:
-        """Return by how much T exceeds rho at points."""
+        """Compute T - rho at points."""
         rate = at.n * self.largest
         return (self.costs.offset + level) * rate * rate - at.norm * rate - self.rho
 
@@ -168,17 +165,17 @@ class _Bounded:
         return a.value + down * np.where(bent, np.clip(meet, 0.0, width), 0.0)
 
     def polished(self, e: Ints, near: _Total, low: Floats, high: Floats) -> _Total:
-        """Return the points next to these where T is rho, by a chord."""
+        """Return points near the given ones at which T equals rho, by one secant step."""
         n, first, guess = near.n, self.excess(near, near.level), (near.capped, near.bought)
-        beside = self.at(e, np.clip(n * (1 - np.sign(first) * _NEAR), low, high), guess)
-        rise = self.excess(beside, beside.level) - first
-        step = -first * (beside.n - n) / np.where(rise == 0, np.inf, rise)
+        second = self.at(e, np.clip(n * (1 - np.sign(first) * _NEAR), low, high), guess)
+        rise = self.excess(second, second.level) - first
+        step = -first * (second.n - n) / np.where(rise == 0, np.inf, rise)
         step = np.where(np.abs(step) <= 10 * _NEAR * n, step, 0.0)
         return self.at(e, np.clip(n + step, low, high), guess)
 
 
 def _value_or_inf(costs: Costs, k: Ints, number: Ints) -> Floats:
-    """Return the cost at a rank; infinity where all sellers have been counted before."""
+    """Return the cost at a rank; infinity beyond the last seller."""
     value = costs.value(np.minimum(k, costs.size - 1))
     return np.where(number < costs.number(costs.size), value, np.inf)
 
@@ -198,7 +195,7 @@ def _split(markets: _Bounded, cells: _Cells, parts: int) -> _Cells:
     whole = np.rint(n)
     inside = (whole > low[:, None]) & (whole < high[:, None])
     n = np.where(inside, whole, n)
-    only = np.floor(low) + 1.0  # the one inside, where the interval is not wide
+    only = np.floor(low) + 1.0  # the only whole number inside a narrow interval
     single = (only < high) & (high - low <= 1.0)
     n[single] = only[single, None]
     n = np.sort(n, axis=1)
@@ -208,7 +205,7 @@ def _split(markets: _Bounded, cells: _Cells, parts: int) -> _Cells:
     j = a.capped + np.rint(share * (b.capped - a.capped)).astype(np.intp)
     q = a.bought + np.rint(share * (b.bought - a.bought)).astype(np.intp)
     points = markets.at(cells.e[row], n[keep], (j, q))
-    # The rows' points, each between its interval's ends.
+    # Insert the points between the ends of their intervals.
     e = np.concatenate((cells.e, cells.e[row], cells.e))
     owner = np.concatenate((np.arange(low.size), row, np.arange(low.size)))
     every = _Total.joined([cells.a, points, cells.b])
@@ -221,7 +218,7 @@ def _split(markets: _Bounded, cells: _Cells, parts: int) -> _Cells:
 def minimise_bounded(
     costs: Costs, rho: float, largest: float, low: float, high: float
 ) -> tuple[Point, Floats]:
-    """Return the best point of every market with the total between two bounds, and a lower bound.
+    """Compute the best point of each market with the total in a range, and a lower bound.
 
     Parameters
     ----------
@@ -237,9 +234,9 @@ def minimise_bounded(
     Returns
     -------
     points : Point, one per market
-        The value is infinite where a market has no such total.
+        The value is infinite if a market has no such total.
     bound : ndarray
-        No objective is below.
+        Lower bound on the objective.
     """
     markets = _Bounded(costs, rho, largest)
     e, none = np.arange(costs.count), np.zeros(costs.count, dtype=np.intp)
@@ -271,7 +268,7 @@ def minimise_bounded(
         root = markets.polished(free, best[free], at_least, top[free])
         best = _better(best, free, root, 4 * _EXACT)
     kink, rate = best.capped == best.bought, best.n * largest
-    # Where the market would just not buy from one more.
+    # The level at which the market is indifferent to one more seller.
     price = (best.norm * rate + rho) / rate**2 - costs.offset
     level = np.where(kink, np.clip(price, best.level, best.level_above), best.level)
     point = Point(best.value, rate, best.n, best.beta, level, best.capped, best.bought)
@@ -279,9 +276,9 @@ def minimise_bounded(
 
 
 def _better(best: _Total, e: Ints, points: _Total, slack: float = 0.0) -> _Total:
-    """Return the best point of every market, of those so far and further ones of markets e.
+    """Update the best point of each market by further points of markets e.
 
-    Roots have a slack: the objective next to them says half of the digits of the total.
+    Roots have a slack, because objectives near a minimum determine half of the digits of the total.
     """
     order = np.lexsort((points.value, e))
     first = order[np.flatnonzero(np.diff(e[order], prepend=-1))]

@@ -15,15 +15,15 @@ __all__ = ["check_noise", "dual_bound", "rates_of", "unconstrained_eta"]
 
 Floats = NDArray[np.float64]
 
-#: The ratio of scales is computed with as long as it keeps all digits.
+#: Range of the ratio of scales within which no digits are lost.
 _LEAST, _LARGEST = 1e-300, 1e300
 
 
 def dual_bound(form: StandardForm, costs: Floats, weights: Floats) -> float:
-    """Return a lower bound on the least ``mu*||a|| + costs'a`` proved by any weights.
+    """Compute a lower bound on the minimum of ``mu*||a|| + costs'a`` from any weights.
 
-    ``mu*||a|| >= y'a`` for ``y = mu*weights/||weights||``, hence it is at least the minimum of
-    ``(y + costs)'a``, and equal to that where the weights are optimal.
+    With ``y = mu*weights/||weights||``, ``mu*||a|| >= y'a``. The bound is the minimum of
+    ``(y + costs)'a``, which is tight at optimal weights.
     """
     direction = weights / np.linalg.norm(weights)
     return cheapest_purchase(form.mu * direction + costs, form.max_weight)
@@ -33,13 +33,13 @@ def unconstrained_eta(form: StandardForm, cost: float) -> float:
     """Return the stationary point of ``sigma/eta + gamma*eta*cost``, with ``cost = psi'a``."""
     if form.sigma == 0:
         return 0.0
-    # Root by root, because the quotient leaves the range of floating point before its root does.
+    # The quotient may overflow although its root does not.
     root = np.sqrt(form.sigma) / np.sqrt(form.gamma)
     return float(root / np.sqrt(cost)) if cost > 0 else np.inf
 
 
 def check_noise(form: StandardForm | MarketNumbers) -> None:
-    """Raise an error where less privacy is always cheaper.
+    """Check that buying less privacy is not always cheaper.
 
     Raises
     ------
@@ -54,12 +54,12 @@ def check_noise(form: StandardForm | MarketNumbers) -> None:
 
 
 def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
-    """Return rho, the rate of eta = 1, and the rates of the ends of the range of eta."""
+    """Return rho, the rate at eta = 1, and the rates at the finite ends of the range of eta."""
     unit = form.gamma * costs.scale / form.mu
     rho = form.sigma / form.mu * unit
     if not (_LEAST < rho < _LARGEST or form.sigma == 0):
         raise SolverError(
-            f"mu = {form.mu:g} beside sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
+            f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
             "the ratio of scales exceeds double precision; bring the weights of the terms closer"
         )
     return rho, unit, [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]

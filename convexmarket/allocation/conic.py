@@ -1,9 +1,9 @@
-"""Any market at one eta after the other, by a conic solver: points, cuts, proofs of infeasibility.
+"""Conic solves of any market at given eta: points, cuts, proofs of infeasibility.
 
 The market is one convex program for a fixed eta, compiled once. A cut of every solve bounds the
-optimal value at every eta (:mod:`convexmarket.allocation.cuts`). Where a solve fails, the least
-violation of the constraints decides: its multipliers give an affine function of 1/eta, which is
-positive only where the market is infeasible, whatever the solver's error.
+optimal value at every eta (:mod:`convexmarket.allocation.cuts`). After a failed solve, the least
+violation of the constraints is minimised. Its multipliers give an affine function of 1/eta, which
+is positive only where the market is infeasible, whatever the solver's error.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _TRACE = 1e-5
 _SAME = 1e3
 #: A bound this much above the objective, relatively, is not due to rounding.
 _CONTRADICTION = 1e-6
-#: Room less than this, relative to constraints of order one, counts as none.
+#: Slack up to this, relative to constraints of order one, counts as zero.
 _NO_ROOM = 1e-8
-#: A violation up to this, where there is no room, is a solver's error; more where there is room.
-_SOLVER_ERROR, _MENDABLE = 1e-6, 1e-4
-#: Constraints with this share of the multipliers are named; below the second they are left out.
+#: Largest violation that is repaired, without and with a strictly feasible point.
+_SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
+#: Shares of the multipliers from which on constraints are named in errors, and used in proofs.
 _NAMED, _NOISE = 1e-3, 1e-7
-#: An eta this factor away counts as unbounded; steps of Newton's method towards an end.
+#: Factor of eta that counts as unbounded; steps of Newton's method towards an end.
 _REACH, _NEWTON = 1e9, 50
 
 
@@ -73,7 +73,7 @@ class LeastViolation:
         self._eta, leaves = view.fixed_eta()
         self._lifted = Lifted(leaves)
         self._worst = worst = cp.Variable(name="worst")
-        # An equation has no room: it is met where the room of inequalities is looked for.
+        # Equations have no slack: they are constraints when the slack of inequalities is maximised.
         off, self._allowed = cp.Variable(nonneg=True, name="off"), cp.Parameter(nonneg=True)
         self._floor = cp.Parameter(nonpos=True)
         unit = cp.CallbackParam(lambda: numbers(self._eta) * view.inverse_scale, pos=True)
@@ -91,7 +91,7 @@ class LeastViolation:
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
     def _solve(self, eta: float, room: bool) -> Floats | None:
-        """Solve for the most room, or for the least violation; None where the solver fails."""
+        """Maximise the slack, or minimise the violation; return None if the solver fails."""
         self.n_solves += 1
         self._eta.value = eta
         self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
@@ -101,7 +101,7 @@ class LeastViolation:
         return weights / weights.sum()
 
     def inside(self, eta: float, support: NDArray[np.bool_] | None = None) -> Floats | None:
-        """Compute weights on a support at which no inequality is active; None where none exist."""
+        """Compute strictly feasible weights on a support; return None if they do not exist."""
         active, m = self.view.active, float(self.view.active.size)
         support = active if support is None else support & active
         self._largest.value = m * support[active]
@@ -113,17 +113,17 @@ class LeastViolation:
         return weights / weights.sum()
 
     def proof(self, eta: float) -> Excluded | None:
-        """Prove that an eta is infeasible, with all on one side of it; None where that fails."""
+        """Prove that eta, and all values on one side of it, are infeasible; None without proof."""
         view = self.view
         weights = self._solve(eta, room=False)
         if weights is None:
             return None
         view.place(weights, eta)
         hints, parts = self._lifted.hints(1.0), []
-        own = iter(self._items)
+        solved = iter(self._items)
         for piece, items in view.constraints:
             for item in items:
-                duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in next(own)]  # type: ignore[arg-type]
+                duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in next(solved)]  # type: ignore[arg-type]
                 dual = duals[0] - duals[1] if len(duals) == 2 else duals[0]
                 unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
                 parts.append((piece, item, dual, unit * float(np.sum(np.abs(dual)))))
@@ -149,13 +149,7 @@ class LeastViolation:
         return Excluded(*((0.0, np.inf) if np.isnan(end) else (low, high)), tuple(names))
 
     def interval(self, eta: float) -> tuple[float, float]:
-        """Find the feasible range of eta, by Newton's method from outside; 0 and inf if unbounded.
-
-        Raises
-        ------
-        InfeasibleMarketError
-            If it is empty; the message names the constraints that contradict each other.
-        """
+        """Compute the feasible range of eta by Newton's method; 0 and inf if unbounded."""
         ends = Range(*self.view.market.form.eta_range)
         for way in (-1.0, 1.0):
             at = ends.low if way < 0 else ends.high
@@ -170,10 +164,10 @@ class LeastViolation:
 
 
 class Conic:
-    """A market compiled for a solver, and solved as often as its parameters change.
+    """A market compiled once for a solver.
 
-    ``parameters`` maps ids of parameters in the market's pieces to their replacements; other
-    parameters keep their present values.
+    ``parameters`` maps ids of parameters in the market's pieces to their replacements. Other
+    parameters become constants.
     """
 
     def __init__(
@@ -212,7 +206,7 @@ class Conic:
         return self.market.form.eta_range
 
     def refresh(self) -> None:
-        """Forget past solves, and scale anew where parameters have changed the units far."""
+        """Discard past solves; compile again if parameters have changed the scale a lot."""
         form = self.market.form
         same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME
         if not (same_scale and np.array_equal(form.active, self.view.active)):
@@ -221,7 +215,7 @@ class Conic:
         self._multipliers.clear()
 
     def declare(self, eta: float) -> Subproblem:
-        """Return the problem at an eta, in units of about its objective there."""
+        """Return the problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
         if self.problem is None or scale < self._unit / _SAME:
@@ -247,25 +241,25 @@ class Conic:
         multipliers, hints = problem.proof()
         cut = self.linearizer.cut(raw, eta, multipliers, hints)
         self._multipliers[eta] = multipliers
-        weights = self.mended(raw, eta)
+        weights = self.repaired(raw, eta)
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
         seconds = time.perf_counter() - start
         self.records.append(SolveRecord(eta, objective, cut(eta), status, seconds))
         return Evaluated(weights, eta, objective, cut, scale)
 
-    def mended(self, weights: Floats, eta: float) -> Floats:
-        """Move weights that a solver left slightly outside towards a point with room."""
+    def repaired(self, weights: Floats, eta: float) -> Floats:
+        """Move slightly infeasible weights of a solver towards a strictly feasible point."""
         if np.any(_violations(self.view, weights, eta)[0] > 0):
             known = self._inside
             if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_ROOM:
                 self._inside = self.violation.inside(eta)
-        return _mend(self.view, weights, eta, self._inside)
+        return _repair(self.view, weights, eta, self._inside)
 
     def first_eta(self, start: float | None) -> float:
-        """Choose where to look first.
+        """Choose the first eta of the search.
 
-        That is the optimal eta of a market without pieces in the guarantees, one convex program in
-        the weights and 1/eta; else ``start``, or the eta at which noise and payments balance.
+        A market without pieces in the guarantees is one convex program in the weights and 1/eta,
+        which gives its optimal eta. Others begin at ``start``, or where noise and payments balance.
         """
         view, items = self.view, self.view.flat_constraints()
         if view.terms and view.is_jointly_convex and not any(map(view.bounds_epsilon, items)):
@@ -305,8 +299,8 @@ class Conic:
                 eta, objective = end, self.view.value(weights, end)
         if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
-                f"the lower bound {bound:.10g} lies above the objective {objective:.10g}, which "
-                "cannot be: the solver's multipliers or a user-defined simplex_minimum is wrong; "
+                f"the lower bound {bound:.10g} exceeds the objective {objective:.10g}: "
+                "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
         ends = zip(("eta_low", "eta_high"), self.ends, strict=True)
@@ -329,15 +323,15 @@ class Conic:
         )
         allocation.warn_if_loose(
             gap,
-            "the infimum may lie at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
-            "are used up, or the solver is not accurate enough",
+            "the infimum may be at eta = 0 or infinity, which an EtaRange excludes; or max_solves "
+            "is reached, or the solver is not accurate enough",
         )
         return allocation
 
     def _pricing(
         self, weights: Floats, eta: float, best: Evaluated
     ) -> Callable[[], tuple[Any, ...]]:
-        """Return what computes the shadow prices: from the point, or from the multipliers."""
+        """Return a function that computes the shadow prices from the point or the multipliers."""
         if not self.market.form.rest:
             return pricing_of(self.market, weights, eta)
         given = iter(self._multipliers.get(best.eta, ()))
@@ -347,10 +341,7 @@ class Conic:
         return pricing_of(self.market, weights, eta, duals[: len(self.market.constraints)], slope)
 
     def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
-        """Remove the traces of interior-point methods, unless that costs too much.
-
-        It may cost a small share of ``tolerance``, relative to the scale.
-        """
+        """Set traces of interior-point methods to zero, at a small share of ``tolerance``."""
         view, weights, eta = self.view, best.weights, best.eta
         objective = view.value(weights, eta)
         cleaned = np.where(weights * view.active.size < _TRACE, 0.0, weights)
@@ -358,7 +349,7 @@ class Conic:
             return weights, objective
         inside = self.violation.inside(eta, cleaned > 0) if view.constraints else None
         try:
-            cleaned = _mend(view, cleaned, eta, inside)
+            cleaned = _repair(view, cleaned, eta, inside)
         except SolverError:
             return weights, objective
         value = view.value(cleaned, eta)
@@ -384,8 +375,8 @@ def branch_and_bound(
 ) -> Allocation:
     """Allocate privacy in any market, with a certificate; see :func:`allocate`.
 
-    The gap may exceed the one asked for where ``max_solves``, ``time_limit`` or the accuracy of the
-    solver does not allow it; the bound is valid all the same.
+    The result may have a larger gap because of ``max_solves``, ``time_limit`` or the accuracy of
+    the solver. Its bound is valid in any case.
     """
     check_gap(gap, max_solves)
     conic = Conic(market, solver, solver_options)
@@ -393,7 +384,7 @@ def branch_and_bound(
 
 
 def _balanced_eta(market: Market, view: MarketExpressions) -> float:
-    """Return the eta at which noise and payments balance if all sellers weigh the same."""
+    """Compute the eta at which noise and payments balance at equal weights."""
     noise, payment_terms = market.form.sigma, market.form.payment_terms
     costs = market.form.virtual_costs[view.active]
     m, mean = view.active.size, float(costs.mean())
@@ -409,19 +400,13 @@ def _balanced_eta(market: Market, view: MarketExpressions) -> float:
     return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
 
 
-def _mend(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:
-    """Move weights into the feasible set at an eta, towards a point with room.
-
-    Raises
-    ------
-    SolverError
-        If they are too far outside.
-    """
+def _repair(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:
+    """Move weights into the feasible set at an eta; raise a SolverError if they are too far out."""
     weights = np.maximum(np.where(view.active, weights, 0.0), 0.0)
     weights = weights / weights.sum()
     here = _violations(view, weights, eta)[0]
     worst = float(np.max(here, initial=0.0))
-    if worst > (_SOLVER_ERROR if inside is None else _MENDABLE):
+    if worst > (_SOLVER_ERROR if inside is None else _REPAIRABLE):
         raise SolverError(
             f"the solver's point violates a constraint by {worst:.1e} (relative); "
             "try another solver or tighter solver options"
@@ -434,7 +419,7 @@ def _mend(view: MarketExpressions, weights: Floats, eta: float, inside: Floats |
 
 
 def _violations(view: MarketExpressions, weights: Floats, eta: float) -> tuple[Floats, float]:
-    """Measure each inequality, negative where there is room, and the worst equation."""
+    """Compute the violation of each inequality (negative: slack) and of the worst equation."""
     view.place(weights, eta)
     s = float(numbers(view.scaled_inverse))
     inequalities, equations = [np.empty(0)], [0.0]

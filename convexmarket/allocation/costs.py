@@ -1,4 +1,4 @@
-"""Sorted costs with their prefix sums: of one market, and of many that differ in one seller."""
+"""Sorted costs with their prefix sums, for one market or for many that differ in one seller."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Ints = NDArray[np.intp]
 
 
 class StructOfArrays:
-    """Arrays of one shape, the fields of a dataclass, that are indexed and joined together."""
+    """Base of dataclasses of equally shaped arrays, which are indexed and joined together."""
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(*(part[index] for part in vars(self).values()))
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return several one after the other."""
+        """Concatenate several structures."""
         fields = zip(*(vars(part).values() for part in parts), strict=True)
         return cls(
             *(
@@ -38,20 +38,20 @@ class StructOfArrays:
 class Costs:
     """The costs of a market in rows, each of one seller or of a group, centred and scaled.
 
-    :meth:`replaced` gives many markets at once. The row of the seller who leaves stays, with one
+    :meth:`replaced` gives many markets at once. The row of a replaced seller stays, with one
     seller less, and one row is added for the new cost. Methods take ranks k of rows, one or more
     for each market.
 
     Parameters
     ----------
     psi : ndarray, shape (n,)
-        Virtual costs >= 0 in ascending order; of a group, no more than its smallest.
+        Virtual costs >= 0 in ascending order; for a group, at most its smallest.
     numbers : ndarray of int, shape (n,), optional
-        How many sellers a row is of, possibly 0; one each by default.
+        Number of sellers in each row, possibly 0; 1 by default.
     means, squares : ndarray, shape (n,), optional
-        Of a group, the mean cost and the sum of squares about it.
+        Mean cost of each group, and its sum of squares about the mean.
     stretches : ndarray of int, shape (s, 2), optional
-        Ranks between which the optimum of each of these markets is known to be.
+        Ranges of ranks, one of which contains the optimum.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Costs:
 
     @classmethod
     def sorted(cls, psi: Floats, limit: float = np.inf) -> Self:
-        """Return the costs of one seller each, without those above a limit or infinite."""
+        """Create costs with one seller in each row, without costs above a limit or infinite."""
         limit = min(limit, np.finfo(float).max)
         return cls(psi[: np.searchsorted(psi, limit, side="right")])
 
     def replaced(self, old: Floats, psi: Floats) -> Costs:
-        """Return one market for each entry, in which a seller at cost ``old`` costs ``psi``.
+        """Return markets in which the cost ``old[k]`` of one seller is replaced by ``psi[k]``.
 
-        An infinite ``psi`` removes the seller, and an ``old`` beyond the last row adds one.
+        An infinite ``psi`` removes the seller. An ``old`` beyond the last row adds a seller.
         """
         many, rows, last = copy(self), self.psi.size, self.psi[-1]
         there = (old < last) | ((old == last) & (self._numbers[-1] > 0))
@@ -102,7 +102,7 @@ class Costs:
         many.count = psi.size
         return many
 
-    #: Of replaced sellers: their row, their cost, the cost instead, its rank, and that scaled.
+    #: Replaced sellers: row, scaled old cost, new cost, its rank, scaled new cost.
     row: Ints
     old: Floats
     new: Floats
@@ -111,7 +111,7 @@ class Costs:
     has_replaced = False
 
     def __getitem__(self, e: Any) -> Costs:
-        """Return some of the markets, in any shape that ranks are given in."""
+        """Select markets, by an index of any shape."""
         if not self.has_replaced:
             return self
         some = copy(self)
@@ -121,11 +121,11 @@ class Costs:
         return some
 
     def scaled(self, psi: Any) -> Any:
-        """Return costs centred and scaled as these are."""
+        """Centre and scale costs."""
         return (psi - self.lowest) / self.scale
 
     def sums(self, k: Ints) -> tuple[Ints, Floats, Floats]:
-        """Return how many sellers are in the first k rows, the sum of their costs, of squares."""
+        """Return the number of sellers in the first k rows, their sum of costs and of squares."""
         if not self.has_replaced:
             number, first, second = (part[k] for part in self._sums)
             return number, first, second
@@ -137,7 +137,7 @@ class Costs:
         return number - left + come, first - old + new, second - old * old + new * new
 
     def number(self, k: Ints) -> Ints:
-        """Return how many sellers are in the first k rows."""
+        """Return the number of sellers in the first k rows."""
         if not self.has_replaced:
             return self._sums[0][k]
         come = k > self.place
@@ -145,7 +145,7 @@ class Costs:
         return self._sums[0][rows] - (rows > self.row) + come
 
     def position(self, number: Ints) -> Ints:
-        """Return the largest k with at most so many sellers in the first k rows."""
+        """Return the largest k with at most ``number`` sellers in the first k rows."""
         if not self.has_replaced:
             return self._position(number)
         place = self.place
@@ -172,13 +172,13 @@ class Costs:
         return np.where(k == self.place, self.y, self.x[self._row(k)])
 
     def rows_below(self, level: Floats, side: str) -> Ints:
-        """Return how many rows cost less than a level, or at most that (``side`` is "right")."""
+        """Return the number of rows below a level, or up to it if ``side`` is "right"."""
         below = np.searchsorted(self.x, level, side=side)  # type: ignore[call-overload]
         new = self.y < level if side == "left" else self.y <= level
         return np.where(np.isinf(self.new), below, below + new)
 
     def ties(self, k: Ints) -> tuple[Ints, Ints]:
-        """Return how many rows are below, and at or below, the cost at a rank."""
+        """Return the numbers of rows below the cost at a rank, and up to it."""
         many = self.has_replaced
         value = np.where(k == self.place, self.new, self.psi[self._row(k)]) if many else self.psi[k]
         below = np.searchsorted(self.psi, value)
@@ -186,7 +186,7 @@ class Costs:
         return (below + (self.new < value), upto + (self.new <= value)) if many else (below, upto)
 
     def deviations(self, j: int, q: int, origin: float) -> tuple[float, float]:
-        """Return the mean deviation of rows j to q from ``origin``, and the scaled squares."""
+        """Return the mean deviation of rows j to q from ``origin``, and the scaled variation."""
         numbers, deviation = self._numbers[j:q], (self._means[j:q] - origin) / self.scale
         mean = float((numbers * deviation).sum()) / int(numbers.sum())
         deviation -= mean

@@ -25,7 +25,7 @@ from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]
 
-#: Markets solved at once: enough to vectorise, few enough for the cache.
+#: Markets solved at once, which fit in the cache.
 _CHUNK = 1 << 13
 
 
@@ -36,12 +36,12 @@ class CurvePoints(StructOfArrays):
     Attributes
     ----------
     epsilon : ndarray
-        Guarantee that the seller sells.
+        Guarantee sold.
     value : ndarray
         Optimal objective of the buyer. Its derivative in the seller's virtual cost is
         gamma*epsilon (the envelope theorem), wherever it exists.
     level : ndarray
-        Virtual cost from which on sellers are not bought from.
+        Virtual cost above which nothing is bought.
     cap_level : ndarray
         Virtual cost up to which sellers are at the cap.
     """
@@ -53,18 +53,18 @@ class CurvePoints(StructOfArrays):
 
 
 class OwnReportCurve:
-    """The exact answer of a market as one seller's virtual cost varies.
+    """Exact optimum of a market as a function of one seller's virtual cost.
 
     Parameters
     ----------
     form : StandardForm
-        Of some sellers, if the costs of all are given.
+        The market; with ``costs``, only some of its sellers.
     costs : Costs, optional
-        Those of all sellers who matter, however one of them is replaced.
+        Costs of all relevant sellers, whichever of them is replaced.
     limit : float, optional
-        A cost above which nothing is bought.
+        Cost above which nothing is bought.
     n_sellers : int, optional
-        How many sellers there are at finite costs.
+        Number of sellers at finite costs.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class OwnReportCurve:
         available = n_sellers or int(np.count_nonzero(psi < np.inf))
         if costs is None:
             check_feasible(form, available, psi.size)
-            # One seller may leave, so that the next dearer ones must be there.
+            # One seller may leave, so the next more expensive ones are included.
             costs, limit = costs_that_matter(form, 1)
         self.form, self._base, self._limit = form, costs, limit
         self._others = available - 1
@@ -89,13 +89,13 @@ class OwnReportCurve:
         Parameters
         ----------
         seller : ndarray of int, shape (n,)
-            Positions in the market; sellers at infinite cost cannot be asked about.
+            Positions in the market of sellers at finite costs.
         psi : ndarray, shape (n,)
-            Virtual costs >= 0; +inf takes the seller out of the market. Where the others cannot
-            carry the whole weight, the answer is the limit: as little of the seller as possible.
+            Virtual costs >= 0; +inf removes the seller from the market. If the others cannot carry
+            the whole weight, the result is the limit: the least possible purchase from the seller.
         """
         truthful = psi == self.form.virtual_costs[seller]
-        # At the truth all sellers are in one and the same market, which is solved once.
+        # All truthful entries are the same market, which is solved once.
         ask, source = np.unique(
             np.where(truthful, -1, np.arange(seller.size)), return_index=True, return_inverse=True
         )[1:]
@@ -108,7 +108,7 @@ class OwnReportCurve:
 
     @cached_property
     def truth(self) -> Floats:
-        """The guarantees of all sellers at the costs that the market has of them, shape (m,)."""
+        """The guarantees of all sellers at their costs in the market, shape (m,)."""
         best = solve_exact(self.form, self._base)
         return best.eta * best.weights
 
@@ -119,7 +119,7 @@ class OwnReportCurve:
 
     @property
     def _least_sold(self) -> float:
-        """What one seller sells however dear it is."""
+        """The least guarantee that one seller sells at any cost."""
         low, others = self.form.eta_low, self._others
         weight = max(0.0, 1.0 - others * self.form.max_weight)
         sold = others * self.form.max_epsilon if others else 0.0

@@ -9,13 +9,13 @@ R and replaces all others by affine minorants (:mod:`convexmarket.allocation.min
           + g_s/\eta .
 
 The minimum over the simplex is concave in eta, so a chord bounds D on an interval. D is a lower
-bound whatever the solver returned; with optimal weights and multipliers it touches the optimal
+bound whatever the solver returned. With optimal weights and multipliers it touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-Any multipliers are valid, also such that depend on eta. Two other cuts of the same solve use this
-where D falls without limit. As eta tends to 0, a cut without 1/eta: the multipliers of upper bounds
-on privacy, such as ``psi'a <= B s``, are scaled so that their part cancels ``g_s``. As eta grows, a
-cut whose part in the guarantees flattens as 1/eta.
+Any multipliers are valid, even as functions of eta. Two other cuts of the same solve use this where
+D is unbounded below. For eta near 0, a cut without 1/eta: the multipliers of upper bounds on
+privacy, such as ``psi'a <= B s``, are scaled so that their part cancels ``g_s``. For large eta, a
+cut with a part in the guarantees that decreases as 1/eta.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = ["KeptSpreadCut", "Linearizer"]
 
 Floats = NDArray[np.float64]
 
-#: Tangents are taken this far from the border, where an entropy has none.
+#: Distance of tangent points from the boundary, where an entropy has no gradient.
 _INWARDS = 1e-9
-#: A cut below its point by between these, relatively, is taken at a polished point, so many times.
+#: Range of relative distances of a cut from its point that polishing may close; polishing steps.
 _SHORT, _POLISHES = (1e-7, 1e-2), 2
-#: Weights below this, relative to the average, stay as they are if no slope draws them up.
+#: Weights below this, relative to the average, are not polished unless their slope is low.
 _SELLS = 1e-6
 #: Relative step of finite differences of slopes, and number of conjugate residuals.
 _STEP, _RESIDUALS = 1e-5, 20
@@ -54,10 +54,10 @@ class KeptSpreadCut:
     """A lower bound ``const + W(eta) + noise/eta`` on the objective for every eta.
 
     W is the minimum of a spread term plus linear costs, ``costs + eta*slopes`` (g_a and g_eps of
-    the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it:
-    between two bounds on a concave function their chord is one. ``price`` is the multiplier of
+    the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
+    chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
     ``sum a = 1`` at the point of the tangent. ``others`` are cuts of the same solve, each valid
-    from an eta on. The bound includes its own rounding.
+    from an eta on. A bound on rounding errors is subtracted.
     """
 
     const: float
@@ -71,14 +71,14 @@ class KeptSpreadCut:
 
     @cached_property
     def _least(self) -> float:
-        """Compute the size of the minimum of the spread alone."""
+        """The absolute minimum of the spread alone."""
         return abs(float(self.spread(0.0 * self.costs)))
 
     def _concave(self, eta: float) -> float:
-        """Compute the concave part and the constant, less a bound on the rounding of both.
+        """Compute the concave part and the constant, minus a bound on their rounding errors.
 
-        Where the weights of the minimum are positive, costs are at most the minimum less that of
-        the spread, up to negative parts; a relative error of larger costs has no effect.
+        Positive weights have costs of at most the minimum minus that of the spread, up to negative
+        parts, so relative errors of larger costs have no effect.
         """
         if eta not in self._known:
             value = float(self.spread(self.costs + eta * self.slopes))
@@ -98,7 +98,7 @@ class KeptSpreadCut:
         if low == high:
             return low, self(low)
         start = self._concave(low)
-        # A concave function never falls faster than its last slope.
+        # The last slope is the steepest descent of a concave function.
         slope = float(self.slopes.min())
         if high < np.inf:
             slope = (self._concave(high) - start) / (high - low)
@@ -107,7 +107,7 @@ class KeptSpreadCut:
         return eta, max([value, *others])
 
     def blend(self, other: KeptSpreadCut, share: float) -> KeptSpreadCut:
-        """Return the cut of the mean of the multipliers, the other ones with the given share."""
+        """Return the cut of the multipliers ``(1 - share)*self + share*other``."""
         mixed = {
             name: (1 - share) * getattr(self, name) + share * getattr(other, name)
             for name in ("const", "noise", "costs", "slopes")
@@ -117,9 +117,9 @@ class KeptSpreadCut:
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound between this cut's eta, low, and the other's, high.
 
-        The multipliers change linearly in eta from those of this cut to those of the other. The
-        costs are quadratic in eta: at most ``(high - low)/4`` times the increase of the slopes
-        below their chord. The minimum over the simplex falls by no more, and is concave along it.
+        The multipliers are interpolated linearly in eta. The costs are then quadratic in eta: at
+        most ``(high - low)/4`` times the increase of the slopes below their chord. The minimum over
+        the simplex decreases by at most that, and is concave along the chord.
         """
         width = high - low
         dip = max(float(np.max(other.slopes - self.slopes)), 0.0) * width / 4
@@ -155,7 +155,7 @@ def _least_of_chord(
 
 
 class Linearizer:
-    """Turns points and multipliers into cuts, which keep one spread term of the market.
+    """Builder of cuts from points and multipliers, which keep one spread term of the market.
 
     Affine functions are vectors: constant, slope in 1/eta, slopes in the weights and the
     guarantees of the active sellers.
@@ -166,22 +166,22 @@ class Linearizer:
         self._minorants = Minorants(view.unknowns)
         even = np.zeros(view.active.size)
         able = [part for part in view.terms if part[1].simplex_minimum(1.0, even) is not None]
-        # The kept term should be strictly convex, which the largest weight is not.
+        # Prefer strictly convex terms, unlike the largest weight.
         self._spread = next(iter([part for part in able if not part[2].is_pwl()] or able), None)
 
     @property
     def kept(self) -> list[cp.Expression]:
-        """The kept term, which needs no multipliers."""
+        """The kept term, in a list of at most one."""
         return [self._spread[2]] if self._spread else []
 
     def cut(
         self, weights: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
-        """Return the cut that touches the objective at a point, if the multipliers are optimal.
+        """Return the cut at a point, which touches the objective if the multipliers are optimal.
 
-        There is a multiplier for each constraint of the view; None leaves the constraint out, which
-        is valid. ``hints`` are the multipliers at the atoms with kinks. Where the cut falls short
-        of a solver's point, a point nearby that proves more is used.
+        Each constraint of the view has a multiplier; None omits the constraint, which is valid.
+        ``hints`` are the multipliers at the atoms with kinks. If the cut is not tight at the
+        solver's point, the point is polished.
         """
         view = self.view
         point = np.where(view.active, weights, 0.0)[view.active]
@@ -203,11 +203,11 @@ class Linearizer:
     def _polished(
         self, a: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> Floats:
-        """Return weights nearby at which the slopes of active sellers are more nearly equal.
+        """Return nearby weights at which the slopes of active sellers are more nearly equal.
 
-        A solver's weights have half as many digits as its objective, and a tangent there, without
-        a strictly convex kept term, proves half as many. One step of Newton's method for the
-        Lagrangian, by conjugate residuals, restores the digits. Any point proves a bound.
+        A solver's weights have half as many digits as its objective. Without a strictly convex
+        kept term, so does the tangent there. One step of Newton's method for the Lagrangian, by
+        conjugate residuals, restores the digits. Any point proves a bound.
         """
 
         def slopes(weights: Floats) -> Floats:
@@ -222,7 +222,7 @@ class Linearizer:
         unit = np.where(sells, np.sqrt(a), 0.0)
         sum_ = unit / np.linalg.norm(unit)
 
-        def level(u: Floats) -> Floats:  # the part that keeps the sum of the weights
+        def level(u: Floats) -> Floats:  # the part that preserves the sum of the weights
             return u - sum_ * (sum_ @ u)
 
         def curvature(u: Floats) -> Floats:
@@ -241,11 +241,11 @@ class Linearizer:
     def _lagrangian(
         self, multipliers: list[Floats | None], hints: Hints
     ) -> tuple[Floats, Floats, Floats]:
-        """Return three minorants, at the placed point, whose sum is one of all but the kept term.
+        """Return three minorants at the placed point; their sum bounds all but the kept term.
 
-        The second holds the parts in the guarantees alone that are bounded below; their bound
-        stands in the first. It may be multiplied by any share in [0, 1]. The third holds upper
-        bounds on privacy, and may be multiplied by any number >= 0.
+        The second is of parts in the guarantees alone with a lower bound, which is part of the
+        first. It may be multiplied by any share in [0, 1]. The third is of upper bounds on privacy,
+        and may be multiplied by any number >= 0.
         """
         view = self.view
         rest, bounded, coupled = np.zeros((3, 2 + 2 * np.count_nonzero(view.active)))
@@ -270,10 +270,7 @@ class Linearizer:
         return rest, bounded, coupled
 
     def _least(self, expression: cp.Expression) -> float:
-        """Bound a term in the guarantees alone from below, for all guarantees; else -inf.
-
-        Its atoms with kinks are replaced by the centres of their subdifferentials.
-        """
+        """Bound a term in the guarantees alone from below, for all guarantees; else -inf."""
         if not all(variable is self.view.epsilon for variable in expression.variables()):
             return -np.inf
         if expression.is_nonneg():
@@ -308,7 +305,7 @@ class Linearizer:
             return np.asarray(costs.min())
         weight, term, _ = self._spread
         least = term.simplex_minimum(value_of(weight), self.view.embedded(costs, np.inf))
-        assert least is not None  # as when it was chosen
+        assert least is not None  # checked in __init__
         return least
 
     def minorant(

@@ -1,4 +1,4 @@
-"""``allocate``: one entry, every method."""
+"""``allocate``: the function that chooses and runs a method."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def allocate(
     ----------
     market : Market
     method : str
-        "auto" takes the first of these that can serve the market:
+        "auto" takes the first of these that supports the market:
 
         - "exact": closed forms, for the papers' problem (A, Eq. 11: ``Spread(2)``, ``Noise``,
           linear ``Payments``, ``Cap``, ``EtaRange``), also with one ``MaxEpsilon`` for all; for
@@ -75,42 +75,43 @@ def allocate(
         For comparison, "line_search" is the certified search over eta with three formulations of
         the papers' problem.
     formulation : {"primal", "dual", "projection"}
-        CVXPY declaration of the subproblem at a fixed eta, for the line search; the projection,
-        which is the best conditioned, where left out.
+        CVXPY declaration of the subproblem at a fixed eta, for the line search. The default is
+        "projection", the best conditioned one.
     solver : str or sequence of str, optional
-        Any solver that CVXPY has installed, for the methods that need one; of several, each is
-        tried where those before it fail. CLARABEL where left out, and PIQP before it for the
+        Any solver that CVXPY has installed, for the methods that need one. Of several, each is
+        tried if those before it fail. The default is CLARABEL, and PIQP before it for the
         projection.
     gap : float
         Relative gap at which a search stops.
     start : float or Allocation, optional
-        The first eta of a search, or the allocation of a similar market. It saves some solves.
+        The first eta of a search, or the allocation of a similar market, which saves solves.
     progress : callable, optional
         Called with the :class:`SolveRecord` of each solve.
     max_solves : int, optional
-        Solves at which a search stops with its present gap: 200, or 500 projections, by default.
+        Largest number of solves: 200, or 500 projections, by default. The search then returns its
+        best point with the gap so far.
     time_limit : float, optional
-        Seconds after which "branch_and_bound" or "line_search" stops like that.
+        Seconds after which "branch_and_bound" or "line_search" stops in the same way.
     solver_options : mapping, optional
         Passed on to the solver. For "branch_and_bound" and "line_search".
 
     Returns
     -------
     Allocation
-        Where its gap is larger than the one asked for, a :class:`LooseCertificateWarning` points
-        to the line of the call; the lower bound is valid all the same. Of sellers in partitions a
-        :class:`PartedAllocation`, whose weights are in partitions, too.
+        If its gap is larger than ``gap``, a :class:`LooseCertificateWarning` is issued at the line
+        of the call; the lower bound is valid in any case. For sellers in partitions, a
+        :class:`PartedAllocation` with weights in partitions.
 
     Raises
     ------
     InfeasibleMarketError, UnattainedOptimumError
-        If there is no optimum; the message says which constraint or term is to blame.
+        If the market has no optimum; the message names the constraint or term that causes it.
     ParameterError
         If an argument is out of its range, or the method has no such option.
     SolverError
         If a numerical solver fails.
     NotSupportedError
-        If the method cannot serve this market.
+        If the method does not support this market.
 
     Examples
     --------
@@ -162,7 +163,7 @@ def allocate(
 
 
 def _completed(market: Market, allocation: Allocation) -> Allocation:
-    """Return an allocation with ids, the constraints that bind, and their shadow prices."""
+    """Return the allocation with ids, binding constraints and shadow prices added."""
     weights, eta, pricing = allocation.weights, allocation.eta, allocation.pricing
     binding = binding_constraints(market.constraints, weights, eta, market.sellers.virtual_costs)
     if pricing is None:
@@ -173,34 +174,34 @@ def _completed(market: Market, allocation: Allocation) -> Allocation:
 
 
 def best_method(market: Market) -> Method:
-    """Choose the best method that can serve a market."""
+    """Choose the best method that supports a market."""
     form = market.form
     if form.exact or form.granted is not None or form.is_budgeted:
         return "exact"
-    # Under shares without payments, multipliers grow without limit towards the largest eta.
+    # With shares and without payments, multipliers are unbounded near the largest eta.
     shared = form.other_constraints and not form.gamma
     return "projections" if is_projectable(market) and not shared else "branch_and_bound"
 
 
 def _eta_of(start: float | Allocation | None) -> float | None:
-    """Return the eta to look at first."""
+    """Return the first eta of the search."""
     if start is None:
         return None
     eta = as_float(start.eta if isinstance(start, Allocation) else start)
     if not 0 < eta < np.inf:
         raise ParameterError(
-            "start must be a finite eta > 0, where to look first, or the allocation of a similar "
-            f"market, got {shown(start)}"
+            "start must be a finite eta > 0 or the allocation of a similar market, got "
+            f"{shown(start)}"
         )
     return eta
 
 
-def standard_form_of(market: Market, who: str) -> StandardForm:
-    """Return the market as A's Eq. (11), or raise an error that names who cannot serve it."""
+def standard_form_of(market: Market, method: str) -> StandardForm:
+    """Return the market as A's Eq. (11), or raise an error that names the method."""
     if market.standard_form is None:
         raise NotSupportedError(
-            f"{who} takes sums of Spread, Noise and Payments (with gamma > 0), constrained by Cap "
-            f"and EtaRange; this market is {shown(market)}"
+            f"{method} takes sums of Spread, Noise and Payments (with gamma > 0), constrained by "
+            f"Cap and EtaRange; this market is {shown(market)}"
         )
     return market.standard_form
 

@@ -3,11 +3,11 @@
 Each solve gives a feasible point, hence an upper bound, and a cut
 (:mod:`convexmarket.allocation.cuts`), a lower bound on the optimal value at *every* eta; or a proof
 that all eta on one side are infeasible. The range of eta is split where the lower bound is lowest.
-The market is solved there unless the cuts already prove that no better point lies there. The search
-ends when no interval can hold a point that is better by more than the gap.
+The market is solved there unless the cuts exclude a better point. The search ends when no interval
+can contain a point that is better by more than the gap.
 
-An optimum counts as not attained only where a certified bound for all eta up to twice the outermost
-one of the search lies above the objective of a point far outside, which is not worse further out.
+The error for an optimum that is not attained needs a proof: a certified bound for all eta up to
+twice the outermost one exceeds the objective at an eta far outside, and at one still further.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Share of the gap that is left for changes of the best point afterwards.
+#: Share of the gap that is reserved for later changes of the best point.
 FOR_TRACES = 0.1
-#: A given start may differ from the usual one by this factor.
+#: Largest factor between a given start and the default one.
 _NEAR = 1e6
-#: Intervals of eta further than this factor from the first look are not split.
+#: Intervals of eta further than this factor from the first eta are not split.
 _FAR = 1e12
-#: Factors of the first look that are tried in turn.
+#: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Factors further out of points that may show that the optimum is not attained; no optimum may lie
-#: this side of the second factor, and the objective may not rise again within the third.
+#: Factors of eta: to points that may prove non-attainment, of the bound that excludes an optimum,
+#: and to a further point at which the objective must not rise again.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
-#: Where terms cancel to less than this share of their sum, gaps are relative to that share.
+#: Share of the sum of absolute terms that gaps are relative to if the terms nearly cancel.
 _CANCELLED = 1e-3
 _MAX_SPLITS = 40_000
-#: Cuts that fall short of their points by less than this do so by the solver's accuracy.
+#: Largest distance of a cut from its point that is due to the solver's accuracy.
 _ACCURACY = 1e-6
-#: Solvers are this accurate far out, relatively.
+#: Relative accuracy of solvers at extreme eta.
 _ROUGH = 1e-9
 #: Relative width of intervals of eta that are not split.
 _NARROW = 1e-12
@@ -67,20 +67,20 @@ _NARROW = 1e-12
 _INSIDE = (1e-9, 1e-6, 1e-4)
 #: Proofs of infeasibility after which the search gives up.
 _MAX_EXCLUDED = 60
-#: Cuts on either side of an interval that bound it; others are hardly ever higher there.
+#: Number of cuts on either side of an interval that are used to bound it.
 _REACH = 2
-#: A descent in eta looks this factor up and down, with so many steps.
+#: Factor of eta that a descent covers up and down, and its number of steps.
 _STRIDE, _STEPS = 4.0, 40
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
-    """Check the arguments that every numerical method has."""
+    """Check the arguments that all numerical methods have."""
     check_positive("gap", gap)
     check_count("max_solves", max_solves)
 
 
 def first_look(usual: float, start: float | None) -> float:
-    """Choose where a search begins: at the usual eta, or at a given one that is not far off."""
+    """Return the first eta of a search: the default, or a given start clipped to its range."""
     return usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
 
 
@@ -99,7 +99,7 @@ class Evaluated:
 
     @property
     def aim(self) -> float:
-        """Scale of the gap that a search aims at: the objective, unless its terms nearly cancel."""
+        """Scale of the target gap: the objective, unless its terms nearly cancel."""
         return max(abs(self.objective), _CANCELLED * self.scale)
 
 
@@ -119,11 +119,11 @@ class Found(NamedTuple):
 
 
 class Runner(Protocol):
-    """A solver of a market at one eta after the other."""
+    """Interface of solvers of a market at given eta."""
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The given range of eta; 0 and inf where there is none."""
+        """The given range of eta; 0 and inf without bounds."""
 
     @property
     def records(self) -> list[SolveRecord]:
@@ -141,15 +141,7 @@ class Range:
         self.proofs: list[Excluded] = []
 
     def exclude(self, proof: Excluded) -> None:
-        """Narrow the range by a proof.
-
-        Raises
-        ------
-        InfeasibleMarketError
-            If nothing is left.
-        SolverError
-            If that took too many proofs.
-        """
+        """Narrow the range by a proof; raise an error if it becomes empty."""
         self.proofs.append(proof)
         if proof.low == 0:
             self.low = max(self.low, proof.high)
@@ -183,7 +175,7 @@ class Range:
 
 
 class _Interval(NamedTuple):
-    """A range of eta, its lower bound, where that lies, and how many cuts it is made of."""
+    """A range of eta, its lower bound and the minimiser, and the number of cuts in use."""
 
     bound: float
     low: float
@@ -193,7 +185,7 @@ class _Interval(NamedTuple):
 
 
 class _Search:
-    """One search over eta: the cuts by their places, the range of eta, the best point."""
+    """State of a search over eta: the cuts in the order of eta, the range, the best point."""
 
     def __init__(self, runner: Runner, progress: Callable[[SolveRecord], None] | None) -> None:
         self.runner, self.progress = runner, progress
@@ -201,11 +193,11 @@ class _Search:
         self.places: list[float] = []
         self.cuts: list[KeptSpreadCut] = []
         self.best: Evaluated | None = None
-        self.short = 0.0  # distance of the best point from its cut, by the solver's accuracy
+        self.short = 0.0  # distance of the best point from its cut
         self.approached: dict[float, int] = {}  # number of solves next to each proven end of eta
 
     def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta; None where it is infeasible, which narrows the range."""
+        """Solve at an eta; narrow the range and return None if it is infeasible."""
         point = self.runner.solve(eta)
         if isinstance(point, Excluded):
             self.range.exclude(point)
@@ -236,7 +228,7 @@ class _Search:
         raise failure
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
-        """Return the cuts in an interval and next to it."""
+        """Return the cuts inside an interval and next to it."""
         first = max(bisect_left(self.places, low) - _REACH, 0)
         return self.cuts[first : bisect_right(self.places, high) + _REACH]
 
@@ -264,9 +256,9 @@ class _Search:
         return _Interval(max(value, known), low, high, where, len(self.cuts))
 
     def split_at(self, interval: _Interval) -> float:
-        """Choose where to split: where the highest cuts of both ends cross, not next to an end.
+        """Choose the eta at which to split: the crossing of the highest cuts at both ends.
 
-        A proven end of eta, where the bound is lowest, is approached at once.
+        If the bound is lowest at a proven end of eta, the split is next to that end.
         """
         _, low, high, where, _ = interval
         for end, way in ((self.range.low, 1.0), (self.range.high, -1.0)):
@@ -292,7 +284,7 @@ class _Search:
         return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
     def check_attained(self, best: Evaluated) -> None:
-        """Raise an error where the best point is outermost and the infimum lies beyond it."""
+        """Raise an error if the best point is outermost and the infimum is beyond it."""
         for step, at, end in (
             (1.0, self.places[-1], self.range.high == np.inf),
             (-1.0, self.places[0], self.range.low == 0),
@@ -326,10 +318,9 @@ def search_eta(
     progress: Callable[[SolveRecord], None] | None,
     time_limit: float = np.inf,
 ) -> Found:
-    """Find the best point and a lower bound for all eta, looking at ``first`` first.
+    """Compute the best point and a lower bound for all eta, starting at ``first``.
 
-    Cuts that fall short of their points a little do so by the solver's accuracy, which ends the
-    search.
+    Small distances of cuts from their points are due to the solver's accuracy and end the search.
     """
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
@@ -355,7 +346,7 @@ def search_eta(
         approached = sum(search.approached.values())
         eta = search.split_at(least)
         if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
-            aside.append(least)  # this bound stays the lowest
+            aside.append(least)  # its bound is the lowest of all
             break
         if not first / _FAR < eta < first * _FAR:
             aside.append(least)
@@ -393,8 +384,8 @@ def search_eta(
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
     """Return the error for a market whose infimum is at eta = infinity or 0."""
     where = (
-        f"objective {objective:.10g}; {'up' if more else 'down'} to eta = {place:.4g} none is below"
-        f" {bound:.10g}"
+        f"objective {objective:.10g}; {'up' if more else 'down'} to eta = {place:.4g} it is at "
+        f"least {bound:.10g}"
     )
     if more:
         return UnattainedOptimumError(
@@ -411,7 +402,7 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
 
 
 def _descend(search: _Search, best: Evaluated, max_solves: int) -> None:
-    """Descend in eta, which needs no cuts: for where these do not touch."""
+    """Minimise over eta without cuts, for markets with cuts that are not tight."""
 
     def objective(log_eta: float) -> float:
         try:
@@ -431,5 +422,5 @@ def _descend(search: _Search, best: Evaluated, max_solves: int) -> None:
 
 
 def _halves(low: float, high: float, middle: float) -> list[tuple[float, float]]:
-    """Return the two parts of an interval, without those of no length."""
+    """Return the parts of an interval with positive length."""
     return [half for half in ((low, middle), (middle, high)) if half[0] < half[1]]

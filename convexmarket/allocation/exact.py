@@ -1,8 +1,8 @@
 """The exact solver of the papers' problem (A, Eq. 11), at any number of sellers.
 
 :mod:`convexmarket.allocation.path` and :mod:`convexmarket.allocation.bounded` compute the optimum
-from prefix sums. This module leaves out sellers who are provably not bought from, treats mu = 0,
-and polishes the optimum: on its piece of the path, from deviations of the costs themselves.
+from prefix sums. This module omits sellers who provably sell nothing, treats mu = 0, and polishes
+the optimum on its piece of the path, from deviations of the costs themselves.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Markets below this size are sorted whole: passes over them cost more.
+#: Markets below this size are sorted, which is faster than passes over them.
 _WORTH_PASSES = 20_000
 
 
 @dataclass(frozen=True)
 class ExactSolution:
-    """The best weights, total privacy and multiplier, with the dual value at that eta."""
+    """Optimal weights, total privacy and multiplier, with the dual value at that eta."""
 
     weights: Floats
     eta: float
@@ -72,7 +72,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     ----------
     form : StandardForm
     costs : Costs, optional
-        Its costs, if they are sorted already, but for sellers who are not bought from.
+        Its sorted costs; sellers who sell nothing may be missing.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
     _check_products(form)
-    if form.max_epsilon < np.inf and form.sigma > 0:  # without the bound first, mostly decisive
+    if form.max_epsilon < np.inf and form.sigma > 0:  # the optimum without the bound may respect it
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
@@ -96,12 +96,12 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
-            f"the exact solver lost the optimum to rounding, its weights sum to {total!r}: "
+            f"rounding errors of the exact solver are too large, its weights sum to {total!r}: "
             "costs, mu and cap differ by too many orders of magnitude; use method='line_search'"
         )
     best = segment.solution(form)
     dual = best.lower_bound
-    if best.objective - dual > 1e-12 * best.objective:  # digits were lost; weights have them
+    if best.objective - dual > 1e-12 * best.objective:  # the weights give a more accurate bound
         within = replace(form, max_weight=segment.cap)
         dual = max(dual, dual_bound(within, form.gamma * best.eta * psi, weights))
         dual += form.sigma / best.eta
@@ -111,7 +111,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
 
 
 def check_feasible(form: StandardForm, available: int, m: int) -> None:
-    """Refuse a market without an optimum, in which those of m who are available can sell.
+    """Check that a market has an optimum if ``available`` of its m sellers can sell.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
 
 
 def unattained(free: int = 0) -> UnattainedOptimumError:
-    """Return the error for sellers whose privacy is free."""
+    """Return the error for sellers with free privacy."""
     who = f"{free} sellers have" if free else "at some report a seller has"
     return UnattainedOptimumError(
         f"{who} a virtual cost of 0, so privacy bought from them alone is free and "
@@ -166,9 +166,10 @@ def _check_products(form: StandardForm) -> None:
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
-    """Return the costs, leaving out sellers who are provably not bought from, and a limit.
+    """Return the costs without sellers who provably sell nothing, and a limit.
 
-    Nothing is bought above the limit; nor if one seller costs something else, where ``spare`` is 1.
+    Nothing is bought above the limit. With ``spare = 1``, this also applies if the cost of one
+    seller changes.
     """
     psi = form.virtual_costs
     if form.mu == 0 or form.max_epsilon < np.inf:
@@ -189,12 +190,12 @@ def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]
 def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> float:
     """Return a virtual cost above which nothing is bought at the optimum.
 
-    Let g be the highest cost of the cheapest sellers who fill the cap; one is below it. Were a
-    seller with cost psi bought from, moving weight to that one would not pay, so that
-    t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma, so that the objective there
-    exceeds 2*sigma*gamma/t, and is no more than with the sellers at g. The end of a range of eta
-    bounds t directly. ``spare`` sellers may leave the market, whose virtual costs are given in
-    ascending order, without invalidating the bound.
+    Let g be the highest cost of the cheapest sellers who can carry all weight; one of them is
+    below the cap. If a seller with cost psi sells at the optimum, moving its weight to that seller
+    does not help, so t*(psi - g) <= mu. A stationary point has t^2*psi'a = sigma*gamma. Its
+    objective exceeds 2*sigma*gamma/t, and is at most that of the cheapest sellers. The end of a
+    range of eta bounds t directly. The bound remains valid if ``spare`` sellers leave the market.
+    Costs are ``ordered`` ascending.
     """
     c, filling = form.sigma * form.gamma, int(np.ceil((1 - 1e-15) / form.max_weight)) + spare
     g = float(ordered[min(filling, ordered.size) - 1])
@@ -214,10 +215,10 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
 
 
 def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
-    """Return the best point of every market, and a bound that no objective over mu is below.
+    """Return the best point of every market, and a lower bound on objective/mu.
 
     The form's costs are not read, and mu > 0. Up to a total of ``max_epsilon/max_weight`` a largest
-    guarantee does not bind; from there on it takes the segment of the cap.
+    guarantee does not bind; above, it replaces the cap.
     """
     n, e = 1.0 / form.max_weight, form.max_epsilon
     rho, unit, ends = rates_of(form, costs)
@@ -239,11 +240,11 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
 class PathSegment(NamedTuple):
     """The optimum on the piece (j, q), in the units of the market.
 
-    Of ``bought`` sellers ``capped`` are at the cap. Free sellers weigh
-    ``share - beta*((psi - origin) - mean)``; beta is 0 where they all cost the same. ``norm`` is
-    ||a|| and ``cost`` psi'a. ``level`` is the multiplier over gamma*eta where no seller is free;
-    ``eta`` and ``binding`` are of the end of the range of eta that binds, and ``bound`` is proven
-    for all eta.
+    Of ``bought`` sellers ``capped`` are at the cap. The weights of free sellers are
+    ``share - beta*((psi - origin) - mean)``; beta is 0 if all their costs are equal. ``norm`` is
+    ||a|| and ``cost`` psi'a. ``level`` is the multiplier over gamma*eta if no seller is free.
+    ``eta`` and ``binding`` describe the end of the range of eta that binds. ``bound`` is proven for
+    all eta.
     """
 
     j: int
@@ -282,7 +283,7 @@ class PathSegment(NamedTuple):
             eta = float(np.clip(best, form.eta_low, form.eta_high))
             binding = ("eta_low",) if eta > best else ("eta_high",) if eta < best else ()
         t, norm, noise = form.gamma * eta, self.norm, form.sigma / eta
-        # Free sellers satisfy tau = t*psi + mu*a/||a||; for the others this is the dual's slack.
+        # Free sellers satisfy tau = t*psi + mu*a/||a||; for others the difference is dual slack.
         tau = float(t * (self.origin + self.mean) + form.mu * self.share / norm)
         at_cap = self.capped * (tau - form.mu * self.cap / norm) - t * self.filled
         objective = form.mu * norm + noise + t * self.cost
@@ -294,8 +295,8 @@ class PathSegment(NamedTuple):
 def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
     """Return the segment of the optimum; the form's costs are not read.
 
-    With mu = 0 nothing rewards spread, so the cheapest sellers are filled to the cap. Those who tie
-    at the margin share alike, which is the limit of the answers as mu -> 0.
+    With mu = 0 the cheapest sellers are filled to the cap. Ties at the margin have equal weights,
+    which is the limit of the optima as mu -> 0.
     """
     free = int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0])
     if form.mu == 0:
@@ -318,7 +319,7 @@ def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
     first, last = costs.number(point.capped), costs.number(point.bought) - 1
     j, q, level = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1, None
     cap = form.max_epsilon / eta if limited and eta else form.max_weight
-    if j == q:  # all are at the bound; the last of them count as free
+    if j == q:  # all are at the bound; treat the most expensive ones as free
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
         level = costs.lowest + costs.scale * float(point.level[0])
     segment = polish_segment(replace(form, max_weight=cap), costs, j, q, eta)
@@ -328,7 +329,7 @@ def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
 def _solve_piece(
     form: StandardForm, costs: Costs, j: int, q: int, eta: float | None
 ) -> PathSegment:
-    """Solve a piece from deviations from one of its costs: their digits are never lost."""
+    """Solve a piece from deviations from one of its costs, without cancellation."""
     psi, u, scale = costs.psi, form.max_weight, costs.scale
     capped, bought = (int(part) for part in costs.number(np.array([j, q])))
     origin, filled = float(psi[j + (q - j) // 2]), costs.total(j)
@@ -351,14 +352,14 @@ def _solve_piece(
 def polish_segment(
     form: StandardForm, costs: Costs, j: int, q: int, eta: float | None
 ) -> PathSegment:
-    """Solve the piece (j, q); should rounding have put the point next to it, its neighbour."""
+    """Solve the piece (j, q), or a neighbouring one if rounding errors led to the wrong piece."""
     u, psi = form.max_weight, costs.psi
     for _ in range(8):
         segment = _solve_piece(form, costs, j, q, eta)
         if segment.beta == 0:
             return segment
         centre = segment.origin + segment.mean
-        if np.isinf(segment.beta):  # the optimum lies further along the path
+        if np.isinf(segment.beta):  # the optimum is further along the path
             above, below = psi[q - 1] - centre, centre - psi[j]
             leaves = segment.share / above if above > 0 else np.inf
             caps = (u - segment.share) / below if below > 0 else np.inf

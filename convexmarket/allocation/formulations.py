@@ -71,7 +71,7 @@ def optimal_weights(form: StandardForm, t: float) -> Floats:
 def marginal_price(form: StandardForm, weights: Floats, t: float) -> float:
     """Return tau, the multiplier of ``sum a = 1``, that belongs to weights at ``t = gamma*eta``.
 
-    At the optimum it is the price ``mu*a_i/||a|| + t*psi_i`` of all strictly between 0 and the cap.
+    At the optimum it is ``mu*a_i/||a|| + t*psi_i`` for all sellers strictly between 0 and the cap.
     """
     prices = form.mu * weights / np.linalg.norm(weights) + t * form.virtual_costs
     return common_price(weights, prices, np.maximum(form.max_weight - weights, 0.0))
@@ -80,14 +80,13 @@ def marginal_price(form: StandardForm, weights: Floats, t: float) -> float:
 def recover_weights(form: StandardForm, raw: Floats, t: float) -> Floats:
     """Turn a solver's approximate weights into feasible ones, shape (m,).
 
-    They are projected on the capped simplex; then sellers whose virtual cost alone exceeds the
-    marginal price lose the traces that interior-point methods leave on them, because the KKT
-    conditions give them nothing.
+    They are projected on the capped simplex. Traces of interior-point methods are removed from
+    sellers with virtual costs above the marginal price, as the KKT conditions require.
 
     Raises
     ------
     SolverError
-        If the solver returned something that is not a finite number.
+        If the weights are not finite numbers.
     """
     if not np.isfinite(raw).all():
         raise SolverError("the solver returned weights that are not finite numbers")
@@ -114,7 +113,7 @@ def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
     Raises
     ------
     NotSupportedError
-        If the market has pieces that the papers' problem does not have.
+        If the market has other pieces than the papers' problem.
     InfeasibleMarketError
         If the remaining sellers cannot carry all the weight.
     """
@@ -208,7 +207,7 @@ class FixedEtaProblem(DeclaredMarket):
 
     @property
     def raw_weights(self) -> Floats:
-        """Weights of the last solve as the solver left them, without sellers at psi = +inf."""
+        """Raw weights of the last solve, without sellers at psi = +inf."""
         if self._prices is None:
             return super().raw_weights
         self.solution(self._prices.expr)  # raises an error without one
@@ -284,19 +283,19 @@ def declare(
     ----------
     market : Market
     eta : float, optional
-        Total privacy bought; may be changed later through the attribute of that name, without
-        compiling again. Where left out, the market has to be one convex program in the weights
-        and 1/eta, without a piece that uses the guarantees.
+        Total privacy bought. It may be changed later through the attribute ``eta``, without
+        compiling again. By default, the market is declared as one convex program in the weights
+        and 1/eta, which excludes pieces that use the guarantees.
     formulation : {"primal", "dual", "projection"}
         At a fixed eta. Markets that are not of the papers' form (A, Eq. 11) have a primal only.
 
     Returns
     -------
     FixedEtaProblem, FixedEta or ConvexProgram
-        A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``; its value is the
-        market's objective (that of "projection" is not). At a fixed eta a "primal" has
-        ``quantities``, expressions to add restrictions of any kind with. ``copy.deepcopy`` and
-        pickle make independent problems; one problem is not for several threads at once.
+        A :class:`cvxpy.Problem` with the attributes ``weights`` and ``eta``. Its value is the
+        market's objective, except for "projection". At a fixed eta a "primal" has ``quantities``,
+        expressions for further constraints of any kind. ``copy.deepcopy`` and pickle make
+        independent problems. A problem must not be solved in several threads at once.
 
     Raises
     ------

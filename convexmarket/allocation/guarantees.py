@@ -89,7 +89,7 @@ def _dual(
     slope = mu * weights[able] / norm
     level = float(slope.max(initial=0.0))
     spare = sigma - float(np.maximum(level - slope, 0.0) @ granted[able])
-    if spare > 0:  # all sellers sell all they granted, and more would be bought from each
+    if spare > 0:  # all guarantees are at their bounds
         level += spare / float(granted[able].sum())
     extra = np.maximum(level - slope, 0.0)
     cost = float(extra @ granted[able])
@@ -97,7 +97,7 @@ def _dual(
 
 
 def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple[Floats, float]:
-    """Return the weights and the eta that use the given guarantees best, exactly.
+    """Compute the optimal weights and eta under given guarantees, exactly.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
             raise ParameterError(f"{name} must be nonnegative and finite, got {value!r}")
     if mu == 0 and sigma == 0:
         raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
-    # In units of the largest guarantee, so that nothing overflows.
+    # In units of the largest guarantee, to avoid overflow.
     unit = float(array.max())
     level, s = _best_on_path(np.sort(array[array > 0]) / unit, mu, sigma / unit)
     weights = np.minimum(level, array / unit * s)
@@ -157,7 +157,7 @@ def _best_on_path(granted: Floats, mu: float, sigma: float) -> tuple[float, floa
     free = granted.size - np.arange(granted.size)
     total = np.concatenate([[0.0], np.cumsum(granted)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(granted**2)[:-1]])
-    ends = 1.0 / (total + free * granted)  # where the next seller reaches its bound
+    ends = 1.0 / (total + free * granted)  # s at which the next seller reaches its bound
 
     def slope(s: Any, k: Any) -> Any:
         level = (1.0 - s * total[k]) / free[k]
@@ -165,7 +165,7 @@ def _best_on_path(granted: Floats, mu: float, sigma: float) -> tuple[float, floa
         return sigma - mu * (level * total[k] - s * square[k]) / norm
 
     falling = np.flatnonzero(slope(ends, np.arange(granted.size)) < 0)
-    if not falling.size:  # all sell all they granted
+    if not falling.size:  # all sellers are at their bounds
         return float(granted[-1] * ends[-1]), float(ends[-1])
     k = int(falling[0])
     s = float(ends[k - 1])  # the slope is nonnegative there, up to rounding

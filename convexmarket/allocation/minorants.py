@@ -1,12 +1,12 @@
 r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
-A convex expression lies above its tangent, and where it has a kink, above many: the subgradient
-that CVXPY returns there is one of them, and usually not the one that a proof needs. The multipliers
-of a solved problem know which. Every atom with a kink (a maximum, a norm, a sum of the largest) is
-the support function of a set V, ``f(x) = max over v in V of v'x``, so that **any** v in V proves
+A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
+that CVXPY returns there is usually not the one that a proof needs. The multipliers of a solved
+problem determine the right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is
+the support function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves
 ``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
-multiplier of their link is nearly the right v, and :class:`Minorants` brings it into V. So the
-solver's numbers choose the proof, and no error of theirs can make it wrong.
+multiplier of their link approximates the right v, and :class:`Minorants` projects it on V. The
+bound is valid whatever the solver's errors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from convexmarket.errors import SolverError
 __all__ = ["Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
-#: Multipliers of the arguments of each atom with a kink, by the atom's id.
+#: Multipliers of the arguments of each atom with a kink, keyed by the atom's id.
 Hints = Mapping[int, Sequence[Floats]]
 
-#: Atoms whose gradient CVXPY lacks or takes of another function.
+#: Atoms with a missing or wrong gradient in CVXPY.
 _WRONG_GRADIENT = ("norm_inf", "dotsort", "cummax", "SuppFuncAtom")
-#: Stands for zero where there is no gradient.
+#: Replacement of zero where the gradient at zero does not exist.
 _TINY = 1e-200
 
 
@@ -43,7 +43,7 @@ _TINY = 1e-200
 
 
 def _some(atom: Any, v: Floats) -> Floats:
-    """Bring rows onto ``0 <= v <= 1, sum v = k``: the sum of the k largest, or the largest."""
+    """Map rows to ``0 <= v <= 1, sum v = k``: the sum of the k largest, or the largest."""
     k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
@@ -68,16 +68,16 @@ def _rearrangements(atom: Any, v: Floats) -> Floats:
     """Project a row on the hull of all rearrangements of the weights, padded with zeros."""
     given = _flat(atom.args[1].value)
     weights = np.sort(np.append(given, np.zeros(v.size - given.size)))
-    v = np.clip(v, weights[0], weights[-1])  # what is far outside would drown the weights
+    v = np.clip(v, weights[0], weights[-1])  # avoids cancellation far outside
     order = np.argsort(-v[0])
     shift = isotonic_regression(v[0][order] - weights[::-1], increasing=False).x
-    found = np.empty_like(v)
-    found[0, order] = v[0][order] - shift
-    return found
+    projection = np.empty_like(v)
+    projection[0, order] = v[0][order] - shift
+    return projection
 
 
 def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats], Floats]:
-    """Project the eigenvalues of a symmetric matrix, or the singular values of another one."""
+    """Project the eigenvalues of a symmetric matrix, or the singular values of a general one."""
 
     def apply(atom: Any, v: Floats) -> Floats:
         matrix = v.reshape(atom.args[0].shape, order="F")
@@ -100,7 +100,7 @@ def _member(atom: Any, v: Floats) -> Floats:
     return _flat(x.value)[None]
 
 
-#: How to bring multipliers into V; rows are what the atom reduces to one number.
+#: Projections of multipliers on V, by row; the atom reduces a row to one number.
 _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     "abs": _box,
     "max": _some,
@@ -123,10 +123,10 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
 
 
 def _has_kink(expression: cp.Expression) -> bool:
-    """Whether an expression is an atom whose conjugate is known, and proves more than a tangent."""
+    """Whether an expression is an atom with a known conjugate, which is better than a tangent."""
     if expression.is_constant():
         return False
-    if isinstance(expression, cp.quad_over_lin):  # at a solver's point its tangent is inaccurate
+    if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
         return expression.args[1].is_constant()
     known = type(expression).__name__ in (*_SUPPORT, "cummax")
     return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
@@ -144,10 +144,7 @@ def _centre(atom: Any) -> list[Floats]:
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
-    """Return which entries of the argument, counted by columns, each entry of the atom is made of.
-
-    Shape (entries of the atom, entries that each is made of).
-    """
+    """Return the positions in the argument, by columns, that each entry of the atom depends on."""
     shape = atom.args[0].shape
     place = np.arange(atom.args[0].size).reshape(shape, order="F")
     axis = getattr(atom, "axis", None)
@@ -163,12 +160,12 @@ def _rows(atom: Any) -> NDArray[np.intp]:
 
 
 class Lifted:
-    """Copies of expressions with other leaves, whose atoms with kinks have arguments of their own.
+    """Copier of expressions that replaces leaves, and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
-    arguments of atoms with kinks become variables, which :attr:`links` define. With ``follow``
-    an expression in parameters alone, such as a product of two, becomes one parameter that follows
-    them, so that a problem need not be compiled anew when they change.
+    arguments of atoms with kinks become variables, defined by :attr:`links`. With ``follow`` an
+    expression in parameters alone, such as a product of two, becomes one parameter that follows
+    them, so that the problem is compiled once.
     """
 
     def __init__(
@@ -181,7 +178,7 @@ class Lifted:
 
     @property
     def links(self) -> list[cp.Constraint]:
-        """What ties the new variables to the arguments they stand for."""
+        """The constraints between the new variables and the arguments that they replace."""
         return [link for links in self._links.values() for link, _ in links]
 
     def hints(self, scale: float) -> Hints:
@@ -214,14 +211,14 @@ class Lifted:
                 continue
             shape = atom.shape if spread else old.shape
             square = len(old.shape) == 2 and shape == old.shape and old.is_symmetric()
-            own = cp.Variable(shape, symmetric=square)
+            variable = cp.Variable(shape, symmetric=square)
             if old.is_affine():
-                links.append((own == new, -1.0))
+                links.append((variable == new, -1.0))
             elif old.is_convex():
-                links.append((new <= own, 1.0))
+                links.append((new <= variable, 1.0))
             else:
-                links.append((own <= new, -1.0))
-            lifted.append(own)
+                links.append((variable <= new, -1.0))
+            lifted.append(variable)
         self._links[id(atom)] = links
         return lifted
 
@@ -237,7 +234,7 @@ def _copied(atom: Any, args: list[cp.Expression]) -> cp.Expression:
 
 
 def _following(expression: cp.Expression) -> cp.Parameter:
-    """Return a parameter that has the value of an expression in parameters."""
+    """Return a parameter with the value of an expression in parameters."""
     sign = {"nonneg": True} if expression.is_nonneg() else {}
     sign = {"nonpos": True} if expression.is_nonpos() and not sign else sign
     return cp.CallbackParam(lambda: expression.value, expression.shape, **sign)
@@ -254,10 +251,10 @@ class Minorants:
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
     ) -> tuple[float, list[Floats]]:
-        """Return constant and slopes of an affine function nowhere above ``dual'expression``.
+        """Return constant and slopes of an affine minorant of ``dual'expression``, which is convex.
 
-        That has to be convex. Atoms with kinks that have no hint take their own gradient; without
-        hints, the centres of their subdifferentials.
+        Atoms with kinks use their hints, or else their gradient. If ``hints`` is None, they use the
+        centres of their subdifferentials.
         """
         slopes = [np.zeros(unknown.size) for unknown in self._unknowns]
         weights = np.broadcast_to(dual, expression.shape).ravel(order="F")
@@ -309,26 +306,26 @@ class Minorants:
         return matrices, offset
 
     def _tangent(self, atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
-        """Return constant and slopes in the arguments by the atom's own gradient."""
+        """Return constant and slopes in the arguments from the atom's gradient."""
         values, plain = [argument.value for argument in atom.args], atom
         spread = isinstance(atom, Elementwise) and any(x.shape != atom.shape for x in atom.args)
-        if spread:  # CVXPY's gradients are those of arguments of one shape
+        if spread:  # CVXPY's gradients require arguments of equal shape
             values = [np.broadcast_to(value, atom.shape) for value in values]
             plain = atom.copy([cp.Variable(atom.shape) for _ in values])
         value, key = atom.value, id(atom)
-        found = self._local[key][1] if key in self._local else _gradient(plain, values)
-        if any(matrix is None for matrix in found):  # an entropy has none at zero
+        jacobians = self._local[key][1] if key in self._local else _gradient(plain, values)
+        if any(matrix is None for matrix in jacobians):  # such as that of an entropy at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
-            value, found = atom.numeric(values), _gradient(plain, values)
+            value, jacobians = atom.numeric(values), _gradient(plain, values)
         if isinstance(atom, AffAtom) and not atom.parameters():
-            self._local[key] = atom, found
+            self._local[key] = atom, jacobians
         const, parts = float(dual @ _flat(value)), []
         for i, argument in enumerate(atom.args):
             part = np.zeros(argument.size)
             if not argument.is_constant():
-                if found[i] is None:
+                if jacobians[i] is None:
                     raise SolverError(f"{atom} has no gradient at the solver's point")
-                part = _times(found[i], dual)
+                part = _times(jacobians[i], dual)
                 const -= float(part @ _flat(values[i]))
                 if spread:
                     part = _unspread(part, atom.shape, argument)
@@ -337,13 +334,13 @@ class Minorants:
 
 
 def _times(matrix: Any, vector: Floats) -> Floats:
-    """Return the product with a matrix, which CVXPY makes a number where it is 1 by 1."""
-    found = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
-    return np.asarray(found, dtype=float).ravel()
+    """Return the product with a matrix; CVXPY returns 1 by 1 matrices as numbers."""
+    product = matrix * vector if np.ndim(matrix) == 0 else matrix @ vector
+    return np.asarray(product, dtype=float).ravel()
 
 
 def _flat(value: Any) -> Floats:
-    """Return a value as a vector, by columns, as CVXPY's gradients have it."""
+    """Return a value as a vector in CVXPY's column order."""
     if value is None:
         raise SolverError("an expression has no value at the solver's point")
     if sparse.issparse(value):
@@ -353,7 +350,7 @@ def _flat(value: Any) -> Floats:
 
 def _gradient(atom: Any, values: list[Any]) -> list[Any]:
     """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
-    if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:  # is that of another atom
+    if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:  # wrong in CVXPY
         return [None] * len(values)
     try:
         return list(atom._grad(values))
@@ -362,7 +359,7 @@ def _gradient(atom: Any, values: list[Any]) -> list[Any]:
 
 
 def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[float, list[Floats]]:
-    """Return ``dual'(v'x - f*(v))`` for v next to the multipliers: constant and slopes."""
+    """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
     name = type(atom).__name__
     if _broadcasts(atom):
         v = _shares(atom, dual, hints)
@@ -373,7 +370,7 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     rows = _rows(atom)
     v = np.divide(hints[0][rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     argument = atom.args[0]
-    if not argument.is_affine():  # its slope has the sign that the rules of convexity give it
+    if not argument.is_affine():  # the rules of convexity determine the sign of its slope
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
     const = 0.0
@@ -389,7 +386,7 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
 def _shares(atom: Any, dual: Floats, hints: Sequence[Floats]) -> Floats:
     """Return the shares of the arguments of a maximum or minimum in each of its entries.
 
-    Constants have no multipliers: the remainder belongs to the highest one, or the lowest.
+    Constants have no multipliers: the highest one, or the lowest, gets the remainder.
     """
     fixed = np.array([x.is_constant() for x in atom.args])
     v = np.zeros((dual.size, fixed.size))
@@ -409,7 +406,7 @@ def _shares(atom: Any, dual: Floats, hints: Sequence[Floats]) -> Floats:
 
 
 def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:
-    """Share the duals of running maxima out: each among the entries up to its own."""
+    """Distribute the dual of each running maximum among the entries up to it."""
     share, axis = hint.reshape(atom.shape, order="F"), atom.axis
     due = np.cumsum(dual.reshape(atom.shape, order="F"), axis=axis)
     taken = np.maximum(np.cumsum(np.maximum(share, 0.0), axis=axis), due)
@@ -418,8 +415,8 @@ def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:
 
 
 def _unspread(slope: Floats, shape: tuple[int, ...], argument: cp.Expression) -> Floats:
-    """Return the slope in an argument from that in its entries spread out to a shape."""
-    found = slope.reshape(shape, order="F")
-    found = found.sum(axis=tuple(range(len(shape) - argument.ndim)))
-    short = tuple(i for i, n in enumerate(argument.shape) if n != found.shape[i])
-    return np.ravel(found.sum(axis=short, keepdims=True), order="F")
+    """Return the slope in an argument from the slope in its broadcast copy."""
+    total = slope.reshape(shape, order="F")
+    total = total.sum(axis=tuple(range(len(shape) - argument.ndim)))
+    short = tuple(i for i, n in enumerate(argument.shape) if n != total.shape[i])
+    return np.ravel(total.sum(axis=short, keepdims=True), order="F")

@@ -1,8 +1,8 @@
-"""Exact allocations of sellers whose reports are in parts, on one machine or several.
+"""Exact allocations for sellers in partitions, on one machine or several.
 
-Passes over the parts (:mod:`convexmarket.allocation.passes`) leave few sellers, whose market is
-solved here, exactly. The weight of any seller then follows from its virtual cost and a few numbers
-(:meth:`PartedAllocation.weights_of`), so it is computed where the report is stored.
+Passes over the partitions (:mod:`convexmarket.allocation.passes`) leave few sellers, and the market
+of these is solved exactly. The weight of any seller then follows from its virtual cost and a few
+numbers (:meth:`PartedAllocation.weights_of`), so it is computed where the report is stored.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from convexmarket.terms import MarketNumbers
 
 __all__ = ["PartedAllocation", "allocate_parts"]
 
-#: Sellers who are fetched to be solved exactly.
+#: Largest number of sellers to fetch.
 _MOST = 100_000
 
 
 @dataclass(frozen=True, eq=False)
 class PartedAllocation:
-    """How much privacy to buy from sellers in partitions.
+    """Guarantees to buy from sellers in partitions.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class PartedAllocation:
     _limit: float = field(repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drop the parts, to which copies are sent."""
+        """Return the state without the partitions, for copies that are sent to them."""
         return vars(self) | {"_parts": None}
 
     @property
@@ -94,17 +94,17 @@ class PartedAllocation:
         return self._parts is sellers.parts
 
     def certificate(self) -> dict[str, Any]:
-        """Return everything that proves the answer, as plain values for JSON."""
+        """Return the numbers of the certificate, as plain values for JSON."""
         names = ["objective", "lower_bound", "gap", "eta", "multiplier", "n_sellers", "n_bought"]
         values = {name: getattr(self, name) for name in [*names, "n_passes", "seconds"]}
         return values | {"method": "exact", "binding": list(self.binding)}
 
     def weights_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the weights of some sellers of this market, by their reports."""
+        """Return the weights of sellers of this market with given reports."""
         return self._segment.weights(np.asarray(self.prior.ironed_virtual_cost(sensitivities)))
 
     def epsilon_of(self, sensitivities: ArrayLike) -> Floats:
-        """Return the guarantees of some sellers of this market, by their reports."""
+        """Return the guarantees of sellers of this market with given reports."""
         return self.eta * self.weights_of(sensitivities)
 
     def curve(self, sensitivities: ArrayLike) -> OwnReportCurve:
@@ -117,7 +117,7 @@ class PartedAllocation:
         """
         if not _can_do_without_one(self.n_sellers, self._form):
             raise NotSupportedError(
-                "under this cap the buyer cannot do without anyone, which partitions are not for; "
+                "under this cap every seller is needed, which is not supported for partitions; "
                 "raise the cap, or allocate in memory"
             )
         form = replace(
@@ -156,8 +156,8 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
     )
     if form is None or not form.mu > 0:
         raise NotSupportedError(
-            "partitions are for markets of mu*Spread() + sigma*Noise() + gamma*Payments() with "
-            f"mu > 0 and gamma > 0, under Cap and EtaRange; this one is {market!r}"
+            "partitions support mu*Spread() + sigma*Noise() + gamma*Payments() with mu > 0 and "
+            f"gamma > 0, under Cap and EtaRange; this market is {market!r}"
         )
     form = replace(form, virtual_costs=np.empty(0))
 

@@ -1,17 +1,17 @@
-"""The sellers who matter to an optimum, found in a few passes over all, without sorting them.
+"""The sellers that affect an optimum, computed in a few passes over all, without sorting them.
 
-The path of optimal weights needs of the sellers only how many there are below a threshold, their
-costs' sum and sum of squares. A first pass counts the sellers in cells. The cells' lower and upper
-edges make two markets that all sellers lie between, so that ``r^2`` and ``psi'a`` on the path are
-bounded at every edge (:func:`convexmarket.allocation.path.sandwich`), and a cell
-where the path can neither be stationary nor cap anybody is known by its sums alone. The others are
-counted again in finer cells until few sellers are left, who are fetched one by one.
+The path of optimal weights depends on the number of sellers below thresholds, and on their sums of
+costs and squares. A first pass counts the sellers in cells. The lower and upper edges of the cells
+are the costs of two markets that enclose the given one. They bound ``r^2`` and ``psi'a`` on the
+path at every edge (:func:`convexmarket.allocation.path.sandwich`). A cell where the path is neither
+stationary nor at the cap is represented by its sums alone. The other cells are refined until few
+sellers remain, which are fetched individually.
 
-A nonnegative double is ordered as its bits are, as an integer. So cells are shifts of these
-integers, exact at any scale: no cost is ever on the wrong side of an edge.
+Nonnegative doubles have the same order as their bits, read as integers. So cells are shifts of
+these integers, which are exact at any scale.
 
-Every pass maps a function over parts of the costs, in any order, and adds up small results: parts
-may lie in one array or on many machines.
+Every pass maps a function over parts of the costs, in any order, and adds up small results. The
+parts may be in one array or on many machines.
 """
 
 from __future__ import annotations
@@ -35,28 +35,27 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _BLOCK = 1 << 15
-#: Bits of a double that the first cells leave open: 128 cells from each power of two to the next.
+#: Bits of a double below the first cells: 128 cells from each power of two to the next.
 _FIRST_SHIFT = 45
-#: Cells into which a stretch is split, as a power of two.
+#: Logarithm to base 2 of the number of cells of a refined stretch.
 _SPLIT = 12
-#: Times that sellers are counted, in cells of at most 2^-31 of their cost in the end; a seller who
-#: still matters is fetched.
+#: Number of counts; the last cells have a width of at most 2^-31 of their cost.
 _COUNTS = 3
 _INFINITY = int(np.array(np.inf).view(np.int64))
-#: What a pass does with a part of the costs.
+#: The function of a pass, from a part of the costs to a small result.
 Pass = Callable[[Iterable[Floats]], Any]
-#: Maps such a function over all parts of the costs; one pass.
+#: A map of such a function over all parts of the costs; one pass.
 Each = Callable[[Pass], Sequence[Any]]
 
 
 def blocks_of(psi: Floats) -> Iterator[Floats]:
-    """Yield pieces that fit in a processor's cache."""
+    """Yield blocks that fit in a processor's cache."""
     return (psi[start : start + _BLOCK] for start in range(0, psi.size, _BLOCK))
 
 
 @dataclass(frozen=True)
 class _Cells(StructOfArrays):
-    """Cells in ascending order, each with its edges, as integers, and how many sellers it holds."""
+    """Cells in ascending order: edges as integers, and numbers of sellers."""
 
     low: Ints
     high: Ints
@@ -71,9 +70,9 @@ def screen_sellers(
     check: Callable[[int], None] | None = None,
     instead: tuple[float, float] | None = None,
 ) -> tuple[Costs, float]:
-    """Return the costs with all that matters to an optimum known one by one, and a limit.
+    """Return costs with individual rows for the sellers that affect an optimum, and a limit.
 
-    Nobody is bought from above the limit.
+    Nothing is bought above the limit.
 
     Parameters
     ----------
@@ -81,16 +80,15 @@ def screen_sellers(
         Maps a function over the parts of the virtual costs >= 0, each an iterable of blocks;
         nothing is bought at infinite costs.
     form : StandardForm
-        Whose virtual costs are not looked at.
+        The market; its virtual costs are not used.
     ceiling : callable
-        Given a cost at which enough sellers can be had to fill the cap, returns one above which
-        nobody is bought from.
+        Maps a cost up to which sellers can carry all weight to one above which nothing is bought.
     most : int
-        Number of sellers to fetch, unless more matter.
+        Number of sellers to fetch, unless more affect the optimum.
     check : callable, optional
-        Called with the number of sellers at finite costs, before they are looked at further.
+        Called with the number of sellers at finite costs after the first pass.
     instead : (float, float), optional
-        Let one seller leave, or cost anything from the one to the other instead.
+        Range of costs that one seller may have instead of its own; it may also leave.
     """
     cells = _counted(each, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
     if check is not None:
@@ -106,7 +104,7 @@ def screen_sellers(
         if floor[0] < cells.low[0]:
             cells = _Cells.joined([_Cells(floor, cells.low[:1], np.zeros(1, np.int64)), cells])
     for counts in range(1, _COUNTS + 1):
-        stationary, matters, endless = _judged(cells, form, filling, dearest)
+        stationary, matters, endless = classify_cells(cells, form, filling, dearest)
         runs = _runs(matters)
         spans = [(int(cells.low[a]), int(cells.high[b - 1])) for a, b in runs]
         shifts = [max((high - low - 1).bit_length() - _SPLIT, 0) for low, high in spans]
@@ -131,17 +129,17 @@ def _value(key: Any) -> Any:
 
 
 def _runs(chosen: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Return where stretches of True begin and end."""
+    """Return the begin and end of each run of True."""
     ends = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
     return [(int(a), int(b)) for a, b in ends.reshape(-1, 2)]
 
 
 def _keys(block: Floats) -> Ints:
-    return (block + 0.0).view(np.int64)  # the negative zero is no negative integer
+    return (block + 0.0).view(np.int64)  # the sum turns -0.0 into 0.0
 
 
 def _count(windows: Sequence[tuple[int, int, int]], blocks: Iterable[Floats]) -> list[Any]:
-    """Return for each window the cells that hold sellers, and how many."""
+    """Return the cells of each window that contain sellers, with their numbers."""
     counts = [np.zeros(((high - 1 - low) >> shift) + 1, np.int64) for low, high, shift in windows]
     for block in blocks:
         keys = _keys(block)
@@ -158,14 +156,14 @@ def _count(windows: Sequence[tuple[int, int, int]], blocks: Iterable[Floats]) ->
 
 
 def _counted(each: Each, windows: Sequence[tuple[int, int, int]], trimmed: bool = False) -> _Cells:
-    """Count the sellers in the cells of windows; the space between those with sellers is one.
+    """Count the sellers in the cells of windows; neighbouring empty cells become one.
 
-    ``trimmed`` leaves out what lies before the first and after the last seller.
+    ``trimmed`` omits the empty cells at both ends.
     """
-    found = each(partial(_count, windows))
+    counts = each(partial(_count, windows))
     lows, highs, numbers = [], [], []
     for place, (low, high, shift) in enumerate(windows):
-        at, number = _added([part[place] for part in found])
+        at, number = _added([part[place] for part in counts])
         begin = low + (at << shift)
         end = np.minimum(begin + (1 << shift), high)
         edges = np.concatenate(([low], np.column_stack((begin, end)).ravel(), [high]))
@@ -180,23 +178,23 @@ def _counted(each: Each, windows: Sequence[tuple[int, int, int]], trimmed: bool 
     return _Cells(*(np.concatenate(part) for part in (lows, highs, numbers)))
 
 
-def _added(found: Sequence[tuple[Any, Ints]]) -> tuple[Any, Ints]:
-    """Return distinct values in order, and how many there are in all."""
-    values, place = np.unique(np.concatenate([one[0] for one in found]), return_inverse=True)
+def _added(counts: Sequence[tuple[Any, Ints]]) -> tuple[Any, Ints]:
+    """Return the distinct values in order, with their total numbers."""
+    values, place = np.unique(np.concatenate([part[0] for part in counts]), return_inverse=True)
     number = np.zeros(values.size, np.int64)
-    np.add.at(number, place, np.concatenate([one[1] for one in found]))
+    np.add.at(number, place, np.concatenate([part[1] for part in counts]))
     return values, number
 
 
-def _judged(
+def classify_cells(
     cells: _Cells, form: StandardForm, filling: int, dearest: float | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], bool]:
-    """Return which cells may hold a stationary point, which matter to it, and whether the end does.
+    """Return masks of cells with a stationary point and of relevant cells, and the end's flag.
 
-    Those that matter hold a stationary point, or the last seller at the cap there, or the dearest
-    of the cheapest sellers who can carry the whole weight. Beyond the end everybody is bought from.
-    With all at the upper edges, and all at the lower ones, are two markets between which it lies;
-    where one seller may leave or cost something else, one has a seller less, the other one more.
+    A relevant cell contains a stationary point, the last seller at the cap there, or the most
+    expensive of the cheapest sellers who can carry the whole weight. Beyond the end, all sellers
+    sell. The market is enclosed by two markets, with all costs at upper or at lower edges. If one
+    seller may leave or change its cost, the first has one seller less, the second one more.
     """
     edges = np.append(_value(cells.low), _value(cells.high[-1]))
     last, spare = cells.number.size - 1, int(dearest is not None)
@@ -208,11 +206,11 @@ def _judged(
     rho, _, rates = rates_of(form, few.costs)
     dear = (dearest or 0.0) / few.costs.scale
     stationary, *betas = sandwich(few, many, nodes, rho, rates, dear)
-    if not stationary.any():  # the scales are too far apart to tell
+    if not stationary.any():  # rounding errors, as scales differ too much
         stationary[:] = True
     touched = np.zeros(last + 2, np.int64)
     if form.max_weight < 1:
-        # Costs between which the dearest seller at the cap is.
+        # Bounds on the highest cost at the cap.
         unit = few.costs.scale * form.max_weight
         with np.errstate(divide="ignore"):
             least, widest = (unit / beta for beta in betas)
@@ -232,7 +230,7 @@ def _judged(
 
 
 def _fetch(spans: Sequence[tuple[int, int]], end: int, blocks: Iterable[Floats]) -> Any:
-    """Return who is in the spans, each cost with its number, and the sums of those in between."""
+    """Return the distinct costs inside the spans with their numbers, and the sums between spans."""
     fetched = [np.empty(0)]
     borders = [0, *(key for span in spans for key in span), end]
     gaps = list(zip(borders[::2], borders[1::2], strict=True))
@@ -252,12 +250,12 @@ def _fetch(spans: Sequence[tuple[int, int]], end: int, blocks: Iterable[Floats])
     return costs, numbers, sums
 
 
-def _merged(one: Any, other: Any) -> tuple[float, float, float]:
-    """Return the number, mean and sum of squares about it of two groups together."""
-    n = one[0] + other[0]
-    apart = other[1] - one[1]
-    share = other[0] / n if n else 0.0
-    return n, one[1] + apart * share, one[2] + other[2] + apart * apart * one[0] * share
+def _merged(first: Any, second: Any) -> tuple[float, float, float]:
+    """Return the number, the mean and the sum of squares about it of the union of two groups."""
+    n = first[0] + second[0]
+    apart = second[1] - first[1]
+    share = second[0] / n if n else 0.0
+    return n, first[1] + apart * share, first[2] + second[2] + apart * apart * first[0] * share
 
 
 def _fetched(
@@ -267,16 +265,16 @@ def _fetched(
     ends: tuple[int, int],
     endless: bool,
 ) -> Costs:
-    """Fetch the sellers in spans, and put them in rows with groups of those in between.
+    """Fetch the sellers in spans; return rows for them and for the groups between spans.
 
-    An empty row begins every span, and one ends the costs where the path matters beyond.
+    An empty row begins every span; another one ends the costs if the optimum may be beyond.
     """
     first, end = ends
-    found = each(partial(_fetch, spans, end if endless else spans[-1][1]))
-    sums = found[0][2]
-    for _, _, more in found[1:]:
+    results = each(partial(_fetch, spans, end if endless else spans[-1][1]))
+    sums = results[0][2]
+    for _, _, more in results[1:]:
         sums = np.array([_merged(*pair) for pair in zip(sums, more, strict=True)])
-    costs, numbers = _added([part[:2] for part in found])
+    costs, numbers = _added([part[:2] for part in results])
     lows, highs = _value(np.transpose(spans))
     edges, empty = np.append(_value(first), highs), np.append(lows, _value([end] * endless))
     psi = np.concatenate((edges, empty, costs))

@@ -1,8 +1,8 @@
 """The path of optimal weights: every stationary point in closed form, the best one chosen.
 
-For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex
-(design of the "projection" formulation), so that as beta grows from 0 to infinity they trace one
-piecewise linear path a(beta), whatever mu, sigma and gamma are. On it
+For a fixed eta the optimal weights are the projection of ``-beta*psi`` on the capped simplex, as in
+the "projection" formulation. As beta grows from 0 to infinity they trace one piecewise linear path
+a(beta), whatever mu, sigma and gamma are. On it
 
 * the capped sellers are the j cheapest and the sellers bought from are the q cheapest;
 * with f = q - j free sellers, M = 1 - j*u the weight left for them and W the sum of squared
@@ -10,17 +10,17 @@ piecewise linear path a(beta), whatever mu, sigma and gamma are. On it
 * eta follows from gamma*eta = t = mu*beta/||a||, and the objective is stationary in eta where
   t^2 * psi'a = sigma*gamma, which is a cubic in 1/beta with at most one local minimum.
 
-As beta grows, t grows and psi'a falls. So on any stretch of the path the product t^2*psi'a lies
-between two numbers known from its ends, and a stretch that cannot hold a stationary point is
-discarded whole. What remains after a few rounds of splitting are single pieces of the path, whose
-cubics are solved: all local minima, hence the global one, in O(m log m), with no tolerance.
+As beta grows, t grows and psi'a falls. So the ends of a stretch of the path bound the product
+t^2*psi'a, and stretches without a stationary point are discarded. After a few rounds of splitting,
+single pieces remain, and their cubics are solved. This gives all local minima, hence the global
+one, in O(m log m), with no tolerance.
 
 The same search runs on many markets at once that differ from a base market in one seller's cost
-(:meth:`convexmarket.allocation.costs.Costs.replaced`), which is what payments and audits ask for.
+(:meth:`convexmarket.allocation.costs.Costs.replaced`), for payments and audits.
 
-Sellers are numbered from the cheapest here, and a cap of u is given as ``n = 1/u``, the number of
-capped sellers who carry the whole weight. Costs are centred at the smallest and divided by the
-largest, objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
+Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``, the number of capped
+sellers who carry the whole weight. Costs are centred at the smallest and divided by the largest,
+objectives divided by mu: ``F/mu = ||a|| + r*psi'a + rho/r`` with r = t/mu.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
     "stationary_beta",
 ]
 
-#: Relative slack of the test that discards a stretch; far above rounding, far below what matters.
+#: Relative slack of the test that discards a stretch, to allow for rounding errors.
 _SLACK = 1e-9
-#: Parts of the path that are looked at first, over all markets, and in later rounds.
+#: Number of parts of the paths in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
 
 
@@ -66,11 +66,11 @@ class Point(StructOfArrays):
     n : ndarray
         One over the largest weight.
     beta : ndarray
-        Path parameter; +inf where all weight rests on the cheapest sellers.
+        Path parameter; +inf if only the cheapest sellers sell.
     level : ndarray
-        Cost (centred and scaled) from which on sellers are not bought from.
+        Cost (centred and scaled) above which nothing is bought.
     capped, bought : ndarray of int
-        j and q: rows of costs at the largest weight, and bought from.
+        j and q: numbers of rows at the largest weight, and with positive weight.
     """
 
     value: Floats
@@ -85,8 +85,8 @@ class Point(StructOfArrays):
         """Return the weight of the replaced seller of each market, shape (count,)."""
         cap, place = 1.0 / self.n, costs.place
         piece = segment(costs, self.n, self.capped, self.bought)
-        with np.errstate(divide="ignore", invalid="ignore"):  # without free sellers; not taken
-            several = (piece.free > 1) & (piece.spread > 0)  # one free seller has the rest
+        with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
+            several = (piece.free > 1) & (piece.spread > 0)  # a single one has all remaining weight
             tilt = np.where(several, self.beta * (piece.mean - costs.y), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
@@ -132,24 +132,23 @@ class _Nodes(StructOfArrays):
 
 
 class Path:
-    """The path of each market: its costs, the cap 1/n, and where it ends.
+    """The path of each market: its costs, the cap 1/n, and its end.
 
-    A node k is the point of the path at which seller k (the k + 1 cheapest are 0..k) ceases to be
-    bought from: the last one, k = size, is beta = 0, and the first one, ``first - 1``, stands for
-    beta = infinity, where the ``floor`` sellers strictly below the marginal cost are capped and
-    those at it share the rest.
+    Node k is the point of the path at which the weight of row k becomes zero. The last node,
+    k = size, is beta = 0. The first one, ``first - 1``, is beta = infinity. There the ``floor``
+    rows below the marginal cost are capped, and the rows at that cost share the other weight.
     """
 
     def __init__(self, costs: Costs, n: float | Floats) -> None:
         self.costs, self.n = costs, n
-        # m sellers at k/m with k = 1 must fit in spite of rounding.
+        # Allow for rounding: m sellers at a cap of 1/m are feasible.
         filling = np.ceil(n * (1 - 1e-15)).astype(np.intp)
         marginal = np.minimum(filling, costs.number(costs.size)) - 1
         floor, self.first = costs.ties(costs.position(marginal))
         self.floor = np.where(costs.number(floor) > 0, floor, 0)
 
     def __getitem__(self, e: Any) -> Path:
-        """Return the paths of some markets, in any shape that nodes are given in."""
+        """Select markets, by an index of any shape."""
         if not self.costs.has_replaced:
             return self
         some = copy(self)
@@ -160,7 +159,7 @@ class Path:
     def segment(self, j: Ints, q: Ints) -> Segment:
         """Return the piece (j, q)."""
         piece = segment(self.costs, self.n, j, q)
-        # Equal costs: their spread is zero, and must not be the rounding of a difference.
+        # The spread of equal costs is exactly zero.
         at_end = (j == self.floor) & (q == self.first)
         return piece._replace(spread=np.where(at_end, 0.0, piece.spread))
 
@@ -169,7 +168,7 @@ class Path:
         return self.segment(self.floor, self.first), self.floor, self.first
 
     def node(self, k: Ints, capped: tuple[Ints, Ints] | None = None) -> _Nodes:
-        """Evaluate the path at nodes k, given bounds of the number of capped rows if known."""
+        """Evaluate the path at nodes k; ``capped`` bounds the number of capped rows."""
         first, size = self.first, self.costs.size
         at_end, at_start = k < first, k >= size
         q = np.minimum(np.maximum(k, first), size)
@@ -181,17 +180,17 @@ class Path:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             beta = np.where(at_start, 0.0, left / (free * (tau - mean)))
             bend = beta * spread
-            # Free sellers' costs must not be rounded below zero: the rate may be infinite.
+            # Rounding must not make costs negative, as the rate may be infinite.
             cost = np.maximum(np.where(at_end, cost, cost - bend), 0.0)
             rate2 = np.where(at_end, np.inf, beta * beta / (norm2 + beta * bend))
         beta = np.where(at_end, np.inf, beta)
         return _Nodes(*np.broadcast_arrays(k, rate2, cost, j, beta))
 
     def _capped(self, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
-        """Return how many rows are at the cap when row q ceases to be bought from.
+        """Return the number of rows at the cap at the point where the weight of row q is zero.
 
-        Seller j is at the cap if the weights that put it exactly there sum to at most one; that
-        is monotone in j, so a binary search over j < floor finds the first who is not.
+        Row j is at the cap if the weights that put it exactly there sum to at most one. This is
+        monotone in j, so a binary search over j < floor gives the first row below the cap.
         """
         low = np.zeros_like(q)
         if not np.any(self.floor):
@@ -228,7 +227,7 @@ class Path:
     ) -> tuple[Point, NDArray[np.bool_]]:
         """Return the best point of each piece (j, q), for any eta or that of ``rate``.
 
-        And whether it had to be moved to an end of the piece, which then holds no optimum.
+        The second value marks points that were moved to an end of their piece.
         """
         piece = self.segment(j, q)
         free, left, mean, spread, cost, norm2 = piece
@@ -239,7 +238,7 @@ class Path:
         low, high = self.limits(j, q, piece)
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
-        bent = np.where(spread > 0, beta, 0.0)  # elsewhere beta may be infinite
+        bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(norm2 + bent * bent * spread)
             cost = cost - bent * spread
@@ -250,7 +249,7 @@ class Path:
 
 
 def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
-    """Divide where the denominator is positive; elsewhere the event never comes."""
+    """Divide where the denominator is positive; return ``otherwise`` elsewhere."""
     positive = denominator > 0
     return np.where(positive, numerator / np.where(positive, denominator, 1.0), otherwise)
 
@@ -258,13 +257,13 @@ def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
 def minimise(
     costs: Costs, n: float, rho: float, rates: tuple[float, float] = (0.0, np.inf)
 ) -> Point:
-    """Return the global minimiser over eta and weights, of every market in ``costs``.
+    """Return the global minimiser over eta and weights of every market in ``costs``.
 
     Parameters
     ----------
     costs : Costs
     n : float
-        One over the largest weight; 1 where there is no cap.
+        One over the largest weight; 1 without a cap.
     rho : float
         sigma*gamma*scale/mu^2 > 0.
     rates : (float, float), optional
@@ -273,7 +272,7 @@ def minimise(
     Returns
     -------
     Point
-        One per market; ``rate`` is +inf where the infimum is not attained.
+        One per market; ``rate`` is +inf if the infimum is not attained.
     """
     path = Path(costs, n)
     e, j, q = _pieces(path, rho)
@@ -283,7 +282,7 @@ def minimise(
 
 
 def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
-    """Return the best weights of every market for a given eta, as r = gamma*eta*scale/mu."""
+    """Return the optimal weights of every market for a given r = gamma*eta*scale/mu."""
     path = Path(costs, n)
     rate = np.broadcast_to(rate, costs.count)
     e, j, q = _pieces(path, rate * rate, at_rate=True)
@@ -291,17 +290,17 @@ def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) 
 
 
 def beta_at(spread: Floats, norm2: Floats, rate: float | Floats) -> Floats:
-    """Return the beta on each piece at which beta/||a(beta)|| = r; +inf where it stays below."""
+    """Return the beta on each piece at which beta/||a(beta)|| = r; +inf if it is always below."""
     with np.errstate(divide="ignore"):
         return rate * np.sqrt(norm2 / np.maximum(1.0 - rate * rate * spread, 0.0))
 
 
 def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> Floats:
-    """Return the beta of the local minimum on each piece; +inf where the objective only falls.
+    """Return the beta of the local minimum on each piece; +inf if the objective is decreasing.
 
     r^2 * psi'a = rho is beta^2*(p0 - beta*W) = rho*(N0 + beta^2*W), in s = 1/beta the cubic
     s^3 - b*s + d = 0. Its roots sum to zero and have product -d <= 0: at most two are positive,
-    and the larger one in s is where the objective turns from falling to rising.
+    and the larger one in s is the local minimum.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         b = (cost - rho * spread) / (rho * norm2)
@@ -312,7 +311,7 @@ def stationary_beta(spread: Floats, cost: Floats, norm2: Floats, rho: float) -> 
 
 
 def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
-    # Negated, so that infinity times zero (a seller who costs nothing) keeps the stretch.
+    # Negated, so that NaN (infinity times zero, at zero cost) does not discard the stretch.
     return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
 
 
@@ -327,28 +326,31 @@ def sandwich(
     rates: Sequence[float],
     dearest: float,
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Return between which levels a path between two may be stationary, or at one of the rates.
+    """Return the levels between which a path enclosed by two others may be stationary.
 
-    Let tau be the cost from which on sellers are not bought from. At the same tau, the more and
-    the cheaper the sellers, the larger are 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the
-    sum of ``(tau - psi)*min(tau - psi, u/beta)``. So the two bound r^2 and psi'a of all others.
+    Let tau be the cost above which nothing is bought. At equal tau, more and cheaper sellers
+    increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the sum of
+    ``(tau - psi)*min(tau - psi, u/beta)``. So the two paths bound r^2 and psi'a of all enclosed
+    ones.
 
     Parameters
     ----------
     fewer, more : Path
-        Of one market each: the fewest and most expensive sellers, the most and cheapest.
+        Paths of one market each: with the fewest and most expensive sellers, and with the most and
+        cheapest.
     nodes : ndarray of int
-        Of both paths, at the same levels; the last one is beta = 0.
+        Nodes of both paths, at the same levels; the last one is beta = 0.
     rho : float
-        As for :func:`minimise`; 0 where no stationary point is looked for.
+        As for :func:`minimise`; 0 to ignore stationary points.
     rates : sequence of float
+        Rates r that count as stationary, too.
     dearest : float
-        Cost over scale of a further seller whom a market in between may have.
+        Largest cost over scale of an additional seller.
 
     Returns
     -------
     tuple of ndarray
-        Which of the neighbouring levels, and the largest and least beta at each level.
+        Mask of the intervals between levels, and the largest and least beta at each level.
     """
     low, high = fewer.node(nodes), more.node(nodes)
     costs, filled = fewer.costs, more.end()[0].cost[0]
@@ -373,7 +375,7 @@ def sandwich(
 
 @dataclass(frozen=True)
 class _Stretches(StructOfArrays):
-    """Stretches of the paths of markets e, from node a to node b > a; arrays of shape (n,)."""
+    """Stretches of the paths of markets e, from node a to node b > a, each of shape (n,)."""
 
     e: Ints
     a: _Nodes
@@ -383,8 +385,8 @@ class _Stretches(StructOfArrays):
 def _pieces(path: Path, target: Any, at_rate: bool = False) -> tuple[Ints, Ints, Ints]:
     """Return (market, j, q) of every piece of the paths that may be stationary.
 
-    Or of those on which r^2 may be the target (``at_rate``). Along a path r^2 rises and psi'a falls
-    with beta, so a stretch is bounded by mixing its ends.
+    With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
+    decreases with beta, so the ends of a stretch bound both.
     """
     target = np.broadcast_to(target, path.first.shape)
     e, nodes = _first_cut(path)
@@ -407,7 +409,7 @@ def _pieces(path: Path, target: Any, at_rate: bool = False) -> tuple[Ints, Ints,
 
 
 def _first_cut(path: Path) -> tuple[Ints, _Nodes]:
-    """Return markets and a row of nodes for each, the ends of their paths among them."""
+    """Return markets and a row of nodes for each, including the ends of their paths."""
     costs = path.costs
     e = np.arange(costs.count)
     first, last = path.first - 1, costs.size
@@ -424,7 +426,7 @@ def _first_cut(path: Path) -> tuple[Ints, _Nodes]:
 
 
 def _split(path: Path, work: _Stretches) -> _Nodes:
-    """Return a row of evenly spaced nodes for each stretch, its ends among them."""
+    """Return a row of evenly spaced nodes for each stretch, including its ends."""
     parts = max(2, _LATER // work.e.size)
     start, length = work.a.k[:, None], (work.b.k - work.a.k)[:, None]
     k = start + length * np.arange(1, parts) // parts
@@ -449,7 +451,7 @@ def _expand(pieces: _Stretches) -> tuple[Ints, Ints, Ints]:
 
 def _best(e: Ints, points: Point, moved: NDArray[np.bool_]) -> Point:
     """Return the best point of every market, in the order of the markets."""
-    # Neighbouring pieces share their ends, so that ties must go to the piece of the optimum.
+    # Neighbouring pieces share their ends: resolve ties in favour of points that were not moved.
     key = np.where(moved, points.value * (1 + _SLACK), points.value)
     key[np.isnan(key)] = np.inf  # costs beyond double precision
     least = np.full(e.max() + 1, np.inf)

@@ -1,4 +1,4 @@
-r"""Shadow prices: how fast the optimal objective falls as the number of a constraint is raised.
+r"""Shadow prices: rates at which the optimal objective falls as constraints are relaxed.
 
 For a market in numbers they follow from the optimal point alone. With :math:`g = \nabla_a F` and
 the multipliers tau of ``sum a = 1``, z of the caps, w of the largest guarantees, lambda of the
@@ -29,35 +29,35 @@ __all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "p
 
 Floats = NDArray[np.float64]
 
-#: A constraint binds where less room than this is left, relatively.
+#: Relative slack below which a constraint binds.
 _BINDS = 1e-6
-#: Singular values below this, relatively, leave a multiplier undetermined.
+#: Relative singular value below which a multiplier is undetermined.
 _SINGULAR = 1e-8
 
 
 def binding_constraints(
     constraints: Sequence[Constraint], weights: Floats, eta: float, costs: Floats
 ) -> tuple[str, ...]:
-    """Return the class names of the inequalities without room, ranges of eta left out."""
+    """Return the class names of the binding inequalities, except ranges of eta."""
     return tuple(
         type(piece).__name__ for piece in constraints if _binds(piece, weights, eta, costs)
     )
 
 
 def _binds(piece: Constraint, weights: Floats, eta: float, costs: Floats) -> bool:
-    own, most = piece.numbers(MarketNumbers(costs)), 1 - _BINDS
-    if own is None:
+    bounds, most = piece.numbers(MarketNumbers(costs)), 1 - _BINDS
+    if bounds is None:
         quantities = Quantities.at(weights, eta, np.where(weights > 0, costs, 0.0))
-        return any(map(_has_no_room, piece.comparisons(quantities)))
-    if own.budgets:
+        return any(map(_has_no_slack, piece.comparisons(quantities)))
+    if bounds.budgets:
         sold = weights > 0
-        return bool(eta * (costs[sold] @ weights[sold]) >= most * own.budget)
-    limit = np.minimum(own.max_weight, own.max_epsilon / eta)
-    bounded = np.min(own.max_weight) < 1 or own.is_bounded
+        return bool(eta * (costs[sold] @ weights[sold]) >= most * bounds.budget)
+    limit = np.minimum(bounds.max_weight, bounds.max_epsilon / eta)
+    bounded = np.min(bounds.max_weight) < 1 or bounds.is_bounded
     return bool(bounded and np.any(weights >= most * limit, where=weights > 0))
 
 
-def _has_no_room(item: cp.Constraint) -> bool:
+def _has_no_slack(item: cp.Constraint) -> bool:
     if len(item.args) < 2 or not isinstance(item, cp.constraints.Inequality):
         return False
     low, high = (np.asarray(side.value, dtype=float) for side in item.args)
@@ -72,7 +72,7 @@ def pricing_of(
     multipliers: Sequence[Sequence[Floats | None]] | None = None,
     slope: float = 0.0,
 ) -> Callable[[], tuple[Any, ...]]:
-    """Return what computes the prices; at once where parameters may change meanwhile."""
+    """Return a function that computes the prices; with parameters, they are computed at once."""
     if multipliers is None:
         pricing = partial(prices_of_point, market, weights, eta)
     else:
@@ -103,7 +103,7 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     free = sells & ~capped & ~full
     paid = float(psi @ epsilon) >= form.budget * (1 - _BINDS)
     at_end = min(abs(eta - form.eta_low), abs(eta - form.eta_high)) <= _BINDS * eta
-    # Columns: tau, lambda, h; rows: those who sell without a bound, and eta, all in money.
+    # Columns: tau, lambda, h; rows: sellers strictly between their bounds, and eta, all in money.
     rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
     sold = np.where(full, weights, 0.0)
     last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])
@@ -116,8 +116,8 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     size[size == 0] = 1.0
     inverse = np.linalg.pinv(matrix / size, rcond=_SINGULAR)
     unknown = np.any(np.abs(np.eye(size.size) - inverse @ (matrix / size)) > _BINDS, axis=0)
-    found = inverse @ aim / size
-    known = iter(np.where(unknown, np.nan, found))
+    multipliers = inverse @ aim / size
+    known = iter(np.where(unknown, np.nan, multipliers))
     tau = float(next(known))
     spent = float(next(known)) if paid else 0.0
     end = float(next(known)) if at_end else 0.0
@@ -126,7 +126,7 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     capped_too, rest = capped & full, {"spent": spent, "end": end, "eta": eta}
     at_cap, at_bound = np.where(capped, rent / m, 0.0), np.where(full, rent / eta, 0.0)
     for prices in (at_cap, at_bound):
-        prices[capped_too] = np.nan  # only their sum is known
+        prices[capped_too] = np.nan  # only the sum of both is determined
     return tuple(
         _price(piece.numbers(MarketNumbers(form.virtual_costs)), form, at_cap, at_bound, **rest)
         for piece in market.constraints
@@ -134,7 +134,7 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
 
 
 def _price(
-    own: MarketNumbers | None,
+    bounds: MarketNumbers | None,
     form: MarketNumbers,
     at_cap: Floats,
     at_bound: Floats,
@@ -142,22 +142,22 @@ def _price(
     end: float,
     eta: float,
 ) -> Any:
-    """Return the price of a constraint that amounts to ``own``, of those that all amount to."""
-    assert own is not None
-    if own.budgets:
-        return spent if own.budget <= form.budget * (1 + _BINDS) else 0.0
-    if own.eta_high < np.inf:  # the multiplier of eta is <= 0 at the low end
-        low, high = (abs(eta - each) <= _BINDS * eta for each in own.eta_range)
+    """Return the price of a constraint with the given bounds, from the prices of all."""
+    assert bounds is not None
+    if bounds.budgets:
+        return spent if bounds.budget <= form.budget * (1 + _BINDS) else 0.0
+    if bounds.eta_high < np.inf:  # the multiplier of eta is <= 0 at the low end
+        low, high = (abs(eta - each) <= _BINDS * eta for each in bounds.eta_range)
         return (min(end, 0.0) if low else 0.0), (max(end, 0.0) if high else 0.0)
-    bounded = np.any(np.isfinite(own.max_epsilon))
-    ours, all_, prices = (
-        (own.max_epsilon, form.max_epsilon, at_bound)
+    bounded = np.any(np.isfinite(bounds.max_epsilon))
+    limit, tightest, prices = (
+        (bounds.max_epsilon, form.max_epsilon, at_bound)
         if bounded
-        else (own.max_weight, form.max_weight, at_cap)
+        else (bounds.max_weight, form.max_weight, at_cap)
     )
-    price = np.where(ours <= all_ * (1 + _BINDS), prices, 0.0)
-    price = np.where(np.equal(ours, 0.0), np.nan, price)  # nothing is known of what it would sell
-    return price if np.ndim(ours) else float(price.sum())
+    price = np.where(limit <= tightest * (1 + _BINDS), prices, 0.0)
+    price = np.where(np.equal(limit, 0.0), np.nan, price)  # undetermined for excluded sellers
+    return price if np.ndim(limit) else float(price.sum())
 
 
 def prices_of_multipliers(
@@ -169,14 +169,14 @@ def prices_of_multipliers(
     """
     form, m = market.form, len(market.sellers)
     mean = float(np.where(form.active, market.sellers.virtual_costs, 0.0).mean())
-    found: list[Any] = []
+    prices: list[Any] = []
     for piece, given in zip(market.constraints, multipliers, strict=True):
         dual = [np.nan if each is None else np.asarray(each, dtype=float) for each in given]
-        own = piece.numbers(MarketNumbers(form.virtual_costs))
-        if own is None:
-            found.append(piece.shadow_prices(dual))
+        bounds = piece.numbers(MarketNumbers(form.virtual_costs))
+        if bounds is None:
+            prices.append(piece.shadow_prices(dual))
             continue
         first = dual[0] * np.ones(m)
         spent = float(np.sum(dual[0])) / (eta * mean if mean > 0 else eta)
-        found.append(_price(own, own, first, m / eta * first, spent, -slope, eta))
-    return tuple(found)
+        prices.append(_price(bounds, bounds, first, m / eta * first, spent, -slope, eta))
+    return tuple(prices)

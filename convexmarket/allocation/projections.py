@@ -8,10 +8,10 @@ with one bound for all sellers or one for each. Without payments (gamma = 0) it 
 problem of given guarantees with losses (B, Eq. 3, for a given model).
 
 For a fixed eta this is a projection on a capped simplex, exact in O(m log m). Over eta the
-objective is piecewise smooth, but a stationary point of a piece has no closed form, and the order
-of the prices ``l + gamma*eta*psi`` changes with eta, so that the pieces are no single path as in
-the papers' problem (docs/theory.md, section 9.3). Branch and bound over exact evaluations certifies
-the optimum instead.
+objective is piecewise smooth, but its stationary points have no closed form. The order of the
+prices ``l + gamma*eta*psi`` depends on eta, so the pieces do not form a single path as in the
+papers' problem (docs/theory.md, section 9.3). Branch and bound over exact evaluations certifies the
+optimum.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ["ProjectableForm", "Projections", "solve_projections"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Evaluations are exact, so that a search ends no earlier than at this gap.
+#: Largest gap at which a search ends, as evaluations are exact.
 _AIM = 1e-10
 #: Steps towards the level of the weights.
 _STEPS = 100
@@ -53,12 +53,12 @@ _STEPS = 100
 
 @dataclass(frozen=True, eq=False)
 class ProjectableForm(MarketNumbers):
-    """The problem of this module: of those who can sell, with one of ``mu`` and ``mu_squared``.
+    """The problem of this module for the active sellers, with one of ``mu`` and ``mu_squared``.
 
     Attributes
     ----------
     group : ndarray of int, shape (m,)
-        The group of each seller; one of all without bounds on shares.
+        The group of each seller; a single group without bounds on shares.
     least, most : ndarray, one for each group
         Bounds on the shares.
     """
@@ -73,14 +73,14 @@ class ProjectableForm(MarketNumbers):
 
     @classmethod
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the problem of those who can sell anything, and who they are.
+        """Return the problem of the active sellers, and their mask.
 
-        None for a market that has another piece, also a bound on shares.
+        None for a market with other pieces, including bounds on shares.
 
         Raises
         ------
         InfeasibleMarketError
-            If nobody can sell, or too few.
+            If no seller can sell, or the active sellers cannot carry all weight.
         """
         if not form.is_projectable:
             return None
@@ -90,14 +90,14 @@ class ProjectableForm(MarketNumbers):
 
     @classmethod
     def with_shares(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Do the same for a market that may have one bound on the shares of groups."""
+        """Return the same for a market with at most one bound on the shares of groups."""
         piece = _shares_of(form)
         if piece is None or piece.shares is None:
             return cls.of(form)
-        found = cls.of(replace(form, other_constraints=()))
-        if found is None:
+        plain_form = cls.of(replace(form, other_constraints=()))
+        if plain_form is None:
             return None
-        plain, active = found
+        plain, active = plain_form
         group, least, most = piece.shares
         shared = replace(plain, group=group[active], least=least, most=most)
         able = np.minimum(shared._sum(np.broadcast_to(plain.max_weight, active.sum())), most)
@@ -125,7 +125,7 @@ class ProjectableForm(MarketNumbers):
         return self.least.size > 1
 
     def prices(self, eta: float) -> Floats:
-        """Return what a unit of each seller's weight costs beside the spread, shape (m,)."""
+        """Return the cost per unit of weight of each seller, excluding the spread, shape (m,)."""
         return self.losses + (self.gamma * eta) * self.virtual_costs
 
     def optimum(self, eta: float) -> tuple[Projection, Floats]:
@@ -140,10 +140,10 @@ class ProjectableForm(MarketNumbers):
         return self.optimum(eta)[0].weights
 
     def minimum(self, mu: float, costs: Floats) -> float:
-        """Return the minimum of ``mu*R(a) + costs'a`` under the caps; by its dual, never above it.
+        """Return a lower bound on the minimum of ``mu*R(a) + costs'a`` under the caps, by its dual.
 
-        Caps stay in, as their multipliers change with the costs, fast where mu is small. With
-        bounds on shares they do not.
+        Caps are included, because their multipliers change fast with the costs if mu is small. With
+        bounds on shares they are not.
         """
         relieved = 0.0
         if np.min(self.max_weight) < 1 and not self.has_shares:
@@ -155,7 +155,7 @@ class ProjectableForm(MarketNumbers):
     def _level(self, mu: float, costs: Floats) -> Floats:
         """Return the minimum of ``mu*R(a) + costs'a`` without caps."""
         level = (SquaredSpread() if self.squared else Spread()).simplex_minimum(mu, costs)
-        assert level is not None  # the spread is about no reference
+        assert level is not None  # the spread has no reference
         return level
 
     def _priced(self, mu: float, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
@@ -164,7 +164,7 @@ class ProjectableForm(MarketNumbers):
             level = self._level(mu, costs)
             margins = np.maximum(level - costs, 0.0)
             total = float(margins.sum())
-            if total > 0 and np.all(margins <= limit * total):  # the limit binds nobody
+            if total > 0 and np.all(margins <= limit * total):  # no limit binds
                 return Projection(margins / total, level[None], self.group), 0.0 * costs
         limits = np.broadcast_to(limit, costs.shape)
         if not self.has_shares:
@@ -189,8 +189,8 @@ class ProjectableForm(MarketNumbers):
     def _project(self, point: Floats, limits: Floats) -> Projection:
         """Return the nearest feasible weights, by block.
 
-        Groups with an active bound are blocks with a capped simplex each. All others share the
-        rest, in block 0, at a level found by Newton's method.
+        Each group with an active bound is a block with its capped simplex. All other groups are
+        block 0, with the remaining weight and a level computed by Newton's method.
         """
         if not self.has_shares:
             weights, level = project(point, limits)
@@ -242,7 +242,7 @@ class ProjectableForm(MarketNumbers):
         return largest_eta(*bounds, m, self.group, self.least, self.most)
 
     def check_sold(self, eta: float) -> None:
-        """Refuse an eta that the largest guarantees do not add up to."""
+        """Check that the largest guarantees add up to at least eta."""
         largest = self.largest_eta()
         if eta > largest * (1 + 1e-12):
             raise InfeasibleMarketError(
@@ -253,7 +253,7 @@ class ProjectableForm(MarketNumbers):
 
 
 class Projections:
-    """Solves the problem, with finite virtual costs, at one eta after the other."""
+    """Solver of the problem with finite virtual costs at given eta."""
 
     def __init__(self, form: ProjectableForm) -> None:
         self.form = form
@@ -264,7 +264,7 @@ class Projections:
         self.ends = min(form.eta_low, high), high
 
     def first(self) -> float:
-        """Return the eta at which noise and payments balance if everybody weighs the same."""
+        """Return the eta at which noise and payments balance at equal weights."""
         form = self.form
         price = form.gamma * float(form.virtual_costs.mean())
         if price > 0 and form.sigma > 0:
@@ -278,7 +278,7 @@ class Projections:
         (weights, prices, _), extra = form.optimum(eta)
         capped = np.where(form.limit(eta) >= form.max_weight, extra, 0.0)
         extra, price, const, shares = extra - capped, float(prices[0]), 0.0, 0.0 * extra
-        if form.has_shares:  # otherwise caps stay in the cut
+        if form.has_shares:  # otherwise the cut includes the caps
             more = prices[1:] - price
             const = float(more @ np.where(more > 0, form.least, form.most))
             const -= float(np.sum(form.max_weight * capped))
@@ -298,7 +298,7 @@ class Projections:
 
 
 def is_projectable(market: Market) -> bool:
-    """Whether projections serve a market."""
+    """Whether projections support a market."""
     form = market.form
     return (
         form if _shares_of(form) is None else replace(form, other_constraints=())
@@ -306,7 +306,7 @@ def is_projectable(market: Market) -> bool:
 
 
 def _shares_of(form: MarketNumbers) -> Constraint | None:
-    """Return the bound on shares, if a market has one and no other piece that has no numbers."""
+    """Return the bound on shares if it is the only piece without numbers; else None."""
     if form.other_terms or len(form.other_constraints) != 1:
         return None
     (piece,) = form.other_constraints
@@ -322,19 +322,18 @@ def solve_projections(
 ) -> Allocation:
     """Allocate privacy by a certified search over eta with exact evaluations; see :func:`allocate`.
 
-    A gap of 1e-10 costs little more than a larger one, and is aimed at anyway.
+    The target gap is at most 1e-10, which costs little more than a larger one.
     """
     began = time.perf_counter()
     check_gap(gap, max_solves)
-    found = ProjectableForm.with_shares(market.form)
-    if found is None:
+    projectable = ProjectableForm.with_shares(market.form)
+    if projectable is None:
         raise NotSupportedError(
-            "projections serve sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
+            "projections support sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
             "Payments and Losses under Cap, EtaRange, MaxEpsilon, GivenEpsilon and one GroupShare, "
-            "and payments or "
-            f"largest guarantees there must be; this is {shown(market)}"
+            f"with payments or largest guarantees; this market is {shown(market)}"
         )
-    form, active = found
+    form, active = projectable
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
@@ -356,6 +355,6 @@ def solve_projections(
         binding=tuple(name for name, end in ends.items() if best.eta == end),
     )
     allocation.warn_if_loose(
-        gap, "bounds leave hardly a choice, or mu is next to nothing; try more max_solves"
+        gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )
     return allocation

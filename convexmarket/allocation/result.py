@@ -20,14 +20,14 @@ __all__ = ["Allocation", "CertifiedPurchase", "SolveRecord"]
 
 @dataclass(frozen=True)
 class SolveRecord:
-    """One solve of the subproblem at a fixed eta, as a certificate keeps it.
+    """One solve of the subproblem at a fixed eta, as part of a certificate.
 
     Attributes
     ----------
     eta : float
     upper, lower : float
-        Objective of the feasible point at ``eta``, and a proven lower bound on the best one there,
-        whatever the solver returned.
+        Objective of the feasible point at ``eta``, and a proven lower bound on the optimal value
+        there, whatever the solver returned.
     status : str
         Of the solver.
     seconds : float
@@ -59,7 +59,7 @@ class CertifiedPurchase:
 
     @property
     def gap(self) -> float:
-        """Relative distance between objective and lower bound, >= 0; inf where none is known."""
+        """Relative distance between objective and lower bound, >= 0; inf without a lower bound."""
         if np.isnan(self.lower_bound):
             return np.inf
         scale = self.scale or max(abs(self.objective), np.finfo(float).tiny)
@@ -67,15 +67,15 @@ class CertifiedPurchase:
 
     @property
     def n_bought(self) -> int:
-        """Number of sellers who are bought from."""
+        """Number of sellers with a positive weight."""
         return int(np.count_nonzero(self.weights))
 
-    def warn_if_loose(self, asked: float, why: str) -> None:
-        """Warn, at the user's line, where the certificate leaves a larger gap than asked for."""
-        if self.gap > asked:
+    def warn_if_loose(self, gap: float, reason: str) -> None:
+        """Warn, at the user's line, if the certificate leaves a larger gap than requested."""
+        if self.gap > gap:
             warn_user(
-                f"the certificate leaves a relative gap of {self.gap:.1e}, not the {asked:.1e} "
-                f"asked for: {why}",
+                f"the certificate leaves a relative gap of {self.gap:.1e}, larger than the "
+                f"requested {gap:.1e}: {reason}",
                 LooseCertificateWarning,
             )
 
@@ -93,25 +93,25 @@ class Allocation(Shown, CertifiedPurchase):
     objective : float
         The buyer's objective at this point.
     lower_bound : float
-        Up to rounding, no feasible point has a smaller objective than this. A search proves it for
-        all eta by weak duality and cuts. The exact method proves it at ``eta`` by a dual point;
-        for other eta it rests on the enumeration of all stationary points (docs/theory.md, 3.3).
+        Lower bound on the objective of all feasible points, up to rounding. A search proves it for
+        all eta by weak duality and cuts. The exact method proves it at ``eta`` by a dual point; for
+        other eta it relies on the enumeration of all stationary points (docs/theory.md, 3.3).
     multiplier : float
         lambda of A, Eq. (13)-(14): tau/eta with tau the multiplier of ``sum a = 1``.
     method : str
-        As in :func:`allocate`: "exact", "projections", "branch_and_bound" and so on.
+        As in :func:`allocate`: "exact", "projections", "branch_and_bound" or "line_search".
     seconds : float
         Wall time of the whole allocation.
     scale : float or None
-        Sum of the absolute weighted terms, to which the gap is relative; the absolute objective
-        where it is None.
+        Sum of the absolute weighted terms, to which the gap is relative. None stands for the
+        absolute objective.
     formulation, solver, solver_version, tolerance
-        How a numerical method was run; None where they do not apply.
+        Settings of a numerical method; None if they do not apply.
     solves : tuple of SolveRecord
         Every subproblem that a search solved; empty for the exact method.
     binding : tuple of str
-        Kinds of constraints without room, such as "Budget"; "eta_low" and "eta_high" for the ends
-        of an :class:`EtaRange` that decided the answer.
+        Classes of binding constraints, such as "Budget"; "eta_low" and "eta_high" for the binding
+        ends of an :class:`EtaRange`.
     ids : sequence, shape (m,), or None
     pricing : callable or None
         Computes :attr:`prices`.
@@ -136,11 +136,12 @@ class Allocation(Shown, CertifiedPurchase):
 
     @cached_property
     def prices(self) -> tuple[Any, ...]:
-        """Shadow prices of the market's constraints, in their order; empty where none are known.
+        """Shadow prices of the market's constraints, in their order; empty if unknown.
 
         Each is the rate at which the optimal objective falls as the number of the constraint is
-        raised: one number, or one for each seller or group. An :class:`EtaRange` has those of low
-        and high, another constraint the multipliers of its comparisons. NaN where there is none.
+        raised: one number, or one for each seller or group. An :class:`EtaRange` has prices of low
+        and high, a user-defined constraint the multipliers of its comparisons. Undetermined prices
+        are NaN.
         """
         return () if self.pricing is None else self.pricing()
 
@@ -148,7 +149,7 @@ class Allocation(Shown, CertifiedPurchase):
         self.weights.flags.writeable = False
 
     def certificate(self) -> dict[str, Any]:
-        """Return everything that proves the answer, as plain values for JSON."""
+        """Return the numbers of the certificate, as plain values for JSON."""
         names = "objective lower_bound gap eta multiplier n_bought method formulation solver"
         names += " solver_version tolerance seconds"
         return {name: getattr(self, name) for name in names.split()} | {
@@ -159,7 +160,7 @@ class Allocation(Shown, CertifiedPurchase):
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per seller, by its id: weight and epsilon."""
+        """Return one row per seller, indexed by id: weight and epsilon."""
         ids = range(self.weights.size) if self.ids is None else self.ids
         columns = {"weight": self.weights, "epsilon": self.epsilon}
         return pd.DataFrame(columns, index=pd.Index(ids, name="id"))

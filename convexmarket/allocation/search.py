@@ -1,10 +1,10 @@
-"""The papers' problem with a CVXPY solver for each eta, and a certificate that trusts no solver.
+"""The papers' problem with a CVXPY solver for each eta, and a certificate independent of solvers.
 
 With ``t = gamma*eta`` the buyer minimises ``V(t) + sigma/eta``, where ``V(t) = min mu*||a|| +
 t*psi'a`` over the capped simplex is concave and nondecreasing. The sum is neither convex nor
 unimodal. The weights of a solver are made feasible, which gives the upper bound at their best eta.
-The lower bound is V at the eta of each solve by its dual, which bounds V everywhere by chords. A
-wrong answer of a solver widens the gap; it cannot make the certificate wrong.
+The lower bound is V at the eta of each solve by its dual, which bounds V everywhere by chords. An
+error of a solver widens the gap, but the certificate remains valid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 class _Runner:
-    """Solves one of the declared formulations, compiled once, at one eta after the other.
+    """Solver of one of the declared formulations, compiled once, at given eta.
 
     The solver gets the market in dimensionless units: virtual costs relative to their mean, money
     relative to the size of V.
@@ -115,11 +115,10 @@ class _Runner:
 def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
     """Return the market without units and noise, and its eta per t of the given market.
 
-    Virtual costs of sellers who are too expensive to sell anyway are lowered, as they matter only
-    to the conditioning of a solver's matrices. It takes ``n = ceil(1/cap)`` sellers to carry all
-    the weight, and a seller's share of ``||a||`` adds at most ``mu*min(1, cap*sqrt(m))`` to its
-    price. So the marginal price at t is at most that plus t times the n-th lowest cost; twice as
-    much keeps such sellers away from a tie.
+    Virtual costs of sellers who are too expensive to sell are lowered to improve conditioning. It
+    takes ``n = ceil(1/cap)`` sellers to carry all the weight, and a seller's share of ``||a||``
+    adds at most ``mu*min(1, cap*sqrt(m))`` to its price. So the marginal price at t is at most that
+    plus t times the n-th lowest cost. Costs are limited to twice as much, to avoid ties.
     """
     psi, m = form.virtual_costs, form.virtual_costs.size
     n = min(int(np.ceil(1.0 / form.max_weight)), m)
@@ -149,8 +148,8 @@ def line_search(
 ) -> Allocation:
     """Allocate privacy in the papers' problem, with a CVXPY solver for each eta.
 
-    See :func:`allocate`, and for the formulations :mod:`convexmarket.allocation.formulations`. A
-    solver's status of "optimal_inaccurate" is used and recorded.
+    See :func:`allocate`, and for the formulations :mod:`convexmarket.allocation.formulations`.
+    Inaccurate solutions are used and recorded.
     """
     start = time.perf_counter()
     check_gap(gap, max_solves)

@@ -14,11 +14,11 @@ from convexmarket.errors import InfeasibleMarketError, ParameterError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative slack within which a bound given by the user counts as met.
+#: Relative slack within which a bound given by the user counts as satisfied.
 ROUNDING = 1e-9
-#: Steps towards the level of weights, and towards their norm, which is then the same.
+#: Steps towards the level of weights and towards their norm; relative accuracies of the norm.
 _STEPS, _NORMS, _SAME, _NOISE = 200, 8, 4e-15, 1e-12
-#: A level this many bounds away from the origin loses digits.
+#: Distance of the level from the origin, in bounds, beyond which digits are lost.
 _FAR = 1e4
 
 __all__ = [
@@ -49,7 +49,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
     point : array_like, shape (m,)
         Finite numbers, or -inf for entries that must be zero.
     max_weight : float or ndarray, shape (m,)
-        Upper bound of every entry, or of each; those of finite entries sum to 1 at least.
+        Upper bound of every entry, or of each; the bounds of finite entries sum to 1 at least.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
     """
     point = np.asarray(point, dtype=float)
     if np.isnan(point).any() or np.isposinf(point).any():
-        raise ParameterError("point holds NaN or +inf; its entries must be finite or -inf")
+        raise ParameterError("point contains NaN or +inf; its entries must be finite or -inf")
     limits = feasible_limits(np.where(np.isfinite(point), max_weight, 0.0))
     return project(point - point.max(), limits)[0]
 
@@ -75,9 +75,9 @@ def project(
 ) -> tuple[Floats, float]:
     """Return ``clip(point - level, 0, limits)`` that sums to a total, and the level.
 
-    The sum is piecewise linear in the level. Newton's method solves it, with bisection where that
-    leaves the bracket. Entries at an end on the whole bracket are left out, so that steps get ever
-    cheaper. ``centred`` is set where the level is close to the origin.
+    The sum is piecewise linear in the level. Newton's method computes the level, with bisection as
+    a safeguard. Entries at an end on the whole bracket are dropped from later steps. ``centred``
+    indicates that the level is close to the origin.
     """
     caps = limits[limits > 0]
     points = point if caps.size == point.size else point[limits > 0]
@@ -108,12 +108,12 @@ def project(
         origin = float(point[np.argmin(np.abs(point - level))])
         weights, level = project(point - origin, limits, total, True)
         return weights, level + origin
-    # Once more from deviations from the level, whose sums keep their digits.
+    # A last step from deviations from the level, without cancellation.
     free = (points > level) & (ends < level)
     above = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
     shift = (full + above - total) / max(int(np.count_nonzero(free)), 1)
     weights = np.clip((point - level) - shift, 0.0, limits)
-    missing = total - float(weights.sum())  # by rounding; entries with room share it
+    missing = total - float(weights.sum())  # rounding error, distributed to entries with room
     room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
     if (space := float(room.sum())) > abs(missing):
         weights = np.clip(weights + missing * (room / space), 0.0, limits)
@@ -126,8 +126,8 @@ def norm_minimiser(
     """Return the minimiser of ``mu*||a|| + costs'a``, for mu > 0, with the prices as its levels.
 
     It is the projection of ``-costs * ||a||/mu`` on the capped simplex, or on the ``region``, with
-    ||a|| found as a root: exact up to rounding. An entry between its bounds has the price
-    ``mu*a_i/||a|| + costs_i``, the same in each block.
+    ||a|| computed as a root, up to rounding. All entries of a block between their bounds have the
+    same price ``mu*a_i/||a|| + costs_i``.
     """
     slopes, whole = costs / mu, np.zeros(costs.size, np.intp)
 
@@ -148,7 +148,7 @@ def norm_minimiser(
         weights, levels, block = point
         size = float(weights @ weights)
         low, high = (norm, high) if size > norm * norm else (low, norm)
-        # Where the same sellers are free, their weights are affine in the norm: this is a root.
+        # The weights are affine in the norm as long as the same sellers are free.
         free = np.flatnonzero((weights > 0) & (weights < limits))
         group, tilted = block[free], slopes[free]
         means = np.bincount(group, tilted) / np.maximum(np.bincount(group), 1)
@@ -159,7 +159,7 @@ def norm_minimiser(
         if off <= (_NOISE if outside else _SAME) * norm:
             break
         norm = float(np.sqrt(low * high) if outside else following)
-    else:  # a seller is just at the border of the free ones
+    else:  # a seller is at the boundary between free and not free
         if excess(low) < 0 < excess(high):
             norm = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
             weights, levels, block = at(norm)
@@ -167,13 +167,13 @@ def norm_minimiser(
 
 
 def feasible_limits(limits: Floats) -> Floats:
-    """Return bounds that sum to 1 at least, so that rounding does not make them infeasible."""
+    """Return bounds that sum to 1 at least, corrected for rounding."""
     total = float(limits.sum())
     if total < 1 - ROUNDING:
         able = limits[limits > 0]
         raise InfeasibleMarketError(
-            f"{able.size} weights of at most {able.max(initial=0.0):g} cannot sum to one, but to "
-            f"{total:g} at most; raise the cap"
+            f"{able.size} weights of at most {able.max(initial=0.0):g} cannot sum to one: their "
+            f"sum is at most {total:g}; raise the cap"
         )
     return limits / total if total < 1 else limits
 
@@ -188,9 +188,9 @@ def largest_eta(
 ) -> float:
     """Return the largest eta at which m weights, ``eta*a <= max_epsilon`` too, sum to one.
 
-    In s = 1/eta what each group may weigh, the sum of ``min(max_weight, s*max_epsilon)``, is
-    concave and piecewise linear, so that Newton's method ends at the least feasible s. The groups
-    weigh from ``least`` to ``most``. No bound is zero.
+    The largest weight of a group, the sum of ``min(max_weight, s*max_epsilon)``, is concave and
+    piecewise linear in s = 1/eta. So Newton's method ends at the least feasible s. The weight of
+    each group is between ``least`` and ``most``. All bounds are positive.
     """
     caps, bounds = np.broadcast_to(max_weight, m), np.broadcast_to(max_epsilon, m)
     group = np.zeros(m, np.intp) if group is None else group
@@ -222,9 +222,9 @@ def cheapest_purchase(costs: Floats, max_weight: float) -> float:
 
 
 def common_price(weights: Floats, prices: Floats, room: Floats) -> float:
-    """Return the multiplier of ``sum a = 1``: the price that sellers with room to both sides share.
+    """Return the multiplier of ``sum a = 1``: the price of sellers strictly between their bounds.
 
-    Where none has, it is not unique, and the price of the dearest seller bought from is returned.
+    Without such sellers it is not unique, and the highest price with a positive weight is returned.
     """
     importance = weights * room
     if importance.sum() > 0:

@@ -1,4 +1,4 @@
-"""Running a solver that CVXPY has installed: names, versions, tolerances, failures in words."""
+"""Calls of solvers through CVXPY: names, versions, tolerances, errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 _DISTRIBUTIONS = {"HIGHS": "highspy", "SCIPY": "scipy", "ECOS_BB": "ecos"}
 
-#: Statuses after which trying again would change nothing.
+#: Statuses after which the solver is not called again.
 _DECIDED = (*SOLVED, cp.INFEASIBLE, cp.UNBOUNDED)
 
-# Their own tolerances are too loose for a gap of 1e-6; a status says where these are not reached.
-# CLARABEL gets there more surely by shorter steps, and from scratch: an update in place keeps the
-# scaling of the first data.
+# The default tolerances are too loose for a gap of 1e-6. CLARABEL is more reliable with shorter
+# steps and without updates in place, which keep the scaling of the first data.
 _TIGHT: dict[str, dict[str, Any]] = {
     "CLARABEL": {
         "tol_gap_abs": 1e-10,
@@ -36,7 +35,7 @@ _TIGHT: dict[str, dict[str, Any]] = {
     "SCS": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iters": 50_000},
     "OSQP": {"eps_abs": 1e-8, "eps_rel": 1e-8, "max_iter": 50_000},
 }
-#: Where these fail: the solver's own tolerances, reached by still shorter steps.
+#: Options of a second call after a failure: default tolerances, even shorter steps.
 _AGAIN: dict[str, dict[str, Any]] = {"CLARABEL": {"max_step_fraction": 0.5}}
 
 
@@ -46,13 +45,13 @@ def check_solver(solver: str) -> str:
     Raises
     ------
     NotSupportedError
-        If CVXPY does not find it; the message lists those it finds.
+        If CVXPY does not find it; the message lists the installed solvers.
     """
     installed = cp.installed_solvers()
     name = str(solver).upper()
     if name not in installed:
         raise NotSupportedError(
-            f"solver {solver!r} is not installed; CVXPY finds {', '.join(sorted(installed))}"
+            f"solver {solver!r} is not installed; use one of {', '.join(sorted(installed))}"
         )
     return name
 
@@ -66,31 +65,31 @@ def solver_version(solver: str) -> str:
 
 
 def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | None = None) -> str:
-    """Solve a problem; return CVXPY's status, or what the solver raised.
+    """Solve a problem; return CVXPY's status, or the text of the solver's exception.
 
-    Tolerances are tight enough for a certificate; where a solver fails at these, its own are tried.
-    The user's options come first.
+    The first call has tight tolerances, for a certificate. If it fails, a second call has the
+    solver's default tolerances. The user's options override both.
     """
-    own = dict(options or {})
-    status = _run(problem, solver, {**_TIGHT.get(solver, {}), **own})
+    given = dict(options or {})
+    status = _run(problem, solver, {**_TIGHT.get(solver, {}), **given})
     if status in _DECIDED or solver not in _TIGHT:
         return status
-    return _run(problem, solver, {**_AGAIN.get(solver, {}), **own, "warm_start": False})
+    return _run(problem, solver, {**_AGAIN.get(solver, {}), **given, "warm_start": False})
 
 
 def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
     for variable in problem.variables():
-        variable.value = None  # some atoms of CVXPY do not compile where it has one
+        variable.value = None  # some atoms of CVXPY do not compile otherwise
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # the status says so
+            warnings.filterwarnings("ignore", "Solution may be inaccurate")  # see the status
             warnings.filterwarnings("ignore", ".*is being approximated")  # by an equal fraction
-            warnings.filterwarnings("ignore", ".*that is not DPP")  # compiled anew for each eta
+            warnings.filterwarnings("ignore", ".*that is not DPP")  # compiled for each eta
             problem.solve(solver=solver, **options)
         return str(problem.status)
     except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
         return f"{type(error).__name__}: {error}"
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # what a solver written in Rust raises
+        if type(error).__name__ != "PanicException":  # the exception of solvers written in Rust
             raise
         return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Sweeps over a parameter of a market, which is compiled once."""
+"""Sweeps over a parameter of a market that is compiled once."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def sweep(
     solver_options: Mapping[str, Any] | None = None,
     progress: Callable[[SolveRecord], None] | None = None,
 ) -> list[Allocation]:
-    """Allocate one market, of any kind, for many values of a parameter, compiling it once.
+    """Allocate a market for many values of a parameter, compiling it once.
 
-    Each search over eta begins at the last optimum; budgets with an exact solution need no search.
+    Each search over eta begins at the last optimum. Budgets with an exact solution need no search.
     Several threads may sweep one market at once.
 
     Parameters
@@ -45,7 +45,7 @@ def sweep(
         Part of one of the market's pieces, as in ``Budget(parameter)``, ``Cap(parameter)`` or
         ``Payments() * parameter``, or of a user-defined piece. Its value does not change.
     values : iterable of float or array_like
-        Of the parameter's shape.
+        Values of the parameter's shape.
     solver, gap, max_solves, solver_options, progress
         As in :func:`allocate`.
 
@@ -57,9 +57,9 @@ def sweep(
     Raises
     ------
     ParameterError
-        If the parameter does not stand in the market, or cannot have one of the values.
+        If the parameter is not part of the market, or cannot have one of the values.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
-        If there is no answer for one of the values.
+        If the market has no optimum for one of the values, or a solver fails.
 
     Examples
     --------
@@ -81,24 +81,25 @@ def sweep(
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
-    own = cp.Parameter(parameter.shape, **signs)
-    given = _checked_values(own, values)
+    copy = cp.Parameter(parameter.shape, **signs)
+    checked = _checked_values(copy, values)
     results: list[Allocation] = []
-    if not given:
+    if not checked:
         return results
-    own.value = given[0]
-    own_market = market.with_parameter(parameter, own)
-    compiled = Conic(own_market, solver, solver_options, {id(parameter): own, id(own): own})
+    copy.value = checked[0]
+    market_of_copy = market.with_parameter(parameter, copy)
+    replacements = {id(parameter): copy, id(copy): copy}
+    compiled = Conic(market_of_copy, solver, solver_options, replacements)
     view = compiled.view
     expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
-    if not any(known is own for e in expressions for known in e.parameters()):
+    if not any(each is copy for e in expressions for each in e.parameters()):
         raise ParameterError(
-            f"the parameter {parameter.name()!r} does not stand in {shown(market)}; use it in a "
+            f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
             "piece, as in Budget(parameter)"
         )
-    for own.value in given:
-        if own_market.form.is_budgeted:
-            results.append(allocate(own_market, "exact"))
+    for copy.value in checked:
+        if market_of_copy.form.is_budgeted:
+            results.append(allocate(market_of_copy, "exact"))
         else:
             start = results[-1].eta if results else None
             results.append(compiled.search(gap, max_solves, start, progress))
@@ -106,7 +107,7 @@ def sweep(
 
 
 def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> list[Floats]:
-    """Convert the values, each of which the parameter must accept."""
+    """Convert the values, and check that the parameter accepts each."""
     try:
         given = [np.asarray(value, dtype=float) for value in values]
     except (TypeError, ValueError, OverflowError):

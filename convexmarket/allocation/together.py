@@ -44,9 +44,9 @@ __all__ = ["Together", "allocate_together"]
 Floats = NDArray[np.float64]
 #: Descents, each followed by a bound, their steps, and the solves of one buyer alone.
 _ROUNDS, _STEPS, _MAX_SOLVES = 3, 24, 200
-#: Exceeding all limits by their size costs this many times the objective.
+#: Penalty for exceeding the limits by their size, relative to the objective.
 _PENALTY = 100.0
-#: Relative change of eta in the first step, the least one, and an excess that is a solver's error.
+#: Relative change of eta in the first and in the smallest step; excess within a solver's accuracy.
 _REACH, _LEAST, _SOLVER_ERROR = 0.5, 1e-4, 1e-9
 
 
@@ -57,13 +57,13 @@ class Together(CertifiedPurchase):
     Attributes
     ----------
     allocations : tuple of Allocation
-        One for each buyer, without lower bounds; the one below is of all together.
+        One for each buyer, without lower bounds.
     objective, lower_bound : float
-        Of the sum over the buyers.
+        Sum of the objectives of all buyers, and a lower bound on it.
     prices : ndarray, shape (m,)
-        Of a unit of each seller's privacy, 0 where its limit is not used up.
+        Price of a unit of each seller's privacy; 0 if its limit does not bind.
     n_solves : int
-        Convex programs that a solver solved.
+        Number of convex programs solved by a solver.
     seconds : float
     scale : float
         Sum of the absolute weighted terms, to which the gap is relative.
@@ -79,7 +79,7 @@ class Together(CertifiedPurchase):
 
     @property
     def epsilon(self) -> Floats:
-        """What each seller sells in all, shape (m,)."""
+        """The total guarantee that each seller sells, shape (m,)."""
         return np.sum([allocation.epsilon for allocation in self.allocations], axis=0)
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ def allocate_together(
     gap: float = 1e-6,
     solver_options: Mapping[str, Any] | None = None,
 ) -> Together:
-    """Allocate several markets with the same sellers, who sell no more than a limit to all.
+    """Allocate several markets with the same sellers, under limits on each seller's total.
 
     Guarantees add up: a seller of eps to one buyer and eps' to another loses eps + eps'.
 
@@ -106,22 +106,22 @@ def allocate_together(
     markets : sequence of Market
         One for each buyer, with as many sellers, in the same order.
     constraints : iterable of Constraint
-        On what each seller sells in all: ``[MaxEpsilon(2.0)]``, or one number for each seller.
+        Limits on each seller's total: ``[MaxEpsilon(2.0)]``, or one number for each seller.
     solver, gap, solver_options
         As in :func:`allocate`.
 
     Returns
     -------
     Together
-        Its ``gap`` may exceed the one asked for, with a warning: there may be no prices at which
-        every buyer would buy just that.
+        If its gap is larger than ``gap``, a warning is issued: prices at which every buyer would
+        make these purchases may not exist.
 
     Raises
     ------
     ParameterError
         If the sellers are not the same, or a shared constraint is of another kind.
     InfeasibleMarketError, UnattainedOptimumError, SolverError
-        If there is no answer.
+        If the markets have no common optimum, or a solver fails.
 
     Examples
     --------
@@ -138,14 +138,14 @@ def allocate_together(
     buyers = _Buyers(markets, _shared_limit(markets, constraints), solver, solver_options)
     etas, bound, best = buyers.first, -np.inf, None
     for _ in range(_ROUNDS):
-        point, asked = buyers.descend(etas, gap)
+        point, trial = buyers.descend(etas, gap)
         best = point if best is None else min(best, point, key=lambda each: each[:2])
-        bought = buyers.alone(asked, point.etas, gap / 4)
+        bought = buyers.alone(trial, point.etas, gap / 4)
         etas = np.array([each.eta for each in bought])
-        proven = sum(each.bound for each in bought) - float(asked @ buyers.limit)
+        proven = sum(each.bound for each in bought) - float(trial @ buyers.limit)
         improved = proven > bound + gap * best.scale
         if proven > bound:
-            bound, prices, multipliers = proven, asked, [each.multiplier for each in bought]
+            bound, prices, multipliers = proven, trial, [each.multiplier for each in bought]
         if best.objective - bound <= gap * best.scale or not improved:
             break
     assert best is not None
@@ -172,16 +172,18 @@ def allocate_together(
     proven = min(bound, best.objective)
     result = Together(allocations, best.objective, proven, prices, solves, seconds, best.scale)
     result.warn_if_loose(
-        gap, "there may be no prices that share the limits out; the purchases are feasible"
+        gap, "prices that support the purchases may not exist; the purchases are feasible"
     )
     return result
 
 
 def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) -> Floats:
-    """Return what each seller may sell in all, shape (m,)."""
+    """Return the limit on each seller's total guarantee, shape (m,)."""
     a_list = isinstance(markets, list | tuple) and markets
     if not (a_list and all(isinstance(market, Market) for market in markets)):
-        raise ParameterError(f"markets must be a list of Market, one a buyer, got {shown(markets)}")
+        raise ParameterError(
+            f"markets must be a list of Market, one per buyer, got {shown(markets)}"
+        )
     sizes = sorted({len(market.sellers) for market in markets})
     names = (market.sellers.ids for market in markets)
     first, *others = (ids if isinstance(ids, range) else tuple(ids) for ids in names)
@@ -197,8 +199,8 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
     extra = form.rest or form.budgets or np.min(form.max_weight) < 1
     if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
         raise ParameterError(
-            f"the shared constraints are {shown(list(pieces))}; give MaxEpsilon(2.0), what "
-            "each seller sells to all buyers at most"
+            f"the shared constraints are {shown(list(pieces))}; give a limit on the total of each "
+            "seller, such as MaxEpsilon(2.0)"
         )
     return np.zeros(sizes[0]) + form.max_epsilon
 
@@ -215,7 +217,7 @@ class _Charge(Term):
 
 
 class _Point(NamedTuple):
-    """Purchases of all buyers; ``excess`` is by what share the limits are exceeded, mostly 0."""
+    """Purchases of all buyers; ``excess`` is the share by which the limits are exceeded."""
 
     excess: float
     objective: float
@@ -225,7 +227,7 @@ class _Point(NamedTuple):
 
 
 class _Alone(NamedTuple):
-    """The purchase of one buyer who is charged for the limits, and the bound it proves."""
+    """The purchase of one buyer who is charged for the limits, and its lower bound."""
 
     weights: Floats
     eta: float
@@ -245,12 +247,12 @@ class _Buyers:
     ) -> None:
         self.limit, self.n_solves, self.options = limit, 0, options
         self.charge = cp.Parameter(limit.size, nonneg=True, value=np.zeros(limit.size))
-        self.forms, self.conics, kept = [], [], {id(self.charge): self.charge}
+        self.forms, self.conics, parameters = [], [], {id(self.charge): self.charge}
         for b in markets:
             charged = b.objective + _Charge(self.charge)
             market = Market(b.sellers, charged, [*b.constraints, MaxEpsilon(limit)])
             self.forms.append(Market(b.sellers, b.objective, market.constraints).form)
-            self.conics.append(Conic(market, solver, options, kept))
+            self.conics.append(Conic(market, solver, options, parameters))
         total = float(limit.sum())
         self.ends = np.array([(f.eta_low, min(f.eta_high, total)) for f in self.forms]).T
         start = self.alone(np.zeros(limit.size), [None] * len(markets), 1e-2)
@@ -292,20 +294,20 @@ class _Buyers:
                 continue
             self.charge.value = prices
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LooseCertificateWarning)  # one for all, at the end
-                found = conic.search(gap, _MAX_SOLVES, start, None)
-            self.n_solves += len(found.solves)
-            bought.append(_Alone(found.weights, found.eta, found.lower_bound, found.multiplier))
+                warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
+                best = conic.search(gap, _MAX_SOLVES, start, None)
+            self.n_solves += len(best.solves)
+            bought.append(_Alone(best.weights, best.eta, best.lower_bound, best.multiplier))
         self.charge.value = np.zeros(self.limit.size)
         return bought
 
     def step(
         self, weights: Sequence[Floats], etas: Floats, reach: float
     ) -> tuple[_Point | None, Floats]:
-        """Solve about a point; return the purchases and the prices of the limits.
+        """Solve the program linearised at a point; return purchases and prices of the limits.
 
-        Eta changes by a factor of at most ``1 + reach``; it falls where the purchases exceed the
-        limits. The point is None, and prices are zero, where the solver fails.
+        Eta changes by a factor of at most ``1 + reach``; it is reduced if the purchases exceed the
+        limits. If the solver fails, the point is None and the prices are zero.
         """
         ends = np.clip(self.ends / etas, 1 - reach, 1 + reach).T
         for (_, parameters), conic, a, eta, (low, high) in zip(
@@ -326,7 +328,7 @@ class _Buyers:
         raw = [np.maximum(numbers(conic.view.quantities.weights), 0.0) for conic in self.conics]
         pairs = list(zip(self.conics, raw, etas.tolist(), strict=True))
         try:
-            weights = [conic.mended(a / a.sum(), eta) for conic, a, eta in pairs]
+            weights = [conic.repaired(a / a.sum(), eta) for conic, a, eta in pairs]
         except SolverError:  # too far outside
             return None, prices
         each = np.transpose(weights) / np.where(able, self.limit, np.inf)[:, None]
@@ -347,10 +349,10 @@ class _Buyers:
                 "buyers; try another solver"
             )
         for _ in range(_STEPS):
-            point, asked = self.step(best.weights, best.etas, reach)
+            point, trial = self.step(best.weights, best.etas, reach)
             if point is not None:
                 gained, same = best.objective - point.objective, point.excess == best.excess
-                prices = asked
+                prices = trial
                 better = point[:2] < best[:2]
                 best = point if better else best
                 if same and abs(gained) <= gap / 10 * best.scale:

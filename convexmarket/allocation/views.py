@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 
 def numbers(expression: cp.Expression) -> Floats:
-    """Return the value of an expression whose unknowns are set."""
+    """Return the value of an expression, as an array."""
     if expression.value is None:
         raise AllocationError(f"{expression} has no value; solve its problem first")
     return np.asarray(expression.value, dtype=float)
@@ -62,12 +62,12 @@ class MarketExpressions:
     """Objective and constraints over three unknowns: weights, guarantees and 1/eta.
 
     A piece that does not use the guarantees is convex jointly in the weights and 1/eta. Weights are
-    held as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one. Sellers outside the
-    mask ``active`` have weight zero. Constraints are comparisons, including the domains of terms.
+    stored as ``m*a`` and 1/eta in units of ``inverse_scale``, both of order one. Sellers outside
+    the mask ``active`` have weight zero. Constraints are comparisons, including the domains of
+    terms.
 
-    ``parameters`` maps ids of parameters in the market's pieces to their replacements. All others
-    become constants with their present values, so that later changes do not reach the problem. None
-    keeps all parameters.
+    ``parameters`` maps ids of parameters in the market's pieces to their replacements. All other
+    parameters become constants with their present values. If it is None, all parameters stay.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class MarketExpressions:
         ]
 
     def _keeps(self, expression: cp.Expression) -> bool:
-        """Whether an expression has a parameter that stays one."""
+        """Whether an expression has a parameter that is not replaced by a constant."""
         replaced = self.parameters
         return replaced is None or any(id(each) in replaced for each in expression.parameters())
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression with constants in place of parameters that do not stay."""
+        """Return an expression with parameters replaced, or turned into constants."""
         if self.parameters is None or not expression.parameters():
             return expression
         replaced = self.parameters
@@ -163,7 +163,7 @@ class MarketExpressions:
         return everyone
 
     def place(self, weights: Floats, eta: float) -> None:
-        """Set the unknowns to a point, so that expressions have values there."""
+        """Set the unknowns to the values at a point."""
         self.scaled_weights.value = self.active.size * weights[self.active]
         self.scaled_inverse.value = 1.0 / (eta * self.inverse_scale)
         self.epsilon.value = eta * weights
@@ -183,7 +183,7 @@ class MarketExpressions:
         return sum(map(abs, self.parts(weights, eta))) or 1.0
 
     def fixed_eta(self) -> tuple[cp.Parameter, dict[int, cp.Expression]]:
-        """Return eta as a parameter, and the guarantees and 1/eta as its functions."""
+        """Return eta as a parameter, and the guarantees and 1/eta as functions of it."""
         eta = cp.Parameter(pos=True, name="eta")
         return eta, {
             id(self.epsilon): eta * self.quantities.weights,
@@ -192,14 +192,14 @@ class MarketExpressions:
 
 
 class Declared(cp.Problem):
-    """A :class:`cvxpy.Problem` that can be copied and pickled, without what a solver keeps of it.
+    """A :class:`cvxpy.Problem` that can be copied and pickled, without the cache of the solver.
 
-    A copy shares nothing with its original. One problem is not for several threads at once, as
-    solving it sets its variables.
+    A copy shares nothing with its original. A problem must not be solved in several threads at
+    once, because solving it sets its variables.
     """
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return everything but what has been compiled."""
+        """Return the state without compiled data."""
         return {**self.__dict__, "_cache": Cache(), "_solver_cache": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -207,13 +207,13 @@ class Declared(cp.Problem):
         return pickle.loads(pickle.dumps(self))
 
     def __copy__(self) -> Self:
-        """Return an independent problem, too."""
+        """Return an independent problem; the same as a deep copy."""
         return self.__deepcopy__({})
 
     def solution(self, expression: cp.Expression, started: bool = False) -> Floats:
-        """Return the value of an expression after a solve, of this problem or one made of it.
+        """Return the value of an expression after a solve of this problem or a derived one.
 
-        Where variables have a start, a value says nothing, but a status does.
+        With ``started``, variables have initial values, and the status is checked, too.
 
         Raises
         ------
@@ -222,13 +222,13 @@ class Declared(cp.Problem):
         """
         if expression.value is None or (started and self.status is None):
             raise AllocationError(
-                f"the problem has no solution to show (status {self.status}); call solve() first"
+                f"the problem has no solution (status {self.status}); call solve() first"
             )
         return np.asarray(expression.value, dtype=float)
 
 
 class DeclaredMarket(Declared):
-    """A whole market, whose weights a are an expression."""
+    """A declared market with an expression for the weights a."""
 
     _weights: cp.Expression
 
@@ -240,12 +240,12 @@ class DeclaredMarket(Declared):
 
     @property
     def raw_weights(self) -> Floats:
-        """Weights of the last solve as the solver left them, shape (m,)."""
+        """Raw weights of the last solve, shape (m,)."""
         return self.solution(self._weights)
 
 
 class Subproblem(DeclaredMarket):
-    """A view at a fixed eta as a solver gets it, compiled once, with the multipliers of a proof.
+    """The problem at a fixed eta for a solver, compiled once, with the multipliers for a proof.
 
     ``smooth`` are terms that need no multipliers, ``scale`` is the unit of the objective.
     """
@@ -267,7 +267,7 @@ class Subproblem(DeclaredMarket):
             (plain if any(e is s for s in smooth) else self._lifted)(e) / scale
             for _, _, e in view.terms
         ]
-        # To a solver a bound on eta alone is an inequality between numbers, without an interior.
+        # A bound on eta alone is an inequality between numbers, without an interior.
         bounds = [item for item in self._items if item.variables()]
         super().__init__(
             cp.Minimize(cp.sum(cp.hstack([0.0, *objective]))),
@@ -284,17 +284,16 @@ class Subproblem(DeclaredMarket):
         self._eta.value = eta
 
     def proof(self) -> tuple[list[Floats | None], Hints]:
-        """Return the multipliers that a cut needs.
+        """Return the multipliers of the constraints and of the atoms with kinks.
 
-        Those of the view's constraints, None of those that bind no weights; and those at the atoms
-        with kinks.
+        The multiplier of a constraint without variables is None.
         """
         duals = [multiplier(item, self.scale) for item in self._items]
         return duals, self._lifted.hints(self.scale)
 
 
 def multiplier(item: cp.Constraint, scale: float) -> Floats | None:
-    """Return the multiplier of a solved comparison, times a scale; None where it has no use."""
+    """Return the multiplier of a solved comparison, times a scale; None without variables."""
     if not item.variables() or item.dual_value is None:
         return None
     dual = np.asarray(item.dual_value, dtype=float)
@@ -311,7 +310,7 @@ class FixedEta(DeclaredMarket):
     formulation : str
         "primal".
     quantities : Quantities
-        Weights, guarantees and 1/eta as expressions, to add constraints of any kind with.
+        Weights, guarantees and 1/eta as expressions, for further constraints of any kind.
     """
 
     formulation = "primal"

@@ -1,8 +1,7 @@
-"""What sellers are paid so that truth is their best reply, and audits of that.
+"""Payments that make truthful reports the best reply of each seller, and their audits.
 
-Payments follow from the allocation (A, Eq. 8), rents from the reports that might have been. What
-misreports would have gained, alone or in pairs, is audited, and the weight of payments that meets a
-budget is calibrated.
+Payments follow from the allocation and from rents at other reports (A, Eq. 8). Audits measure the
+gains of misreports, alone or in pairs. Calibration chooses the weight of payments for a budget.
 """
 
 from convexmarket.incentives.audit import (

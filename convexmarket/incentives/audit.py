@@ -1,13 +1,12 @@
-"""Audits of incentives: whether a seller gains by a lie, alone or with another, or loses at all.
+"""Audits of incentives: gains of misreports, alone or in pairs, and losses of truthful sellers.
 
-An audit does not rely on the theory. It solves the market again at every misreport it tries,
-computes what the seller would then be paid and what it would then sell, and compares that with
-the truth. The papers' problem is audited exactly. In any other market a gain counts only as far
-as the gaps of the solves do not explain it.
+An audit does not rely on the theory. It solves the market again at every misreport that it tries,
+and compares payment and guarantee with those of the truth. The papers' problem is audited exactly.
+In other markets, the part of a gain that the gaps of the solves may explain does not count.
 
-The truth is the best reply of each seller alone, not of pairs. If one of two changes its report a
-little, it loses a second-order share of its own surplus, and changes the rent of the other to
-first order. So nearly any two gain who agree, share the gain and trust each other.
+The truth is the best reply of each seller alone, not of pairs. A small change of one seller's
+report reduces its surplus to second order, and changes the rent of another seller to first order.
+So nearly any two sellers gain if they agree and share the gain.
 """
 
 from __future__ import annotations
@@ -64,33 +63,32 @@ __all__ = [
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: From the reports of all sellers, shape (m,), to the market that they make.
+#: A function from the reports of all sellers, shape (m,), to their market.
 Build = Callable[[Floats], Market]
 
-#: A payment rule: from report z, privacy cost u(eps(z)) (eps(z) itself where it is linear), rent
-#: (the integral of u(eps) from z to the top of the support) and virtual cost psi(z), each of shape
-#: (n,), to payments, shape (n,).
+#: A payment rule: a function from report z, privacy cost u(eps(z)), rent (the integral of u(eps)
+#: from z to the top of the support) and virtual cost psi(z), each of shape (n,), to payments.
 PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 
-#: Where a support has no top, misreports go up to this quantile.
+#: Quantile of the highest misreport if the support is unbounded.
 _LIKELY = 0.999
 #: Misreports next to the truth, relative to it.
 _NEAR = 1e-2
 
 
 def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -> Floats:
-    """Pay by A's Eq. (8): the cost, and the guarantees sold at every higher report.
+    """Compute payments by A's Eq. (8): the cost plus the rent.
 
     Parameters
     ----------
     report, epsilon, rent, virtual_cost : ndarray
-        Of one seller at several reports: the report, what it sells, the integral of what higher
-        reports sell, and the virtual cost. The order matters, the names do not.
+        Several reports of one seller, the guarantees sold, the integrals of guarantees over higher
+        reports, and the virtual costs. They are passed by position.
 
     Returns
     -------
     ndarray
-        What is paid at each report, in the currency of the reports.
+        Payment at each report, in the currency of the reports.
 
     Examples
     --------
@@ -104,7 +102,7 @@ def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -
 
 
 def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: Floats) -> Floats:
-    """Pay ``psi(c) * eps``, as B's Theorem A.3 proposes: right in expectation, not truthful.
+    """Compute ``psi(c) * eps`` (B, Theorem A.3): right in expectation, but not truthful.
 
     Parameters
     ----------
@@ -114,7 +112,7 @@ def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: F
     Returns
     -------
     ndarray
-        What is paid at each report, in the currency of the reports.
+        Payment at each report, in the currency of the reports.
 
     Examples
     --------
@@ -130,33 +128,33 @@ def virtual_cost_payment(_: Floats, epsilon: Floats, __: Floats, virtual_cost: F
 
 @dataclass(frozen=True, eq=False)
 class CoalitionAudit(Shown):
-    """What pairs of sellers gain who misreport together.
+    """Gains of pairs of sellers from joint misreports.
 
     Attributes
     ----------
     tolerance : float
-        Gains up to this, in the currency of the payments, count as rounding.
+        Largest gain that counts as rounding, in the currency of the payments.
     """
 
     _table: pd.DataFrame
     tolerance: float
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per pair, by its ids, first and second.
+        """Return one row per pair, indexed by the ids ``first`` and ``second``.
 
         Returns
         -------
         DataFrame
-            surplus (payments less costs of both, at the truth), max_gain (largest surplus of any
-            joint misreport tried, less the truthful one, and less what errors of the solver
-            explain; 0 where none gains), first_report, second_report (where that is) and share
-            (max_gain over surplus; missing where there is no surplus).
+            surplus (payments less costs of both, at the truth), max_gain (largest increase of the
+            surplus by a joint misreport, less the solver's errors; at least 0), first_report,
+            second_report (the reports of that gain) and share (max_gain over surplus; NaN without
+            surplus).
         """
         return self._table.set_index(["first", "second"])
 
     @property
     def n_gaining(self) -> int:
-        """Pairs that gain more than rounding."""
+        """Number of pairs that gain more than rounding."""
         return int((self._table["max_gain"] > self.tolerance).sum())
 
     @property
@@ -183,17 +181,16 @@ class IncentiveAudit(Shown):
     Attributes
     ----------
     n_sellers : int
-        Sellers of the market; a sample of them may have been audited.
+        Number of sellers of the market; the audit may cover a sample.
     n_misreports : int
-        Misreports tried per seller, at least.
+        Smallest number of misreports tried for a seller.
     tolerance : float
-        Gains and losses up to this, in the currency of the payments, count as rounding.
+        Largest gain or loss that counts as rounding, in the currency of the payments.
     expected_payment : float
         Sum of psi(c_i)*u(eps_i), which equals ``total_payment`` in expectation over the prior (A,
         Eq. 9).
     coalitions : CoalitionAudit or None
-        What pairs gain who lie together, where it was asked for. All else here is about sellers
-        who lie alone.
+        Gains of joint misreports, if requested. All other results are about single misreports.
     """
 
     _table: pd.DataFrame
@@ -205,21 +202,20 @@ class IncentiveAudit(Shown):
     coalitions: CoalitionAudit | None = None
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per audited seller, by its id.
+        """Return one row per audited seller, indexed by id.
 
         Returns
         -------
         DataFrame
             sensitivity, epsilon, payment, surplus (payment less cost, at the truth), max_gain
-            (largest surplus of any misreport tried, less the truthful one, and less what errors of
-            integration and of the solver explain), best_misreport and max_rise (the most that the
-            guarantee rises from one report tried to the next higher one, beyond such errors; 0
-            where it never does).
+            (largest increase of the surplus by a misreport, less errors of integration and of the
+            solver), best_misreport and max_rise (largest increase of the guarantee from one report
+            to the next higher one, beyond such errors; at least 0).
         """
         return self._table.set_index("id")
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the largest gain of any misreport against what each seller reported.
+        """Plot the largest gain of any misreport against the sensitivity of each seller.
 
         Parameters
         ----------
@@ -237,9 +233,9 @@ class IncentiveAudit(Shown):
 
     @cached_property
     def total_payment(self) -> float:
-        """Sum of the truthful payments of all sellers, computed when asked for.
+        """Sum of the truthful payments of all sellers, computed on first access.
 
-        NaN where not all were audited and the market is not the papers' problem.
+        NaN if the audit covers a sample and the market is not the papers' problem.
         """
         return self._total()
 
@@ -250,17 +246,17 @@ class IncentiveAudit(Shown):
 
     @property
     def min_surplus(self) -> float:
-        """Smallest surplus of any audited seller who tells the truth."""
+        """Smallest surplus of any audited seller at its truthful report."""
         return float(self._table["surplus"].min())
 
     @property
     def max_rise(self) -> float:
-        """Most that any audited seller's guarantee rises with its report; 0 in a sound market."""
+        """Largest increase of an audited seller's guarantee with its report; 0 if monotone."""
         return float(self._table["max_rise"].max())
 
     @property
     def is_monotone(self) -> bool:
-        """Whether no guarantee was seen to rise with the report."""
+        """Whether no audited guarantee rises with the report."""
         return self.max_rise == 0
 
     @property
@@ -270,7 +266,7 @@ class IncentiveAudit(Shown):
 
     @property
     def is_individually_rational(self) -> bool:
-        """Whether nobody lost more than rounding by taking part."""
+        """Whether no audited seller loses more than rounding by participating."""
         return self.min_surplus >= -self.tolerance
 
     def __repr__(self) -> str:
@@ -296,9 +292,9 @@ def audit_incentives(
     jobs: int = 1,
     coalitions: int = 0,
 ) -> IncentiveAudit:
-    """Try misreports of every seller (or of a sample) and report the largest gain and loss.
+    """Measure the gains of misreports of every seller, or of a sample.
 
-    Each seller is tried alone, while all others report the truth. Sellers in partitions are
+    Each seller misreports alone, while all others report the truth. Sellers in partitions are
     sampled, and the sample is fetched.
 
     Parameters
@@ -306,19 +302,18 @@ def audit_incentives(
     market : Market
         With sellers whose priors are known, at their true reports.
     build : callable, optional
-        From the reports of all sellers, shape (m,), to the market that they make; ``market`` at the
-        true ones. Needed where numbers in the market depend on the reports, such as
-        ``Losses(-20 * reports)``, which the audit cannot see otherwise. The market is then built
-        at every misreport, and pays what :func:`payments` pays there.
+        Function from the reports of all sellers, shape (m,), to their market; it returns ``market``
+        at the true reports. It is needed if numbers in the market depend on the reports, such as
+        ``Losses(-20 * reports)``. The market is then built at every misreport, with the payments of
+        :func:`payments` there.
     rule : callable
-        Payment rule to audit; Eq. (8) unless said otherwise.
+        Payment rule to audit; Eq. (8) by default.
     misreports : int, optional
-        Reports tried per seller, evenly over those at which it sells, besides the top of the
-        support and two next to the truth. 33 for the papers' problem, 9 where projections serve,
+        Number of reports per seller, evenly spaced over those at which it sells, in addition to the
+        top of the support and two near the truth. 33 for the papers' problem, 9 with projections,
         else 3; with ``build`` 12, over the whole support (to the 0.999 quantile if it has no top).
     max_sellers : int, optional
-        Size of the sample of sellers: 200 for the papers' problem, 16 where projections serve, else
-        12.
+        Size of the sample of sellers: 200 for the papers' problem, 16 with projections, else 12.
     gap : float
         Relative gap of the solves, where they are not exact.
     random_state : numpy.random.Generator or int, default 0
@@ -338,13 +333,13 @@ def audit_incentives(
     Raises
     ------
     ParameterError
-        If ``build`` returns something else than a market of sellers with the reports it was
-        given, or another market than ``market`` at the truth.
+        If ``build`` does not return a market of sellers with the given reports, or differs from
+        ``market`` at the truth.
     NotSupportedError
         If ``build`` or ``coalitions`` are given and sellers are in partitions.
     ConvexMarketError
-        Of the kind that was raised, naming the seller and the report, if a market that was built
-        at a misreport has no optimum or no payments.
+        If a market built at a misreport has no optimum or no payments. The message names the seller
+        and the report.
 
     Examples
     --------
@@ -354,12 +349,12 @@ def audit_incentives(
     >>> cm.audit_incentives(market).is_incentive_compatible
     True
 
-    That is about each of them alone. Together they gain:
+    Each seller alone gains nothing. The pair gains by joint misreports:
 
     >>> cm.audit_incentives(market, coalitions=1).coalitions
     CoalitionAudit(1 of 1 pairs gain together: median 10.05%, largest 10.05% of their surplus)
 
-    What the buyer makes of the reports elsewhere is seen through ``build`` only:
+    Other uses of the reports by the buyer are audited with ``build``:
 
     >>> def build(reports):
     ...     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-20 * reports)
@@ -454,15 +449,15 @@ def audit_parts(
 
 
 def _sample(m: int, most: int, rng: np.random.Generator) -> Ints:
-    """Return the positions of some sellers, in order; of all where there are few."""
+    """Return the sorted positions of a sample of sellers, or of all if they are few."""
     return np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
 
 
 class _Trial(NamedTuple):
-    """What one seller would sell and earn at the reports tried; the truth comes first.
+    """Guarantees and rents of one seller at several reports; the truth comes first.
 
-    ``rent_doubt`` is how far the rent may be off relative to that of the truth, and ``sold_doubt``
-    how far u(eps) may be.
+    ``rent_doubt`` and ``sold_doubt`` bound the errors of the rent, relative to that of the truth,
+    and of u(eps).
     """
 
     report: Floats
@@ -474,7 +469,7 @@ class _Trial(NamedTuple):
     sold_doubt: Floats
 
     def gains(self, rule: PaymentRule) -> tuple[Floats, Floats, Floats]:
-        """Return payment and surplus at each report, and how far the surplus may be off."""
+        """Return payment, surplus and a bound on the error of the surplus at each report."""
         away = np.abs(self.report - self.report[0])
         doubt = self.rent_doubt + away * (self.sold_doubt + self.sold_doubt[0])
         payment = rule(self.report, self.sold, self.rent, self.virtual)
@@ -483,7 +478,7 @@ class _Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class _Tries:
-    """Tries misreports of sellers, one at a time, while others may lie, too."""
+    """Trials of misreports of single sellers, at given misreports of others."""
 
     market: Market
     build: Build | None
@@ -508,7 +503,7 @@ class _Tries:
             else:
                 z = misreports[None]
             trials |= dict(zip(place.tolist(), _tried(curve, prior, own, z), strict=True))
-        # Rents of a seller come from one integral: only the part from the truth on is in doubt.
+        # Rents of a seller come from one integral, so errors beyond the truth cancel.
         return [
             trial._replace(rent_doubt=np.abs(trial.rent_doubt - trial.rent_doubt[0]))
             for trial in (trials[k] for k in range(who.size))
@@ -563,16 +558,16 @@ def _misreports(
     low, high = prior.support
     ceases = curve.last_sale(prior, seller, truth)
     top = np.full(seller.size, high) if np.isfinite(high) else 2.0 * ceases
-    if np.isfinite(high) and np.isinf(prior.ironed_virtual_cost(high)):  # perhaps no market there
+    if np.isfinite(high) and np.isinf(prior.ironed_virtual_cost(high)):  # may be infeasible there
         top = np.minimum(top, low + 0.999 * (top - low))
         ceases = np.minimum(ceases, top)
     return np.column_stack((truth, _spread(low, ceases, count), top, _near(truth, prior)))
 
 
 def _spread(low: float, high: ArrayLike, count: int) -> Floats:
-    """Return reports up to each end, from half a step above the bottom: privacy may be free there.
+    """Return reports from half a step above the bottom up to each end, shape (..., count).
 
-    Shape (..., count) for ends of the shape (...).
+    Privacy may be free at the bottom.
     """
     width = np.asarray(high)[..., None] - low
     return low + width * np.linspace(0.5 / count, 1.0, count)
@@ -586,13 +581,13 @@ def _near(truth: ArrayLike, prior: Prior) -> Floats:
 
 
 def _top_of(prior: Prior, truth: float) -> float:
-    """Return the top of a support, or a report that is hardly ever exceeded where it has none."""
+    """Return the top of a support, or a high quantile if it is unbounded."""
     high = prior.support[1]
     return high if np.isfinite(high) else max(float(prior.quantile(_LIKELY)), 2.0 * truth)
 
 
 def _with_reports(market: Market, reports: Floats) -> Market:
-    """Return the market at other reports, all its other numbers as they are."""
+    """Return the market at other reports, with all other numbers unchanged."""
     sellers = market.sellers
     for i in np.flatnonzero(reports != reports_of(market)):
         sellers = sellers.with_report(int(i), float(reports[i]))
@@ -600,7 +595,7 @@ def _with_reports(market: Market, reports: Floats) -> Market:
 
 
 def _market_at(made: Build, market: Market, lies: dict[int, float]) -> Market:
-    """Return the market that is made of the reports, some of which are lies."""
+    """Return the market built from the reports, some of which are replaced by misreports."""
     reports = reports_of(market).copy()
     reports[list(lies)] = list(lies.values())
     built = made(reports.copy())
@@ -617,14 +612,14 @@ def _market_at(made: Build, market: Market, lies: dict[int, float]) -> Market:
     own = built.sellers.sensitivities
     if own is None or not np.allclose(own, reports, rtol=1e-9, atol=0.0):
         raise ParameterError(
-            "build returned a market whose sellers do not have the reports it was given; make "
-            "them of its argument, as in Sellers(reports, prior=...)"
+            "build returned a market with other reports than its argument; create the sellers from "
+            "the argument, as in Sellers(reports, prior=...)"
         )
     return built
 
 
 def _check_build(build: Build, market: Market, allocation: Allocation, gap: float) -> None:
-    """Refuse a function that does not give the market at the true reports."""
+    """Check that the function returns the market at the true reports."""
     built = _market_at(build, market, {})
     again = allocate(built, gap=gap)
     costs = np.allclose(built.sellers.virtual_costs, market.sellers.virtual_costs, rtol=1e-9)
@@ -635,8 +630,8 @@ def _check_build(build: Build, market: Market, allocation: Allocation, gap: floa
         and allocation.lower_bound <= again.objective + slack
     ):
         raise ParameterError(
-            "market must be build(true reports), with the same priors, and build makes another: its"
-            f" optimum is {again.objective:.10g}, that of market {allocation.objective:.10g}"
+            "market must be build(true reports), with the same priors, but build returns another: "
+            f"its optimum is {again.objective:.10g}, that of market {allocation.objective:.10g}"
         )
 
 
@@ -650,7 +645,7 @@ def _audit_of(
     rounding: float,
     pairs: CoalitionAudit | None = None,
 ) -> IncentiveAudit:
-    """Return the results of trials; ``exact`` is the allocation, where payments are exact."""
+    """Return the results of trials; ``exact`` is the allocation if payments are exact."""
     rows = [_row(id, trial, rule, rounding) for id, trial in zip(ids, trials, strict=True)]
     table = pd.DataFrame(rows).drop(columns="largest_payment")
 
@@ -672,7 +667,7 @@ def _audit_of(
 
 
 def _row(id: Any, trial: _Trial, rule: PaymentRule, rounding: float) -> dict[str, Any]:
-    """Compare each report of one seller with its truth."""
+    """Compare the reports of one seller with the truth."""
     payment, surplus, doubt = trial.gains(rule)
     gains = surplus - surplus[0] - doubt
     gains[0] = 0.0
@@ -715,7 +710,7 @@ def _pair_row(
 
 
 def _pair_reports(market: Market, seller: int, exact: bool) -> Floats:
-    """Return the truth of a seller and the misreports that it tries, inside the support."""
+    """Return the truth of a seller and its misreports inside the support."""
     prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
     low, top = prior.support[0], _top_of(prior, truth)
     near = truth * np.array([0.9, 0.99, 1.01, 1.1] if exact else [0.9, 1.1])
@@ -792,9 +787,9 @@ def check_payment_identity(
     mu, sigma, gamma, cap : float
         Of the market, as in :meth:`Market.standard`.
     groups : array_like of length n_sellers, optional
-        The group of each seller, where priors are per group.
+        The group of each seller, if priors are given by group.
     draws : int
-        Markets that are drawn, at least 2.
+        Number of markets to draw, at least 2.
     random_state : int or numpy.random.Generator
 
     Returns

@@ -1,9 +1,8 @@
-"""The weight of payments that meets a budget, chosen from the prior before anybody reports.
+"""Calibration of the weight of payments to a budget, from the prior alone.
 
-A budget as a constraint reads the reports and can make a seller's guarantee rise with its own
-report. A weight gamma that depends on the prior alone cannot: whatever gamma is, the market with
-``gamma * Payments()`` in its objective has truthful prices. It meets the budget on average over
-markets, not in each of them.
+A budget constraint depends on the reports and may raise a seller's guarantee with its report. With
+a weight gamma that depends on the prior alone, the market with ``gamma * Payments()`` in its
+objective has truthful prices. It meets the budget on average over markets, not in each market.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Factor between the weights tried until they enclose the right one, and how often; draws that
-#: show about where it is, and the factor from there.
+#: Factor and number of steps of the bracketing, number of draws for a first estimate, and the
+#: factor of the bracketing from there.
 _STEP, _MAX_STEPS, _FEW, _NEAR = 8.0, 28, 8, 1.5
 #: Accuracy of the logarithm of gamma.
 _ACCURACY = 1e-8
@@ -53,21 +52,21 @@ _ACCURACY = 1e-8
 
 @dataclass(frozen=True)
 class GammaCalibration:
-    """A weight of payments and what it spends.
+    """A weight of payments and its expected payments.
 
     Attributes
     ----------
     gamma : float
     budget : float
     expected_payment : float
-        Average of sum psi(c_i) u(eps_i) over the draws at this gamma: the budget, unless the
-        spending of the drawn markets jumps there.
+        Average of sum psi(c_i) u(eps_i) over the draws at this gamma. It equals the budget, unless
+        the payments of the drawn markets are discontinuous there.
     standard_error : float
-        Of that average, as an estimate of the expectation over the prior.
+        Standard error of that average, as an estimate of the expectation over the prior.
     draws : int
-        Markets drawn.
+        Number of markets drawn.
     evaluations : int
-        Weights tried on all of them.
+        Number of weights evaluated on all draws.
     objective : Objective
         The buyer's objective, with the payments at this weight.
     """
@@ -96,11 +95,11 @@ def calibrate_gamma(
     progress: Callable[[float, float], None] | None = None,
     jobs: int = 1,
 ) -> GammaCalibration:
-    """Return the weight of payments at which the expected payments are the budget.
+    """Compute the weight of payments at which the expected payments equal the budget.
 
-    It depends on the prior, the number of sellers and the buyer's problem, never on a report; that
-    is why sellers still tell the truth, which a :class:`Budget` does not promise. Payments come to
-    the budget on average over sellers drawn from the prior (A, Eq. 9).
+    It depends on the prior, the number of sellers and the buyer's problem, not on the reports. So
+    truthful prices exist, which a :class:`Budget` does not guarantee. Payments equal the budget on
+    average over sellers drawn from the prior (A, Eq. 9).
 
     Parameters
     ----------
@@ -110,21 +109,21 @@ def calibrate_gamma(
         As in :class:`Sellers`.
     n_sellers : int
     objective : Objective or Term
-        What the buyer minimises besides payments, such as ``1.0 * Spread() + 100 * Noise()``.
+        The buyer's objective without payments, such as ``1.0 * Spread() + 100 * Noise()``.
     constraints : iterable of Constraint
-        None that reads the reports.
+        Constraints that do not depend on the reports.
     privacy_cost : PrivacyCost, optional
-        u; linear where left out.
+        u; linear by default.
     groups : array_like, length n_sellers, optional
-        The group of each seller, where the prior is by group.
+        The group of each seller, if the prior is given by group.
     draws : int
-        Markets to average over, the same for all weights tried; at least 2.
+        Number of markets to average over, the same for all weights; at least 2.
     random_state : numpy.random.Generator or int, default 0
-        Draws them.
+        Source of the draws.
     gap : float
         Relative gap of the solves, where they are not exact.
     progress : callable, optional
-        Called with each weight tried and what it spends on average.
+        Called with each weight and its average payments.
     jobs : int
         Processes that work at once.
 
@@ -135,17 +134,17 @@ def calibrate_gamma(
     Raises
     ------
     ParameterError
-        If an argument is out of its range, the objective already weighs payments or has no noise
-        term, a constraint reads the reports, or no weight meets the budget.
+        If an argument is out of its range, the objective has payments or no noise term, a
+        constraint depends on the reports, or no weight meets the budget.
 
     Examples
     --------
     >>> import convexmarket as cm
     >>> prior = cm.Uniform(0.02, 0.10)
-    >>> found = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise())
-    >>> round(found.expected_payment, 6)
+    >>> calibration = cm.calibrate_gamma(5.0, prior, 20, cm.Spread() + 10 * cm.Noise())
+    >>> round(calibration.expected_payment, 6)
     5.0
-    >>> market = cm.Market(cm.Sellers.draw(20, prior, random_state=1), found.objective)
+    >>> market = cm.Market(cm.Sellers.draw(20, prior, random_state=1), calibration.objective)
     >>> print(market.incentives)
     by construction
     """
@@ -181,11 +180,11 @@ def calibrate_gamma(
                 progress(float(np.exp(log_gamma)), float(tried[log_gamma].mean()))
         return _log_ratio(tried[log_gamma], budget)
 
-    # Where noise alone is bought against, sigma/eta = gamma*psi*eta and psi*eta is the budget.
+    # Without a spread, sigma/eta = gamma*psi*eta, and psi*eta is the budget.
     typical = float(np.median(np.concatenate([sellers.virtual_costs for sellers in drawn])))
     sigma = MarketNumbers().plus(objective.parts).sigma
     start = float(np.log(sigma * typical) - 2.0 * np.log(budget))
-    few = min(draws, _FEW)  # draws that show about where the answer is
+    few = min(draws, _FEW)  # draws for a first estimate
     low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, budget)
     log_gamma = _root(lambda x: _log_ratio(spending(x, few), budget), low, high, 1e-3)
     low, high = _enclose(excess, log_gamma, budget, _NEAR)
@@ -221,7 +220,7 @@ def _root(f: Callable[[float], float], low: float, high: float, accuracy: float)
 def _enclose(
     excess: Callable[[float], float], start: float, budget: float, factor: float = _STEP
 ) -> tuple[float, float]:
-    """Return logarithms of weights that spend at least and at most the budget."""
+    """Return logarithms of weights with payments above and below the budget."""
     here, beyond = start, excess(start)
     direction = 1.0 if beyond > 0 else -1.0
     for _ in range(_MAX_STEPS):
@@ -232,7 +231,8 @@ def _enclose(
         if beyond * direction <= 0:
             return min(here, there), max(here, there)
         here, factor = there, _STEP
-    spends, way = budget * np.exp(beyond), ("dear", "up") if direction > 0 else ("cheap", "down")
+    spends = budget * np.exp(beyond)
+    way = ("expensive", "up") if direction > 0 else ("cheap", "down")
     kinds = ("make the buyer spend", "raise"), ("keep the buyer from spending more than", "lower")
     kind, remedy = kinds[direction < 0]
     raise ParameterError(
@@ -247,12 +247,12 @@ def _without_payments(objective: Objective | Term) -> Objective:
     objective = as_objective(objective)
     if any(part.term.privacy_cost is not None for part in objective.parts):
         raise ParameterError(
-            f"the objective {shown(objective)} already weighs payments, whose weight is to be "
-            "found; leave them out (privacy_cost=... says what privacy costs)"
+            f"the objective {shown(objective)} has payments, and their weight is to be computed; "
+            "leave them out (privacy_cost=... sets the privacy cost)"
         )
     if MarketNumbers().plus(objective.parts).sigma == 0:
         raise ParameterError(
-            f"the objective {shown(objective)} has no Noise(), so that the buyer has no use for "
-            "privacy; add sigma * Noise() with sigma > 0"
+            f"the objective {shown(objective)} has no Noise(), so privacy has no value for the "
+            "buyer; add sigma * Noise() with sigma > 0"
         )
     return objective

@@ -1,9 +1,9 @@
-r"""What truthful sellers earn beyond their cost, the integral of A's Eq. (8).
+r"""Rents of truthful sellers, the integral of A's Eq. (8).
 
-A seller who reports c earns the integral of u(eps(z)) over all higher reports z, up to the top of
-the support of its prior. A *curve* gives the answers of a market to other reports of one seller,
-:class:`ExactCurve` for the papers' problem and :class:`SolvedCurve` for any other market, and the
-rents that follow. Payments and audits use curves only.
+The rent of a seller who reports c is the integral of u(eps(z)) over all higher reports z, up to the
+top of the support of its prior. A *curve* gives the guarantees and rents of one seller at other
+reports: :class:`ExactCurve` for the papers' problem and :class:`SolvedCurve` for any other market.
+Payments and audits use curves only.
 
 Let F(y) be the buyer's optimal objective when the seller's virtual cost is y. As a minimum of
 functions that are affine in y, F is concave, and its slope is gamma*u(eps(y)), gamma being the
@@ -11,10 +11,10 @@ weight of the payments. Where psi is affine with slope k, the rent is therefore 
 two optimal objectives over gamma*k; jumps of the optimum are included. Elsewhere the papers'
 problem is integrated by adaptive quadrature over the exact curve, to 11 digits.
 
-Other markets take a solve for each answer. There psi is replaced, between reports that are solved,
-by the chord through its values. With o(y) the distance of psi's inverse from the chord, integration
-by parts gives the rest as the integral of -o(y)*u'(y): the drop of u times the mean of o if u falls
-evenly, and no further from that than the drop times the largest distance from the mean.
+Other markets need a solve at each report. Between these reports psi is replaced by the chord
+through its values. With o(y) the distance of psi's inverse from the chord, integration by parts
+gives the remainder as the integral of -o(y)*u'(y). If u is affine, this is the drop of u times the
+mean of o. The error is at most the drop times the largest distance of o from its mean.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ __all__ = ["Answers", "ExactCurve", "SolvedCurve"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-#: Relative accuracy of exact integrals; with a largest guarantee, where the curve has a kink for
-#: every seller at the bound; and of those that follow from others by a polynomial.
+#: Relative accuracy of exact integrals; with a largest guarantee, where the curve has many kinks;
+#: and of interpolation between integrals.
 ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
-#: Sellers whose rents are all integrated. Of more sellers, some are, with at least so many nodes.
+#: Numbers of sellers from which on rents are interpolated, and the smallest number of nodes.
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
-#: Relative size of mu beside noise and payments that double precision cannot resolve.
+#: Ratio of mu to noise and payments that double precision cannot resolve.
 _LOST = 1e-15
-#: Times that the level of the cap is computed again, one seller's cost being there.
+#: Iterations and relative tolerance of the level of the cap.
 _ROUNDS, _STILL = 20, 1e-9
-#: Reports at which a virtual cost is evaluated, evenly spaced and ever closer to the lowest.
+#: Number of reports in a table of virtual costs: evenly spaced, and dense near the lowest.
 _TABLE = 16385
-#: Kinks of a virtual cost that are cut at from the start, and solves of one rent at most.
+#: Largest number of initial cuts at kinks of a virtual cost, and of solves for one rent.
 _FEW, _MOST_SOLVES = 8, 100
-#: Intervals of a quadrature of what is sold, at most.
+#: Largest number of intervals of a quadrature of guarantees.
 _MOST_PIECES = 12
-#: A seller who sells less than this share of what it sells at the truth counts as out.
+#: Share of the truthful guarantee below which a seller counts as out of the market; doublings.
 _NOTHING, _MAX_DOUBLINGS = 1e-9, 60
 
 
 class Answers(NamedTuple):
-    """What sellers sell at several virtual costs, u of it, and how far this may be off."""
+    """Guarantees at several virtual costs, u of them, and bounds on the error of u."""
 
     epsilon: Floats
     sold: Floats
@@ -71,7 +71,7 @@ class Answers(NamedTuple):
 
 
 class ExactCurve:
-    """The papers' problem: all answers are exact, and computed at once."""
+    """Curve of the papers' problem: exact, and vectorised over reports."""
 
     def __init__(self, curve: OwnReportCurve) -> None:
         self.curve = curve
@@ -86,21 +86,21 @@ class ExactCurve:
     def rents(
         self, prior: Prior, seller: Ints, reports: Floats, tolerance: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the rents up to rounding, whatever the tolerance."""
+        """Return the rents and their errors; the tolerance is not used."""
         curve, top = self.curve, prior.support[1]
         form = curve.form
         prices = form.virtual_costs[form.virtual_costs > 0]
         least = float(prices.min()) if prices.size else 0.0
         if 0 < form.mu < _LOST * np.sqrt(form.sigma) * np.sqrt(form.gamma * least):
             raise AllocationError(
-                f"mu = {form.mu:g} is lost next to noise and payments in double precision, so that "
-                "payments are not known; use mu = 0, or a larger mu"
+                f"mu = {form.mu:g} is too small compared with noise and payments for payments in "
+                "double precision; use mu = 0, or a larger mu"
             )
         if np.isinf(top) and not curve.can_do_without():
             raise NotSupportedError(
                 f"{prior!r} has no largest sensitivity, and under this cap (or with one seller) "
-                "the buyer cannot do without anyone, so that no finite payment is truthful; use a "
-                "prior with bounded support, or a larger cap"
+                "every seller is needed, so no finite payment is truthful; use a prior with "
+                "bounded support, or a larger cap"
             )
         truth = np.asarray(prior.ironed_virtual_cost(reports))
         slope = prior.virtual_cost_slope if np.isfinite(top) else None
@@ -119,9 +119,9 @@ class ExactCurve:
         return rents, errors
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return a report from which on each seller sells nothing, close to the smallest such.
+        """Return a report close to the smallest one at which each seller sells nothing.
 
-        It is mostly where the virtual cost meets the level of the market without the seller.
+        At this report the virtual cost usually equals the level of the market without the seller.
         """
         curve, top = self.curve, prior.support[1]
         if not curve.can_do_without():
@@ -131,7 +131,7 @@ class ExactCurve:
         def unsold(z: Floats, who: Ints) -> Floats:
             return np.where(self._sold(prior, seller[who], z) == 0, 1.0, -1.0)
 
-        # A little further, because rounding may leave a trace right at that report.
+        # Slightly further, because of rounding.
         end = np.minimum(_first_at(prior, level, reports) * (1 + 1e-10), top)
         still = np.flatnonzero(unsold(end, np.arange(seller.size)) < 0)
         end[still] = first_root(unsold, still, end[still], top, prior.mean)
@@ -141,7 +141,7 @@ class ExactCurve:
         return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
-        """Integrate the curve, cut where it ends, leaves the cap, and psi has kinks."""
+        """Integrate the curve, cut at its end, at the end of the cap, and at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
         free = self._last_at_cap(prior, seller, reports, end)
         twice = np.tile(np.arange(seller.size), 2)
@@ -164,11 +164,11 @@ class ExactCurve:
         return sums[0].astype(float), sums[1].astype(float)
 
     def _last_at_cap(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a report up to which each seller is at the cap, close to the largest such."""
+        """Return a report close to the largest one at which each seller is at the cap."""
         psi = np.asarray(prior.ironed_virtual_cost(reports))
         leaves = self.curve(seller, psi).cap_level
         capped = np.flatnonzero(psi < leaves)
-        for _ in range(_ROUNDS):  # the level moves by as little as one seller matters
+        for _ in range(_ROUNDS):  # the level depends little on a single seller
             again = self.curve(seller[capped], leaves[capped]).cap_level
             moved = np.abs(again - leaves[capped]) > _STILL * np.abs(again)
             leaves[capped] = again
@@ -176,12 +176,12 @@ class ExactCurve:
         return np.minimum(_first_at(prior, leaves, reports), end)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a lower bound on each payment, which its accuracy is relative to.
+        """Return a lower bound on each payment, the scale of its accuracy.
 
-        Guarantees fall with the report, so the rent is at least eps(z)*(z - c) at any z.
+        Guarantees decrease with the report, so the rent is at least eps(z)*(z - c) at any z.
         """
         least = reports * self._sold(prior, seller, reports)
-        low = reports < 0.1 * end  # of others this is a tenth of the payment at least
+        low = reports < 0.1 * end  # for others, the cost is at least a tenth of the payment
         reach = 0.5 ** np.arange(1.0, 52.0, 2.0) * (end - reports)[low, None]
         z = reports[low, None] + reach
         further = self._sold(prior, np.repeat(seller[low], z.shape[1]), z.ravel())
@@ -189,10 +189,10 @@ class ExactCurve:
         return least
 
     def _of_many(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Integrate the curves of some of many truthful sellers, which determine the others.
+        """Integrate the curves of some of many truthful sellers, and interpolate the others.
 
-        The rent is a function of the report alone, with few kinks. Between these it is a polynomial
-        through every other integral, which the remaining ones confirm.
+        The rent is a function of the report alone, with few kinks. Between kinks it is interpolated
+        from every other integral, and checked at the remaining ones.
         """
         places, first, place = np.unique(reports, return_index=True, return_inverse=True)
         sold, rents = self.curve.truth[seller[first]], np.full(places.size, np.nan)
@@ -219,7 +219,7 @@ class ExactCurve:
 
 
 def _nodes_among(places: Floats, some: Ints) -> Ints:
-    """Return which of some places are next to Chebyshev's, or all of few."""
+    """Return the places closest to Chebyshev nodes, or all if they are few."""
     if some.size < _MANY:
         return some
     low, high = places[some[0]], places[some[-1]]
@@ -228,12 +228,12 @@ def _nodes_among(places: Floats, some: Ints) -> Ints:
 
 
 def _polynomial(places: Floats, rents: Floats, nodes: Ints) -> Chebyshev:
-    # "full" leaves out a warning of places next to each other, whose fit is not accepted.
+    # "full" suppresses a warning for close places; such fits are rejected.
     return Chebyshev.fit(places[nodes], rents[nodes], nodes.size - 1, full=True)[0]
 
 
 def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
-    """Return the smallest report from start to the top at which psi is at a level, for all k."""
+    """Return the smallest report from start to the top at which psi reaches each level."""
 
     def above(z: Floats, level: Floats) -> Floats:
         return np.asarray(prior.ironed_virtual_cost(z)) - level
@@ -242,7 +242,7 @@ def _first_at(prior: Prior, level: Floats, start: Floats) -> Floats:
 
 
 class _Point(NamedTuple):
-    """Bounds on the optimal objective at one virtual cost of one seller, and what it sells."""
+    """Bounds on the optimal objective at one virtual cost of a seller, and its guarantee."""
 
     upper: float
     lower: float
@@ -253,8 +253,7 @@ class _Point(NamedTuple):
 class _Cell(NamedTuple):
     """The integral of u(eps) over the reports between two places of a table.
 
-    ``gap`` is the error that the certificates of the solves leave, ``bend`` what more solves would
-    reduce.
+    ``gap`` is the error due to the certificates, ``bend`` the error that more solves would reduce.
     """
 
     first: int
@@ -265,18 +264,17 @@ class _Cell(NamedTuple):
 
 
 class SolvedCurve:
-    """Any market: solved where an answer is needed, and kept.
+    """Curve of any market: solved at each report on demand, and stored.
 
     Parameters
     ----------
     market : Market
     allocation : Allocation
-        The answer at the truth.
+        The allocation at the true reports.
     gap : float
         Relative gap of each other solve.
     method : {"envelope", "constant", "quadrature"}
-        How rents follow: from optimal objectives, from the price of the highest report, or from
-        what is sold.
+        Computation of rents: from optimal objectives, from the highest report, or from guarantees.
     """
 
     def __init__(
@@ -290,12 +288,12 @@ class SolvedCurve:
         self._conics: dict[int, Conic] = {}  # by thread: one is solved at a time
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the compiled problems, for another process."""
+        """Return the state without the compiled problems."""
         return vars(self) | {"_conics": {}}
 
     @property
     def n_solves(self) -> int:
-        """Markets solved so far."""
+        """Number of markets solved so far."""
         return sum(self.solves_of(i) for i in {i for i, _ in self._known})
 
     def solves_of(self, seller: int) -> int:
@@ -304,7 +302,7 @@ class SolvedCurve:
         return sum(1 for i, y in list(self._known) if i == seller and y != truth)
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
-        """Solve the market at other virtual costs, one after the other."""
+        """Solve the market at other virtual costs in turn."""
         points = [self._at(int(i), float(y)) for i, y in zip(seller, virtual_cost, strict=True)]
         doubts = [self._doubt(point, y) for point, y in zip(points, virtual_cost, strict=True)]
         epsilon, sold = np.array([point[2:] for point in points]).reshape(-1, 2).T
@@ -346,13 +344,13 @@ class SolvedCurve:
         )
         n = reports.size
         rents, errors = (np.bincount(owner, column, n).astype(float) for column in (parts, apart))
-        # What is sold is known up to the root of the gap of the solves.
+        # The relative error of guarantees is of the order of the root of the gap.
         return rents, errors + rents * np.sqrt(2.0 * self._gap)
 
     def last_sale(self, prior: Prior, seller: Ints, reports: Floats) -> Floats:
-        """Return where each seller would cease to sell if it sold ever less at an even rate.
+        """Estimate the report at which each seller sells nothing, for a linear decrease.
 
-        From the truth to there, the optimal objective then rises by half of the present slope.
+        Up to that report, the optimal objective then rises at half of the present slope on average.
         """
         ceases = np.empty(seller.size)
         for k, (i, report) in enumerate(zip(seller.tolist(), reports, strict=True)):
@@ -371,9 +369,9 @@ class SolvedCurve:
         return self._at(seller, float(prior.ironed_virtual_cost(report))).sold
 
     def _at(self, seller: int, virtual_cost: float) -> _Point:
-        """Solve the market with this virtual cost of the seller; +inf takes it out.
+        """Solve the market at a virtual cost of the seller; +inf removes it from the market.
 
-        A market that cannot do without the seller has an infinite objective there.
+        If the market is then infeasible, the objective is infinite.
         """
         key = seller, virtual_cost
         if key not in self._known:
@@ -395,7 +393,7 @@ class SolvedCurve:
         return self._nearest
 
     def _solve_at(self, sellers: Sellers) -> CertifiedPurchase:
-        """Solve the market of sellers with other virtual costs, starting at the last answer."""
+        """Solve the market at other virtual costs, starting at the last allocation."""
         market, costs = self.market, sellers.virtual_costs
         start: Any = self._nearest
         if np.isinf(costs).any() or best_method(market) != "branch_and_bound":
@@ -413,7 +411,7 @@ class SolvedCurve:
         return conic.search(self._gap, 200, start.eta, None)
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
-        """Return how far ``sold`` may be off, by the gap and an elasticity of one."""
+        """Estimate the error of ``sold`` from the gap, for an elasticity of one."""
         gamma = self.market.form.total_gamma
         spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
         if not 0 < spent < np.inf:
@@ -421,15 +419,15 @@ class SolvedCurve:
         return point.sold * float(np.sqrt(2.0 * max(point.upper - point.lower, 0.0) / spent))
 
     def _end_of_sales(self, prior: Prior, seller: int, report: float) -> float:
-        """Return the top of the support; if there is none, a report at which nothing is bought."""
+        """Return the top of the support; if it is infinite, a report without a sale."""
         top = prior.support[1]
         if np.isfinite(top):
             return top
         if self.method == "constant":
             raise NotSupportedError(
-                f"{prior!r} has no largest sensitivity, and what is bought does not depend on the "
-                "reports, so that no finite payment is truthful; use a prior with bounded support, "
-                "or weigh Payments() in the objective"
+                f"{prior!r} has no largest sensitivity, and the purchases do not depend on the "
+                "reports, so no finite payment is truthful; use a prior with bounded support, or "
+                "add Payments() to the objective"
             )
         if np.isfinite(self._at(seller, np.inf).upper):
             nothing = _NOTHING * self._sold(prior, seller, report)
@@ -438,9 +436,9 @@ class SolvedCurve:
                 if self._sold(prior, seller, further) <= nothing:
                     return further
         raise NotSupportedError(
-            f"{prior!r} has no largest sensitivity, and the buyer cannot do without this seller, "
-            "so that no finite payment is truthful; use a prior with bounded support, or "
-            "constraints that the others can meet"
+            f"{prior!r} has no largest sensitivity, and the market is infeasible without this "
+            "seller, so no finite payment is truthful; use a prior with bounded support, or "
+            "constraints that the others can satisfy"
         )
 
     def _by_chords(
@@ -461,7 +459,7 @@ class SolvedCurve:
             cells[worst : worst + 1] = self._halves(seller, z, y, cells[worst])
         sums = np.array([[c.value, c.gap + c.bend] for c in cells]).reshape(-1, 2)
         behind = np.vstack((np.cumsum(sums[::-1], axis=0)[::-1], np.zeros(2)))
-        if np.isinf(prior.support[1]):  # F/f does not fall there, so psi rises as fast as c
+        if np.isinf(prior.support[1]):  # F/f does not decrease there, so psi' >= 1
             last, out = self._at(seller, float(y[-1])), self._at(seller, np.inf)
             rest = max(0.0, out.upper - last.lower) / self.market.form.total_gamma
             behind[:, 1] += rest
@@ -470,7 +468,7 @@ class SolvedCurve:
         return values, errors
 
     def _halves(self, seller: int, z: Floats, y: Floats, cell: _Cell) -> list[_Cell]:
-        """Solve one more report, where psi is farthest from its chord."""
+        """Split a cell at the report where psi is farthest from its chord."""
         a, b = cell.first, cell.last
         middle = (a + b) // 2
         if np.isfinite(y[b]) and y[a] < y[b]:
@@ -478,7 +476,7 @@ class SolvedCurve:
         return [self._cell(seller, z, y, *piece) for piece in ((a, middle), (middle, b))]
 
     def _cell(self, seller: int, z: Floats, y: Floats, a: int, b: int) -> _Cell:
-        """Integrate by the objectives or by what is sold at the ends, whichever is surer."""
+        """Integrate from objectives or from guarantees at the ends, with the smaller error."""
         left, right = self._at(seller, float(y[a])), self._at(seller, float(y[b]))
         width = float(z[b] - z[a])
         drop = max(0.0, left.sold - right.sold)
@@ -501,12 +499,12 @@ class SolvedCurve:
 
 
 def _off_chord(z: Floats, y: Floats) -> Floats:
-    """Return how far reports are from where their chord has their virtual costs."""
+    """Return the distances of reports from the points of the chord with equal virtual costs."""
     return z - (z[0] + (z[-1] - z[0]) / (y[-1] - y[0]) * (y - y[0]))
 
 
 def _table(prior: Prior, reports: Floats, end: float) -> tuple[Floats, Floats, Sequence[float]]:
-    """Return reports from the lowest to the end, virtual costs, and where to cut from the start."""
+    """Return reports from the lowest to the end, their virtual costs, and the initial cuts."""
     start = float(reports.min())
     end = max(start, end)
     cuts = [*reports, end]

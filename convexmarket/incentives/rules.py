@@ -1,9 +1,8 @@
-"""What sellers are paid so that the truth is the best reply of each alone (A, Eq. 8).
+"""Payments that make the truth the best reply of each seller alone (A, Eq. 8).
 
-A seller who reports c is paid ``c*eps(c) + integral of eps(z) dz from c to c_hi``: its cost, and
-the guarantees it would have sold at every higher report. The integral ends at the top c_hi of the
-prior's support, beyond which nothing is bought; running it to infinity overpays. It comes from
-:mod:`convexmarket.incentives.rents`.
+The payment for a report c is ``c*eps(c) + integral of eps(z) dz from c to c_hi``: the cost, and the
+rent (:mod:`convexmarket.incentives.rents`). The integral ends at the top c_hi of the prior's
+support, where the virtual cost is infinite; an integral to infinity overpays.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ T = TypeVar("T")
 
 #: Relative accuracy of payments in markets that have no exact curve.
 ACCURACY_OF_ESTIMATES = 1e-4
-#: Relative error from which on payments are refused.
+#: Largest relative error of payments.
 _LARGEST_ERROR = 1e-2
 _SMALLEST_GAP = 1e-9
 _UNCERTAIN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
@@ -53,26 +52,25 @@ _UNCERTAIN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known
 
 @dataclass(frozen=True, eq=False)
 class PaymentEstimate:
-    """Payments, how far each may be off, and how they were computed.
+    """Payments with bounds on their errors.
 
     Attributes
     ----------
     amounts : ndarray, shape (n,)
-        What each of ``sellers`` is paid, in the currency of the sensitivities.
+        Payment of each of ``sellers``, in the currency of the sensitivities.
     errors : ndarray, shape (n,)
-        How far the amount may be off, given what is sold. For "envelope" it comes from the
-        certificates of the solves; where psi is not affine, also from how much the last solves
-        moved the amount.
+        Bounds on the errors of the amounts at given guarantees. For "envelope" they come from the
+        certificates of the solves and, if psi is not affine, from its distance to chords.
     sellers : ndarray of int, shape (n,)
         Positions in the market.
     method : str
         "exact" (the papers' problem), "constant" (reports do not matter), "envelope" (differences
         of optimal objectives) or "quadrature" (of u(eps)).
     incentives : Incentives
-        What is known of the market: whether these payments make the truth the best reply of each
-        seller alone.
+        Verdict on the market: whether these payments make the truth the best reply of each seller
+        alone.
     n_solves : int
-        Markets solved on the way.
+        Number of markets solved.
     """
 
     amounts: Floats
@@ -83,7 +81,7 @@ class PaymentEstimate:
     n_solves: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse amounts that are not numbers."""
+        """Check that the amounts are finite."""
         if not np.all(np.isfinite(self.amounts)):
             raise AllocationError(
                 "payments are not numbers in double precision, as virtual costs overflow on the "
@@ -99,33 +97,33 @@ class PaymentEstimate:
 
 
 def payments(market: Market, allocation: Allocation) -> Floats:
-    """Return the payment of every seller under A's Eq. (8), with B's convex privacy cost u.
+    """Compute the payment of every seller under A's Eq. (8), with B's convex privacy cost u.
 
-    Exact for the papers' problem. Any other market with truthful prices is solved again at other
-    reports, see :func:`estimate_payments`, and refuses where a payment could be off by a percent.
+    Payments are exact for the papers' problem. Any other market with truthful prices is solved
+    again at other reports, as in :func:`estimate_payments`; errors above one percent are refused.
 
     Parameters
     ----------
     market : Market
-        With sellers whose priors are known, and truthful prices (``market.incentives``).
+        A market with truthful prices (``market.incentives``), and sellers with a prior.
     allocation : Allocation
-        The global optimum of ``market``; truthfulness rests on it being the global one.
+        The global optimum of ``market``; other points do not give truthful payments.
 
     Returns
     -------
     ndarray, shape (m,)
-        t_i >= c_i * u(eps_i), in the currency of the sensitivities; 0 for sellers not bought from.
-        Of sellers in partitions a Dask Series, computed where they are.
+        t_i >= c_i * u(eps_i), in the currency of the sensitivities; 0 for sellers who sell nothing.
+        For sellers in partitions, a Dask Series in the same partitions.
 
     Raises
     ------
     SellersError
-        If the sellers have no prior, on which payments depend.
+        If the sellers have no prior.
     AllocationError
-        If the allocation is not of this market, not certified to be its optimum, or its gap too
+        If the allocation is not of this market, not certified to be its optimum, or its gap is too
         large for payments of that accuracy.
     NotSupportedError
-        If the market is not known to have truthful prices; the message says why.
+        If the market is not known to have truthful prices; the message gives the reason.
 
     Examples
     --------
@@ -150,16 +148,16 @@ def payments(market: Market, allocation: Allocation) -> Floats:
     if np.any(too_far):
         worst = int(np.argmax(estimate.errors))
         raise AllocationError(
-            f"{np.count_nonzero(too_far)} payments are not known well enough, that of seller "
-            f"{worst} only to {estimate.errors[worst]:.1e}; the allocation has a gap of "
-            f"{allocation.gap:.1e}; allocate with a smaller one, such as gap=1e-8, or take "
+            f"{np.count_nonzero(too_far)} payments are not accurate enough, that of seller "
+            f"{worst} has an error of {estimate.errors[worst]:.1e}; the allocation has a gap of "
+            f"{allocation.gap:.1e}; allocate with a smaller gap, such as gap=1e-8, or use "
             "estimate_payments(market, allocation, gap=...), which reports the errors"
         )
     return estimate.amounts
 
 
 def part_payments(allocation: PartedAllocation, reports: Floats) -> Floats:
-    """Return the payments of some sellers of an allocation, by their reports."""
+    """Return the payments of sellers of an allocation with given reports."""
     curve = allocation.curve(reports)
     bought, paid = np.flatnonzero(curve.truth > 0), reports * curve.truth
     rents = ExactCurve(curve).rents(allocation.prior, bought, reports[bought], np.zeros(0))
@@ -178,24 +176,22 @@ def estimate_payments(
     progress: Callable[[int, int], None] | None = None,
     jobs: int = 1,
 ) -> PaymentEstimate:
-    """Return payments under Eq. (8) in any market, and how far each may be off.
+    """Estimate payments under Eq. (8) in any market, with bounds on their errors.
 
-    ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, where
-    eps_i(z) is what seller i would sell if it reported z
-    (:mod:`convexmarket.incentives.rents`).
+    ``t_i = c_i*u(eps_i) + integral of u(eps_i(z)) dz`` from c_i to the top of the support, with
+    eps_i(z) the guarantee of seller i at report z (:mod:`convexmarket.incentives.rents`).
 
     Parameters
     ----------
     market : Market
     allocation : Allocation
-        Of this market.
+        An allocation of this market.
     tol : float
-        Error at which no further report is solved, relative to the payment (or to the average
-        cost of a seller, if that is more).
+        Target error, relative to the larger of the payment and the average cost of a seller.
     gap : float, optional
-        Relative gap of the solves at other reports; what the accuracy needs where left out.
+        Relative gap of the solves at other reports; chosen for the target error by default.
     sellers : array_like of int, optional
-        Positions of the sellers to be paid; all where left out.
+        Positions of the sellers to be paid; all by default.
     assume_monotone : bool
         Integrate even where the market is not known to have truthful prices.
     progress : callable, optional
@@ -210,8 +206,8 @@ def estimate_payments(
     Raises
     ------
     NotSupportedError
-        If the market is not known to have truthful prices and ``assume_monotone`` is False, or a
-        seller could ask for any price.
+        If the market is not known to have truthful prices and ``assume_monotone`` is False, or no
+        finite payment is truthful.
     SellersError, AllocationError
         As for :func:`payments`.
 
@@ -262,7 +258,7 @@ def estimate_payments(
 def _rents(
     market: Market, curve: ExactCurve | SolvedCurve, tolerances: Floats, sellers: Any
 ) -> tuple[Floats, int]:
-    """Return the rents of sellers with their errors, shape (2, n), and the markets solved."""
+    """Return the rents of sellers with their errors, shape (2, n), and the number of solves."""
     who, reports = np.atleast_1d(sellers), reports_of(market)
     rents = np.zeros((2, who.size))
     for prior, place in market.sellers.by_prior(who):
@@ -279,7 +275,7 @@ def for_each_seller(
     jobs: int,
     progress: Callable[[int, int], None] | None,
 ) -> list[T]:
-    """Return what the work for each seller gives, done in processes, and report progress."""
+    """Return the result of the work for each seller, computed in processes."""
     results: list[T] = []
     tasks = (delayed(work)(int(seller)) for seller in sellers)
     for result in Parallel(n_jobs=jobs, return_as="generator")(tasks):
@@ -290,7 +286,7 @@ def for_each_seller(
 
 
 def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve | SolvedCurve:
-    """Return the answers of a market to other reports, truthful prices or not."""
+    """Return the curve of a market, with truthful prices or without."""
     method = method_of(market, assume_monotone=True)
     if method == "exact":
         return ExactCurve(OwnReportCurve(market.form.exact))  # type: ignore[arg-type]
@@ -298,7 +294,7 @@ def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve |
 
 
 def method_of(market: Market, assume_monotone: bool) -> str:
-    """Return how this market's payments are computed, or refuse those that promise nothing."""
+    """Return the method for the payments of a market, or refuse payments without a guarantee."""
     if market.form.exact is not None:
         return "exact"
     if market.incentives != "by construction":
@@ -306,8 +302,8 @@ def method_of(market: Market, assume_monotone: bool) -> str:
             return "quadrature"
         raise NotSupportedError(
             f"payments that make the truth the best reply are {_UNCERTAIN[market.incentives]} in "
-            f"this market: {market.incentives.reason}. audit_incentives tries misreports; "
-            "estimate_payments(..., assume_monotone=True) computes Eq. (8) all the same"
+            f"this market: {market.incentives.reason}. Use audit_incentives to test misreports, "
+            "or estimate_payments(..., assume_monotone=True) to compute Eq. (8) in any case"
         )
     if market.form.budgets:  # reports enter by a constraint, not by the objective
         return "quadrature"
@@ -315,9 +311,9 @@ def method_of(market: Market, assume_monotone: bool) -> str:
 
 
 def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
-    """Return the gap of the solves at other reports that allows rents of a given error.
+    """Return the gap of the solves at other reports for rents of a given error.
 
-    Objectives are as good as their gap, what is sold on ironed intervals its root.
+    Errors of objectives are of the order of the gap, those of guarantees of its root.
     """
     if not all(prior.is_regular for prior in market.sellers.priors):
         return _SMALLEST_GAP
@@ -326,20 +322,20 @@ def _gap_for(market: Market, allocation: Allocation, error: float) -> float:
 
 
 def _with_best_bound(market: Market, allocation: Allocation, gap: float) -> Allocation:
-    """Return the allocation with the better of its bound and that of a solve, if it is optimal."""
+    """Return the allocation with the better of its bound and that of a second solve."""
     again = allocate(market, gap=gap, start=allocation)
     gaps = [answer.objective - answer.lower_bound for answer in (allocation, again)]
     slack = sum(gaps) + 1e-9 * abs(again.objective)
     if abs(allocation.objective - again.objective) > slack:
         raise AllocationError(
             f"the allocation has the objective {allocation.objective:.10g}, but the optimum of "
-            f"this market is {again.objective:.10g}; is it of another one? Allocate this market"
+            f"this market is {again.objective:.10g}; allocate this market"
         )
     return replace(allocation, lower_bound=max(allocation.lower_bound, again.lower_bound))
 
 
 def _check_allocation(market: Market, allocation: Allocation) -> None:
-    """Refuse an allocation that is not certified, or not of this market."""
+    """Check that an allocation is certified, and of this market."""
     check_instance("allocation", allocation, Allocation, "what allocate(market) returned")
     m = len(market.sellers)
     if allocation.weights.size != m:
@@ -349,16 +345,15 @@ def _check_allocation(market: Market, allocation: Allocation) -> None:
         )
     if not allocation.gap < 1e-3:
         raise AllocationError(
-            f"the allocation is {allocation.gap:.1e} (relative) away from its lower bound; paying "
-            "for the truth needs the global optimum; allocate with method='exact' or a smaller "
-            "gap"
+            f"the allocation has a relative gap of {allocation.gap:.1e}, but truthful payments "
+            "need the global optimum; allocate with method='exact' or a smaller gap"
         )
     costs = np.where(allocation.weights > 0, market.sellers.virtual_costs, 0.0)
     value = market.objective.value(allocation.weights, allocation.eta, costs)
     if not abs(value - allocation.objective) <= 1e-6 * abs(allocation.objective):
         raise AllocationError(
             f"the objective of this market at the allocation is {value:.10g}, not "
-            f"{allocation.objective:.10g}; is the allocation of another one? Allocate this market"
+            f"{allocation.objective:.10g}; allocate this market"
         )
 
 
@@ -368,22 +363,22 @@ def _check_deviation(allocation: Allocation, curve: ExactCurve) -> None:
     if deviation > 1e-2 * float(np.max(truth)):
         raise AllocationError(
             f"the allocation's guarantees differ by up to {deviation:.3g} from the optimum of this "
-            "market; is it of another one? Allocate this market, or ask for a smaller gap"
+            "market; allocate this market, or with a smaller gap"
         )
 
 
 def scales(market: Market, allocation: Allocation) -> Floats:
-    """Return what errors of payments are measured by: the seller's cost, or an average one."""
+    """Return the scale of payment errors: the larger of the seller's and the average cost."""
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     costs = reports_of(market) * lost
     total = float(costs.sum())
-    if total == 0:  # all who sell ask for nothing; others' reports say what privacy is worth
+    if total == 0:  # all reports of sales are zero: use the average report
         total = float(reports_of(market).mean() * lost.sum())
     return np.maximum(costs, total / max(1, allocation.n_bought))
 
 
 def positions_of(sellers: ArrayLike | None, m: int) -> Ints:
-    """Return the positions of sellers that are named, or of all."""
+    """Check positions of sellers; return all positions by default."""
     if sellers is None:
         return np.arange(m)
     try:
@@ -396,13 +391,13 @@ def positions_of(sellers: ArrayLike | None, m: int) -> Ints:
 
 
 def reports_of(market: Market) -> Floats:
-    """Return what payments depend on, or say that it is missing."""
+    """Return the reports of a market, or raise an error if they are missing."""
     check_instance("market", market, Market)
     market.sellers.check_in_memory()
     reports = market.sellers.sensitivities
     if reports is None:
         raise SellersError(
-            "these sellers are known by their virtual costs alone; payments depend on the reports "
-            "and the prior; give Sellers(sensitivities=..., prior=...)"
+            "these sellers have virtual costs only; payments depend on the reports and the prior; "
+            "give Sellers(sensitivities=..., prior=...)"
         )
     return reports

@@ -162,7 +162,7 @@ def test_a_limit_that_is_on_no_ray_is_not_mistaken_for_an_optimum():
     sellers = cm.Sellers(virtual_costs=np.array([0.0, 1.0]))
     objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))
-    with pytest.warns(LooseCertificateWarning, match="infimum may lie at eta = 0 or infinity"):
+    with pytest.warns(LooseCertificateWarning, match="infimum may be at eta = 0 or infinity"):
         found = cm.allocate(market)
     assert found.lower_bound <= 0.43026
     assert 0.43025 <= found.objective <= 0.4304

@@ -143,7 +143,7 @@ def test_markets_without_a_path_are_for_memory(wanted):
 def test_what_needs_all_costs_in_one_memory_says_so():
     sellers = partitions.sellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
     objective = cm.Spread() + cm.Noise() + cm.Payments()
-    with pytest.raises(NotSupportedError, match="partitions are for markets of"):
+    with pytest.raises(NotSupportedError, match="partitions support mu"):
         cm.allocate(cm.Market(sellers, objective, [cm.MaxEpsilon(1.0)]))
     market = cm.Market(sellers, objective)
     for unable in (cm.declare, lambda m: cm.allocate(m, "line_search")):

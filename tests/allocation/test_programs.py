@@ -33,7 +33,7 @@ def test_a_program_holds_its_last_solution():
     assert isinstance(program, ConvexProgram)
     assert program.formulation == "joint"
     for ask in ("weights", "raw_weights", "eta"):
-        with pytest.raises(AllocationError, match=r"no solution to show \(status None\); call"):
+        with pytest.raises(AllocationError, match=r"no solution \(status None\); call"):
             getattr(program, ask)
     program.solve(solver="CLARABEL")
     best = cm.allocate(market(cm.Budget(0.6)))

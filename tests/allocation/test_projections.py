@@ -221,7 +221,7 @@ def test_markets_in_which_nobody_or_too_few_can_sell():
 )
 def test_other_markets_are_refused(objective):
     assert ProjectableForm.of(market(objective=objective).form) is None
-    with pytest.raises(NotSupportedError, match=r"^projections serve sums"):
+    with pytest.raises(NotSupportedError, match=r"^projections support sums"):
         solve_projections(market(objective=objective))
 
 

@@ -143,8 +143,8 @@ def test_one_buyer_alone_is_a_market_under_that_limit():
     [
         ([], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
         ([buyer(1.0), None], [cm.MaxEpsilon(1.0)], "must be a list of Market"),
-        ([buyer(1.0)], [], r"the shared constraints are \[\]; give MaxEpsilon"),
-        ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "give MaxEpsilon"),
+        ([buyer(1.0)], [], r"the shared constraints are \[\]; give a limit"),
+        ([buyer(1.0)], [cm.MaxEpsilon(1.0), cm.Cap(2)], "such as MaxEpsilon"),
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
     ],
 )

@@ -217,7 +217,7 @@ MISSED = {
 def test_a_gap_that_is_missed_is_warned_of_at_the_line_that_asked(method):
     objective, options = MISSED[method]
     market = cm.Market(some_sellers(), objective)
-    with pytest.warns(LooseCertificateWarning, match="relative gap of .* asked for") as seen:
+    with pytest.warns(LooseCertificateWarning, match="relative gap of .* requested") as seen:
         found = cm.allocate(market, **options)
     assert found.method == method
     assert found.gap > found.tolerance
@@ -419,7 +419,7 @@ BAD_CALLS = {
         "'projections' takes no time_limit; leave it out",
     ),
     "an unknown solver": ({"solver": "ABACUS"}, NotSupportedError, "'ABACUS' is not installed"),
-    "projections": ({"method": "projections"}, NotSupportedError, "projections serve sums"),
+    "projections": ({"method": "projections"}, NotSupportedError, "projections support sums"),
     "exact": ({"method": "exact"}, NotSupportedError, "the exact solver takes sums of"),
 }
 
@@ -520,5 +520,5 @@ def test_a_simplex_minimum_that_is_wrong_is_found_out():
         def simplex_minimum(self, weight, costs):
             return costs.min(axis=-1) + 10.0
 
-    with pytest.raises(SolverError, match=r"lies above the objective .* simplex_minimum"):
+    with pytest.raises(SolverError, match=r"exceeds the objective .* simplex_minimum"):
         cm.allocate(market_with(V, Boast() + cm.Noise() + cm.Payments()))

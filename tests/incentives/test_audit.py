@@ -231,10 +231,10 @@ WRONG_BUILDS = {
     "build must be .*a function.*, got 3": 3,
     r"build returned array.*; give a function from the reports": lambda c: c,
     "a market of 2 sellers for 3 reports": lambda c: smooth(c[:2]),
-    "do not have the reports it was given": lambda _: smooth(TRUTH),
-    "do not have the reports": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
-    "build makes another: its optimum is .*, that of market": standard,
-    "with the same priors, and build makes another": lambda c: cm.Market(
+    "with other reports than its argument": lambda _: smooth(TRUTH),
+    "other reports than its arg": lambda c: cm.Market(cm.Sellers(virtual_costs=c), cm.Spread()),
+    "but build returns another: its optimum is .*, that of market": standard,
+    "with the same priors, but build returns another": lambda c: cm.Market(
         cm.Sellers(c, cm.Uniform(0.0, 1.0)), smooth(c).objective
     ),
 }

@@ -87,7 +87,7 @@ GOOD = {
         ({"objective": 3}, "objective must be a sum of terms"),
         (
             {"objective": cm.Spread() + cm.Noise() + cm.Payments()},
-            "already weighs payments, whose weight is to be found; leave them out",
+            "has payments, and their weight is to be computed; leave them out",
         ),
         ({"objective": cm.Spread()}, r"has no Noise\(\).*add sigma \* Noise"),
         ({"constraints": [cm.Budget(1)]}, "no weight of payments makes this market truthful"),
@@ -95,7 +95,7 @@ GOOD = {
         ({"random_state": None}, "random_state must be .*a seed.*, got None"),
         (
             {"constraints": [cm.EtaRange(1e4, 1e5)]},
-            r"the constraints make the buyer spend .* however dear.*raise the budget",
+            r"the constraints make the buyer spend .* however expensive.*raise the budget",
         ),
         (
             {"constraints": [cm.EtaRange(1e-3, 1e-2)]},

@@ -129,7 +129,7 @@ def test_what_an_audit_needs_memory_for_is_refused():
 
 def test_whom_nobody_can_replace_is_for_memory():
     market = market_of(da.from_array(np.full(9, 0.05), chunks=4), cap=1.0)
-    with pytest.raises(NotSupportedError, match="cannot do without anyone"):
+    with pytest.raises(NotSupportedError, match="this cap every seller is needed"):
         cm.payments(market, cm.allocate(market))
 
 

@@ -139,7 +139,7 @@ def test_an_uncertified_allocation_is_refused():
     market = small_market()
     rough = cm.allocate(market, method="line_search", max_solves=1, gap=1e-9)
     assert rough.gap > 1e-3
-    with pytest.raises(AllocationError, match=r"away from its lower bound.*method='exact'"):
+    with pytest.raises(AllocationError, match=r"has a relative gap of .*method='exact'"):
         cm.payments(market, rough)
 
 
@@ -239,12 +239,12 @@ def test_what_an_allocation_must_be_for_its_market():
     good = cm.allocate(market)
     value = good.objective
     cm.payments(market, altered(good, lower_bound=value * (1 - 0.99e-3)))
-    with pytest.raises(AllocationError, match="away from its lower bound"):
+    with pytest.raises(AllocationError, match="has a relative gap of"):
         cm.payments(market, altered(good, lower_bound=value * (1 - 1.01e-3)))
     cm.payments(market, altered(good, objective=value * (1 + 0.9e-6)))
-    with pytest.raises(AllocationError, match="another one"):
+    with pytest.raises(AllocationError, match="allocate this market"):
         cm.payments(market, altered(good, objective=value * (1 + 1.1e-6)))
-    with pytest.raises(AllocationError, match="another one"):
+    with pytest.raises(AllocationError, match="allocate this market"):
         cm.payments(market, altered(good, objective=value * (1 - 1.1e-6)))
     largest = good.epsilon.max()
     for share, refused in ((0.009, False), (0.011, True), (-0.011, True)):

@@ -510,7 +510,7 @@ def test_failing_solvers_are_reported(monkeypatch):
     monkeypatch.setattr("convexmarket.joint.exponential.run_solver", fails)
     with pytest.raises(SolverError, match=r"SCS failed on the z-block .*solver_error"):
         cm.allocate_jointly(joint, "exponential", starts=1, solver="SCS")
-    with pytest.raises(NotSupportedError, match="'NOSUCH' is not installed; CVXPY finds"):
+    with pytest.raises(NotSupportedError, match="'NOSUCH' is not installed; use one of"):
         cm.allocate_jointly(conic, starts=1, solver="NOSUCH")
 
     def breaks(*arguments):
