@@ -1,17 +1,16 @@
-"""The common job in one call: offers to the sellers of a table, a model, and what proves them."""
+"""Offers to the sellers of a table, their certificate, and the model trained on their rows."""
 
 from __future__ import annotations
 
 import json
 import platform
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,28 +19,27 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.base import is_classifier
 
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.allocation.result import Allocation
 from convexmarket.checks import (
     check_callable,
-    check_nonnegative,
     check_positive,
+    is_default,
     is_iterable,
     shown,
     warn_user,
 )
-from convexmarket.data.columns import feature_columns
+from convexmarket.data.columns import REPORT_NAMES, feature_columns
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.features import PublicFeatures
 from convexmarket.data.lists import blame, blank, checked_list, column_named, digest, read_list
 from convexmarket.data.tables import read_rows, read_table
-from convexmarket.display import Shown, axes
+from convexmarket.display import Shown
 from convexmarket.errors import (
     DataError,
     NotSupportedError,
     ParameterError,
     UselessModelWarning,
 )
-from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives, audit_parts
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.io import Content, write_together
@@ -51,15 +49,13 @@ from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
-from convexmarket.priors.base import Prior, PriorLike, as_prior
+from convexmarket.priors.base import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.noise import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
-    Cap,
     Constraint,
-    EtaRange,
     GroupShare,
     Noise,
     Objective,
@@ -68,64 +64,99 @@ from convexmarket.terms import (
     Term,
 )
 
-__all__ = [
-    "Clock",
-    "Deal",
-    "Offers",
-    "audit_summary",
-    "buy",
-    "certificate_of",
-    "package_version",
-    "price",
-    "price_offers",
-    "statements",
-    "versions",
-]
+__all__ = ["Deal", "PartedTable", "buy", "certificate_of", "price", "versions"]
 
 Floats = NDArray[np.float64]
 
-#: In per cent; a gap up to here is left to the certificate.
+#: Relative gaps up to here, in per cent, are not mentioned.
 _SLIGHT = 1e-6
-#: Markets that a budget is averaged over: what is paid differs from the budget by 1.02 times what
-#: it would if there were infinitely many, as their average adds a 25th to its variance.
+#: Markets that a budget is averaged over. The variance of their average adds a 25th to the
+#: variance of the payments of one market.
 DRAWS = 25
+#: Distributions that a result depends on.
+_DEPENDENCIES = (
+    "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
+    "clarabel", "ecos", "highspy", "osqp", "scs",
+)  # fmt: skip
+
+
+#: Sentences of a certificate about every sale.
+_TERMS_OF_SALE = (
+    "Every payment is at least the seller's reported cost of its epsilon.",
+    "The weights of the objective, the constraints and the prior must be fixed before the reports"
+    " are read. Sellers who agree on their reports may gain together.",
+    "epsilon is the guarantee sold. It is valid for a model trained with these weights and with"
+    " eta = the sum of epsilon; the learner reports the total, with its part of the noise.",
+)
+
+
+class PartedTable(Protocol):
+    """A table of sellers in partitions, as :func:`price` accepts it.
+
+    :func:`convexmarket.partitions.table` returns one.
+    """
+
+    path: str | None
+
+    def sellers(self, prior: Prior, ask: str | None, id: str | None) -> Sellers:
+        """Return the sellers, checked, with their reports in parts."""
+
+    def offers(self, allocation: Any) -> Any:
+        """Return the offers as a lazy table in the same partitions."""
+
+    def totals(self, allocation: Any) -> Sequence[dict[str, float]]:
+        """Return the totals of the offers of each partition."""
+
+    def write(
+        self, folder: Path, allocation: Any, document: Callable[[dict[str, float]], bytes]
+    ) -> None:
+        """Write the offers and the certificate of their totals into a new folder."""
 
 
 @dataclass(frozen=True, eq=False)
 class Deal(Shown):
-    """What a buyer offers each seller, what proves it, and the model that was trained with it.
+    """The offers to the sellers, their certificate, and the model trained under them.
 
     Attributes
     ----------
     offers : DataFrame
-        One row per seller, in the order and with the index of the table: ``ask`` (what it reported
-        per unit of epsilon), ``epsilon`` (privacy bought, in nats), ``weight`` of its row,
-        ``payment``, and ``surplus``, which is payment minus reported cost. Private, as reports are.
+        One row per seller, in the order and with the index of the table: ``ask`` (reported cost per
+        unit of epsilon), ``epsilon`` (privacy bought, in nats), ``weight`` of the row, ``payment``,
+        and ``surplus``, which is payment minus reported cost. Private, as reports are. A Dask
+        DataFrame for sellers in partitions.
     market : Market
-    allocation : Allocation
+    allocation : Allocation or PartedAllocation
     model : Learner or None
-        Trained under what was bought; None where only prices were asked for.
+        Trained under the privacy bought; None in the result of :func:`price`.
     account : PrivacyAccountant or None
-        What each seller sold, and what of it the model has spent.
+        The privacy that each seller sold, and the part of it that the model has spent.
     expected_error : float or None
         Standard deviation that the noise adds to a prediction, from public numbers:
         :meth:`noise_effect` of the learner, where it has one and its domain is public.
     test_errors : dict or None
         Error on public test rows of the ``"model"`` and of the best ``"constant"``: the root mean
         squared error of a regression, the share of wrong labels of a classifier.
+    budget : float or None
+        The budget that decided the weight of the payments.
+    source : dict
+        File of the table, and its SHA-256 unless it is in partitions; both None for a table in
+        memory.
     """
 
-    offers: pd.DataFrame
+    offers: Any
     market: Market
-    allocation: Allocation
+    allocation: Any
     model: Any = None
     account: PrivacyAccountant | None = None
     expected_error: float | None = None
     test_errors: dict[str, float] | None = None
+    budget: float | None = None
+    source: dict[str, str | None] = field(default_factory=lambda: {"file": None, "sha256": None})
+    _parted: PartedTable | None = field(default=None, repr=False)
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """What proves that nothing cheaper does: :meth:`Allocation.certificate`."""
+        """The certificate of optimality: :meth:`Allocation.certificate`."""
         return self.allocation.certificate()
 
     @property
@@ -133,83 +164,175 @@ class Deal(Shown):
         """Whether truth is each seller's best reply, and why: :attr:`Market.incentives`."""
         return self.market.incentives
 
+    @cached_property
+    def totals(self) -> dict[str, float]:
+        """Sums of the offers, the largest epsilon and the smallest surplus.
+
+        ``expected_payments`` estimates the payments averaged over the prior, as the sum of virtual
+        costs of the epsilons bought.
+        """
+        if self._parted is not None:
+            return combined_totals(self._parted.totals(self.allocation))
+        sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
+        return combined_totals([totals_of(self.offers, self.market.sellers.virtual_costs, sold)])
+
     def audit(self, **options: Any) -> IncentiveAudit:
-        """Return what misreports would have gained: :func:`~convexmarket.audit_incentives`.
+        """Audit the gains of misreports: :func:`~convexmarket.audit_incentives`.
 
         Parameters
         ----------
         **options
             Of ``audit_incentives``.
         """
+        parts = self.market.sellers.parts
+        if parts is not None and not options:  # without another allocation
+            return audit_parts(parts, self.market, self.allocation)
         return audit_incentives(self.market, **options)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a copy of the offers."""
         return self.offers.copy()
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw payment and epsilon against what sellers asked.
+    def plot(self, axes: Any = None) -> Any:
+        """Draw epsilon and payment against the asks, in two panels.
 
         Parameters
         ----------
-        ax : matplotlib Axes, optional
-            Where to draw the payments; epsilon has an axis of its own on the right.
+        axes : pair of matplotlib Axes, optional
+            Axes of the two panels.
 
         Returns
         -------
-        matplotlib Axes
+        array of two matplotlib Axes
         """
-        ax = axes(ax, xlabel="ask, per unit of epsilon", ylabel="payment")
-        ordered = self.offers.sort_values("ask")
-        right = ax.twinx()
-        right.margins(y=0.4)  # both fall alike, and would hide each other
-        (epsilon,) = right.plot(ordered["ask"], ordered["epsilon"], "o", ms=4, color="tab:orange")
-        (paid,) = ax.plot(ordered["ask"], ordered["payment"], "o", ms=4, color="tab:blue")
-        ax.set(ylim=(0, None))
-        right.set(ylabel="epsilon bought", ylim=(0, None))
-        ax.legend([paid, epsilon], ["payment", "epsilon"], loc="upper right")
-        return ax
+        if axes is None:
+            from matplotlib import pyplot as plt
+
+            _, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), sharex=True, layout="constrained")
+        titles = {"epsilon": "Privacy bought (epsilon)", "payment": "Payment"}
+        for panel, (name, title) in zip(axes, titles.items(), strict=True):
+            panel.plot(self.offers["ask"], self.offers[name], "o", ms=4)
+            panel.set(xlabel="ask, per unit of epsilon", ylim=(0, None), title=title)
+        return axes
 
     def statements(self) -> list[str]:
-        """Return in words what was bought, what proves it, and what the model promises."""
-        bought, gap = self.offers["epsilon"] > 0, 100.0 * self.allocation.gap
+        """Return sentences about the purchase, its optimality, and the guarantee of the model."""
+        totals, gap = self.totals, 100.0 * self.allocation.gap
         more = f" by more than {gap:.1g} %" if gap > _SLIGHT else ""
-        said = [
-            f"{np.count_nonzero(bought)} of {len(bought)} sellers sell, for"
-            f" {self.offers['payment'].sum():.6g} in all, and lose at most"
-            f" {self.offers['epsilon'].max():.4g} of epsilon each.",
+        sentences = [
+            f"{totals['sellers_bought_from']} of {totals['sellers']} sellers sell, for"
+            f" {totals['payments']:.6g} in all, and lose at most"
+            f" {totals['largest_epsilon']:.4g} of epsilon each.",
             f"No purchase is better for the buyer{more}; that is proven.",
             f"Truth is each seller's best reply, {self.incentives}: {self.incentives.reason}.",
         ]
         if self.expected_error is not None:
-            said.append(
+            sentences.append(
                 "The noise adds a standard deviation of about"
                 f" {self.expected_error:.3g} to a prediction, by public numbers alone."
             )
         if self.test_errors is not None:
-            said.append(
+            sentences.append(
                 f"On the public test rows the error is {self.test_errors['model']:.4g}; the best"
                 f" constant prediction has {self.test_errors['constant']:.4g}."
             )
         if self.model is not None:
-            said.append(self.model.guarantee_.statement())
+            sentences.append(self.model.guarantee_.statement())
             if not type(self.model).__module__.startswith("convexmarket."):
-                said.append(
+                sentences.append(
                     "This guarantee is declared by the user's learner, not audited:"
                     " convexmarket.audit_privacy attacks it."
                 )
-        return said
+        return sentences
+
+    def to_dict(self, audit: IncentiveAudit | None = None) -> dict[str, Any]:
+        """Return the certificate of the offers as plain values for JSON.
+
+        Parameters
+        ----------
+        audit : IncentiveAudit, optional
+            Of this deal, to be included.
+        """
+        sentences = [*self.statements(), *_TERMS_OF_SALE]
+        if self.budget is not None:
+            sentences.append(
+                "The weight of the payments follows from the budget, the prior and the number of"
+                f" sellers, and from no report: payments come to {self.budget:g} on average over"
+                " the prior, not in each market."
+            )
+        return {
+            "statements": sentences,
+            "optimality": self.certificate,
+            "totals": self.totals,
+            "audit": None if audit is None else _audited(audit),
+            "objective": repr(self.market.objective),
+            "constraints": [str(constraint) for constraint in self.market.constraints],
+            "budget": self.budget,
+            "priors": [prior.to_dict() for prior in self.market.sellers.priors],
+            "input": self.source,
+            "versions": versions(),
+        }
+
+    def write(
+        self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
+    ) -> tuple[Path, ...]:
+        """Write the offers, and their certificate as JSON next to them: both or neither.
+
+        Only their owner may read new files; replaced files keep their mode.
+
+        Parameters
+        ----------
+        path : path
+            A CSV file, or a Parquet file if it ends in .parquet. For sellers in partitions, a new
+            folder, which all workers can write; the certificate is its ``_certificate.json``.
+        audit : IncentiveAudit, optional
+            Of this deal, to be included in the certificate.
+        force : bool, default False
+            Whether existing files may be replaced.
+
+        Returns
+        -------
+        tuple of pathlib.Path
+            ``offers.csv`` and ``offers.certificate.json``, for example; or the folder.
+
+        Raises
+        ------
+        ParameterError
+            If a file of another kind exists, or a file of an online market.
+        DataError
+            If a file cannot be written. Existing files are then unchanged.
+        """
+        place = Path(path)
+        if self._parted is not None:
+
+            def document(totals: dict[str, float]) -> bytes:
+                vars(self)["totals"] = totals
+                return _json(self.to_dict(audit))
+
+            self._parted.write(place, self.allocation, document)
+            return (place,)
+        if place.is_dir() or not place.name:
+            raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
+        table, certificate = self._listed(), certificate_of(place)
+        contents: dict[Path, Content] = {
+            place: table.to_parquet(index=False)
+            if place.suffix == ".parquet"
+            else lambda file: write_csv(table, file),
+            certificate: _json(self.to_dict(audit)),
+        }
+        write_together(contents, private=True, force=force)
+        return place, certificate
 
     def report(self, folder: str | PathLike[str]) -> Path:
-        """Write what was bought, what proves it and the model into a folder.
+        """Write the offers, their certificate and the model into a folder.
 
         Parameters
         ----------
         folder : path
-            Made if there is none. In it ``deal.md``, with :meth:`statements`; ``offers.csv``, one
-            offer for each seller; ``certificate.json``; and ``model.json``, for
-            :func:`load_model`. Only their owner may read them. A model that cannot be saved is
-            left out, and ``deal.md`` says so.
+            Created if it does not exist. It contains ``deal.md``, with :meth:`statements`;
+            ``offers.csv``; ``certificate.json``; and ``model.json``, for :func:`load_model`. Only
+            their owner may read them. A model that cannot be saved is left out, and ``deal.md``
+            names the reason.
 
         Returns
         -------
@@ -219,14 +342,14 @@ class Deal(Shown):
         Raises
         ------
         DataError
-            If they cannot be written; then whatever was there before still is.
+            If they cannot be written. Existing files are then unchanged.
         """
         place = Path(folder)
         page = place / "deal.md"
-        offers = self.offers.reset_index(names=str(self.offers.index.name or "id"))
-        said = ["# What was bought", *self.statements()]
-        said.append(
-            "`offers.csv` and this page hold what sellers reported and were offered: private."
+        offers = self._listed()
+        paragraphs = ["# What was bought", *self.statements()]
+        paragraphs.append(
+            "`offers.csv` and this page contain the reports and the offers of sellers: private."
         )
         contents: dict[Path, Content] = {
             place / "offers.csv": lambda file: write_csv(offers, file),
@@ -235,14 +358,14 @@ class Deal(Shown):
         if self.model is not None:
             try:
                 contents[place / "model.json"] = saved_model(self.model)
-            except NotSupportedError as error:  # of a user's own, which knows how it is kept
-                said.append(f"The model is not written here: {error}")
-        contents[page] = ("\n\n".join(said) + "\n").encode()
+            except NotSupportedError as error:  # of a user's learner
+                paragraphs.append(f"The model is not written here: {error}")
+        contents[page] = ("\n\n".join(paragraphs) + "\n").encode()
         write_together(contents, private=True)
         return page
 
     def record(self, ledger: Ledger, source: str | None = None) -> int:
-        """Record who sold what in a ledger, and charge the model to the sellers.
+        """Record the sales in a ledger, and charge the model to the sellers.
 
         Parameters
         ----------
@@ -253,12 +376,12 @@ class Deal(Shown):
         Returns
         -------
         int
-            How many sold.
+            Number of sellers who sold.
 
         Raises
         ------
         DataError
-            If it is a market's ledger, or the source was recorded before.
+            If the ledger is that of a market, or the source was recorded before.
         """
         if ledger.of_market:
             raise DataError(
@@ -271,6 +394,10 @@ class Deal(Shown):
             ledger.account(ids).charge(self.model.guarantee_)
         return sold
 
+    def _listed(self) -> pd.DataFrame:
+        """Return the offers with the names of the sellers as the first column."""
+        return self.offers.reset_index(names=str(self.offers.index.name or "id"))
+
     def __repr__(self) -> str:
         return f"<Deal: {' '.join(self.statements()[:2])}>"
 
@@ -278,17 +405,40 @@ class Deal(Shown):
         return "\n".join(self.statements())
 
 
+def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict[str, float]:
+    """Return the totals of some sellers; ``sold`` are the privacy costs of their epsilon."""
+    bought = offers["epsilon"].to_numpy() > 0
+    return {
+        "sellers": len(offers),
+        "sellers_bought_from": int(np.count_nonzero(bought)),
+        "weight": float(offers["weight"].sum()),
+        "payments": float(offers["payment"].sum()),
+        "expected_payments": float(virtual_costs[bought] @ sold[bought]),
+        "surplus": float(offers["surplus"].sum()),
+        "smallest_surplus": float(np.min(offers["surplus"].to_numpy(), initial=np.inf)),
+        "epsilon": float(offers["epsilon"].sum()),
+        "largest_epsilon": float(np.max(offers["epsilon"].to_numpy(), initial=0.0)),
+    }
+
+
+def combined_totals(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Combine the totals of partitions."""
+    ends = {"smallest_surplus": min, "largest_epsilon": max}
+    return {name: ends.get(name, sum)(part[name] for part in parts) for name in parts[0]}
+
+
 def price(
     table: Any,
     *,
-    ask: str,
     prior: PriorOrPriors,
     objective: Objective | Term,
+    ask: str | None = None,
     constraints: Iterable[Constraint] = (),
     gamma: float | None = None,
     budget: float | None = None,
     id: str | None = None,
     group: str | None = None,
+    at_least: Mapping[str, float] | None = None,
     na_values: Sequence[str] = (),
     show_cells: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -297,32 +447,37 @@ def price(
 
     Parameters
     ----------
-    table : DataFrame, table of Polars or pyarrow, or path of a CSV or Parquet file
-        One row per seller.
-    ask : str
-        The column of reported costs per unit of epsilon, in a currency.
+    table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or PartedTable
+        One row per seller. :func:`convexmarket.partitions.table` returns a ``PartedTable`` of a
+        list that does not fit in memory, for ``gamma``, ``ask`` and ``id``.
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
-        What the buyer minimises, such as ``1.0 * Spread() + 100 * Noise()``: besides payments if
-        ``gamma`` or ``budget`` is given, and payments included if not.
+        The objective to be minimised, such as ``1.0 * Spread() + 100 * Noise()``: without payments
+        if ``gamma`` or ``budget`` is given, else with payments.
+    ask : str, optional
+        The column of reported costs per unit of epsilon, in a currency. By default the column
+        called ask, sensitivity, cost or report.
     constraints : iterable of Constraint
         Such as ``[Cap(5), MaxEpsilon(2)]``.
     gamma : float, optional
         Weight of the payments.
     budget : float, optional
-        In its place, what payments are to come to, on average over the prior
-        (:func:`~convexmarket.calibrate_gamma`): no report decides the weight, so that truth is a
-        best reply.
+        In place of gamma, the sum of the payments on average over the prior
+        (:func:`~convexmarket.calibrate_gamma`). No report affects the weight, so truth is a best
+        reply.
     id : str, optional
-        The column of the sellers' names; the table's index by default.
+        The column of the sellers' names. By default the index of a table in memory, and the column
+        called id, seller or name of a file.
     group : str, optional
         The column of their groups.
+    at_least : mapping of str to float, optional
+        Smallest share of the weight of groups (:class:`GroupShare`).
     na_values : sequence of str, optional
         Texts that mark an empty cell of a CSV file, such as ``"k.A."``.
     show_cells : bool, default False
-        Whether an error shows the text of the first wrong report. Reports are private, so error
-        messages name lines alone by default.
+        Whether an error shows the text of the first wrong report. By default errors name only
+        lines, because reports are private.
     progress : callable, optional
         Called with the name of each stage as it starts.
 
@@ -334,26 +489,57 @@ def price(
     Raises
     ------
     DataError, SellersError, PriorError
-        If the table or a report does not fit.
+        If the table or a report is invalid; the message names lines.
     ParameterError, CurvatureError
         If the market cannot be declared.
     AllocationError
-        If it has no optimum, or none was found.
+        If the market has no optimum, or the solvers return none.
 
     Examples
     --------
     >>> import convexmarket as cm
     >>> asks = pd.DataFrame({"ask": [0.1, 0.6]}, index=["Ann", "Bob"])
     >>> wanted = cm.Spread() + cm.Noise()
-    >>> deal = cm.price(asks, ask="ask", prior=cm.Uniform(0, 1), objective=wanted, gamma=0.5)
+    >>> deal = cm.price(asks, prior=cm.Uniform(0, 1), objective=wanted, gamma=0.5)
     >>> deal.offers.round(3)
          ask  epsilon  weight  payment  surplus
     Ann  0.1    3.162     1.0    1.142    0.826
     Bob  0.6    0.000     0.0    0.000    0.000
     """
-    stage = _stages(progress)
-    _, listed = _people(table, prior, ask, id, group, na_values, show_cells, stage)
-    return _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
+    check_callable("progress", progress)
+    stage = progress or (lambda _: None)
+    if at_least and group is None:
+        raise ParameterError("at_least is about groups: name their column, group")
+    if hasattr(table, "totals"):
+        if gamma is None or budget is not None or group is not None or na_values:
+            raise ParameterError(
+                "a table in partitions takes gamma, and no budget, group or na_values; read lists"
+                " that fit in memory from their file"
+            )
+        stage("reading")
+        sellers = table.sellers(as_prior(prior, error=ParameterError), ask, id)
+        objective = objective + check_positive("gamma", gamma) * Payments()
+        market = Market(sellers, objective, constraints)
+        stage("allocating")
+        allocation = allocate(market)
+        offers, origin = table.offers(allocation), {"file": table.path, "sha256": None}
+        return Deal(offers, market, allocation, source=origin, _parted=table)
+    source: dict[str, str | None] = {"file": None, "sha256": None}
+    if isinstance(table, str | PathLike):
+        stage("reading")
+        columns = id, ask, group
+        listed = read_list(
+            table, _one_prior(prior), *columns, trim=True, na_values=na_values,
+            show_cells=show_cells,
+        )  # fmt: skip
+        listed = listed.set_axis(pd.Index(listed.pop("id"), name=id or "id"))
+        source = {"file": str(table), "sha256": digest(Path(table))}
+    else:
+        _, listed = _people(table, prior, ask, id, group, na_values, show_cells, stage)
+    if at_least:
+        constraints = [*constraints, GroupShare(listed["group"].to_numpy(), at_least)]
+    deal = _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
+    return replace(deal, source=source)
 
 
 def buy(
@@ -389,19 +575,18 @@ def buy(
     target : str
         The column of labels.
     learner : Learner, optional
-        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. One without
-        ``features`` gets the columns that are neither label nor about the sale, as they are. It is
-        copied, not changed. By default a :class:`PersonalizedRidge` for a ``target_range``, and a
+        Such as ``PrivateLogisticRegression(features=PublicFeatures(...))``. Without its
+        ``features``, it receives all columns except the label and those of the sale. It is copied,
+        not changed. By default a :class:`PersonalizedRidge` for a ``target_range``, and a
         :class:`PrivateLogisticRegression` for ``classes``.
     features, classes, target_range : optional
-        Public facts for the default learner. Without classes and target_range the labels decide
-        which learner is meant, and are read for it, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning`.
+        Public facts for the default learner. Without classes and target_range they are read
+        from the labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`.
     test : DataFrame, optional
         Public rows with features and labels: the deal reports the error on them.
     objective : Objective or Term, optional
-        As for :func:`price`; by default ``mu * Spread() + sigma * Noise()``, as the learner's
-        ``risk`` says.
+        As for :func:`price`; by default ``mu * Spread() + sigma * Noise()``, with the weights
+        from the learner's ``risk``.
     random_state : None or Simulation, default None
         Source of the learner's noise.
 
@@ -537,8 +722,11 @@ def _offers(
     stage: Callable[[str], None],
 ) -> Deal:
     """Return a deal without a model; ``stage`` is called as a stage starts."""
-    groups = listed.get("group")
-    sellers = Sellers(listed["sensitivity"], prior, groups=groups)
+    groups = None if "group" not in listed else listed["group"].to_numpy()
+    reports = listed["sensitivity"]  # named only for errors of several priors, for speed
+    sellers = Sellers(
+        reports if _one_prior(prior) is None else reports.to_numpy(), prior, groups=groups
+    ).with_ids(listed.index)
     constraints = tuple(constraints)
     if gamma is not None and budget is not None:
         raise ParameterError("give gamma or budget, not both: the budget decides gamma")
@@ -552,8 +740,8 @@ def _offers(
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
         raise ParameterError(
-            "nothing says how much payments weigh; give gamma, or budget, or an objective with "
-            "payments, such as ... + 0.01 * Payments()"
+            "the payments have no weight; give gamma, or budget, or an objective with payments, "
+            "such as ... + 0.01 * Payments()"
         )
     stage("allocating")
     allocation = allocate(market)
@@ -567,43 +755,48 @@ def _offers(
         "payment": paid,
         "surplus": paid - asks * np.asarray(market.privacy_cost(epsilon)),
     }
-    return Deal(pd.DataFrame(columns, index=listed.index), market, allocation)
+    offers = pd.DataFrame(columns, index=listed.index)
+    return Deal(offers, market, allocation, budget=budget)
 
 
 def _people(
     table: Any,
     prior: PriorOrPriors,
-    ask: str,
+    ask: str | None,
     id: str | None,
     group: str | None,
     na_values: Sequence[str],
     show_cells: bool,
     stage: Callable[[str], None],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return one row per seller, and its checked report and group, by the name that it has."""
+    """Return the rows, and the checked report and group of each seller, by its name."""
     stage("reading")
     given = [name for name in (ask, id, group) if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:
-        raise DataError("the table has no rows: there is nobody to buy from")
-    roles = {"sensitivity": (ask, "--sensitivity-column")}
+        raise DataError("the table has no rows; give one row per seller")
+    header = people.columns
+    names = {"sensitivity": column_named(header, ask, REPORT_NAMES, "--sensitivity-column")}
     if id is not None:
-        roles["id"] = (id, "--id-column")
+        names["id"] = column_named(header, id, (), "--id-column")
     if group is not None:
-        roles["group"] = (group, "--group-column")
-    names = {
-        role: column_named(people.columns, name, (), how) for role, (name, how) in roles.items()
-    }
+        names["group"] = column_named(header, group, (), "--group-column")
     columns = {role: people[name].set_axis(lines) for role, name in names.items()}
-    one = as_prior(prior) if not isinstance(prior, Mapping) and not is_iterable(prior) else None
-    is_csv = place.endswith("line")
+    index = people.index
+    if id is None and not is_default(index):
+        names["id"], columns["id"] = index.name or "index", pd.Series(index, lines)
     listed = checked_list(
-        pd.DataFrame(columns), one, place, names.get("id"), show_cells=show_cells, is_csv=is_csv
-    )
-    people = people.set_axis(
-        people.index if id is None else pd.Index(listed.pop("id"), name=names["id"])
-    )
-    return people, listed.set_axis(people.index)
+        pd.DataFrame(columns), _one_prior(prior), place, names.get("id"),
+        trim=place.endswith("line"), show_cells=show_cells, is_csv=place.endswith("line"),
+    )  # fmt: skip
+    if "id" in listed:
+        index = pd.Index(listed.pop("id")).rename(index.name if id is None else names["id"])
+    return people.set_axis(index), listed.set_axis(index)
+
+
+def _one_prior(prior: PriorOrPriors) -> Prior | None:
+    """Return the prior of all sellers, or None if there are several."""
+    return None if isinstance(prior, Mapping) or is_iterable(prior) else as_prior(prior)
 
 
 def _labels(people: pd.DataFrame, target: str) -> pd.Series[Any]:
@@ -617,7 +810,7 @@ def _labels(people: pd.DataFrame, target: str) -> pd.Series[Any]:
 def _rows(
     people: pd.DataFrame, learner: Learner, target: str, **roles: str | None
 ) -> tuple[pd.DataFrame, pd.Series[Any]]:
-    """Return what the learner is trained on; nothing that is about the sale is among it."""
+    """Return the features and labels, without the columns of the sale."""
     labels = _labels(people, target)
     features = getattr(learner, "features", None)
     declared = None if features is None else list(features.columns)
@@ -628,75 +821,14 @@ def _rows(
     fit = [is_numeric_dtype(rows[name]) and not rows[name].isna().any() for name in columns]
     if hasattr(learner, "features") and not all(fit):
         raise DataError(
-            f"column {columns[fit.index(False)]!r} holds words or empty cells: say what is public"
-            " of the features, features=PublicFeatures({...}) of the learner"
+            f"column {columns[fit.index(False)]!r} contains words or empty cells; declare the"
+            " features as public facts, features=PublicFeatures({...}) of the learner"
         )
     return rows, labels
 
 
-# ----------------------------------------------------------------------------- lists as files
-
-
-@dataclass(frozen=True, eq=False)
-class Offers:
-    """One offer for each seller, and the certificate of all of them.
-
-    Attributes
-    ----------
-    table : DataFrame
-        Columns id, sensitivity, virtual_cost, epsilon, weight, payment and surplus, one row per
-        seller in the order of the reports. ``surplus`` is payment minus reported cost.
-    certificate : dict
-        What proves the offers: optimality, totals, audit, parameters and origin; plain values.
-    """
-
-    table: pd.DataFrame
-    certificate: dict[str, Any]
-
-    def write(self, path: str | Path, *, force: bool = False) -> tuple[Path, Path]:
-        """Write the table, and the certificate as JSON next to it: both or neither.
-
-        Only their owner may read new files; those that are replaced keep their mode.
-
-        Parameters
-        ----------
-        path : path
-            CSV is written, or Parquet where it ends in .parquet.
-        force : bool, default False
-            Whether files of another kind may be replaced, and the files written in the folder of
-            an online market.
-
-        Returns
-        -------
-        table, certificate : pathlib.Path
-            ``offers.csv`` and ``offers.certificate.json``, for example.
-
-        Raises
-        ------
-        ParameterError
-            If a file of another kind is there, or a market's.
-        DataError
-            If a file cannot be written; then whatever was there before still is.
-        """
-        table = Path(path)
-        if table.is_dir() or not table.name:
-            raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
-        certificate = certificate_of(table)
-        write_together(
-            {
-                table: self.table.to_parquet(index=False)
-                if table.suffix == ".parquet"
-                else lambda file: write_csv(self.table, file),
-                certificate: _json(self.certificate),
-            },
-            private=True,
-            force=force,
-        )
-        return table, certificate
-
-
 def certificate_of(offers: Path) -> Path:
-    """Return where the certificate of offers is written: offers.certificate.json, for example."""
+    """Return the file of the certificate of offers, such as offers.certificate.json."""
     return offers.with_suffix(".certificate.json")
 
 
@@ -704,126 +836,8 @@ def _json(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=2) + "\n").encode()
 
 
-def price_offers(
-    reports: pd.DataFrame | str | Path,
-    prior: PriorLike,
-    *,
-    mu: float,
-    sigma: float,
-    gamma: float | None = None,
-    budget: float | None = None,
-    cap: float | None = None,
-    eta_range: tuple[float, float] | None = None,
-    at_least: Mapping[str, float] | None = None,
-    id_column: str | None = None,
-    sensitivity_column: str | None = None,
-    group_column: str | None = None,
-    na_values: Sequence[str] = (),
-    show_cells: bool = False,
-    progress: Callable[[str], None] | None = None,
-) -> Offers:
-    """Make every seller of a list an offer.
-
-    Parameters
-    ----------
-    reports : DataFrame, or path of a CSV file or a Parquet file (.parquet)
-        One row per seller, with an id and a reported sensitivity.
-    prior : Prior or frozen scipy.stats distribution
-        The distribution that the sensitivities are drawn from.
-    mu, sigma, gamma, cap, eta_range
-        The buyer's objective, see :meth:`convexmarket.market.Market.standard`.
-    budget : float, optional
-        In place of gamma, what payments come to on average over the prior
-        (:func:`convexmarket.calibrate_gamma`): no report decides it.
-    at_least : mapping of str to float, optional
-        The least share of the weight that groups carry.
-    id_column, sensitivity_column : str, optional
-        Their columns, where they are not called id and sensitivity or something as common.
-    group_column : str, optional
-        The column of the sellers' groups.
-    na_values, show_cells, progress
-        As for :func:`price`.
-
-    Returns
-    -------
-    Offers
-
-    Raises
-    ------
-    DataError
-        If the list cannot be read, or holds a bad row; the message names the lines.
-    ParameterError, AllocationError
-        If the market cannot be declared, or has no optimum.
-
-    Examples
-    --------
-    >>> from convexmarket.priors import Uniform
-    >>> reports = pd.DataFrame({"id": ["Ann", "Bob"], "sensitivity": [0.1, 0.6]})
-    >>> offers = price_offers(reports, Uniform(0, 1), mu=1, sigma=1, gamma=0.5)
-    >>> offers.table[["id", "epsilon", "payment", "surplus"]].round(3)
-        id  epsilon  payment  surplus
-    0  Ann    3.162    1.142    0.826
-    1  Bob    0.000    0.000    0.000
-    """
-    if (gamma is None) == (budget is None):
-        raise ParameterError("give gamma or budget, one of the two: the budget decides gamma")
-    if at_least and group_column is None:
-        raise ParameterError("at_least is about groups: name their column, --group-column")
-    prior = as_prior(prior)
-    clock = Clock(progress)
-    clock.start("reading")
-    origin: dict[str, Any] = {"file": None, "sha256": None}
-    if not isinstance(reports, pd.DataFrame):
-        origin = {"file": str(reports), "sha256": digest(Path(reports))}
-    columns = id_column, sensitivity_column, group_column
-    listed = read_list(
-        reports, prior, *columns, trim=True, na_values=na_values, show_cells=show_cells
-    ).reset_index(drop=True)
-    wanted: dict[str, Any] = {"mu": mu, "sigma": sigma, "cap": cap, "eta_range": eta_range}
-    limits: list[Constraint] = [] if cap is None else [Cap(cap)]
-    if eta_range is not None:
-        limits.append(EtaRange(*eta_range))
-    if at_least:
-        limits.append(GroupShare(listed["group"].to_numpy(), at_least))
-    aim = check_nonnegative("mu", mu) * Spread() + check_nonnegative("sigma", sigma) * Noise()
-    deal = _offers(
-        listed.drop(columns="group", errors="ignore"), prior, aim, limits,
-        gamma=gamma, budget=budget, stage=clock.start,
-    )  # fmt: skip
-    if gamma is None:
-        parts = deal.market.objective.parts
-        (weight,) = (part.weight for part in parts if part.term.privacy_cost is not None)
-        gamma = float(weight)  # type: ignore[arg-type]  # calibrated, so that it is a number
-    clock.start("auditing")
-    audit = deal.audit()
-    clock.stop()
-    offers, sellers = deal.offers, deal.market.sellers
-    table = pd.DataFrame(
-        {
-            "id": listed["id"],
-            "sensitivity": listed["sensitivity"],
-            "virtual_cost": sellers.virtual_costs,
-            **{name: offers[name] for name in ("epsilon", "weight", "payment", "surplus")},
-        },
-        copy=False,
-    )
-    method = deal.allocation.method
-    certificate = {
-        "statements": statements(prior, wanted, budget, at_least or {}, method),
-        "optimality": deal.certificate,
-        "totals": _totals(table),
-        "audit": audit_summary(audit),
-        "objective": wanted | {"gamma": gamma, "budget": budget, "at_least": dict(at_least or {})},
-        "prior": prior.to_dict(),
-        "input": origin,
-        "versions": versions(),
-        "seconds": clock.seconds,
-    }
-    return Offers(table, certificate)
-
-
-def audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
-    """Return what an audit found, as plain values for the certificate."""
+def _audited(audit: IncentiveAudit) -> dict[str, Any]:
+    """Return the results of an audit as plain values."""
     return {
         "sellers": audit.n_sellers,
         "sellers_audited": len(audit.to_frame()),
@@ -836,106 +850,15 @@ def audit_summary(audit: IncentiveAudit) -> dict[str, Any]:
     }
 
 
-def _totals(table: pd.DataFrame) -> dict[str, float]:
-    return {
-        "payments": float(table["payment"].sum()),
-        "expected_payments": float(
-            (table["virtual_cost"] * table["epsilon"])[table["epsilon"] > 0].sum()
-        ),
-        "surplus": float(table["surplus"].sum()),
-        "epsilon": float(table["epsilon"].sum()),
-        "largest_epsilon": float(table["epsilon"].max()),
-        "sellers_bought_from": int((table["epsilon"] > 0).sum()),
-    }
-
-
-def statements(
-    prior: Prior,
-    wanted: Mapping[str, Any],
-    budget: float | None,
-    at_least: Mapping[str, float],
-    method: str,
-) -> list[str]:
-    """Say in words what the offers guarantee, and on what that rests."""
-    cap, eta_range = wanted["cap"], wanted["eta_range"]
-    limit = "" if cap is None else f" with no weight above {cap:g} times the average"
-    if eta_range is not None:
-        limit += f", eta from {eta_range[0]:g} to {eta_range[1]:g}"
-    for group, share in at_least.items():
-        limit += f", with at least {share:g} of the weight in the group {group!r}"
-    exact = (
-        "At the eta given here a dual point with the value lower_bound proves it; other eta are "
-        "excluded by the solver's enumeration of all stationary points, not repeated here."
-        if method == "exact"
-        else "The value lower_bound holds for every eta, and gap says how far it lies below."
-    )
-    fixed = "mu, sigma, gamma, cap and prior"
-    if budget is not None:
-        fixed = f"mu, sigma, the budget of {budget:g}, cap and prior"
-    if at_least:
-        fixed = fixed.replace("cap", "cap, groups")
-    said = [
-        f"Among all ways to buy privacy{limit}, none has a smaller objective, up to rounding"
-        f"{'' if method == 'exact' else ' and the gap'}. {exact}",
-        "Every payment is at least the seller's reported sensitivity times its epsilon.",
-        "No seller gains, alone, by reporting another sensitivity, whatever the others report, as "
-        f"long as {fixed} were fixed before the reports were read. Sellers "
-        "who agree on their reports may gain together.",
-        f"Expected payments are payments averaged over reports drawn from {prior!r}: the sum of "
-        "virtual cost times epsilon estimates the total.",
-        "epsilon is the guarantee sold. It holds for a model trained with these weights and with "
-        "eta = the sum of epsilon; the learner reports the total, its own share included.",
-    ]
-    if budget is not None:
-        said.append(
-            f"gamma follows from the budget, the prior and the number of sellers, and from no "
-            f"report: payments come to {budget:g} on average over the prior, not in each market."
-        )
-    return said
-
-
-class Clock:
-    """Seconds per stage, announced as they start."""
-
-    def __init__(self, announce: Callable[[str], None] | None) -> None:
-        check_callable("progress", announce)
-        self.seconds: dict[str, float] = {}
-        self._announce = announce
-        self._stage: str | None = None
-        self._since = 0.0
-
-    def start(self, stage: str) -> None:
-        """Begin a stage, and end the one before."""
-        self.stop()
-        self._stage, self._since = stage, time.perf_counter()
-        if self._announce is not None:
-            self._announce(stage)
-
-    def stop(self) -> None:
-        """End the stage."""
-        if self._stage is not None:
-            self.seconds[self._stage] = time.perf_counter() - self._since
-        self._stage = None
-
-
-_LIBRARIES = ("numpy", "scipy", "pandas", "scikit-learn", "cvxpy")
-_SOLVERS = ("clarabel", "ecos", "highspy", "osqp", "scs")
+def versions() -> dict[str, Any]:
+    """Return the platform and the versions of the dependencies, as plain values for JSON."""
+    facts = {"python": platform.python_version(), "platform": platform.platform()}
+    return facts | {name: _version(name) for name in _DEPENDENCIES}
 
 
 @cache
-def package_version(name: str = "convexmarket") -> str:
-    """Return the installed version of a distribution, or say that it is not installed."""
+def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
-
-
-def versions() -> dict[str, Any]:
-    """Return what a result depends on beside its problem, as plain values for JSON."""
-    return {
-        "convexmarket": package_version(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        **{name: package_version(name) for name in _LIBRARIES + _SOLVERS},
-    }

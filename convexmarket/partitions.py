@@ -1,6 +1,6 @@
 """Sellers and rows in the partitions of Dask, and the offers of lists that do not fit in memory.
 
-This optional module is the only one that imports Dask. :func:`sellers` and :func:`rows` wrap Dask
+Only this optional module imports Dask. :func:`sellers` and :func:`rows` wrap Dask
 collections; markets and learners take what they return, and see it only as parts over which
 functions are mapped (:class:`~convexmarket.sellers.SellerParts`,
 :class:`~convexmarket.learners.parted.RowParts`). Dask repeats the work of a worker that dies, so
@@ -9,13 +9,13 @@ every function that is mapped gives the same result each time.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.allocation import allocate
 from convexmarket.allocation.parted import PartedAllocation
 from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
-from convexmarket.deal import Clock, audit_summary, statements, versions
+from convexmarket.deal import PartedTable, combined_totals, totals_of
 from convexmarket.errors import (
     AllocationError,
     DataError,
@@ -37,10 +36,8 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
-from convexmarket.incentives.audit import audit_parts
 from convexmarket.incentives.rules import part_payments
 from convexmarket.io import sync_folder
-from convexmarket.market import Market
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
 
@@ -52,7 +49,7 @@ try:
 except ImportError:
     raise NotSupportedError("Dask is not installed; install convexmarket[dask]") from None
 
-__all__ = ["price_parts", "rows", "sellers", "workers"]
+__all__ = ["rows", "sellers", "table", "workers"]
 
 Floats = NDArray[np.float64]
 
@@ -62,7 +59,7 @@ _HASHES = 1 << 24
 CERTIFICATE = "_certificate.json"
 #: Small row groups of a file are read together, up to this number of rows.
 _ROWS = 1 << 20
-_COLUMNS = ("id", "sensitivity")
+_COLUMNS = ("id", "ask")
 
 
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
@@ -98,9 +95,10 @@ def workers(address: str, *, trust_scheduler: bool = False) -> Any:
             ) from None
     if not (trust_scheduler or address.startswith("tls://")):
         raise ParameterError(
-            f"dask is {address!r}, which has no TLS: everybody who can connect to the scheduler or "
-            "its workers runs code as you. Give a tls:// address, with certificates in Dask's "
-            "configuration, or --trust-scheduler where only trusted users can connect"
+            f"dask is {address!r}, which has no TLS: every process that can connect to the "
+            "scheduler or its workers runs code as you. Give a tls:// address, with "
+            "certificates in Dask's configuration, or --trust-scheduler where only trusted users "
+            "can connect"
         )
     before = dask.config.get("scheduler", None)
     try:
@@ -136,7 +134,7 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
     Raises
     ------
     SellersError
-        If there is no seller, a sensitivity is not a number in the prior's support, or an id is
+        If the column is empty, a sensitivity is not a number in the prior's support, or an id is
         missing, malformed or not distinct; the message names the first partition and row.
 
     Examples
@@ -190,7 +188,7 @@ class _Column:
                     f"{prior!r}; correct the report, or declare a prior that covers it"
                 )
         if not len(self):
-            raise SellersError("there are no sellers in any partition; give at least one")
+            raise SellersError("all partitions are empty; give at least one seller")
         if ids is not None:
             self._check_ids(ids)
 
@@ -271,7 +269,7 @@ def _row_by_row(part: Any, work: Callable[[Floats], Any], name: str) -> Any:
 
 
 def _checked(low: float, high: float, reports: Floats) -> tuple[int, int]:
-    """Return the number of reports, and the position of the first bad one; -1 if there is none."""
+    """Return the number of reports, and the position of the first bad one, or -1."""
     bad = ~((reports >= low) & (reports <= high) & (reports < np.inf))
     return reports.size, int(np.argmax(bad)) if bad.any() else -1
 
@@ -323,7 +321,9 @@ def rows(X: Any) -> Any:
         If it is not a matrix of numbers with partitions of known lengths.
     """
     if not hasattr(X, "rechunk"):
-        raise DataError("X is no Dask array; of a Dask table, pass X.to_dask_array(lengths=True)")
+        raise DataError(
+            "X must be a Dask array; of a Dask table, pass X.to_dask_array(lengths=True)"
+        )
     if np.isnan(X.shape).any():
         raise DataError("X has partitions of unknown length; pass X.compute_chunk_sizes()")
     if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind not in "fiub":
@@ -349,7 +349,136 @@ class _Rows:
         return list(dask.compute(*(on_part(*part) for part in each)))
 
 
-# ---------------------------------------------------------------------- lists of offers
+# ------------------------------------------------------------------------------- tables
+
+
+def table(source: Any) -> PartedTable:
+    """Return a list of sellers in partitions, for :func:`~convexmarket.price`.
+
+    Parameters
+    ----------
+    source : Dask DataFrame, or path of a Parquet file or of a folder of Parquet files
+        One row per seller, with an id and a report. Workers read files themselves, so the path is
+        the same for all of them. Small row groups of a file form one partition.
+
+    Raises
+    ------
+    DataError
+        If the path is a folder without Parquet files, or a file cannot be read.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> import pandas as pd
+    >>> import convexmarket as cm
+    >>> from convexmarket import partitions
+    >>> asks = pd.DataFrame({"id": ["Ann", "Bob", "Cem"], "ask": [0.1, 0.6, 0.4]})
+    >>> parted = partitions.table(dd.from_pandas(asks, npartitions=2))
+    >>> wanted = 2 * cm.Spread() + cm.Noise()
+    >>> deal = cm.price(parted, prior=cm.Uniform(0, 1), objective=wanted, gamma=0.5)
+    >>> deal.offers["epsilon"].compute().round(2).tolist()
+    [0.89, 0.37, 0.58]
+    """
+    if isinstance(source, str | PathLike):
+        return _Files(Path(source))
+    if not hasattr(source, "map_partitions") or source.ndim != 2:
+        raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
+    return _Table(source)
+
+
+class _Table:
+    """A Dask DataFrame with an id and a report per row."""
+
+    path: str | None = None
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def sellers(self, prior: Prior, ask: str | None, id: str | None) -> Sellers:
+        names = _names(self._frame.columns, ask, id)
+        frame = self._frame[list(names)].rename(columns=dict(zip(names, _COLUMNS, strict=True)))
+        self._frames = _parts_of(frame)
+        return sellers(frame["ask"], prior, ids=frame["id"])
+
+    def offers(self, allocation: PartedAllocation) -> Any:
+        """Return a lazy table of the offers, indexed by id."""
+        nothing = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
+        parts = self._on_parts(_offers_of, allocation)
+        return dask.dataframe.from_delayed(
+            parts, meta=_with_numbers(nothing, *np.zeros((4, 0))).set_index("id"), verify_meta=False
+        )
+
+    def totals(self, allocation: PartedAllocation) -> Sequence[dict[str, float]]:
+        return dask.compute(*self._on_parts(_totals_of, allocation))
+
+    def write(
+        self,
+        folder: Path,
+        allocation: PartedAllocation,
+        document: Callable[[dict[str, float]], bytes],
+    ) -> None:
+        """Write one file for each partition and the certificate; the folder appears complete."""
+        if os.path.lexists(folder):
+            raise ParameterError(f"{folder} exists; name a new folder for the offers")
+        fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
+        try:
+            fresh.mkdir(parents=True, mode=0o700)
+            written = self._on_parts(partial(_write, fresh.absolute()), allocation, numbered=True)
+            totals = combined_totals(dask.compute(*written))
+            unread = totals["sellers"] != allocation.n_sellers
+            if unread or abs(totals["weight"] - 1) > 1e-9:
+                raise AllocationError(
+                    "the weights do not sum to one: a file changed during the run; repeat it"
+                )
+            (fresh / CERTIFICATE).write_bytes(document(totals))
+            for left in fresh.glob(".*"):  # by a worker that died
+                left.unlink()
+            sync_folder(fresh)
+            os.rename(fresh, folder)
+        except OSError as error:
+            raise DataError(f"{folder}: {error.strerror or error}; nothing was written") from error
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        sync_folder(folder.parent)
+
+    def _on_parts(
+        self, work: Callable[..., Any], allocation: PartedAllocation, numbered: bool = False
+    ) -> list[Any]:
+        """Return delayed results of ``work`` on each partition."""
+        # The allocation is sent once to each worker.
+        sent = dask.delayed(allocation, pure=False, traverse=False)
+        on_part = dask.delayed(work, pure=False, traverse=False)
+        parts = enumerate(self._frames)
+        return [on_part(sent, frame, *([k] if numbered else [])) for k, frame in parts]
+
+
+class _Files(_Table):
+    """Parquet files with an id and a report per row; errors name the file and the row."""
+
+    def __init__(self, path: Path) -> None:
+        self.path: str | None = str(path)
+        self._files = [path]
+        if path.is_dir():
+            self._files = sorted(
+                file for file in path.glob("*.parquet") if file.name[0] not in "._"
+            )
+            if not self._files:
+                raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
+
+    def sellers(self, prior: Prior, ask: str | None, id: str | None) -> Sellers:
+        self._pieces = [piece for file in self._files for piece in _pieces(file, ask, id)]
+        if not self._pieces:
+            raise DataError(f"{self.path} has no rows; give one row per seller")
+        ids, reports = (
+            [dask.delayed(partial(_column, name), pure=False)(piece) for piece in self._pieces]
+            for name in _COLUMNS
+        )
+        self._frames = [dask.delayed(_whole, pure=False)(piece) for piece in self._pieces]
+        return Sellers.in_parts(_Column(reports, ids, prior, self._place), prior)
+
+    def _place(self, partition: int, row: int) -> str:
+        piece = self._pieces[partition]
+        return f"{piece.path}: row {piece.before + row + 1}"
 
 
 @dataclass(frozen=True)
@@ -362,182 +491,82 @@ class _Piece:
     columns: tuple[str, str]
 
     def read(self, *names: str) -> pd.DataFrame:
-        """Return the columns "id" and "sensitivity", or one of them."""
-        own = [self.columns[_COLUMNS.index(name)] for name in names]
+        """Return the columns "id" and "ask", or one of them."""
+        columns = [self.columns[_COLUMNS.index(name)] for name in names]
         with open_parquet(self.path) as file:
-            table = file.read_row_groups(list(self.groups), columns=own)
-            return table.select(own).to_pandas().set_axis(list(names), axis=1)
+            rows = file.read_row_groups(list(self.groups), columns=columns)
+            return rows.select(columns).to_pandas().set_axis(list(names), axis=1)
 
 
-def _read(name: str, piece: _Piece) -> pd.Series[Any]:
+def _column(name: str, piece: _Piece) -> pd.Series[Any]:
     return piece.read(name)[name]
 
 
-class _List(_Column):
-    """Sellers in row groups of Parquet files, which messages name."""
-
-    def __init__(self, pieces: list[_Piece], prior: Prior) -> None:
-        self.pieces = pieces
-        ids, reports = (
-            [dask.delayed(partial(_read, name), pure=False)(piece) for piece in pieces]
-            for name in _COLUMNS
-        )
-        super().__init__(reports, ids, prior, self._row_of_file)
-
-    def _row_of_file(self, partition: int, row: int) -> str:
-        piece = self.pieces[partition]
-        return f"{piece.path}: row {piece.before + row + 1}"
+def _whole(piece: _Piece) -> pd.DataFrame:
+    return piece.read(*_COLUMNS)
 
 
-def _listed(path: Path, prior: Prior, columns: Callable[[Sequence[str]], tuple[str, str]]) -> _List:
-    """Return the sellers of a Parquet file, or of a folder of them, that every worker reads.
+def _names(header: Iterable[str], ask: str | None, id: str | None) -> tuple[str, str]:
+    """Return the names of the columns of ids and reports."""
+    columns = list(header)
+    return (
+        column_named(columns, id, ID_NAMES, "--id-column"),
+        column_named(columns, ask, REPORT_NAMES, "--sensitivity-column"),
+    )
 
-    ``columns`` returns, of the names of a file's columns, those of the ids and the sensitivities.
-    """
+
+def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
+    """Yield the row groups of a file, small ones together."""
     import pyarrow as pa
 
-    files = [path]
-    if path.is_dir():
-        files = sorted(one for one in path.glob("*.parquet") if one.name[0] not in "._")
-        if not files:
-            raise DataError(f"{path} is a folder without Parquet files; give one with *.parquet")
-    pieces = []
-    for one in files:
-        with open_parquet(one) as file:
-            names = columns(file.schema_arrow.names)
-            kind = file.schema_arrow.field(names[1]).type
-            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-                raise DataError(f"{one}: the column {names[1]!r} holds {kind}; give numbers")
-            sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-        ends = np.cumsum([0, *sizes])
-        begin = 0
-        for end in range(1, len(sizes) + 1):
-            if end == len(sizes) or ends[end + 1] - ends[begin] > _ROWS:
-                groups = tuple(range(begin, end))
-                pieces.append(_Piece(str(one.absolute()), groups, int(ends[begin]), names))
-                begin = end
-    if not pieces:
-        raise DataError(f"{path} has no rows; give one row per seller")
-    return _List(pieces, prior)
+    with open_parquet(path) as file:
+        names = _names(file.schema_arrow.names, ask, id)
+        kind = file.schema_arrow.field(names[1]).type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            raise DataError(f"{path}: the column {names[1]!r} contains {kind}; give numbers")
+        sizes = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+    ends = np.cumsum([0, *sizes])
+    begin = 0
+    for end in range(1, len(sizes) + 1):
+        if end == len(sizes) or ends[end + 1] - ends[begin] > _ROWS:
+            groups = tuple(range(begin, end))
+            yield _Piece(str(path.absolute()), groups, int(ends[begin]), names)
+            begin = end
 
 
-def _offer(
-    folder: Path, allocation: PartedAllocation, number: int, piece: _Piece
+def _with_numbers(
+    frame: pd.DataFrame, epsilon: Floats, weight: Floats, payment: Floats, surplus: Floats
+) -> pd.DataFrame:
+    return frame.assign(epsilon=epsilon, weight=weight, payment=payment, surplus=surplus)
+
+
+def _offered(allocation: PartedAllocation, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the offers of a partition, the same on any worker."""
+    asks = _numbers(frame["ask"])
+    weights = allocation.weights_of(asks)
+    epsilon, paid = allocation.eta * weights, part_payments(allocation, asks)
+    return _with_numbers(frame, epsilon, weights, paid, paid - asks * epsilon)
+
+
+def _offers_of(allocation: PartedAllocation, frame: pd.DataFrame) -> pd.DataFrame:
+    return _offered(allocation, frame).set_index("id")
+
+
+def _sums(allocation: PartedAllocation, offers: pd.DataFrame) -> dict[str, float]:
+    costs = np.asarray(allocation.prior.ironed_virtual_cost(_numbers(offers["ask"])))
+    return totals_of(offers, costs, offers["epsilon"].to_numpy())
+
+
+def _totals_of(allocation: PartedAllocation, frame: pd.DataFrame) -> dict[str, float]:
+    return _sums(allocation, _offered(allocation, frame))
+
+
+def _write(
+    folder: Path, allocation: PartedAllocation, frame: pd.DataFrame, number: int
 ) -> dict[str, float]:
-    """Write the offers of one partition, the same on any worker; return their sums and ends."""
-    table = piece.read(*_COLUMNS)
-    reports = table["sensitivity"].to_numpy(dtype=float)
-    weights = allocation.weights_of(reports)
-    epsilon = allocation.eta * weights
-    paid = part_payments(allocation, reports)
-    virtual = np.asarray(allocation.prior.ironed_virtual_cost(reports))
-    surplus = paid - reports * epsilon
-    table = table.assign(
-        virtual_cost=virtual, epsilon=epsilon, weight=weights, payment=paid, surplus=surplus
-    )
+    """Write the offers of one partition, and return their totals."""
+    offers = _offered(allocation, frame)
     hidden = folder / f".{number}.{secrets.token_hex(4)}"
-    table.to_parquet(hidden, index=False)
+    offers.to_parquet(hidden, index=False)
     os.replace(hidden, folder / f"part.{number:06}.parquet")
-    return {
-        "sellers": len(table),
-        "weight": weights.sum(),
-        "payments": paid.sum(),
-        "expected_payments": (virtual * epsilon)[epsilon > 0].sum(),
-        "surplus": surplus.sum(),
-        "smallest_surplus": surplus.min(initial=np.inf),
-        "epsilon": epsilon.sum(),
-        "largest_epsilon": epsilon.max(initial=0.0),
-        "sellers_bought_from": np.count_nonzero(epsilon),
-    }
-
-
-def _totals(parts: Sequence[dict[str, float]]) -> dict[str, Any]:
-    table = pd.DataFrame(list(parts))
-    totals: dict[str, Any] = {str(name): float(part.sum()) for name, part in table.items()}
-    totals["smallest_surplus"] = float(table["smallest_surplus"].min())
-    totals["largest_epsilon"] = float(table["largest_epsilon"].max())
-    counts = ("sellers", "sellers_bought_from")
-    return totals | {name: int(totals[name]) for name in counts}
-
-
-def price_parts(
-    reports: str | Path,
-    prior: Prior,
-    out: str | Path,
-    *,
-    gamma: float,
-    id_column: str | None = None,
-    sensitivity_column: str | None = None,
-    progress: Callable[[str], None] | None = None,
-    **wanted: Any,
-) -> dict[str, Any]:
-    """Make every seller of a long list an offer, with the workers of the present Dask client.
-
-    Parameters are those of :func:`~convexmarket.deal.price_offers`; ``reports`` is a
-    Parquet file or a folder of them, and ``out`` a new folder, where all workers need to write.
-    It appears when it is complete, with a file for each partition and the certificate, which is
-    also returned.
-
-    Raises
-    ------
-    ParameterError
-        If ``out`` exists, or the market cannot be declared.
-    DataError, SellersError
-        If a file cannot be read or written, a report or an id is missing or wrong, or an id stands
-        twice; the message names the file and the row.
-    AllocationError
-        If a file changed while it was read.
-    """
-    clock = Clock(progress)
-    if os.path.lexists(out):
-        raise ParameterError(f"--out {out} is there already; name a new folder for the offers")
-
-    def columns(names: Sequence[str]) -> tuple[str, str]:
-        table = pd.DataFrame(columns=list(names), dtype=object)
-        return (
-            column_named(table, id_column, ID_NAMES, "--id-column"),
-            column_named(table, sensitivity_column, REPORT_NAMES, "--sensitivity-column"),
-        )
-
-    clock.start("reading")
-    parts = _listed(Path(reports), prior, columns)
-    wanted = {"cap": None, "eta_range": None} | wanted
-    market = Market.standard(Sellers.in_parts(parts, prior), gamma=gamma, **wanted)
-    clock.start("allocating")
-    allocation: Any = allocate(market)
-    clock.start("auditing")  # refuses what cannot be paid before anything is written
-    audit = audit_summary(audit_parts(parts, market, allocation))
-    clock.start("paying")
-    folder = Path(out)
-    fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
-    try:
-        fresh.mkdir(parents=True, mode=0o700)
-        sent = dask.delayed(allocation, pure=False, traverse=False)
-        write = dask.delayed(partial(_offer, fresh.absolute()), pure=False, traverse=False)
-        totals = _totals(dask.compute(*(write(sent, *piece) for piece in enumerate(parts.pieces))))
-        if totals["sellers"] != len(parts) or abs(totals.pop("weight") - 1) > 1e-9:
-            raise AllocationError("the weights do not sum to one: a file changed during the run")
-        clock.stop()
-        certificate = {
-            "statements": statements(prior, wanted, None, {}, "exact"),
-            "optimality": allocation.certificate(),
-            "totals": totals,
-            "audit": audit,
-            "objective": wanted | {"gamma": gamma},
-            "prior": prior.to_dict(),
-            "input": {"file": str(reports)},
-            "versions": versions(),
-            "seconds": clock.seconds,
-        }
-        text = json.dumps(certificate, indent=2, allow_nan=False) + "\n"
-        (fresh / CERTIFICATE).write_text(text, encoding="utf-8")
-        for left in fresh.glob(".*"):  # by a worker that died
-            left.unlink()
-        sync_folder(fresh)
-        os.rename(fresh, folder)
-    except OSError as error:
-        raise DataError(f"{folder}: {error.strerror or error}; nothing was written") from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    sync_folder(folder.parent)
-    return certificate
+    return _sums(allocation, offers)

@@ -283,6 +283,10 @@ class Sellers(Shown):
             source = f"{len(self.priors)} priors: {source}{more}"
         return f"Sellers({len(self)} sellers, {source})"
 
+    def with_ids(self, ids: pd.Index[Any]) -> Sellers:
+        """Name the sellers by ids that are checked already; a default index does not."""
+        return self if is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
+
     def with_report(self, position: int, sensitivity: float) -> Sellers:
         """Change the report of one seller."""
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])

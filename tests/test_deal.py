@@ -10,7 +10,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import convexmarket as cm
-from convexmarket.deal import price_offers
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, PriorError
 from convexmarket.privacy import Simulation, account
 
@@ -178,11 +177,10 @@ def test_it_says_what_it_is():
     assert whole.to_frame() is not whole.offers
 
 
-def test_it_is_drawn():
-    axes = deal(patients()).plot()
-    assert axes.get_ylabel() == "payment"
-    (line,) = axes.lines
-    assert len(line.get_xdata()) == 120
+def test_epsilon_and_payment_have_a_panel_each():
+    panels = deal(patients()).plot()
+    assert [panel.get_title() for panel in panels] == ["Privacy bought (epsilon)", "Payment"]
+    assert all(len(panel.lines[0].get_xdata()) == 120 for panel in panels)
 
 
 def test_it_is_audited():
@@ -224,7 +222,7 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
         (
             {"gamma": None},
             ParameterError,
-            "how much payments weigh; give gamma, or budget",
+            "payments have no weight; give gamma, or budget",
         ),
         ({"budget": 3.0}, ParameterError, "gamma or budget, not both"),
         ({"id": "name"}, DataError, r"no column is called 'name'.* \(id in Python\)"),
@@ -234,7 +232,7 @@ def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path)
         (
             {"learner": cm.PrivateLogisticRegression(), "id": "patient", "group": "clinic"},
             DataError,
-            "column 'age' holds words or empty cells: .* features=PublicFeatures",
+            "column 'age' contains words or empty cells; .* features=PublicFeatures",
         ),
     ],
 )
@@ -249,9 +247,9 @@ def test_a_report_is_no_feature():
         deal(patients(), learner=own)
 
 
-def test_python_and_the_command_line_describe_a_wrong_cell_alike(tmp_path):
+def test_a_wrong_cell_is_named_by_its_line_and_shown_on_request(tmp_path):
     path = tmp_path / "asks.csv"
-    market = {"ask": "ask", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
+    market = {"id": "Nr.", "prior": PRIOR, "objective": WANTED, "gamma": 0.1}
     for cells, why in (
         (["0,03", "k.A.", "0,05"], "2: the report is not a number"),
         (["0.03", "0.04", "0.5"], r"3: the report is outside the support \[0.02, 0.1\]"),
@@ -260,19 +258,15 @@ def test_python_and_the_command_line_describe_a_wrong_cell_alike(tmp_path):
         table = pd.DataFrame({"Nr.": ["P1", "P2", "P3"], "ask": cells})
         table.to_csv(path, index=False, sep=";")
         line = f"line {int(why[0]) + 1}{why[1:]}"
-        for call in (cm.price, price_offers):
-            options = market if call is cm.price else {
-                "prior": PRIOR, "mu": 1, "sigma": 10, "gamma": 0.1, "sensitivity_column": "ask"
-            }  # fmt: skip
-            name = "id" if call is cm.price else "id_column"
-            for given, place in ((table, f"^row {why}"), (path, line)):
-                with pytest.raises(DataError, match=place):
-                    call(given, **options, **{name: "Nr."})
-                with pytest.raises(DataError, match="the report '"):
-                    call(given, **options, **{name: "Nr."}, show_cells=True)
+        for given, place in ((table, f"^row {why}"), (path, line)):
+            with pytest.raises(DataError, match=place):
+                cm.price(given, **market)
+            with pytest.raises(DataError, match="the report '"):
+                cm.price(given, **market, show_cells=True)
     table = pd.DataFrame({"Nr.": ["P1", "P1"], "ask": ["0,03", "0,04"]})
-    with pytest.raises(DataError, match=r"row 2: 'P1' is the id .* \(column 'Nr.'\)"):
-        cm.price(table, id="Nr.", **market)
+    for given in (table, table.set_index("Nr.")):
+        with pytest.raises(DataError, match=r"row 2: 'P1' is the id .* \(column 'Nr.'\)"):
+            cm.price(given, **market | {"id": "Nr." if given is table else None})
 
 
 def test_a_file_keeps_its_ids_and_marks_of_empty_cells_may_be_named(tmp_path):
@@ -324,7 +318,7 @@ def test_a_learner_that_exceeds_what_was_bought_is_caught():
 
 
 def test_an_empty_table_is_refused():
-    with pytest.raises(DataError, match="nobody to buy from"):
+    with pytest.raises(DataError, match="the table has no rows"):
         deal(patients().iloc[:0])
 
 

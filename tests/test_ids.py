@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.checks import checked_id, forms_of
-from convexmarket.deal import price_offers
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, SellersError
 from convexmarket.privacy import Guarantee, PrivacyAccountant, account
+from tests.lists import price_list
 
 PRIOR = cm.Uniform(0, 1)
 
@@ -46,10 +46,11 @@ def test_sellers_have_ids_that_can_be_seen(id, why):
         lambda: cm.Sellers([0.1, 0.6], PRIOR, ids=["Bob", id]),
         lambda: cm.Sellers(virtual_costs=[0.1, 0.6], ids=("Bob", id)),
         lambda: cm.Sellers(reports, PRIOR),
-        lambda: cm.price(reports.to_frame("ask"), ask="ask", prior=PRIOR, objective=cm.Spread()),
     ):
         with pytest.raises(SellersError, match=why):
             make()
+    with pytest.raises(DataError, match=r"row 2: .*id"):
+        cm.price(reports.to_frame("ask"), prior=PRIOR, objective=cm.Spread(), gamma=1)
 
 
 @pytest.mark.parametrize("ids", [[1, 2], [1.0, "2"], ["Zo\u00eb", "Zoe\u0308 2"], ["a b", -7]])
@@ -62,13 +63,13 @@ def test_two_forms_of_one_text_are_one_id():
     with pytest.raises(SellersError, match="stands for more than one seller"):
         cm.Sellers([0.1, 0.6], PRIOR, ids=ids)
     with pytest.raises(DataError, match=r"row 2: .* is the id of an earlier seller"):
-        price_offers(pd.DataFrame({"id": ids, "ask": 0.5}), PRIOR, mu=1, sigma=1, gamma=1)
+        price_list(pd.DataFrame({"id": ids, "ask": 0.5}), PRIOR, mu=1, sigma=1, gamma=1)
 
 
 def test_a_table_of_reports_has_ids_that_can_be_seen():
     reports = pd.DataFrame({"id": ["Ann", "B\u200bob"], "ask": 0.5})
     with pytest.raises(DataError, match=r"row 2: id 'B\\u200bob' contains '\\u200b'"):
-        price_offers(reports, PRIOR, mu=1, sigma=1, gamma=1)
+        price_list(reports, PRIOR, mu=1, sigma=1, gamma=1)
 
 
 @given(st.lists(st.text(max_size=5) | st.integers() | st.just("x" * 201), max_size=6))
@@ -169,7 +170,7 @@ def test_an_accountant_and_a_table_have_an_id_once_whatever_its_spelling(spellin
         cm.Sellers(np.full(4, 0.5), PRIOR, ids=both)
     table = pd.DataFrame({"id": pd.Series(both, dtype=object), "ask": 0.5})
     with pytest.raises(DataError, match=r"row 3: .* is the id of an earlier seller"):
-        price_offers(table, PRIOR, mu=1, sigma=1, gamma=1)
+        price_list(table, PRIOR, mu=1, sigma=1, gamma=1)
 
 
 def test_a_ledger_knows_a_seller_whatever_the_spelling_of_its_id(tmp_path, spellings):

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
-from convexmarket.deal import price_offers
+from convexmarket import partitions
 from convexmarket.errors import ConvexMarketError, DataError, ParameterError, SellersError
-from convexmarket.partitions import CERTIFICATE, price_parts
 from tests import one_in
+from tests.lists import price_list
 
 dd = pytest.importorskip("dask.dataframe")
 
@@ -35,27 +35,39 @@ def listed(folder, change=lambda table: table):
     return table
 
 
+def write_offers(folder, **options):
+    given = {**STANDARD, "id": "id"} | options
+    deal = price_list(partitions.table(folder / "sellers"), PRIOR, **given)
+    deal.write(folder / "offers", audit=deal.audit())
+    return deal
+
+
 @pytest.mark.parametrize("rows", one_in(2, [1, 1 << 20]))
 def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
     monkeypatch.setattr("convexmarket.partitions._ROWS", rows)
     table = listed(tmp_path / "sellers")
     given = {**STANDARD, "cap": 3.0}
-    found = price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **given)
-    expected = price_offers(table, PRIOR, **given)
+    found = write_offers(tmp_path, cap=3.0)
+    expected = price_list(table, PRIOR, **given)
     offers = dd.read_parquet(tmp_path / "offers").compute()
-    assert list(offers.columns) == list(expected.table.columns)
     assert offers["id"].tolist() == table["id"].tolist()
-    numbers = [name for name in offers if name != "id"]
-    np.testing.assert_allclose(offers[numbers], expected.table[numbers], rtol=1e-8, atol=1e-10)
-    assert json.loads((tmp_path / "offers" / CERTIFICATE).read_text()) == found
-    assert found["optimality"]["gap"] < 1e-12
-    for name, value in expected.certificate["totals"].items():
-        assert found["totals"][name] == pytest.approx(value, rel=1e-9), name
-    audit = expected.certificate["audit"]
-    assert found["audit"] == pytest.approx(audit, rel=1e-9, abs=audit["tolerance"])
+    for these in (offers.set_index("id"), found.offers.compute()):
+        pd.testing.assert_frame_equal(
+            these, expected.offers, rtol=1e-8, atol=1e-10, check_index_type=False
+        )
+    stated = json.loads((tmp_path / "offers" / partitions.CERTIFICATE).read_text())
+    assert stated["totals"] == found.totals
+    assert found.certificate["gap"] < 1e-12
+    again = price_list(partitions.table(tmp_path / "sellers"), PRIOR, id="id", **given)
+    for totals in (found.totals, again.totals):
+        assert totals == pytest.approx(expected.totals, rel=1e-9)
+    audit = expected.audit()
+    gain = stated["audit"]["largest_gain_from_misreporting"]
+    assert gain == pytest.approx(audit.max_gain, abs=audit.tolerance)
+    assert str(found) == str(expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["offers", "sellers"]
-    with pytest.raises(ParameterError, match="is there already"):
-        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **given)
+    with pytest.raises(ParameterError, match="name a new folder"):
+        found.write(tmp_path / "offers")
 
 
 def changed(row, column, value):
@@ -73,7 +85,7 @@ def changed(row, column, value):
         (changed(150, "cost", np.nan), SellersError, r"a.parquet: row 151 holds no number"),
         (changed(299, "id", "s7"), SellersError, r"a.parquet: row 8 and .*b.parquet: row 100; ids"),
         (changed(280, "id", None), SellersError, r"b.parquet: row 81: there is no id"),
-        (lambda table: table.astype({"cost": str}), DataError, "the column 'cost' holds"),
+        (lambda table: table.astype({"cost": str}), DataError, "the column 'cost' contains"),
         (lambda table: table.drop(columns="id"), DataError, "no column is called 'id'"),
     ],
 )
@@ -82,7 +94,7 @@ def test_what_is_wrong_is_named_by_file_and_row_before_anything_is_written(
 ):
     listed(tmp_path / "sellers", change)
     with pytest.raises(error, match=said):
-        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
+        write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
 
@@ -94,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, lost):
     content[lost] = 0
     broken.write_bytes(content.tobytes())
     with pytest.raises(DataError, match=r"b\.parquet cannot be read as Parquet"):
-        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
+        write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
 
 
@@ -106,5 +118,18 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr("convexmarket.partitions.os.replace", full)
     with pytest.raises(ConvexMarketError, match="No space left on device; nothing was written"):
-        price_parts(tmp_path / "sellers", PRIOR, tmp_path / "offers", **STANDARD)
+        write_offers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["sellers"]
+
+
+def test_a_dask_table_is_priced_as_its_rows_and_takes_no_budget():
+    table = pd.DataFrame({"name": list("abc"), "asks": [0.03, 0.05, 0.09]})
+    given = {**STANDARD, "id": "name", "ask": "asks"}
+    parted = price_list(partitions.table(dd.from_pandas(table, npartitions=2)), PRIOR, **given)
+    whole = price_list(table, PRIOR, **given)
+    np.testing.assert_allclose(parted.offers.compute(), whole.offers, rtol=1e-9)
+    assert parted.audit().is_incentive_compatible
+    with pytest.raises(ParameterError, match="takes gamma"):
+        price_list(partitions.table("sellers"), PRIOR, mu=1, sigma=1, budget=2.0)
+    with pytest.raises(DataError, match="Dask DataFrame, or the path"):
+        partitions.table(table)

@@ -183,7 +183,8 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
     if not (a_list and all(isinstance(market, Market) for market in markets)):
         raise ParameterError(f"markets must be a list of Market, one a buyer, got {shown(markets)}")
     sizes = sorted({len(market.sellers) for market in markets})
-    first, *others = (market.sellers.ids for market in markets)
+    names = (market.sellers.ids for market in markets)
+    first, *others = (ids if isinstance(ids, range) else tuple(ids) for ids in names)
     if len(sizes) > 1 or any(
         ids != first and range(sizes[0]) not in (ids, first) for ids in others
     ):

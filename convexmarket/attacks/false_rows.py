@@ -1,12 +1,11 @@
-r"""What sellers who send false rows can damage.
+r"""The damage of sellers who send false rows.
 
-They gain no payment by it: payments are made before the rows are seen, and depend on reports alone.
-But a row that tells nothing of its seller loses no privacy, so who invents one keeps the
-:math:`c_i\varepsilon_i` that it is paid for. The mechanism makes reports truthful, not rows.
+They gain no payment by it: payments depend on reports alone, and precede the rows. But an invented
+row loses no privacy, so its sender keeps the :math:`c_i\varepsilon_i` of the payment.
 
-What a false row damages is bounded by its own guarantee: replacing it multiplies the probability of
-no event by more than :math:`e^{\varepsilon_i}` (delta apart), hence no expected error, and several
-rows multiply. What is bought dear because it tells much can also spoil much.
+The guarantee of a row bounds its damage. Replacing the row multiplies the probability of any event
+by at most :math:`e^{\varepsilon_i}` (delta apart), hence any expected error, and the factors of
+several rows multiply.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ def false_rows(
     liars: Sequence[int] = (1,),
     draws: int = 20,
 ) -> pd.DataFrame:
-    """Measure what the sellers who granted the most damage by sending other rows.
+    """Measure the damage of false rows by the sellers who granted the most.
 
-    They know everything but the noise, and all send the same kind of row: either their own with the
-    other label, or the one that speaks hardest against the model without noise. Noise is the same
-    with and without them.
+    All send the same kind of row: either the true one with the other label, or the longest row
+    against the model without noise. Noise is the same with and without them.
 
     Parameters
     ----------
@@ -54,24 +52,22 @@ def false_rows(
     X_public, y_public : array_like
         Rows on which errors are counted.
     epsilon : array_like of shape (n_rows,)
-        What each row granted.
+        Granted by each row.
     liars : sequence of int, default (1,)
-        How many lie; a line each.
+        Numbers of false rows; a line each.
     draws : int, default 20
         Draws of the noise.
 
     Returns
     -------
     DataFrame
-        ``liars``, their share of all that was granted, mean errors ``honest``, with ``flipped``
+        ``liars``, their share of the total epsilon, mean errors ``honest``, with ``flipped``
         labels and with rows ``against`` the model, and the ``bound`` that epsilon puts on either.
 
     Raises
     ------
-    ParameterError
-        If there are fewer rows than liars.
-    DataError
-        If rows or labels are not numbers.
+    ParameterError, DataError
+        If there are fewer rows than liars, or rows or labels are not numbers.
 
     Examples
     --------
@@ -79,10 +75,10 @@ def false_rows(
     >>> data = cm.datasets.wdbc(random_state=0)
     >>> public = data.X_test, data.y_test
     >>> learner = cm.PrivateLogisticRegression(0.1)
-    >>> found = cm.attacks.false_rows(
+    >>> damage = cm.attacks.false_rows(
     ...     learner, data.X_train, data.y_train, *public, epsilon=1.0, liars=[20], draws=2
     ... )
-    >>> list(found.columns)
+    >>> list(damage.columns)
     ['liars', 'share', 'honest', 'flipped', 'against', 'bound']
     """
     rows, labels = checked_numbers("X", X, DataError), checked_numbers("y", y, DataError)
@@ -101,10 +97,10 @@ def false_rows(
 
     model = fit(rows, labels, np.inf, 0).coef_
     against = model / np.linalg.norm(model) * np.linalg.norm(rows, axis=1).max()
-    honest, dearest, found = error(rows, labels), np.argsort(-granted), []
+    honest, order, lines = error(rows, labels), np.argsort(-granted), []
     for count in liars:
-        lying = np.isin(np.arange(labels.size), dearest[:count])
-        found.append(
+        lying = np.isin(np.arange(labels.size), order[:count])
+        lines.append(
             {
                 "liars": count,
                 "share": granted[lying].sum() / granted.sum(),
@@ -116,4 +112,4 @@ def false_rows(
                 "bound": min(1.0, honest * float(np.exp(min(granted[lying].sum(), 700.0)))),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(lines)

@@ -1,4 +1,4 @@
-"""What an audit found: claims and measurements side by side, and the checks around them."""
+"""The result of an audit: claims, measured losses, and the checks that these rest on."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def ratios(measured: Floats, claimed: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class AuditCheck:
-    """One thing that has to hold for the measured losses to be those of the mechanism.
+    """A condition for the measured losses to be those of the mechanism.
 
     Attributes
     ----------
     name : str
-        What was looked at.
+        The condition.
     passed : bool
-    found : str
-        What was found, in words and numbers.
+    detail : str
+        The measurement in words and numbers.
     """
 
     name: str
     passed: bool
-    found: str
+    detail: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,28 +70,28 @@ class Neighbours:
 
 @dataclass(frozen=True, eq=False)
 class PrivacyAudit(Shown):
-    """The largest privacy losses that were found, against what was claimed.
+    """The largest measured privacy losses of rows, and their claims.
 
-    An audit gives lower bounds: it can refute a guarantee and cannot prove one. What proves it is
-    in docs/theory.md; how near the two are is :attr:`ratio`.
+    An audit gives lower bounds: it can refute a guarantee and cannot prove one. The proofs are in
+    docs/theory.md.
 
     Attributes
     ----------
     mechanism : str
-        What was audited.
+        The audited mechanism.
     method : {"exact", "statistical"}
-        ``"exact"``: the loss is a formula, evaluated at a witness. ``"statistical"``: how often an
-        event was seen, as a lower bound that holds with probability ``confidence``.
+        ``"exact"``: the loss is a formula, evaluated at a witness. ``"statistical"``: the
+        frequency of an event gives a lower bound with probability ``confidence``.
     rows : ndarray of int, shape (n_audited,)
         Positions of the audited rows.
     claimed : ndarray of shape (n_audited,)
         The guarantee's epsilon, in nats.
     measured : ndarray of shape (n_audited,)
-        Largest loss found, in nats; infinity where neighbours can be told apart for certain.
+        Largest loss, in nats; infinity where neighbours can be told apart with certainty.
     delta : float
-        Of the guarantee; a statistical bound accounts for it.
+        Of the guarantee; a statistical bound subtracts it.
     confidence : float
-        With which every check and every statistical bound holds, each.
+        Probability with which each check, and each statistical bound, is right.
     checks : tuple of AuditCheck
     witness : Neighbours
         The pair of data sets behind the largest ratio.
@@ -118,7 +118,7 @@ class PrivacyAudit(Shown):
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the largest loss that was found of each audited row against what was claimed.
+        """Draw the largest measured loss of each audited row against its claim.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class PrivacyAudit(Shown):
         -------
         matplotlib Axes
         """
-        ax = axes(ax, xlabel="claimed epsilon", ylabel="largest loss found")
+        ax = axes(ax, xlabel="claimed epsilon", ylabel="largest measured loss")
         ax.axline((0.0, 0.0), slope=1.0, color="0.6", lw=1, label="the claim")
         ax.plot(self.claimed, self.measured, ".")
         ax.set(xlim=(0.0, None), ylim=(0.0, None))
@@ -147,15 +147,15 @@ class PrivacyAudit(Shown):
         )
 
     def statement(self) -> str:
-        """Return what was found in words, one line for each check."""
+        """Return the result in words, one line for each check."""
         kind = "a lower bound with confidence" if self.method == "statistical" else "exact; checks"
         verdict = "holds against what was tried" if self.passed else "is REFUTED"
         return "\n".join(
             [
                 f"{self.mechanism}: the guarantee {verdict}.",
-                f"Largest loss found over its claim: {self.ratio:.3f} ({kind} at"
+                f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"
                 f" {self.confidence:g}), of {self.rows.size} rows audited.",
-                *(f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.found}" for c in self.checks),
+                *(f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks),
             ]
         )
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,6 +25,11 @@ from convexmarket.cli.consoles import (
 )
 from convexmarket.errors import ParameterError
 
+if TYPE_CHECKING:
+    from convexmarket.deal import Deal
+    from convexmarket.incentives.audit import IncentiveAudit
+    from convexmarket.terms import Constraint
+
 __all__ = ["buy", "init", "price"]
 
 Budget = Annotated[float | None, typer.Option(help="Average payments, in place of --gamma.")]
@@ -41,7 +45,7 @@ _RANGE = typer.Option(help="Least and most privacy to buy in total.", metavar="L
 _DASK = typer.Option(help="Parquet in partitions, --out a folder: local, or a Dask scheduler.")
 _TRUST = typer.Option("--trust-scheduler", help="Scheduler without TLS: others can run code.")
 _MARKET = Path("market.toml")
-#: What follows if no name of a column is that of a role.
+#: Consequences if no column has a common name of a role.
 _WITHOUT = {
     "id": "not recognised; sellers are named by their lines",
     "report": "not recognised; reports would be simulated, and nothing could be bought",
@@ -50,7 +54,7 @@ _WITHOUT = {
 
 
 class Learns(StrEnum):
-    """What a draft predicts."""
+    """The kind of label that a draft predicts."""
 
     a_class = "class"
     a_number = "number"
@@ -78,91 +82,88 @@ def price(
 ) -> None:
     """Make an offer to every seller of a list.
 
-    The certificate comes next to the offers, as offers.certificate.json. A learner's risk gives
-    --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
-    (docs/howto/choose.md). --budget is met on average over the prior; with --at-least it takes
-    minutes.
+    The certificate comes next to the offers, as offers.certificate.json. A learner's risk
+    gives --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
+    (docs/howto/choose.md). --budget is met on average over the prior.
     """
-    from convexmarket.deal import certificate_of, price_offers
+    from convexmarket.checks import check_nonnegative
+    from convexmarket.deal import certificate_of
+    from convexmarket.deal import price as offer
     from convexmarket.io import check_place
     from convexmarket.priors import parse_prior
+    from convexmarket.terms import Cap, EtaRange, Noise, Spread
 
-    with errors_in_one_line(), err.status("") as status:
+    with errors_in_one_line(), err.status("") as status, ExitStack() as stack:
         if (gamma is None) == (budget is None):
-            raise ParameterError(
-                "give one of --gamma and --budget: the weight of a unit of money, or what payments "
-                "come to on average, which decides gamma"
-            )
+            raise ParameterError("give one of --gamma and --budget; the budget decides gamma")
         if mu is None or sigma is None:
             raise ParameterError(
-                "give --mu and --sigma: how much few voices and noise harm the model that will be "
-                "trained. cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
+                "give --mu and --sigma: the weights of spread and noise. "
+                "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
                 "docs/howto/choose.md"
             )
         if target.exists() and file.exists() and target.samefile(file):
             raise ParameterError(f"--out {target} is the list of reports; name another file")
-        given: dict[str, Any] = {
-            "mu": mu,
-            "sigma": sigma,
-            "gamma": gamma,
-            "cap": cap,
-            "eta_range": eta_range,
-            "id_column": id_column,
-            "sensitivity_column": sensitivity_column,
-            "progress": lambda stage: status.update(f"{stage} ..."),
-        }
+        table: Any = file
+        check_place(target, folder=dask is not None, force=force)
         if dask is not None:
-            if gamma is None or at_least or group_column or na_values or show_cells:
-                raise ParameterError(
-                    "--dask takes --gamma, and no groups, --na-values or --show-cells; leave --dask"
-                    " out for lists that fit in memory"
-                )
-            from convexmarket.partitions import price_parts, workers
+            from convexmarket import partitions
 
-            check_place(target, folder=True)
-            with workers(dask, trust_scheduler=trust_scheduler):
-                certificate = price_parts(file, parse_prior(prior), target, **given)
-            written: tuple[Path, ...] = (target,)
+            if target.exists():
+                raise ParameterError(f"--out {target} exists; name a new folder for the offers")
+            stack.enter_context(partitions.workers(dask, trust_scheduler=trust_scheduler))
+            table = partitions.table(file)
         else:
-            check_place(target, force=force)
             check_place(certificate_of(target), force=force)
-            offers = price_offers(
-                file,
-                parse_prior(prior),
-                budget=budget,
-                at_least=shares_of(at_least),
-                group_column=group_column,
-                na_values=na_values or (),
-                show_cells=show_cells,
-                **given,
-            )
-            status.update("writing ...")
-            written, certificate = offers.write(target, force=force), offers.certificate
-    _print_certificate(certificate)
+        limits: list[Constraint] = [] if cap is None else [Cap(cap)]
+        if eta_range is not None:
+            limits.append(EtaRange(*eta_range))
+        deal = offer(
+            table,
+            prior=parse_prior(prior),
+            objective=check_nonnegative("mu", mu) * Spread()
+            + check_nonnegative("sigma", sigma) * Noise(),
+            constraints=limits,
+            gamma=gamma,
+            budget=budget,
+            id=id_column,
+            ask=sensitivity_column,
+            group=group_column,
+            at_least=shares_of(at_least),
+            na_values=na_values or (),
+            show_cells=show_cells,
+            progress=lambda stage: status.update(f"{stage} ..."),
+        )
+        status.update("auditing ...")
+        audit = deal.audit()
+        status.update("writing ...")
+        written = deal.write(target, audit=audit, force=force)
+        _print_deal(deal, audit)
     for path in written:
         say(f"Wrote {path}")
     warn_of_reports()
 
 
-def _print_certificate(certificate: Mapping[str, Any]) -> None:
+def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
     """Print the totals of offers to sellers."""
     from convexmarket.privacy.guarantee import WEAK, odds_in_words
 
-    totals, optimality = certificate["totals"], certificate["optimality"]
+    totals, allocation = deal.totals, deal.allocation
     say(
-        f"Bought from {totals['sellers_bought_from']:,} of {optimality['n_sellers']:,} sellers "
-        f"for {totals['payments']:.6g}, optimal within a relative gap of {optimality['gap']:.1e}."
+        f"Bought from {totals['sellers_bought_from']:,} of {totals['sellers']:,} sellers for "
+        f"{totals['payments']:.6g}, optimal within a relative gap of {allocation.gap:.1e}."
     )
-    budget, audit = certificate["objective"].get("budget"), certificate["audit"]
-    pairs = {} if budget is None else {"budget, met on average over the prior": f"{budget:.6g}"}
+    pairs = {}
+    if deal.budget is not None:
+        pairs["budget, met on average over the prior"] = f"{deal.budget:.6g}"
     pairs |= {
         "expected payments": f"{totals['expected_payments']:.6g}",
         "total privacy eta": f"{totals['epsilon']:.6g}",
         "largest epsilon": f"{totals['largest_epsilon']:.6g}",
-        "objective": f"{optimality['objective']:.10g}",
-        "sellers audited": f"{audit['sellers_audited']:,}",
-        "largest gain from lying alone": f"{audit['largest_gain_from_misreporting']:.1e}",
-        "smallest surplus": f"{audit['smallest_surplus']:.4g}",
+        "objective": f"{allocation.objective:.10g}",
+        "sellers audited": f"{len(audit.to_frame()):,}",
+        "largest gain of a misreport": f"{audit.max_gain:.1e}",
+        "smallest surplus": f"{audit.min_surplus:.4g}",
     }
     print_pairs(pairs)
     if (largest := totals["largest_epsilon"]) > WEAK:
@@ -196,7 +197,7 @@ def init(
     learns: Annotated[Learns | None, typer.Option(help="What is predicted.")] = None,
     force: Force = False,
 ) -> None:
-    """Write a problem file for a table of your own, to be completed by you.
+    """Write a problem file for your table, to be completed by you.
 
     Id, report and label are recognised by the names of the columns. Ranges, categories, classes,
     the prior and the public rows are marked "?" until you declare them.
@@ -218,7 +219,7 @@ def init(
 
 
 def buy(
-    file: Annotated[Path, typer.Argument(help="Problem file with data of your own.")],
+    file: Annotated[Path, typer.Argument(help="Problem file with your data.")],
     target: Annotated[Path, typer.Option("--out", help="Folder for what is bought.")],
     budget: Budget = None,
     gamma: Gamma = None,

@@ -1,8 +1,8 @@
-"""The contract of every learner, and what the package's learners share.
+"""The protocol of learners, and the base class of the package's learners.
 
-A fit has the same steps everywhere: what each row granted, a plan from public numbers alone, its
-guarantee, the account, a check of the rows, the charge, the noise, the model. A learner adds its
-public domain and its plan: an objective with a sensitivity.
+The steps of every fit are: the granted epsilons, a plan from public numbers only, its guarantee,
+the account, a check of the rows, the charge, the noise, and the model. A learner defines its public
+domain and its plan: an objective with a sensitivity.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Floats = NDArray[np.float64]
 
 
 class Learner(Protocol):
-    """A model that is trained under what each row granted, and its guarantee.
+    """A model that is trained under an epsilon for each row, and its guarantee.
 
-    Any class with these three is a learner; nothing has to be inherited. docs/howto/learners.md has
-    an example. :func:`~convexmarket.audit_privacy` attacks it.
+    Any class with these members is a learner, without inheritance; docs/howto/learners.md has an
+    example. :func:`~convexmarket.audit_privacy` audits it.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def unfitted(learner: Any) -> Any:
 
 
 class PrivateLearner(BaseEstimator):
-    """What the learners of this package share: the fit, the guarantee, the account, predictions."""
+    """Base class of learners: the fit, the guarantee, the account, and predictions."""
 
     regularization: float | str
     features: PublicFeatures | None
@@ -97,9 +97,9 @@ class PrivateLearner(BaseEstimator):
     _model: ClassVar[str]
     #: Parameters that describe the public domain; None reads it from the private rows.
     _public: ClassVar[tuple[str, ...]]
-    #: Whether rows of a table lie in the unit box and not in the ball.
+    #: Whether rows of a table are in the unit box, instead of the ball.
     _box: ClassVar[bool] = False
-    #: The parameter of which None adds noise in floating point.
+    #: Parameter for which None means noise in floating point.
     _exactness: ClassVar[str]
 
     @abstractmethod
@@ -114,10 +114,10 @@ class PrivateLearner(BaseEstimator):
     def _plan(
         self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
     ) -> Perturbation:
-        """Plan the release of the used rows from public numbers alone."""
+        """Plan the release of the used rows from public numbers only."""
 
     def _granted(self, granted: Granted) -> Granted:
-        """Return what is granted, without rows for which exact noise is too expensive."""
+        """Return the granted epsilons, without rows for which exact noise is too expensive."""
         return granted
 
     def _publish(self, domain: Domain) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class PrivateLearner(BaseEstimator):
         accountant: Account | None = None,
         random_state: RandomSource = None,
     ) -> Self:
-        """Release a model of the rows, each under what it granted.
+        """Release a model of the rows, each within its epsilon.
 
         Parameters
         ----------
@@ -144,22 +144,20 @@ class PrivateLearner(BaseEstimator):
         y : array_like of shape (n_rows,)
             Labels from the public set or range.
         epsilon : array_like of shape (n_rows,), or float
-            What each row granted, or one number for all: nonnegative, in nats, chosen without
-            looking at the data. The constructor's by default. A row that granted 0 is dropped
-            before it is read. Infinity is a row that asks for nothing: by default only such rows
-            are used then, without noise.
+            Epsilon of each row, or one number for all: nonnegative, in nats, independent of the
+            data. The constructor's by default. A row with epsilon 0 is not read. Infinity means no
+            protection: by default only rows with infinity are then used, without noise.
         rows : array_like of int, optional
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
-            default the accounts that are open, :func:`convexmarket.privacy.account`. It is asked
-            before the data are looked at, except for their number of rows, and charged before the
-            model is computed. A fit that fails later stays charged: the failure depends on the
-            rows, and free retries could choose among noises.
+            default all open accounts, see :func:`convexmarket.privacy.account`. It is checked
+            before the rows are read, and charged before the model is computed. The charge remains
+            if the fit fails later, because the failure depends on the rows.
         random_state : None or Simulation, default None
-            Source of the noise; the constructor's by default. ``None`` takes a fresh seed from the
-            operating system, which is not kept. A :class:`~convexmarket.privacy.Simulation` draws
-            the same noise again, and protects no row. A seed by itself raises a
+            Source of the noise; the constructor's by default. ``None`` means a fresh seed from the
+            operating system, which is not stored. A :class:`~convexmarket.privacy.Simulation` is
+            reproducible, and protects no row. A plain seed raises a
             :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Returns
@@ -169,10 +167,10 @@ class PrivateLearner(BaseEstimator):
         Raises
         ------
         ParameterError
-            If a parameter or epsilon is out of range, if no amount of noise keeps what was granted,
-            or if an accountant is given where the domain would be read from the private rows.
+            If a parameter or epsilon is out of range, if no noise satisfies the epsilons, or if an
+            accountant is given although the domain would be read from the private rows.
         BudgetExceededError
-            If a row cannot pay. Nothing was charged then, and no row was read.
+            If the account refuses. Nothing is charged then, and no row is read.
         DataError
             If the data are malformed or sparse, or lie outside of the public domain.
         NotSupportedError
@@ -201,7 +199,7 @@ class PrivateLearner(BaseEstimator):
             warn_of_plain_noise(self._exactness, source)
         charge()
         model, attributes = plan.release(matrix, labels, rng)
-        # Only now, so that a failed fit leaves no part of a model behind.
+        # Set last, so that a failed fit leaves no part of a model.
         half, middle = _label_units(domain)
         coef, level = domain.rows.coefficients(model)
         self.coef_, self.intercept_ = half * coef, float(half * level + middle)
@@ -346,7 +344,7 @@ class PrivateLearner(BaseEstimator):
                 noise_assumption(source, any_noise=plan.noisy),
                 *_exceeding(kept, granted.epsilon),
                 *places,
-                "epsilon and all parameters were chosen without looking at the data",
+                "epsilon and all parameters do not depend on the data",
                 *plan.assumptions,
                 "only the coefficients are published, once",
             ),
@@ -395,7 +393,7 @@ def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:
     if not over.any():
         return ()
     return (
-        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than they granted, up"
-        f" to {np.max(total[over] / granted[over]):.3g} times as much: calibration='noise' leaves"
-        " out the Jacobian's share",
+        f"EXCEEDED: {np.count_nonzero(over)} of {total.size} rows lose more than their epsilon, by"
+        f" a factor of up to {np.max(total[over] / granted[over]):.3g}: calibration='noise'"
+        " ignores the Jacobian's share",
     )

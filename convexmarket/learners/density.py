@@ -1,8 +1,7 @@
-"""The density of a released model, exactly: what audits and attacks measure a guarantee with.
+"""The exact density of a released model, for audits and attacks.
 
-The noise that makes w the minimiser is the gradient of the noiseless objective at w, up to sign
-and scale. So the density of w is that of the noise there, times the Jacobian of the map, which is
-the determinant of the Hessian.
+The noise for which w is the minimiser is the gradient of the noiseless objective at w, up to sign
+and scale. So the density of w is that of this noise, times the determinant of the Hessian.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ def objective_perturbation_log_density(
     data_norm: float = 1.0,
     loss: Loss | None = None,
 ) -> float:
-    r"""Log density of the released model at w, given the data.
+    r"""Compute the log density of the released model at w, given the data.
 
-    The privacy loss at w between two data sets is the difference of two such values, exactly. The
-    model is the exact minimiser; a second noise (``solver_epsilon``) only blurs it.
+    The privacy loss at w between two data sets is the difference of two such values. The model is
+    the exact minimiser, without a second noise (``solver_epsilon``).
 
     Parameters
     ----------
     w : array_like of shape (n_features,)
-        Where to evaluate.
+        Point of evaluation.
     X, y, weights : array_like of shapes (n_sellers, n_features), (n_sellers,), (n_sellers,)
-        Rows of norm at most ``data_norm`` (not checked: an audit may want to break it), labels as
-        numbers, and weights a of the loss.
+        Rows of norm at most ``data_norm`` (not checked), labels as numbers, and weights a of the
+        loss.
     eta, regularization, data_norm : float
-        What sets the noise, Lambda and R; positive and finite.
+        Parameter of the noise, Lambda and R; positive and finite.
     loss : Loss, optional
         Logistic by default.
 
@@ -49,7 +48,7 @@ def objective_perturbation_log_density(
     -------
     float
         :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, in nats: h is the density of
-        the noise, b(w) the one noise vector that makes w the minimiser, and J the Hessian of the
+        the noise, b(w) the noise vector for which w is the minimiser, and J the Hessian of the
         noiseless objective.
 
     Examples

@@ -1,4 +1,4 @@
-"""Public domains of rows and labels: what a learner checks, and the units that it computes in.
+"""Public domains of rows and labels, and the internal units of learners.
 
 A :class:`Ball` bounds the Euclidean norm of every row, a :class:`Box` every feature. Labels come
 from two :class:`Classes` or from an :class:`Interval`. Without a bound, ``of`` computes the domain
@@ -91,8 +91,8 @@ class Ball:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the rows."""
-        return f"every row's norm is at most {self.data_norm:g}, a bound that is public"
+        """Assumption of a guarantee on the rows."""
+        return f"the norm of every row is at most {self.data_norm:g}, a public bound"
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +168,8 @@ class Box:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the rows."""
-        return "every feature lies within feature_range, which is public"
+        """Assumption of a guarantee on the rows."""
+        return "every feature is within feature_range, which is public"
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,12 +220,12 @@ class Classes:
         if unknown.any() and np.asarray(y).dtype.kind in "fiu" and np.unique(y).size > 2:
             remedy += ", or train convexmarket.PersonalizedRidge on a numeric target"
         known = tuple(self.values.tolist())
-        _refuse(unknown, f"labels are none of the public classes {known}; {remedy}")
+        _refuse(unknown, f"labels are not in the public classes {known}; {remedy}")
         return np.where(positive, 1.0, -1.0)
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the labels."""
+        """Assumption of a guarantee on the labels."""
         return f"the label set {tuple(self.values.tolist())} is public"
 
 
@@ -279,8 +279,8 @@ class Interval:
 
     @property
     def assumption(self) -> str:
-        """What a guarantee assumes of the labels."""
-        return f"labels lie in ({self.low:g}, {self.high:g}), a range that is public"
+        """Assumption of a guarantee on the labels."""
+        return f"every label is in ({self.low:g}, {self.high:g}), a public range"
 
 
 @dataclass(frozen=True)

@@ -43,19 +43,19 @@ class Perturbation(ABC):
     Attributes
     ----------
     weights, epsilon : ndarray of shape (n_used,)
-        Of the loss, and the epsilon of each used row.
+        Weights of the loss, and epsilon of each used row.
     regularization : float
     name : str
-        How the noise is added, for the guarantee.
+        Description of the noise, for the guarantee.
     accounting : str
         The bound that gives epsilon.
     assumptions : tuple of str
-        What the guarantee rests on besides the domain.
+        Assumptions of the guarantee, without those on the domain.
     noisy, exact : bool
         Whether there is noise, and whether it is exact on a lattice.
     delta : float
     shift : ndarray of shape (n_used,) or None
-        Of Gaussian noise, in its standard deviations; None for a pure release.
+        Shift of Gaussian noise, in standard deviations; None for a pure release.
     """
 
     weights: Vector
@@ -77,22 +77,21 @@ class Perturbation(ABC):
 
     @abstractmethod
     def noise_effect(self, second: Vector) -> float:
-        """Return the standard deviation that noise adds to a prediction, in units of the label.
+        """Return the standard deviation of a prediction by noise, in units of the label.
 
-        ``second`` holds mean squares of uncorrelated features of a typical row.
+        ``second`` contains the mean squares of uncorrelated features of a typical row.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Granted:
-    """Public, and known before any row is looked at.
+    """The granted epsilons, which are public.
 
     Attributes
     ----------
     epsilon : ndarray of shape (n_rows,)
-        What each row granted, nonnegative, in nats; infinity is a row that asks for nothing. Less
-        than a millionth of the mean is what solvers leave, and counts as 0: exact noise for such a
-        row would be everybody's.
+        Epsilon of each row, nonnegative, in nats; infinity means no protection. Less than a
+        millionth of the mean is an error of a solver, and counts as 0.
     """
 
     epsilon: Vector
@@ -106,7 +105,7 @@ class Granted:
         X : array_like of shape (n_rows, n_features)
             Only the number of its rows is read.
         epsilon, default : array_like of shape (n_rows,), float or None
-            What was passed to ``fit``, and to the constructor, which counts where the former is
+            Arguments of ``fit`` and of the constructor; the latter applies if the former is
             None.
 
         Raises
@@ -147,19 +146,18 @@ class Granted:
             array = np.where(array < TRACE * array.sum() / np.count_nonzero(array), 0.0, array)
         if not np.any(array):
             raise ParameterError(
-                "epsilon is 0 in every row, so there is no row to learn from; buy some privacy "
-                "first"
+                "epsilon is 0 in every row, so no row can be used; buy some privacy first"
             )
         return cls(array)
 
     @property
     def used(self) -> NDArray[np.bool_]:
-        """Which rows granted anything, shape (n_rows,)."""
+        """Rows with a positive epsilon, shape (n_rows,)."""
         return self.epsilon > 0
 
     @property
     def positive(self) -> Vector:
-        """What the rows that are used granted, shape (n_used,)."""
+        """Epsilons of the used rows, shape (n_used,)."""
         return self.epsilon[self.used]
 
     def rows(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -185,13 +183,13 @@ class Granted:
         return spread
 
     def above(self, weight: float) -> Granted:
-        """Return what is granted without the rows of less than a weight, which are not used."""
+        """Return the epsilons, with 0 for rows below a weight."""
         return Granted(self.spread(np.where(self.weights() >= weight, self.positive, 0.0)))
 
     def weights(self) -> Vector:
-        """Return weights of the rows that are used, in proportion to what they granted.
+        """Return the weights of the used rows, in proportion to their epsilons.
 
-        Where a row asks for nothing, such rows share all weight alike.
+        If some epsilons are infinite, these rows share all weight equally.
         """
         positive = self.positive
         infinite = np.isinf(positive)
@@ -243,7 +241,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
 
 
 def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -> Any:
-    """Return what a validation of scikit-learn returns, for real numbers of moderate size.
+    """Apply a validation of scikit-learn, and require real numbers of moderate size.
 
     Raises
     ------

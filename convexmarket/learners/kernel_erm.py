@@ -3,14 +3,12 @@ r"""The model behind a release of predictions: regularised empirical risk in an 
 .. math:: w^* = \arg\min_w \sum_i a_i\,\ell(\langle w, \phi(x_i)\rangle; y_i)
           + \tfrac{\lambda}{2}\|w\|^2, \qquad a_i = 1/n \text{ by default}
 
-(K, Eq. 2.) Nothing is released here: the fitted model is as private as its rows. What makes it
-useful is a bound on what one row can do. With an L-Lipschitz loss and
-:math:`\|\phi(x)\| \le R_\phi`, replacing row i moves :math:`w^*` by at most
+(K, Eq. 2.) The fitted model is as private as its rows. With an L-Lipschitz loss and
+:math:`\|\phi(x)\| \le R_\phi`, replacing row i changes :math:`w^*` by at most
 :math:`2LR_\phi a_i/\lambda`, and any prediction by at most :math:`R_\phi` times that.
 
-The search runs in the span of some rows' features, and ends with a certificate: strong convexity
-turns the duality gap into a distance from the minimiser over the whole space. Releases add that
-distance to the sensitivity.
+The minimiser is computed in the span of some rows' features. By strong convexity the duality gap
+bounds the distance from the minimiser over the whole space, which releases add to the sensitivity.
 """
 
 from __future__ import annotations
@@ -56,13 +54,13 @@ FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
 class KernelERM(BaseEstimator):
-    r"""Regularised empirical risk minimiser with a kernel, and what one row can do to it.
+    r"""Regularised empirical risk minimiser with a kernel, and its sensitivity.
 
     Parameters
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
         "logistic" and "hinge" classify, the others fit any real labels. Or a
-        :class:`~convexmarket.learners.Loss`, such as ``QuantileLoss(0.9)`` or one of your own. All
+        :class:`~convexmarket.learners.Loss`, such as ``QuantileLoss(0.9)`` or a new subclass. All
         are Lipschitz.
     kernel : str or callable, default "rbf"
         "linear", "poly", "rbf", "laplacian", "cosine" or "chi2" of
@@ -78,23 +76,23 @@ class KernelERM(BaseEstimator):
     huber_threshold : float, default 1.0
         Residual at which "huber" becomes linear: its Lipschitz constant.
     data_norm : float or None, default None
-        Public bound on the Euclidean norm of every row, private or queried. Needed by "linear" and
-        "poly"; with others it is checked where it is given.
+        Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
+        and "poly"; optional for the others.
     feature_bound : float or None, default None
-        R_phi, where it is stated. Otherwise it is 1 for "rbf", "laplacian", "cosine" and "chi2",
+        R_phi. By default it is 1 for "rbf", "laplacian", "cosine" and "chi2",
         and follows from ``data_norm`` for "linear" and "poly".
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second is the positive one. ``None`` infers it from the private
         labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. For losses that classify.
     features : PublicFeatures or None, default None
-        What is public of the columns of a table X, so that ``fit`` and ``predict`` take the table
-        as it is. Its rows lie in a ball that is to be no larger than that of ``data_norm``.
+        Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
+        accept the table. The ball of its rows must be no larger than that of ``data_norm``.
     epsilon : float, array_like of shape (n_rows,) or None, default None
-        What ``fit`` takes where it gets no ``epsilon``, as in a pipeline.
+        Default ``epsilon`` of ``fit``, as in a pipeline.
     tol : float, default 0.01
-        How far any prediction may be from the exact minimiser's, in units of ``sensitivity_``. Each
-        of two neighbouring fits may be off by so much, so releases count twice the tolerance, in
-        every row: with unequal weights take it well below the smallest over the largest.
+        Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
+        the sensitivity of every row, so with unequal weights it must be well below the ratio of the
+        smallest to the largest weight.
 
     Attributes
     ----------
@@ -102,8 +100,7 @@ class KernelERM(BaseEstimator):
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
         for exact minimisers (K, Theorem 2). With equal weights ``2*L*R_phi**2/(lambda*n)``.
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The same row by row, the error of the fit on either side included; zero where the weight is
-        zero.
+        The same for each row, including the error of both fits; zero where the weight is zero.
     norm_bound_ : float
         Public bound on the norm of the model: ``L*R_phi/lambda``, or ``sqrt(loss(0)/lambda)``
         where that is smaller, and the error allowed.
@@ -117,17 +114,17 @@ class KernelERM(BaseEstimator):
         Private rows whose features span the model, shape (rank, n_features), their coefficients,
         and the norm of the model in the RKHS. All are private.
     row_names_ : Index or None
-        What open accounts call the rows, :func:`convexmarket.privacy.account`.
+        Names of the rows in open accounts, see :func:`convexmarket.privacy.account`.
     assumptions_ : tuple of str
-        What the sensitivities rest on.
+        Assumptions of the sensitivities.
     guarantee_ : Guarantee
-        Of the fitted model itself: none, infinity in every row that is used.
+        Guarantee of the fitted model itself: infinite epsilon in every row that is used.
     n_features_in_ : int
     kernel_ : Kernel
 
     Notes
     -----
-    There is no guarantee: give the fitted model to :class:`~convexmarket.InteractiveRelease`,
+    The fitted model is not private: pass it to :class:`~convexmarket.InteractiveRelease`,
     :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` or
     :class:`~convexmarket.release.FunctionRelease`, which have one.
 
@@ -239,7 +236,7 @@ class KernelERM(BaseEstimator):
         rows, accountant
             Refused: nothing is released by fitting, so nothing is charged. They go to the release.
         random_state : optional
-            Unused: there is no noise.
+            Unused.
 
         Raises
         ------
@@ -311,12 +308,12 @@ class KernelERM(BaseEstimator):
         return self.labels(self.decision_function(X))
 
     def labels(self, predictions: ArrayLike) -> NDArray[Any]:
-        """Turn predictions, released ones for instance, into labels; numbers stay what they are.
+        """Return the labels of predictions, such as released ones; numbers are returned unchanged.
 
         Raises
         ------
         ParameterError
-            If a prediction is no number.
+            If a prediction is NaN.
         """
         check_is_fitted(self)
         values = checked_numbers("predictions", predictions)
@@ -371,31 +368,30 @@ class KernelERM(BaseEstimator):
         return tags
 
     def _assumptions(self, kernel: Kernel, classes: NDArray[Any] | None) -> tuple[str, ...]:
-        bound = (
-            f"features of private and of queried rows have norm at most {kernel.feature_bound:g}"
+        domain = (
+            f"the features of private and queried rows have norm at most {kernel.feature_bound:g}"
         )
         if kernel.data_norm is not None:
-            bound += f", rows have norm at most {kernel.data_norm:g}"
-        found = [f"{bound}: a public domain"]
+            domain += f", and the rows have norm at most {kernel.data_norm:g}"
+        assumptions = [f"{domain}; these bounds are public"]
         if callable(kernel.name):
-            found.append("the kernel is a function that is positive semidefinite and never random")
+            assumptions.append("the kernel function is positive semidefinite and deterministic")
         if not isinstance(self.loss, str):
             loss = loss_of(self.loss)
-            found.append(f"{loss!r} is convex, with slopes of at most {loss.lipschitz:g}")
+            assumptions.append(f"{loss!r} is convex, with slopes of at most {loss.lipschitz:g}")
         if classes is not None and self.classes is None:
-            found.append("VIOLATED: the label set was inferred from the private labels")
+            assumptions.append("VIOLATED: the label set was inferred from the private labels")
         elif classes is not None:
-            found.append(f"the label set {tuple(classes.tolist())} is public")
-        found.append(
-            f"predictions are within {self.tol:g} sensitivities of the exact minimiser's,"
-            " which the noise covers"
+            assumptions.append(f"the label set {tuple(classes.tolist())} is public")
+        assumptions.append(
+            f"the noise covers the solver's error of at most {self.tol:g} sensitivities"
         )
-        return tuple(found)
+        return tuple(assumptions)
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike | None
     ) -> tuple[Floats, NDArray[Any], Floats, Granted]:
-        """Return the rows that are used, their labels and weights, and what all rows granted."""
+        """Return the used rows, their labels and weights, and the epsilons of all rows."""
         granted = Granted.of(X, epsilon, 1.0 if self.epsilon is None else self.epsilon)
         used, numeric = granted.rows(X, y), not loss_of(self.loss).classifies
         rows, labels = dense_rows(self, *used, dtype=np.float64, order="C", y_numeric=numeric)
@@ -418,13 +414,13 @@ class KernelERM(BaseEstimator):
 
 
 def _no_guarantee(weights: Floats) -> Guarantee:
-    """Return what publishing the fitted model would guarantee: nothing."""
+    """Return the guarantee of publishing the fitted model, which is void."""
     return Guarantee(
         epsilon=np.where(weights > 0, np.inf, 0.0),
         delta=0.0,
         mechanism="a minimiser without noise, which is not to be published",
         accounting="exact",
-        assumptions=("nothing is released by fitting: give the model to a release, which has one",),
+        assumptions=("fitting releases nothing; a release of the model has a guarantee",),
     )
 
 

@@ -1,8 +1,8 @@
-r"""Kernels with what a public domain says about them, and their features on the data at hand.
+r"""Kernels with public bounds on their features.
 
-How far one row can move a prediction depends on :math:`R_\phi^2 = \sup_x k(x, x)`, the bound on
-feature norms. It has to be public: it is stated, or follows from the kernel and a public ball that
-holds every row. The functions themselves are scikit-learn's.
+The sensitivity of a prediction depends on :math:`R_\phi^2 = \sup_x k(x, x)`, the bound on feature
+norms. It must be public: it is given, or follows from the kernel and a public ball of all rows. The
+functions are those of scikit-learn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Kernel", "KernelFunction", "cholesky_features"]
 
 Floats = NDArray[np.float64]
 
-#: A kernel of the user's own: of two matrices of rows, the matrix of values.
+#: A user-defined kernel: a function of two matrices of rows, with a matrix of values.
 KernelFunction: TypeAlias = Callable[[Floats, Floats], Floats]
 
 #: Parameters that scikit-learn's function of each name takes.
@@ -73,7 +73,7 @@ class Kernel:
     ParameterError
         If a parameter is out of its range, or nothing bounds the features.
     NotSupportedError
-        If the kernel is not positive semidefinite, so that there are no features.
+        If the kernel is not positive semidefinite.
 
     Examples
     --------

@@ -138,7 +138,7 @@ class _Classifier(PrivateClassifier, ObjectiveLearner):
 
 
 class PrivateLogisticRegression(_Classifier):
-    r"""Binary logistic regression whose coefficients keep what was sold to each seller.
+    r"""Binary logistic regression with a privacy guarantee for each seller.
 
     Parameters
     ----------
@@ -156,10 +156,9 @@ class PrivateLogisticRegression(_Classifier):
         :func:`~convexmarket.privacy.objective_perturbation_guarantee`. It decides the noise under
         ``calibration="total"``. ``"paper"`` is Proposition II.2, for reproduction.
     calibration : {"total", "noise"}, default "total"
-        ``"total"``: the noise is such that ``epsilon_`` is at most what each row granted; refused,
-        with a regularization that would do, where no amount of noise does it. ``"noise"`` is
-        Algorithm 1 as printed, for reproduction: what was granted sets the noise alone, and the
-        total exceeds it by the Jacobian's share, which the guarantee states.
+        ``"total"``: ``epsilon_`` is at most the granted epsilon of each row. ``"noise"`` is
+        Algorithm 1 as printed, for reproduction: the total exceeds the granted epsilon by the
+        Jacobian's share, which the guarantee states.
     cap : float or None, default None
         The market's public k, where weights are at most k / n_sellers; used by
         ``accounting="paper"`` only.
@@ -167,15 +166,14 @@ class PrivateLogisticRegression(_Classifier):
         Largest Euclidean norm of the objective's gradient where the solver stops. A bound on the
         rounding errors of the computed gradient counts. ``"auto"`` follows from the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
-        What every used row pays for a second noise, which hides in what the solver and
-        floating point leave open: the coefficients are rounded to a lattice and get exact discrete
-        noise of scale ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
-        ``calibration="total"`` it is part of what was sold. ``"auto"`` takes the share at which
-        both noises cost the same, ``sqrt(tol / smallest weight)``; rows for which that would be
-        above 3 per cent are left out, if they granted less than 1 per cent of the mean. ``None``
-        adds no second noise: the guarantee then assumes that digits below
-        ``2 * tol / regularization`` are not read, with a
-        :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
+        Cost, to every used row, of a second noise that covers the errors of the solver and of
+        floating point. The coefficients are rounded to a lattice, with exact discrete noise of
+        scale ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
+        ``calibration="total"`` the cost is part of the granted epsilon. ``"auto"`` equates the
+        costs of both noises, with a share of ``sqrt(tol / smallest weight)``. It drops rows with a
+        share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
+        noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
+        read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         take the table as it is. Its rows lie in a ball no larger than that of ``data_norm``.
@@ -187,7 +185,7 @@ class PrivateLogisticRegression(_Classifier):
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        The released model w. The noise is not kept: it would reveal the data's gradient.
+        The released model w. The noise is not stored.
     intercept_ : float
         Zero. For an intercept append a constant column to X, and let ``data_norm`` bound the rows
         with it: it is then regularised and perturbed like the others.
@@ -196,7 +194,7 @@ class PrivateLogisticRegression(_Classifier):
     epsilon_ : ndarray of shape (n_sellers,)
         Total guarantee of each row, in nats; zero for a row that granted nothing.
     guarantee_ : Guarantee
-        The same with its assumptions in words.
+        Guarantee with its assumptions.
     eta_, regularization_, data_norm_, tol_, solver_epsilon_ : float
         The eta that set the noise, and the parameters that were used.
     rounding_ : float or None
@@ -269,7 +267,7 @@ class PrivateLogisticRegression(_Classifier):
         Raises
         ------
         ParameterError
-            If an argument is out of its range, or ``data_norm`` is None.
+            If an argument is out of its range, or ``data_norm`` is missing.
         """
         chances = failure_probability, noise_failure_probability
         reach = self._reach(max_norm)

@@ -278,12 +278,12 @@ NAMED = {"logistic": LogisticLoss(), "hinge": HingeLoss(), "absolute": AbsoluteL
 
 
 def loss_of(given: object, huber_threshold: float = 1.0) -> Loss:
-    """Return a loss, or the one of a name: "logistic", "hinge", "huber" or "absolute".
+    """Return a loss, or the loss named "logistic", "hinge", "huber" or "absolute".
 
     Raises
     ------
     ParameterError
-        If there is no such loss, or it is steeper than its ``lipschitz`` somewhere.
+        If the name is unknown, or a slope exceeds ``lipschitz``.
     """
     if isinstance(given, str) and given == "huber":
         return HuberLoss(huber_threshold)

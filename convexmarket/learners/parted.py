@@ -36,12 +36,12 @@ class RowParts(Protocol):
 
 
 def in_parts(X: Any) -> TypeGuard[RowParts]:
-    """Return whether rows are stored in several parts."""
+    """Check whether rows are stored in several parts."""
     return hasattr(X, "map_parts")
 
 
 def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
-    """Return the labels of rows in parts, or raise a DataError if there is not one for each row."""
+    """Return the labels of rows in parts, one for each row, or raise a DataError."""
     labels = np.asarray(y)
     if labels.shape != (X.shape[0],):
         raise DataError(f"y has shape {labels.shape} for {X.shape[0]} rows; give one each")

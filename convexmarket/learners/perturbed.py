@@ -69,7 +69,7 @@ NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and what rows pay to hide what it leaves open.
+    """The tolerance of the solver, and the cost of covering its error.
 
     Parameters
     ----------
@@ -103,14 +103,14 @@ class SecondNoise:
         return 1e-12 + UNIT * (8.0 * n_rows + 2e6 / eta)
 
     def granted(self, granted: Granted) -> Granted:
-        """Return what is granted without rows for which exact noise is too expensive."""
+        """Return the granted epsilons, without rows for which exact noise is too expensive."""
         if self.solver_epsilon != "auto" or not np.isfinite(granted.epsilon).all():
             return granted
         n_rows = granted.positive.size
         return granted.above(min(self.unit(n_rows) / LARGEST_SHARE**2, LEAST_OF_MEAN / n_rows))
 
     def paid(self, sold: Floats, unit: float) -> float:
-        """Return what each row pays; 0 without a second noise."""
+        """Return the cost to each row; 0 without a second noise."""
         asking = sold[np.isfinite(sold)]
         if self.solver_epsilon is None or not asking.size:
             return 0.0
@@ -289,21 +289,19 @@ class ObjectivePerturbation(Perturbation):
 
 def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
     """List the assumptions on the solver and on floating point."""
-    reached = f"the gradient norm is at most {tol:g}"
     if not paid:
         return (
-            "the coefficients are the exact minimiser, or are read no finer than"
-            f" {2.0 * distance:.3g}: {reached}, the distance at most {distance:.3g}",
-            "noise and coefficients are real numbers: they are computed in double precision",
+            f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
+            f" are read no finer than {2.0 * distance:.3g}",
+            "noise and coefficients, computed in double precision, are treated as real numbers",
         )
     return (
-        f"{reached} where the solver stopped, and a second noise, exact on a lattice, hides the"
-        f" distance of at most {distance:.3g} from the minimiser, for {paid:.3g} of each row's"
+        f"the gradient norm is at most {tol:g}; a second noise, exact on a lattice, covers the"
+        f" distance of at most {distance:.3g} to the minimiser, for {paid:.3g} of each row's"
         " epsilon",
-        "arithmetic is that of IEEE 754, and the C library's log1p, sin, cos and hypot are"
-        " right to two units in the last place",
-        "with one row replaced the solver would have got there as well: a fit that fails"
-        " releases nothing, but that it failed is not covered",
+        "arithmetic follows IEEE 754; log1p, sin, cos and hypot are accurate to two units in the"
+        " last place",
+        "the solver succeeds on neighbouring data as well; the failure of a fit is not covered",
     )
 
 
@@ -320,7 +318,7 @@ def public_regularization(
     Parameters
     ----------
     weights, sold : array_like of shape (n_used,)
-        Positive weights, and what each row may lose.
+        Positive weights, and the epsilon of each row.
     n_features : int
     data_norm : float
         R.

@@ -1,10 +1,9 @@
-r"""Ridge regression under a guarantee chosen seller by seller.
+r"""Ridge regression with a guarantee for each seller.
 
 The model minimises the weighted mean of squared errors plus :math:`\lambda\|\theta\|^2` on the
 unit scale: features in [0, 1] and labels in [-1, 1], mapped there by public ranges. Noise is added
-to the objective, to the model, or to the sums that it is computed from. Everything that a fit
-decides follows from public numbers: what each row granted, the numbers of rows and features, the
-ranges.
+to the objective, to the model, or to its sufficient statistics. All choices of a fit depend only on
+public numbers: the granted epsilons, the numbers of rows and features, and the ranges.
 
 **Objective perturbation** replaces the square of residuals beyond a threshold T by a linear
 function (Huber), which bounds the pull of a row by T instead of by the largest residual. The
@@ -73,14 +72,14 @@ Where: TypeAlias = Literal["auto", "objective", "statistics", "output"]
 Weighting: TypeAlias = Literal["granted", "bound", "equal"]
 Rounding: TypeAlias = Literal["auto"] | float | None
 
-#: The threshold's rule: its range, and what the root of the information is divided by.
+#: The rule of the threshold: its range, and the divisor of the root of the information.
 THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
 #: Candidates for lambda of output perturbation.
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)
 
 
 class PersonalizedRidge(RegressorMixin, PrivateLearner):
-    r"""Ridge regression whose coefficients keep what was promised to each row.
+    r"""Ridge regression with a privacy guarantee for each row.
 
     Parameters
     ----------
@@ -137,12 +136,12 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     Attributes
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
-        The released model, in the units of the data. The solution without noise is not kept.
+        The released model, in the units of the data.
     epsilon_ : ndarray of shape (n_rows,)
         Guarantee of each row, in nats; at most what was granted, and zero for a row that granted
         nothing.
     guarantee_ : Guarantee
-        The same with its assumptions in words.
+        Guarantee with its assumptions.
     regularization_ : float
         The :math:`\lambda` that was used.
     noise_rate_ : float
@@ -268,7 +267,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return "objective" if self.perturbation == "auto" else self.perturbation
 
     def _appends(self) -> bool:
-        """Return whether a constant feature is appended, as there is none among the features."""
+        """Return whether a constant feature is appended."""
         given = self.features is not None and self.features.intercept
         return bool(self.fit_intercept) and not (given and self._where() == "objective")
 

@@ -61,10 +61,10 @@ NARROWER = 9.0
 NORM = 1.0
 
 EXACT = (
-    "arithmetic is that of IEEE 754, rounding to nearest: the noise is exact, and covers an error"
-    " of {:.2g} in what it is added to"
+    "arithmetic follows IEEE 754, rounding to nearest; the noise is exact, and covers a rounding"
+    " error of at most {:.2g}"
 )
-REAL = "noise and coefficients are real numbers: they are computed in double precision"
+REAL = "noise and coefficients, computed in double precision, are treated as real numbers"
 
 
 @dataclass(frozen=True)

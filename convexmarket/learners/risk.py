@@ -22,7 +22,7 @@ __all__ = [
     "logistic_risk_constants",
 ]
 
-#: Ours, with a proof; or those that the paper prints.
+#: Constants with a proof, or those printed in the paper.
 Constants: TypeAlias = Literal["proven", "paper"]
 #: The largest value of z / (1 + e^z): by how much a row can lengthen a model.
 LARGEST_PULL = float(lambertw(np.exp(-1.0)).real)

@@ -122,7 +122,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 def load_model(path: str | Path) -> Any:
     """Return the model that :func:`save_model` wrote, which predicts the same to the last bit.
 
-    Nothing in the file is run. Its checksum finds accidents, and is no signature.
+    No code in the file is executed. Its checksum detects accidental damage only.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def load_model(path: str | Path) -> Any:
     check_instance("path", path, (str, Path), "the path of a file")
     try:
         if not Path(path).is_file() or Path(path).stat().st_size > LARGEST:
-            raise ValueError(f"it is no file of at most {LARGEST:,} bytes")
+            raise ValueError(f"it is not a file of at most {LARGEST:,} bytes")
         return _loaded(Path(path).read_bytes())
     except _WRONG as error:
         remedy = "give a file of save_model, and install the convexmarket that wrote it"
@@ -167,7 +167,7 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
             content["n_features_in_"] = model.points.shape[1]
         elif hasattr(model, "guarantee_"):
             parameters, promised = model.get_params(deep=False), model.guarantee_
-            for private in ("epsilon", "random_state"):  # what single sellers granted, and a seed
+            for private in ("epsilon", "random_state"):  # epsilons of single sellers, and a seed
                 parameters.pop(private, None)
             content = {key: value for key, value in vars(model).items() if key in FITTED}
             if (features := parameters.pop("features", None)) is not None:

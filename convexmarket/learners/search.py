@@ -1,16 +1,15 @@
-r"""Choosing a learner's parameters by models that are trained on sold rows, and paying for it.
+r"""Private choice of a learner's parameters by models trained on private rows.
 
-Every candidate is scored on rows that are public; that alone makes nothing private, as the
-candidates were trained on rows that are not (A, Remark IV.2, says otherwise). Two ways to pay, row
-by row, both for learners whose delta is zero:
+Candidates are scored on public rows, but trained on private rows, so the choice has a cost (unlike
+in A, Remark IV.2). There are two ways to charge it, both for learners with delta zero:
 
 ``"sum"``
     Each of K candidates is trained once, on :math:`\epsilon_i/K`. All may be published.
 ``"trials"``
-    J times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`; the best is
-    published, and nothing of the others, nor J, which is logarithmic:
-    :math:`P(J=k) \propto (1-\gamma)^k/k`. Row i keeps :math:`\epsilon_i`, however many candidates
-    there are (Papernot and Steinke, Hyperparameter Tuning with Renyi Differential Privacy).
+    J times, a candidate is drawn at random and trained on :math:`\epsilon_i/2`. Only the best is
+    published, and not J, with :math:`P(J=k) \propto (1-\gamma)^k/k`. The total is at most
+    :math:`\epsilon_i`, for any number of candidates (Papernot and Steinke, Hyperparameter Tuning
+    with Renyi Differential Privacy).
 
 Proof of the second, for one row that is replaced and :math:`e = \epsilon_i/2`. Let Q be the law of
 one trial, and order its results by score. With :math:`f(q) = E\,q^J` the result y is published with
@@ -55,33 +54,33 @@ MOST_TRIALS = 10_000.0
 
 
 class PrivateSearch(BaseEstimator):
-    r"""A learner whose parameters are chosen under what was sold, choice and all.
+    r"""A learner with a private choice of its parameters.
 
     Parameters
     ----------
     learner : Learner
-        Of this package or your own, with ``set_params`` and ``score``, and a delta of zero.
+        Any learner with ``set_params`` and ``score``, and a delta of zero.
     grid : mapping of str to sequence
         Candidates, as for :class:`sklearn.model_selection.ParameterGrid`.
     validation : (X, y)
         Public rows and labels, by which candidates are scored.
     charge : {"trials", "sum"}, default "trials"
-        How the choice is paid for; see the module. ``"sum"`` is better for two candidates, and as
-        good for three or four.
+        Method of charging; see the module. ``"sum"`` is better for two candidates, and equal for
+        three or four.
     trials : float, default 10.0
         Mean number of trials; for ``charge="trials"``.
     epsilon : float, array_like of shape (n_rows,) or None, default None
-        What ``fit`` takes where it gets no ``epsilon``.
+        Default ``epsilon`` of ``fit``.
 
     Attributes
     ----------
     best_estimator_ : Learner
-        Fitted; its own ``guarantee_`` is that of one training, and too small.
+        Fitted learner; its ``guarantee_`` covers only one training.
     best_params_ : dict
     scores_ : ndarray of shape (n_candidates,), or None
-        Of all candidates, in the grid's order, where they may be published.
+        Scores of all candidates, in the grid's order, if they are public.
     guarantee_ : Guarantee
-        Of all that is published.
+        Guarantee of the choice and the training together.
     epsilon_ : ndarray of shape (n_rows,)
 
     Examples
@@ -180,7 +179,7 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> Any:
-        """Return what the chosen model predicts."""
+        """Return the predictions of the chosen model."""
         return self._fitted("predict")(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
@@ -210,11 +209,11 @@ class PrivateSearch(BaseEstimator):
         return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
 
     def _guarantee(self, granted: Granted, count: int, random_state: RandomSource) -> Guarantee:
-        how = "each is trained once, and their losses add up"
+        how = "each candidate is trained once, and their privacy losses add up"
         if self.charge == "trials":
             how = (
-                "only the best of a random number of trials is published, and not their number,"
-                " which is drawn in double precision"
+                "only the best of a random number of trials is published; the number, drawn in"
+                " double precision, is secret"
             )
         return Guarantee.pure(
             granted.epsilon,
@@ -222,10 +221,10 @@ class PrivateSearch(BaseEstimator):
             self.charge,
             (
                 noise_assumption(random_state),
-                "the rows that candidates are scored on are public, as are the candidates",
+                "the candidates and the rows of their scores are public",
                 how,
-                "epsilon was chosen without looking at the data",
-                "each training keeps its share, as the guarantee of best_estimator_ says",
+                "epsilon does not depend on the data",
+                "each training stays within its share, by the guarantee of best_estimator_",
             ),
         )
 

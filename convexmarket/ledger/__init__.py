@@ -1,7 +1,4 @@
-"""The ledger: what was sold, and what of it is spent, in a database that several processes share.
-
-:class:`Ledger` is the public class; an online market's database holds a ledger, too.
-"""
+"""Ledger of sold and spent privacy, in a database shared by several processes."""
 
 from convexmarket.ledger.ledger import Ledger, LedgerAccount
 

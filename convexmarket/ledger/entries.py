@@ -1,7 +1,7 @@
-"""The tables of a ledger, and the charge of a release to them, in a transaction that is open.
+"""Tables of a ledger, and the charge of a release, in an open transaction.
 
-Rows are only added. The steps check what they add. Rows that another program adds, changes or
-removes break the seal (:mod:`convexmarket.ledger.seals`).
+Rows are only added. Rows that another program adds, changes or removes break the seal
+(:mod:`convexmarket.ledger.seals`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
     "next_number",
 ]
 
-#: Names that a ledger gives: to releases without one, and to the model of an online market.
+#: Reserved names: a prefix for releases without a name, and the model of an online market.
 UNNAMED, MODEL = "unnamed-", "market-model"
 
 _TABLES = (
@@ -81,7 +81,7 @@ WHERE seller IN (SELECT value FROM json_each(?)) AND law = ? ORDER BY release
 def lay_ledger(
     connection: sqlite3.Connection, composition: AccountComposition, delta: float
 ) -> None:
-    """Make the tables of a ledger without sales."""
+    """Create the tables of a ledger without sales."""
     for statement in _TABLES:
         connection.execute(statement)
     connection.execute("INSERT INTO ledgers VALUES (1, ?, ?, ?)", (composition, delta, now()))
@@ -90,7 +90,7 @@ def lay_ledger(
 def accountant_of(
     connection: sqlite3.Connection, ids: Sequence[str], release: str | None
 ) -> PrivacyAccountant:
-    """Build the account of these sellers as it stands, for a release of this name."""
+    """Return the current account of these sellers, for a release of this name."""
     ((composition, delta),) = connection.execute("SELECT composition, delta FROM ledgers")
     these, places = json.dumps(list(ids)), {id: place for place, id in enumerate(ids)}
     budget = np.zeros(len(ids))
@@ -107,7 +107,7 @@ def accountant_of(
 
 
 def charged_at(connection: sqlite3.Connection, release: str) -> str | None:
-    """Return the time at which a release was charged, if it was."""
+    """Return the time of the charge of a release, or None."""
     rows = connection.execute("SELECT time FROM ledger_releases WHERE name = ?", (release,))
     return next((str(time) for (time,) in rows.fetchall()), None)
 
@@ -115,14 +115,14 @@ def charged_at(connection: sqlite3.Connection, release: str) -> str | None:
 def check_uncharged(
     connection: sqlite3.Connection,
     release: str | None,
-    why: str = "a second one would be charged as if it were the first",
+    why: str = "a name can be charged once only",
 ) -> None:
-    """Raise a ReleaseChargedError if there is a release of this name."""
+    """Raise a ReleaseChargedError if a release of this name was charged."""
     when = None if release is None else charged_at(connection, release)
     if when is not None:
         raise ReleaseChargedError(
-            f"release {release!r} was charged on {when}, and {why}; if it was not published, "
-            "charge another attempt under another name"
+            f"release {release!r} was charged on {when}, and {why}; charge a new release under "
+            "another name"
         )
 
 
@@ -138,9 +138,9 @@ def charge_release(
     Raises
     ------
     ReleaseChargedError
-        If there is a release of this name.
+        If a release of this name was charged.
     BudgetExceededError, ParameterError
-        As :meth:`convexmarket.privacy.PrivacyAccountant.charge` says; nothing is charged then.
+        As for :meth:`convexmarket.privacy.PrivacyAccountant.charge`; nothing is charged then.
     """
     check_instance("guarantee", guarantee, Guarantee)
     check_uncharged(connection, release)

@@ -1,4 +1,4 @@
-"""Who sold how much privacy at what price, and which release has used it."""
+"""The ledger: sales of privacy with their prices, and the releases that use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["Ledger", "LedgerAccount"]
 Floats = NDArray[np.float64]
 
 LEDGER = Kind("ledger", None, lambda path: path, "ledger PATH --create", "Ledger")
-#: Of a seller's sales together; beyond it rounding may make an infinite budget.
+#: Largest sum of a seller's sales; larger sums may round to an infinite budget.
 LARGEST_SUM = 1.7e308
 
 _TOO_MUCH = """
@@ -52,7 +52,7 @@ SELECT r.name, r.mechanism, r.accounting, r.delta, r.law, count(c.seller),
 FROM ledger_releases AS r LEFT JOIN charges AS c ON c.release = r.number
 GROUP BY r.number ORDER BY r.number
 """
-#: What was sold for one release: what that release used of it, or may still use.
+#: Sales for one release: the part used by it, and the part it may still use.
 _RESERVED = """
 SELECT s.seller,
     sum(CASE WHEN r.number IS NULL THEN s.epsilon ELSE 0.0 END),
@@ -68,35 +68,34 @@ GROUP BY s.seller
 
 
 class Ledger:
-    """What was sold to whom, at what price, for which release, and what is spent of it.
+    """Sales and charges of privacy, in a database.
 
     Parameters
     ----------
     path : path or Store
-        Of a ledger that :meth:`create` made, or of an online market: its folder, or its database.
+        Path of a ledger created by :meth:`create`, or the folder or database of an online market.
 
     Attributes
     ----------
     path : pathlib.Path
     composition : {"basic", "advanced"}
-        How the guarantees of several releases add up, see
-        :class:`~convexmarket.PrivacyAccountant`.
+        Composition of guarantees, see :class:`~convexmarket.PrivacyAccountant`.
     delta : float
-        Probability with which what a seller sold may be exceeded.
+        Probability with which a seller's epsilon may be exceeded.
     of_market : bool
-        Whether an online market keeps it, which writes its own sales.
+        Whether the ledger belongs to an online market, which records the sales itself.
 
     Raises
     ------
     DataError
-        Here and in every method: if there is no ledger, its database is damaged or of another
-        version, may not be written, has no room, or is in use for too long.
+        Here and in every method: if the ledger does not exist, or its database is damaged, of
+        another version, read-only, locked for too long, or on a full disk.
 
     Notes
     -----
     Rows are only added; a changed or removed row breaks the seal. Every method is one transaction,
-    which survives the end of the process once the method has returned. Several processes and
-    threads may use a ledger at once. A ``with`` statement closes the connection at the end.
+    which is durable once the method has returned. Several processes and threads may use a ledger
+    at once. A ``with`` statement closes the connection at the end.
 
     Examples
     --------
@@ -132,23 +131,23 @@ class Ledger:
     def create(
         cls, path: str | Path, composition: AccountComposition = "basic", delta: float = 0.0
     ) -> Self:
-        """Make a ledger without sales.
+        """Create a ledger without sales.
 
         Parameters
         ----------
         path : path
-            Of a file that does not exist; on a disk of this computer.
+            Path of a new file, on a local disk.
         composition : {"basic", "advanced"}, default "basic"
-            How the guarantees of several releases add up; settled here, once.
+            Composition of guarantees; it cannot be changed later.
         delta : float, default 0.0
-            Probability with which what a seller sold may be exceeded; positive for "advanced".
+            Probability with which a seller's epsilon may be exceeded; positive for "advanced".
 
         Raises
         ------
         DataError
-            If there is such a file already, or it cannot be written.
+            If the file exists, or cannot be written.
         ParameterError
-            If composition or delta cannot be one.
+            If composition or delta is invalid.
         """
         check_instance("path", path, (str, Path), "the path of a new file")
         check_choice("composition", composition, AccountComposition)
@@ -168,21 +167,20 @@ class Ledger:
         release: str | None = None,
         source: str | None = None,
     ) -> int:
-        """Write down what sellers sold, and what they are paid: all of it, or nothing.
+        """Record sales and their prices, all or none of them.
 
-        Several sales of one seller add up. A seller of epsilon zero and price zero sold nothing,
-        and is left out.
+        Several sales of one seller add up. Sales of epsilon zero and price zero are left out.
 
         Parameters
         ----------
         ids : sequence of str, length n
-            Who sells; stored and compared in their normal form (:mod:`convexmarket.checks`).
+            Ids of the sellers, stored in their normal form (:mod:`convexmarket.checks`).
         epsilon, prices : array_like of shape (n,), or one number
-            What each sells and what it is paid; finite and nonnegative.
+            Epsilon and payment of each seller; finite and nonnegative.
         release : str, optional
-            The only release that may use it; any by default.
+            The only release that may use the sales; any by default.
         source : str, optional
-            Where it comes from, such as a list; sales of a source are recorded once.
+            Origin of the sales, such as a list; each source is recorded only once.
 
         Returns
         -------
@@ -192,9 +190,9 @@ class Ledger:
         Raises
         ------
         ParameterError
-            If an argument cannot be one; the message names the seller.
+            If an argument is invalid; the message names the seller.
         ReleaseChargedError
-            If the release was charged already.
+            If the release was already charged.
         NotSupportedError
             If the sales are for one release, and composition is "advanced".
         DataError
@@ -213,13 +211,13 @@ class Ledger:
                 "composition; leave release out, which lets any release use them"
             )
         with self._store.writing() as connection:
-            check_uncharged(connection, purpose, "what is sold for it could never be used")
+            check_uncharged(connection, purpose, "sales for it could not be used")
             before = "SELECT time FROM sales WHERE source = ? LIMIT 1"
             for (time,) in connection.execute(before, (origin,)).fetchall():
                 raise DataError(
-                    f"sales of the source {origin!r} were recorded on {time}; recorded again they "
-                    "would count twice. If they were sold again, give another source, or none (on "
-                    "the command line: --again)"
+                    f"sales of the source {origin!r} were recorded on {time}, and would "
+                    "count twice. For new sales, give another source, or none (on the command "
+                    "line: --again)"
                 )
             first, rest = next_number(connection, "sales"), (purpose, origin, now())
             connection.executemany(
@@ -232,8 +230,8 @@ class Ledger:
             sellers = json.dumps([names[place] for place in sold])
             for (seller,) in connection.execute(_TOO_MUCH, (sellers, LARGEST_SUM)).fetchall():
                 raise ParameterError(
-                    f"the sales of seller {seller!r} come to more than {LARGEST_SUM:g} in epsilon "
-                    "or in price; nothing was recorded; give smaller ones"
+                    f"the sales of seller {seller!r} exceed {LARGEST_SUM:g} in epsilon or in "
+                    "price, so nothing was recorded; give smaller values"
                 )
         return len(sold)
 
@@ -243,15 +241,15 @@ class Ledger:
         Parameters
         ----------
         ids : sequence of str
-            Different sellers, in the order of their rows. One who sold nothing may not be used.
+            Distinct sellers, in the order of their rows.
         release : str, optional
-            A name by which the release is charged once: a second charge under this name is
-            refused. Without one every charge is a release of its own.
+            Name of the release, which can be charged only once. Without a name, every charge is a
+            new release.
 
         Raises
         ------
         ParameterError
-            If there is no id, one stands twice, or one or the release cannot be a name.
+            If ids is empty or contains an id twice, or a name is invalid.
         """
         return LedgerAccount(self._store, ids, release)
 
@@ -282,19 +280,18 @@ class Ledger:
         return frame.astype({"sellers": "int64"})
 
     def charges(self) -> pd.DataFrame:
-        """Return what every release took of every seller: columns release, id and epsilon."""
+        """Return the charges of all releases: columns release, id and epsilon."""
         query = "SELECT name, seller, epsilon FROM spending ORDER BY release, seller"
         return self._frame(query, "release id epsilon", "epsilon")
 
     def balance(self) -> pd.DataFrame:
-        """Return how each seller stands, in the order of their first sales.
+        """Return the balance of each seller, in the order of their first sales.
 
         Returns
         -------
         DataFrame
-            Columns id, sold, spent (all releases together, as the composition adds them up), left
-            (the largest epsilon that may still be charged; what was sold for one release that is
-            not charged yet counts as well) and paid.
+            Columns id, sold, spent (by all releases, under the composition), left (the largest
+            epsilon that may still be charged, including sales for releases to come) and paid.
         """
         query = "SELECT seller, sum(epsilon), sum(price) FROM sales GROUP BY seller"
         with self._store.reading() as connection:
@@ -315,24 +312,22 @@ class Ledger:
             return _framed(connection.execute(query).fetchall(), names, numbers)
 
     def backup(self, path: str | Path, *, force: bool = False) -> None:
-        """Copy the ledger as it is at this instant into a file, while others may use it.
+        """Write a consistent copy of the ledger to a file; the ledger may be in use meanwhile.
 
-        Put in its place the copy is the ledger again, which knows nothing of what came after it:
-        see "Backups" in docs/ledger.md before that is done.
+        A restored copy lacks all later sales and charges: see "Backups" in docs/ledger.md.
 
         Parameters
         ----------
         path : path
         force : bool, default False
-            Whether an existing file may be replaced, once the copy is complete, checked and on
-            disk.
+            Whether an existing file may be replaced by the complete and checked copy.
 
         Raises
         ------
         DataError
             Also if the file exists without ``force``, is the ledger itself, or cannot be written.
         ParameterError
-            If it is no path.
+            If path is not a path.
         """
         back_up(self._store, path, force=force)
 
@@ -351,23 +346,23 @@ class Ledger:
 
 
 class LedgerAccount:
-    """What some sellers may still lose, by their ledger; made by :meth:`Ledger.account`.
+    """The account of some sellers of a ledger; created by :meth:`Ledger.account`.
 
-    It is the ``accountant`` of a release or a learner. Row k of a guarantee is the row of the k-th
-    of these sellers, unless ``rows`` says otherwise. A charge is stored before it returns, and
-    processes that charge the same sellers at once do so one after the other.
+    Pass it as the ``accountant`` of a release or a learner. By default row k of a guarantee is the
+    row of seller k. A charge is durable when it returns, and concurrent charges of several
+    processes are made one after the other.
 
     Attributes
     ----------
     ids : tuple of str
-        Different sellers, in the order of their rows.
+        Distinct sellers, in the order of their rows.
     release : str or None
-        Name of the one release that is charged here.
+        Name of the release, which can be charged only once.
 
     Raises
     ------
     ParameterError
-        If there are no ids, or one occurs twice.
+        If ids is empty, or contains an id twice.
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:
@@ -378,18 +373,18 @@ class LedgerAccount:
         if len(set(self.ids)) < len(self.ids):
             twice = next(id for id in self.ids if self.ids.count(id) > 1)
             raise ParameterError(
-                f"ids has {twice!r} twice; give one row per seller, or charge the rows of a seller "
-                "by one guarantee that is their sum"
+                f"ids contains {twice!r} twice; give one row per seller, or charge the sum of the "
+                "guarantees of a seller's rows"
             )
 
     @property
     def budget(self) -> Floats:
-        """What each seller sold that this release may use, shape (n_rows,)."""
+        """Epsilon of each seller that this release may use, shape (n_rows,)."""
         return self._accountant().budget
 
     @property
     def spent(self) -> Floats:
-        """What all releases have used of it, shape (n_rows,)."""
+        """Epsilon of all releases together, shape (n_rows,)."""
         return self._accountant().spent
 
     @property
@@ -398,17 +393,17 @@ class LedgerAccount:
         return self._accountant().remaining
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release that some seller cannot pay, without charging it.
+        """Refuse a release beyond the budget of a seller, without charging it.
 
         Parameters and errors are those of :meth:`~convexmarket.PrivacyAccountant.check`, with
-        positions in :attr:`ids`, and a ReleaseChargedError if there is a release of this name.
+        positions in :attr:`ids`, and a ReleaseChargedError if the name was charged before.
         """
         with self._store.reading() as connection:
             check_uncharged(connection, self.release)
             accountant_of(connection, self.ids, self.release).check(guarantee, rows)
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full and for good, or refuse it and charge nothing.
+        """Charge a release in full, or refuse it and charge nothing.
 
         Parameters and errors are those of :meth:`check`.
         """
@@ -424,7 +419,7 @@ class LedgerAccount:
 
 
 def _checked_ids(ids: Iterable[str]) -> list[str]:
-    """Return ids of sellers in their stored form and in their order."""
+    """Return the ids in their stored form."""
     if isinstance(ids, str | pd.DataFrame) or not is_iterable(ids):
         raise ParameterError(f"ids must be a sequence of text, one id per seller, got {ids!r}")
     return forms_of(list(ids))
@@ -436,8 +431,7 @@ def _checked_release(name: str) -> str:
     for reserved in (UNNAMED, MODEL):
         if form.startswith(reserved):
             raise ParameterError(
-                f"release {form!r} begins with {reserved!r}, as the ledger calls releases itself; "
-                "give another name"
+                f"release {form!r} begins with the reserved prefix {reserved!r}; give another name"
             )
     return form
 
@@ -455,10 +449,10 @@ def _amounts(name: str, values: ArrayLike, ids: list[str]) -> NDArray[np.float64
     """Return one finite number >= 0 per seller, or raise a ParameterError."""
     given: NDArray[Any] = np.asarray(values)
     if given.dtype.kind not in "fiu":
-        raise ParameterError(f"{name} must hold numbers, got {values!r}")
+        raise ParameterError(f"{name} must contain numbers, got {values!r}")
     if given.ndim and given.shape != (len(ids),):
         raise ParameterError(
-            f"{name} has shape {given.shape}, and there are {len(ids)} ids; give one number each"
+            f"{name} has shape {given.shape}, but there are {len(ids)} ids; give one number per id"
         )
     amounts = np.broadcast_to(given.astype(np.float64), len(ids))
     bad = np.flatnonzero(~(np.isfinite(amounts) & (amounts >= 0)))

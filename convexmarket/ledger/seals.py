@@ -1,9 +1,9 @@
-"""Seals, by which a database shows whether it still holds what was written to it.
+"""Seals that detect changes of a database by other programs.
 
-Every step that adds rows adds one to ``seals`` as well: the sum, modulo 2^128, of the digests
-(BLAKE2b of 128 bits) of all rows of the other tables and of the schema. A row holds its own
-number, so that a row that was altered, removed, repeated, moved, or written by another program
-changes the sum. What a step costs depends on what it adds, not on how much there is.
+Each step that adds rows also adds a row to ``seals``: the sum, modulo 2^128, of the digests
+(BLAKE2b of 128 bits) of all rows of the other tables and of the schema. Rows contain their number,
+so an altered, removed, repeated, moved or foreign row changes the sum. The cost of a step depends
+only on the rows that it adds.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Row = tuple[Any, ...]
 def damaged(path: Path, how: str) -> DataError:
     """Build the error about damage and its remedy; ``how`` must not quote a cell."""
     return DataError(
-        f"{path} is damaged {how}; bring back a backup: move the file away, with those beside it "
-        'whose names begin with its own, then put the backup there (docs/ledger.md, "Backups")'
+        f"{path} is damaged {how}; restore a backup: move away the file and all files next to it "
+        'with the same prefix, then put the backup there (docs/ledger.md, "Backups")'
     )
 
 
 def lay_seals(connection: sqlite3.Connection) -> None:
-    """Seal a new database as it is."""
+    """Add the first seal of a new database."""
     connection.execute("CREATE TABLE seals (number INTEGER PRIMARY KEY, sum BLOB NOT NULL)")
     _add(connection, 1, _sum(_rows(connection)))
 
 
 def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
-    """Copy every row that this connection adds from now on to a list."""
+    """Append every row that this connection adds to a list."""
     connection.create_function("added_row", -1, lambda *row: added.append(row))
     for (table,) in connection.execute(_SEALED).fetchall():
         columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
@@ -54,19 +54,19 @@ def watch(connection: sqlite3.Connection, added: list[Row]) -> None:
 
 
 def seal(connection: sqlite3.Connection, added: list[Row]) -> None:
-    """End the step that is open by sealing the rows that it added."""
+    """Seal the rows added by the open step."""
     if added:
         number, total = connection.execute(_LAST).fetchall()[0]
         _add(connection, number + 1, int.from_bytes(total, "big") + _sum(added))
 
 
 def check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """Read everything, in the transaction that is open, and compare it with its seal.
+    """Compare the whole database with its seal, in the open transaction.
 
     Raises
     ------
     DataError
-        If anything is not as it was written.
+        If a row was changed, removed or added by another program.
     """
     text_factory = connection.text_factory
     connection.text_factory = _any_text
@@ -75,13 +75,13 @@ def check_whole(connection: sqlite3.Connection, path: Path) -> None:
             raise damaged(path, "(SQLite's integrity check fails)")
         last = connection.execute(_LAST).fetchall()
         if [total for _, total in last] != [_to_bytes(_sum(_rows(connection)))]:
-            raise damaged(path, "(its rows are not those that were written)")
+            raise damaged(path, "(its rows were changed by another program)")
     finally:
         connection.text_factory = text_factory
 
 
 def _any_text(content: bytes) -> str:
-    """Decode stored text, also damaged text: it is compared, and not shown."""
+    """Decode stored text, also damaged text, for a comparison."""
     return content.decode("utf-8", "surrogateescape")
 
 

@@ -1,20 +1,18 @@
-"""A database that several processes share, in durable steps.
+"""A database shared by several processes, with durable steps.
 
-A step is one transaction. When it has returned, what it stored survives the end of the process at
-any instant, and the loss of power as far as the disk keeps its promises (fsync). A step that has
-not returned happened entirely or not at all. Steps of several processes happen one after another:
-each waits for SQLite's lock for up to a minute. All that was written is checked when a database is
-opened, when a market closes and when a backup is made (:mod:`convexmarket.ledger.seals`).
+A step is one transaction. Once it has returned, its rows survive a crash of the process, and a loss
+of power if the disk implements fsync. A step that has not returned happened entirely or not at all.
+Steps of several processes are serial: each waits for SQLite's lock for up to a minute. The seal is
+checked when a database is opened, a market closes, or a backup is made
+(:mod:`convexmarket.ledger.seals`).
 
-The rollback journal is kept and overwritten, and synced before and after every change. A
-write-ahead log would be faster, but before SQLite 3.51.3 two connections that write and tidy it in
-the same instant can damage the database. Deleted journals would let a loss of power undo a commit.
-A step that adds nothing syncs the journal before it answers, because another process may have been
-killed between its commit and its sync.
+The rollback journal is overwritten, not deleted, and synced before and after every change, because
+with deleted journals a loss of power can undo a commit. A write-ahead log would be faster, but
+before SQLite 3.51.3 concurrent checkpoints can damage the database. A step that adds nothing syncs
+the journal as well, because another process may have crashed between its commit and its sync.
 
-The folder must be on a disk of this computer: locks and syncs of network file systems are not
-dependable. The database must not be copied, opened as a file or moved while it is in use;
-:func:`back_up` copies it.
+The folder must be on a local disk: locks of network file systems are unreliable. The database must
+not be copied, opened as a file or moved while it is in use; :func:`back_up` copies it.
 """
 
 from __future__ import annotations
@@ -36,15 +34,15 @@ from convexmarket.ledger.seals import Row, check_whole, damaged, lay_seals, seal
 
 __all__ = ["Kind", "Store", "back_up", "connect", "create_database", "now", "sync"]
 
-#: "cmkt": marks an SQLite database as one of ours.
+#: "cmkt": the application id of our SQLite databases.
 APPLICATION = 0x636D6B74
 #: Version of the tables; no other is read.
 VERSION = 4
 #: Seconds to wait for other processes.
 PATIENCE = 60.0
 
-#: Held during every step and while the process forks: a connection whose transaction is in the
-#: hands of another thread must not reach a child, which would roll it back when it exits.
+#: Held during every step and every fork: a child process would roll back an open transaction of
+#: another thread when it exits.
 _STEP = threading.RLock()
 #: Connections of a parent process. A child must not even close them.
 _ABANDONED: list[sqlite3.Connection] = []
@@ -65,10 +63,10 @@ class Kind:
     """Kind of a database, for messages."""
 
     name: str
-    table: str | None  # that it must have; None where any database of ours will do
-    place: Callable[[Path], Path]  # from its path to the one that users give
-    command: str  # that makes one
-    in_python: str  # the class
+    table: str | None  # a required table, or None
+    place: Callable[[Path], Path]  # from the file to the path given by users
+    command: str  # command that creates one
+    in_python: str  # class
 
 
 class Store:
@@ -77,7 +75,7 @@ class Store:
     Raises
     ------
     DataError
-        If there is no such database, it is damaged, or its tables are of another version.
+        If the database does not exist, is damaged, or has tables of another version.
     """
 
     def __init__(self, path: Path, kind: Kind) -> None:
@@ -100,13 +98,13 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Take a step that adds nothing, and sees everything at one instant."""
+        """Open a step that only reads, in one consistent state."""
         with self._step("BEGIN") as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Take a step that adds rows; no other process adds any meanwhile."""
+        """Open a step that adds rows, while other processes wait."""
         with self._step("BEGIN IMMEDIATE") as connection:
             yield connection
             seal(connection, self._added)
@@ -133,16 +131,16 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other processes out of the same block, for as long as it takes.
+        """Exclude other processes from the same block.
 
-        The lock is that of another, empty database, so that it ends with the process that holds
-        it and blocks no step of this one. Its file stays: others may wait for its lock.
+        The lock is that of another, empty database: it ends with the process, and blocks no step.
+        Its file remains, because other processes may wait for it.
         """
         lock_file = self._file.with_name(f"{self._file.name}.closing")
         if lock_file.is_symlink():  # it could lead to any file
             raise DataError(
-                f"{lock_file} is a symbolic link, and a file of the database must lie there; "
-                "nothing was written: remove the link, and check who made it"
+                f"{lock_file} is a symbolic link, in the place of a file of the database; nothing "
+                "was written: remove the link, and check its origin"
             )
         try:
             lock = sqlite3.connect(lock_file, timeout=PATIENCE, isolation_level=None)
@@ -161,7 +159,7 @@ class Store:
             yield
 
     def _leave_parent(self) -> None:
-        """Forget a connection that was opened before this process was forked."""
+        """Drop a connection that was opened before a fork."""
         if self._process != os.getpid():
             if self._connection is not None:
                 _ABANDONED.append(self._connection)
@@ -176,19 +174,18 @@ class Store:
         return self._connection
 
     def _sync_journal(self) -> None:
-        """Make the last commit final, if the process that made it could not.
+        """Sync the last commit, possibly of another process.
 
-        Opening and closing the database itself by hand would drop SQLite's locks; the journal has
-        none.
+        The journal is opened because closing a handle of the database would drop SQLite's locks.
         """
         try:
             sync(self._file.with_name(f"{self._file.name}-journal"))
         except (FileNotFoundError, PermissionError):
-            pass  # nothing was ever written, or this process may only read
+            pass  # nothing was written, or this process may only read
         except OSError as error:
             raise DataError(
-                f"the disk of {self.path} does not confirm what was stored ({error}); nothing is "
-                "lost yet: check the disk, then ask again"
+                f"the disk of {self.path} did not confirm a write ({error}); nothing is lost yet: "
+                "check the disk, then try again"
             ) from error
 
 
@@ -196,17 +193,14 @@ def _check_exists(file: Path, path: Path, kind: Kind) -> None:
     if not file.exists():
         raise DataError(
             f"there is no {kind.name} in {kind.place(path)} (no file {path.name}); check the path, "
-            f"or make one: convexmarket {kind.command}, or {kind.in_python}.create in Python"
+            f"or create one: convexmarket {kind.command}, or {kind.in_python}.create in Python"
         )
-    if not file.is_file():  # reading a pipe or a device could wait for ever
+    if not file.is_file():  # reading a pipe or a device could block
         raise DataError(f"{path} is not a file; give the path of a {kind.name}")
 
 
 def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
-    """Return a connection to a database all of which was read and found as it was written.
-
-    ``path`` is what messages call the file.
-    """
+    """Return a connection to a database after checking its seal; messages name ``path``."""
     _check_exists(file, path, kind)
     connection = sqlite3.connect(
         f"{file.as_uri()}?mode=rw",
@@ -231,7 +225,7 @@ def connect(file: Path, path: Path, kind: Kind) -> sqlite3.Connection:
         connection.execute("COMMIT")
     except (sqlite3.OperationalError, UnicodeDecodeError) as error:
         connection.close()
-        # The schema is not ours any more, or has become what SQLite cannot even be quoted about.
+        # The schema is damaged, perhaps to the point that SQLite's message cannot be decoded.
         if isinstance(error, UnicodeDecodeError) or _name(error) == "SQLITE_ERROR":
             raise damaged(path, "(its tables cannot be read)") from None
         raise
@@ -249,18 +243,18 @@ def _check_ours(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
         ours = bool(connection.execute(tables, (kind.table,)).fetchall()[0][0])
     if not ours or not isinstance(version, int) or version < 1:
         raise DataError(
-            f"{path} is an SQLite database, but not a {kind.name}'s; move it away, or choose "
+            f"{path} is an SQLite database, but not that of a {kind.name}; move it away, or choose "
             "another path"
         )
     if version != VERSION:
         raise DataError(
-            f"{path} has tables of version {version}, and only version {VERSION} is read; "
-            "use the convexmarket that wrote it"
+            f"{path} has tables of version {version}, but only version {VERSION} can be read; "
+            "use the version of convexmarket that wrote it"
         )
 
 
 def sync(path: str | Path) -> None:
-    """Ask the disk to keep a file, or the names in a folder."""
+    """Flush a file, or the entries of a folder, to the disk."""
     handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -272,18 +266,18 @@ def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
-_KEPT = "what was stored before is kept, this step was not stored"
+_KEPT = "earlier steps are intact, this step was not stored"
 #: Description and remedy of an error, by its name without the details.
 _ERRORS = {
     "SQLITE_BUSY": f"is in use by other processes for more than {PATIENCE:g} seconds; {_KEPT}: try"
     " again",
-    "SQLITE_READONLY": f"may not be written; {_KEPT}: allow writing to the file and its folder, or"
-    " copy both",
-    "SQLITE_FULL": f"has no room left on its disk; {_KEPT}: make room, then ask again",
+    "SQLITE_READONLY": f"is read-only; {_KEPT}: allow writing to the file and its folder, or copy"
+    " both",
+    "SQLITE_FULL": f"has no space left on its disk; {_KEPT}: free some space, then try again",
     "SQLITE_CANTOPEN": f"or its journal cannot be opened; {_KEPT}: check that both may be read and"
     " written",
-    "SQLITE_IOERR": "could not be read or written by the disk; what was stored before is kept:"
-    " check the disk and its room, then ask again with the same id, which tells what was stored",
+    "SQLITE_IOERR": "could not be read or written; earlier steps are intact: check the disk and its"
+    " free space, then try again with the same id",
 }
 _ERRORS["SQLITE_LOCKED"] = _ERRORS["SQLITE_BUSY"]
 
@@ -292,11 +286,11 @@ def _in_words(error: sqlite3.Error, path: Path) -> DataError:
     """Describe an error of the database, and its remedy."""
     name = _name(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
-        return damaged(path, f"or no SQLite database ({name})")
+        return damaged(path, f"or not an SQLite database ({name})")
     if not name and isinstance(error, sqlite3.OperationalError):  # Python's, which quotes a cell
         return damaged(path, "(a text in it cannot be read)")
     kind = "_".join(name.split("_")[:2])
-    text = _ERRORS.get(kind, f"refused a step; {_KEPT}: this should not happen, please report it")
+    text = _ERRORS.get(kind, f"refused a step; {_KEPT}: please report this error")
     return DataError(f"{path} {text} ({error})")
 
 
@@ -305,15 +299,14 @@ def _pragma(connection: sqlite3.Connection, text: str) -> object:
 
 
 def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Write a new database under a free name, complete from the instant that it can be seen.
+    """Create a database atomically, with its folder.
 
-    ``fill`` makes the tables and the first rows, in a transaction. The folder is made if there is
-    none.
+    ``fill`` creates the tables and the first rows, in a transaction.
 
     Raises
     ------
     DataError
-        If there is such a file, or it cannot be written.
+        If the file exists, or cannot be written.
     """
 
     def write(connection: sqlite3.Connection) -> None:
@@ -328,7 +321,7 @@ def create_database(path: Path, kind: Kind, fill: Callable[[sqlite3.Connection],
 
 
 def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
-    """Copy a database as it is at one instant, check the copy, and rename it to its place.
+    """Write a consistent copy of a database, check it, and rename it to its path.
 
     Raises
     ------
@@ -339,8 +332,8 @@ def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
     file = Path(os.path.realpath(path))
     if file.exists() and (not force or not file.is_file() or file.samefile(store.path)):
         raise DataError(
-            f"{path} exists; name another file, or pass force (--force) to replace one that is "
-            "not the database itself"
+            f"{path} exists; name another file, or pass force (--force) to replace a file other "
+            "than the database itself"
         )
 
     def write(copy: sqlite3.Connection) -> None:
@@ -355,7 +348,7 @@ def back_up(store: Store, path: str | Path, *, force: bool = False) -> None:
 def _place(
     path: Path, kind: Kind, write: Callable[[sqlite3.Connection], None], *, replace: bool = False
 ) -> None:
-    """Write a database under a hidden name, sync it, and rename it to its place."""
+    """Write a database under a hidden name, sync it, and rename it."""
     folder = path.parent
     if not replace:
         _check_free(path, kind)
@@ -371,7 +364,7 @@ def _place(
             if replace:
                 os.replace(fresh, path)
             else:
-                os.link(fresh, path)  # fails where the name is taken, which a renaming would not
+                os.link(fresh, path)  # unlike a renaming, it fails if the name is taken
             if os.name == "posix":
                 sync(folder)
                 sync(folder.parent)
@@ -383,25 +376,25 @@ def _place(
         raise DataError(f"{folder} is a file; a {kind.name} needs a folder") from None
     except OSError as error:
         raise DataError(
-            f"no {kind.name} could be made in {folder} ({error}); choose a folder on a disk of "
-            "this computer that may be written, has room, and knows hard links"
+            f"the {kind.name} could not be created in {folder} ({error}); choose a writable folder "
+            "on a local disk with free space and hard links"
         ) from error
     except sqlite3.Error as error:
         raise _in_words(error, path) from error
 
 
 def _check_free(path: Path, kind: Kind) -> None:
-    """Refuse a name that is taken, or has a journal left, which would be applied to ours."""
+    """Refuse a path that exists, or has a leftover journal that SQLite would apply."""
     leftovers = [path.with_name(path.name + end) for end in ("-journal", "-wal")]
     existing = [str(leftover) for leftover in leftovers if leftover.exists()]
     place = str(kind.place(path))
     if path.exists():
         raise DataError(
-            f"there is a {kind.name} in {place} already; go on with it, in Python with "
+            f"{place} already contains a {kind.name}; open it, in Python with "
             f"{kind.in_python}({place!r}), or choose another path"
         )
     if existing:
         raise DataError(
-            f"{existing[0]} belongs to a {kind.name} whose {path.name} is gone; bring that back, "
-            "or move this file away too, or choose another path"
+            f"{existing[0]} belongs to a missing {kind.name}, {path.name}; restore it, move this "
+            "file away, or choose another path"
         )

@@ -1,13 +1,12 @@
 r"""Accounts of all releases about the same rows, row by row.
 
-A seller sold a bound on everything that is ever computed from a row. A release states its
-:class:`~convexmarket.privacy.Guarantee`; an account adds up guarantees by their profiles, and
-refuses the release that would exceed any row's budget before its noise is drawn.
+The budget of a row bounds the privacy loss of all its releases. A release states its
+:class:`~convexmarket.privacy.Guarantee`. An account composes guarantees by their profiles, and
+refuses a release that would exceed the budget of a row, before its noise is drawn.
 
-The account adds up, over all releases that use a row: their epsilons; :math:`\mu^2` of Gaussian
-releases; :math:`e^2` and :math:`e^4` of the others, where :math:`e` is the shift of the Gaussian
-noise that stands for them while enough of the budget is left; and a moment. It admits a release if
-one of four sums keeps to its limit. The proof is in docs/theory.md, section 12.
+For each row the account adds up the epsilons, :math:`\mu^2` of Gaussian releases, :math:`e^2` and
+:math:`e^4` of the others, and a moment. Here :math:`e` is the shift of equivalent Gaussian noise.
+It accepts a release if one of four sums is within its limit (docs/theory.md, section 12).
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ AccountComposition: TypeAlias = Literal["basic", "advanced"]
 
 Floats = NDArray[np.float64]
 
-#: Relative; sums of what was sold in parts may exceed the whole by rounding.
+#: Relative rounding error of sums of sales.
 ROUNDING = 1e-12
-#: Budgets below it only add up epsilons: no order of a moment is that large.
+#: Smallest budget for which moments are computed; below it only epsilons are added.
 LEAST_BUDGET = 1e-200
 #: Shares of delta under "advanced": for Gaussian noise, for the moment, for Gaussian noise next to
 #: a pure release of half the budget, and for releases that may fail.
@@ -65,7 +64,7 @@ LARGEST_SMALL = 1.0
 
 @runtime_checkable
 class Account(Protocol):
-    """The account of a release: in memory, or kept by a ledger."""
+    """An account that releases are charged to: in memory, or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
         """Refuse a release that some row cannot pay, without charging it."""
@@ -92,32 +91,32 @@ class _Sums(NamedTuple):
 
 
 class _Limits(NamedTuple):
-    """Limits of the sums, of shape (n_rows,); minus infinity where a sum does not count."""
+    """Limits of the sums, of shape (n_rows,); minus infinity where a sum is not used."""
 
     gaussian: Floats  # of the squared shifts
     half: Floats  # of the squared shifts next to half of the epsilon
-    order: Floats  # of the moment; one where it does not count
+    order: Floats  # of the moment; one where it is not used
     moment: Floats
-    short: Floats  # of the moment, compared with order times epsilon; infinite where none counts
+    short: Floats  # order times epsilon minus the moment's limit; infinite where it is not used
 
 
 class PrivacyAccountant(Shown):
-    r"""Account of what every row may still lose, under all releases together.
+    r"""The privacy budget of each row, and the charges of all releases.
 
     Parameters
     ----------
     epsilon : array_like of shape (n_rows,)
-        Budget of each row, in nats: what its owner sold. Nonnegative; a row of budget zero may not
-        be used at all, and an infinite budget never refuses.
+        Budget of each row, in nats. Nonnegative; a row of budget zero may not be used, and an
+        infinite budget refuses nothing.
     delta : float, default 0.0
         Probability with which a row's epsilon may be exceeded, at least 0 and below 1.
     composition : {"advanced", "basic"}, default "advanced"
-        How guarantees add up. ``"basic"``: epsilons add up to the budget, and deltas to ``delta``.
-        ``"advanced"``: by their profiles. A release is admitted if the epsilons add up to the
-        budget, or if one of three sums with shares of ``delta`` keeps to its limit. A Gaussian or
-        Laplace release costs nothing of ``delta``. Releases that may fail use a tenth of it in all.
+        Composition of guarantees. ``"basic"`` adds up epsilons and deltas. ``"advanced"`` uses the
+        profiles: it accepts a release if the sum of the epsilons is within the budget, or if one of
+        three other sums is within its limit. Gaussian and Laplace releases use no ``delta``;
+        releases that may fail use at most a tenth of it.
     ids : sequence of str, optional
-        Distinct ids of the rows, shape (n_rows,), which messages name; positions by default.
+        Distinct ids of the rows for messages, shape (n_rows,); positions by default.
 
     Raises
     ------
@@ -127,12 +126,12 @@ class PrivacyAccountant(Shown):
     Notes
     -----
     Releases, their profiles and their order may depend on earlier answers: the sums are filters.
-    docs/theory.md, section 12, has the proof. Gaussian releases: Smith and Thakurta, Fully Adaptive
+    See docs/theory.md, section 12. Gaussian releases: Smith and Thakurta, Fully Adaptive
     Composition for Gaussian Differential Privacy; row by row: Koskela, Tobaben and Honkela,
     Individual Privacy Accounting with Gaussian Differential Privacy; the moment: Feldman and Zrnic,
     Individual Privacy Accounting via a Rényi Filter; interactive releases side by side: Haney et
     al., Concurrent Composition for Interactive Differential Privacy with Adaptive Privacy-Loss
-    Parameters. Weights and budgets of later releases may not depend on the rows in any other way.
+    Parameters. Weights and budgets of later releases may depend on the rows only through answers.
 
     Examples
     --------
@@ -143,7 +142,7 @@ class PrivacyAccountant(Shown):
     >>> account.charge(Guarantee([0.6, 0.6], 0.0, "second", "tight", ()))
     Traceback (most recent call last):
         ...
-    convexmarket.errors.BudgetExceededError: second would exceed what 1 of 2 rows sold...
+    convexmarket.errors.BudgetExceededError: second would exceed the budget of 1 of 2 rows...
     >>> account = PrivacyAccountant([1.0], delta=1e-6)
     >>> for _ in range(100):
     ...     account.charge(Guarantee.gaussian([0.02]))
@@ -180,7 +179,7 @@ class PrivacyAccountant(Shown):
 
     @property
     def budget(self) -> Floats:
-        """Epsilon that each row sold, shape (n_rows,)."""
+        """Budget of each row, shape (n_rows,)."""
         return self._budget
 
     @property
@@ -190,7 +189,7 @@ class PrivacyAccountant(Shown):
 
     @property
     def composition(self) -> AccountComposition:
-        """How guarantees add up."""
+        """Composition of guarantees."""
         return self._composition
 
     @property
@@ -205,10 +204,7 @@ class PrivacyAccountant(Shown):
 
     @property
     def spent(self) -> Floats:
-        """Epsilon of all releases together, row by row, shape (n_rows,).
-
-        The smallest epsilon that is proven here: at most the sum, and at most the budget.
-        """
+        """Smallest proven epsilon of all releases together, shape (n_rows,)."""
         sums, limits = self._sums, self._limits
         total = _total(sums)
         if not self._by_profile:
@@ -220,7 +216,7 @@ class PrivacyAccountant(Shown):
 
     @property
     def spent_delta(self) -> Floats:
-        """Delta of all releases together, with that of the composition where it uses it."""
+        """Delta of all releases together, including that of the composition."""
         composed = self.spent < _total(self._sums)
         return self._sums.failure + np.where(composed, self._delta - self._failures, 0.0)
 
@@ -258,8 +254,8 @@ class PrivacyAccountant(Shown):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(
-            f"a {type(self).__name__} cannot be copied or pickled: what one copy is charged, the "
-            "other would not know of. Charge it in one process (n_jobs=1), or pass the account of "
+            f"a {type(self).__name__} cannot be copied or pickled, because copies would not share "
+            "their charges. Use it in one process (n_jobs=1), or pass the account of "
             "a convexmarket.Ledger to each"
         )
 
@@ -302,11 +298,16 @@ class PrivacyAccountant(Shown):
         shift: ArrayLike | None = None,
         failure: ArrayLike | None = None,
     ) -> None:
-        """Add charges that were made before, to an account that is kept elsewhere.
+        """Add earlier charges, for instance from a database, even beyond the budget.
 
-        The charges are facts: they count even where they exceed a budget, and nothing is left then.
-        All arguments but the law are of shape (n_charges,): positions of rows in this account, with
-        repetitions; the guarantee of each charge; and its profile, by default a pure release's.
+        Parameters
+        ----------
+        rows : array_like of int, shape (n_charges,)
+            Positions of rows in this account; repetitions are allowed.
+        epsilon, delta : array_like of shape (n_charges,)
+            Guarantee of each charge.
+        law, shift, failure
+            Profile of each charge; by default that of a pure release.
 
         Raises
         ------
@@ -358,7 +359,7 @@ class PrivacyAccountant(Shown):
         if guarantee.delta > 0 and not used.any():
             raise ParameterError(
                 f"{guarantee.mechanism} has delta {guarantee.delta:g} and epsilon zero in every "
-                "row, but a row of epsilon zero is not used; give used rows a positive epsilon"
+                "row; give the rows that are used a positive epsilon"
             )
         delta, failure = (np.where(used, p, 0.0) for p in (guarantee.delta, profile.failure))
         shift = self._spread(profile.shift, rows)
@@ -368,28 +369,28 @@ class PrivacyAccountant(Shown):
         if refused.any():
             row = int(np.argmax(refused))
             self._refuse(
-                f"{guarantee.mechanism} would exceed what {np.count_nonzero(refused)} of"
-                f" {refused.size} rows sold: {self._name(row)} has spent {self.spent[row]:.6g} of"
+                f"{guarantee.mechanism} would exceed the budget of {np.count_nonzero(refused)} of"
+                f" {refused.size} rows: {self._name(row)} has spent {self.spent[row]:.6g} of"
                 f" epsilon {self._budget[row]:.6g}, and this release needs {epsilon[row]:.6g}.",
-                "buy more, or release with a smaller epsilon",
+                "buy more privacy, or release with a smaller epsilon",
             )
-        limited = np.isfinite(self._budget)  # the others have no promise that may fail
+        limited = np.isfinite(self._budget)  # rows with an infinite budget have no guarantee
         risky = used & limited & (sums.failure > self._failures * (1.0 + ROUNDING))
         if risky.any():
             row = int(np.argmax(risky))
-            tenth = ", a tenth of which is for such releases unless composition is 'basic'"
+            tenth = "; such releases may use a tenth of it unless composition is 'basic'"
             self._refuse(
                 f"{guarantee.mechanism} would exceed the delta of {np.count_nonzero(risky)} of"
                 f" {risky.size} rows: {self._name(row)} has spent {self._sums.failure[row]:.6g} of"
                 f" {self._failures:.6g} (the account's delta is {self._delta:g}), and this release"
                 f" needs {max(delta.max(), failure.max()):.6g}.",
-                f"use a smaller delta, or an account of a larger one"
+                f"use a smaller delta, or an account with a larger one"
                 f"{tenth if self._by_profile else ''}",
             )
         return sums
 
     def _refuse(self, reason: str, remedy: str) -> NoReturn:
-        raise BudgetExceededError(f"{reason} Nothing was charged and nothing released: {remedy}")
+        raise BudgetExceededError(f"{reason} Nothing was charged or released: {remedy}")
 
     def _costs(
         self,
@@ -400,7 +401,7 @@ class PrivacyAccountant(Shown):
         shift: Floats,
         failure: Floats,
     ) -> _Sums:
-        """Compute the costs of charges to these rows; their delta counts under "basic" only."""
+        """Compute the costs of charges to these rows; delta is used under "basic" only."""
         none = np.zeros(())
         if not self._by_profile:
             return _Sums(epsilon, delta, none, none, none, none, none, none)
@@ -415,7 +416,7 @@ class PrivacyAccountant(Shown):
         return _Sums(shift, failure, none, whole, sharp**2, coarse, costs, sharp)
 
     def _fits(self, sums: _Sums) -> NDArray[np.bool_]:
-        """Check which rows keep to a limit."""
+        """Check for each row whether one of the sums is within its limit."""
         more, limits = 1.0 + ROUNDING, self._limits
         fits = _total(sums) <= self._budget * more
         if self._by_profile and not fits.all():
@@ -440,7 +441,7 @@ class PrivacyAccountant(Shown):
         places = np.asarray(rows)
         if places.shape != values.shape or (places.size and places.dtype.kind not in "iu"):
             raise ParameterError(
-                f"rows must hold {values.size} integers, one per row of the guarantee"
+                f"rows must contain {values.size} integers, one per row of the guarantee"
             )
         known = (places >= 0) & (places < self._budget.size)
         if not known.all() or np.unique(places).size < places.size:
@@ -458,9 +459,9 @@ def _total(sums: _Sums) -> Floats:
 
 
 def _gaussian_square(sums: _Sums) -> Floats:
-    """Bound the squared shift of the Gaussian noise that stands for all releases together.
+    """Bound the squared shift of Gaussian noise equivalent to all releases, reserve r included.
 
-    The reserve is part of it: while it is left, a release costs :math:`e^2 + e^4/(4 r)`.
+    While the reserve is left, a release costs :math:`e^2 + e^4/(4 r)`.
     """
     reserve = np.maximum(np.sqrt(sums.quartic) / 2.0, 2.25 * sums.largest)
     extra = np.divide(sums.quartic, 4.0 * reserve, out=np.zeros_like(reserve), where=reserve > 0)
@@ -468,10 +469,7 @@ def _gaussian_square(sums: _Sums) -> Floats:
 
 
 def _limits(budget: Floats, delta: float) -> _Limits:
-    """Compute the limits of the sums for these budgets; none counts where delta is zero.
-
-    The order of the moment is the best one where many small releases use up the budget.
-    """
+    """Compute the limits of the sums; the order of the moment is best for many small releases."""
     limits = _Limits(*np.full((len(_Limits._fields), budget.size), -np.inf))
     limits.order[:], limits.short[:] = 1.0, np.inf
     counted = (budget > LEAST_BUDGET) & np.isfinite(budget) & (delta > 0)
@@ -495,5 +493,7 @@ def _names(ids: Sequence[str], n_rows: int) -> pd.Index:
     if len(names) != n_rows:
         raise ParameterError(f"ids names {len(names)} rows, and epsilon has {n_rows}")
     if not names.is_unique:
-        raise ParameterError(f"ids has {names[names.duplicated()][0]!r} twice; give one row per id")
+        raise ParameterError(
+            f"ids contains {names[names.duplicated()][0]!r} twice; give one row per id"
+        )
     return names

@@ -7,9 +7,9 @@ output, and changes the Jacobian. Three bounds on the privacy loss of the exact 
 :math:`\kappa_i = a_i R^2/\Lambda` (docs/theory.md, sections 6 and 14):
 
 - ``"sharp"``: :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1 + \kappa_i p(1-p))` with the error
-  p of a row and what two versions of it can pull together, :math:`\tau(p) \le 1 + p`
-  (:mod:`.sharp`). Beyond :math:`R^2/\Lambda` = 10,000, where it would save less than half a
-  percent, :math:`1 + p` stands for :math:`\tau(p)`.
+  p of a row and the joint pull of its two versions, :math:`\tau(p) \le 1 + p` (:mod:`.sharp`).
+  Beyond :math:`R^2/\Lambda` = 10,000 the bound uses :math:`1 + p`, which is larger by less than
+  half a percent.
 - ``"paper"``: :math:`a_i\eta + 2\log(1 + R^2 a_{\max}/\Lambda)`, :math:`a_{\max} = k/m`
   (Proposition II.2 of Anjarlekar, Etesami and Srikant, for any R). Larger in every row.
 - ``"general"``: :math:`a_i\eta + \log(1 + c\,a_i R^2/\Lambda)` for any convex loss that is
@@ -51,7 +51,7 @@ Accounting: TypeAlias = Literal["sharp", "general", "paper"]
 Floats = NDArray[np.float64]
 
 WEIGHT_SUM_TOLERANCE = 1e-6
-LARGEST_SHARE = 0.5  # of what the smallest seller sold, that the second noise costs by default
+LARGEST_SHARE = 0.5  # of the smallest epsilon, for the second noise by default
 LARGEST_ETA = 1e150  # beyond it, squares leave double precision
 #: R^2 / Lambda beyond which the sharp bound would save less than half a percent.
 SHARP_CURVATURE = 1e4
@@ -83,12 +83,12 @@ def objective_perturbation_guarantee(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> Floats:
-    """Guarantee of each seller, Jacobian included.
+    """Compute the guarantee of each seller, Jacobian included.
 
     Parameters
     ----------
     weights : array_like of shape (n_sellers,)
-        Weights a of the loss: nonnegative, summing to one, chosen without looking at the data.
+        Weights a of the loss: nonnegative, with sum one, independent of the data.
     eta : float
         Positive; sets the noise, of norm Gamma(n_features) times ``2 * data_norm / eta``.
         Infinity means no noise.
@@ -97,21 +97,20 @@ def objective_perturbation_guarantee(
     data_norm : float, default 1.0
         R, a public bound on the Euclidean norm of every row.
     accounting : {"sharp", "general", "paper"}, default "sharp"
-        ``"general"`` is for every loss, the others are for the logistic one.
+        ``"general"`` applies to every loss, the others to the logistic loss.
     cap : float, optional
-        k, where no weight may exceed k / n_sellers; only the paper's formula uses it. By default
-        the largest weight takes the place of k / n_sellers.
+        k, with weights of at most k / n_sellers; used by the paper's formula only. By default the
+        largest weight replaces k / n_sellers.
     solver_epsilon : float, default 0.0
-        Cost, for each row that is used, of a second noise that hides how far the released point is
-        from the minimiser.
+        Cost, for each row that is used, of a second noise that covers the solver's error.
     loss_curvature : float, default 0.25
-        c, a bound on the loss's second derivative; only the general bound uses it.
+        c, a bound on the loss's second derivative; used by the general bound only.
 
     Returns
     -------
     ndarray of shape (n_sellers,)
-        Total epsilon, in nats. A weight of zero has guarantee zero, because that row is never used;
-        but the paper's formula adds its Delta to every row.
+        Total epsilon, in nats. It is zero where the weight is zero, except that the paper's formula
+        adds its Delta to every row.
 
     Raises
     ------
@@ -145,28 +144,27 @@ def calibrate_eta(
     solver_epsilon: float = 0.0,
     loss_curvature: float = 0.25,
 ) -> float:
-    """Compute the largest ``eta`` for the noise with every total at most what was sold.
+    """Compute the largest ``eta`` of the noise whose total epsilons stay within those sold.
 
-    What was sold to seller i is ``weights[i] * eta``. More noise, hence a smaller eta, makes room
-    for the Jacobian's share and for ``solver_epsilon``. Whatever the bound, these grow more
-    slowly than the weight, so the seller with the smallest positive weight decides.
+    Seller i sold ``weights[i] * eta``. A smaller eta of the noise compensates for the Jacobian's
+    share and ``solver_epsilon``. Both grow more slowly than the weight, so the smallest positive
+    weight determines the result.
 
     Parameters
     ----------
     weights, eta, regularization, data_norm, accounting, cap, solver_epsilon, loss_curvature
-        As for :func:`objective_perturbation_guarantee`; ``eta`` is the one that was sold.
+        As for :func:`objective_perturbation_guarantee`; ``eta`` is the amount sold.
 
     Returns
     -------
     float
-        Under ``"sharp"`` at most twice ``eta``, and more than ``eta`` where nearly opposite rows
-        cannot both pull; under the others below ``eta``.
+        At most twice ``eta`` under ``"sharp"``, otherwise below ``eta``.
 
     Raises
     ------
     ParameterError
-        If no positive value does, with a regularization that would do; or an argument is out of
-        its range.
+        If no positive value exists, or an argument is out of its range. The message names a
+        sufficient regularization.
 
     Examples
     --------
@@ -185,9 +183,9 @@ def calibrate_eta(
     room = smallest * eta - solver_epsilon
     if solver_epsilon > 0 and room <= 0:
         raise ParameterError(
-            f"solver_epsilon = {solver_epsilon:g} leaves nothing of the {smallest * eta:g} "
-            "that the smallest used seller sold; use a smaller one, which costs accuracy, or "
-            "weights that are zero for those who sold so little"
+            f"solver_epsilon = {solver_epsilon:g} leaves nothing of the smallest positive epsilon, "
+            f"{smallest * eta:g}; use a smaller value, which costs accuracy, or zero weights for "
+            "sellers with such a small epsilon"
         )
     if accounting == "sharp":
         calibrated = _calibrate_sharp(smallest, float(eta), curvature, solver_epsilon)
@@ -195,10 +193,10 @@ def calibrate_eta(
         extra = _extra(array, curvature, accounting, cap)[array > 0] + solver_epsilon
         calibrated = eta - float(np.max(extra / used))
     if calibrated != eta:
-        # The totals are rounded; a few units in the last place keep them below what was sold.
+        # A few units in the last place, so that rounded totals stay below the amounts sold.
         calibrated -= 8 * float(np.spacing(eta))
     if calibrated <= 0:
-        # Twice the regularization at which the Jacobian's share fills the room.
+        # Twice the regularization at which the Jacobian's share uses up the rest.
         share = smallest * loss_curvature
         if accounting == "paper":
             share, room = _papers_largest(array, cap), room / 2.0
@@ -231,26 +229,26 @@ def _curvature(
         return ratio
     if not (is_number(loss_curvature) and 0.0 < loss_curvature * ratio < np.inf):
         raise ParameterError(
-            f"loss_curvature must be positive and finite, got {loss_curvature!r}: a loss with "
-            "kinks has none, so give it a smooth one"
+            f"loss_curvature must be positive and finite, got {loss_curvature!r}; use a loss "
+            "with a bounded second derivative"
         )
     return loss_curvature * ratio
 
 
 def _sold(weights: Floats, eta: float) -> Floats:
-    """Return a * eta, with 0 * infinity read as 0: a row that is not used loses nothing."""
+    """Return a * eta, with 0 * infinity = 0: a row that is not used loses nothing."""
     return np.multiply(weights, eta, out=np.zeros_like(weights), where=weights > 0)
 
 
 def _extra(weights: Floats, curvature: float, accounting: str, cap: float | None) -> Floats:
-    """Return Delta, what the Jacobian adds to ``weights * eta``; the paper has one for all rows."""
+    """Return Delta, the Jacobian's addition to ``weights * eta``."""
     if accounting == "general":
         return np.asarray(np.log1p(curvature * weights))
     return np.full(weights.size, 2.0 * np.log1p(curvature * _papers_largest(weights, cap)))
 
 
 def _papers_largest(weights: Floats, cap: float | None) -> float:
-    """Return the largest weight that the cap allows, or that there is."""
+    """Return the largest weight allowed by the cap, or the largest weight without a cap."""
     largest = float(weights.max())
     if cap is None:
         return largest
@@ -264,11 +262,20 @@ def _papers_largest(weights: Floats, cap: float | None) -> float:
 def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     r"""Compute the default cost of the second noise, for every row that is used.
 
-    A share s of what the smallest seller sold leaves the first noise :math:`1/(1-s)` times as large
-    as it was. The second is then :math:`g/(s\,a_{\min})` of the first, g bounding the norm of the
-    gradient where the solver stops, and :math:`a_{\min}` the smallest weight. Both cost the same
-    at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md, section 13). The share is at most one half.
+    A share s of the smallest epsilon scales the first noise by :math:`1/(1-s)`. The second noise is
+    then :math:`g/(s\,a_{\min})` of the first, for a gradient norm g at the solution and a smallest
+    weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
+    section 13). The share is at most one half.
 
+    Parameters
+    ----------
+    epsilon : array_like of shape (n_rows,)
+        Epsilon sold by each row, finite.
+    gradient_norm : float
+        Bound g on the norm of the gradient, positive.
+
+    Examples
+    --------
     >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
     6.3e-05
     """
@@ -276,8 +283,7 @@ def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     sold = checked_numbers("epsilon", epsilon)
     if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
         raise ParameterError(
-            "epsilon must hold finite numbers >= 0, one for each row, some of them positive: what "
-            "each row sold"
+            "epsilon must contain a finite number >= 0 for each row, at least one of them positive"
         )
     smallest = float(sold[sold > 0].min())
     return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
@@ -295,16 +301,16 @@ def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 
 
 def _sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Take the sharp bound, or that with ``1 + p`` where cells make it the larger one."""
+    """Return the smaller of the sharp bound and the bound with ``1 + p``."""
     joint = joint_guarantee(weights, eta, curvature)
     if np.isinf(eta) or curvature > SHARP_CURVATURE:
         return joint
     return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
 
 
-@lru_cache(maxsize=256)  # one purchase is promised, charged and trained on, often many times
+@lru_cache(maxsize=256)  # the plan, the charge and the training of a purchase all need it
 def _calibrate_sharp(smallest: float, eta: float, curvature: float, solver_epsilon: float) -> float:
-    """Solve the sharp bound for eta at the smallest positive weight; 0 if there is no room."""
+    """Solve the sharp bound for eta at the smallest positive weight; 0 without a solution."""
     sold, weights = smallest * eta - solver_epsilon, np.array([smallest])
 
     def excess(candidate: float) -> float:

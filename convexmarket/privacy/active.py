@@ -1,8 +1,7 @@
-"""Accounts that are open in a context, and the total of everything that was released.
+"""Accounts that are open in a context, and the total of all releases.
 
-A fit or a release without an account is charged to the accounts that ``with`` statements opened in
-its context (:mod:`contextvars`), or refused by them. A total of the process counts every release
-and refuses none.
+A fit or a release without an account is charged to the accounts opened by ``with`` statements in
+its context (:mod:`contextvars`). A total of the process counts every release and refuses none.
 """
 
 from __future__ import annotations
@@ -32,17 +31,16 @@ __all__ = ["RowAccount", "account", "names_of", "reserve"]
 Floats = NDArray[np.float64]
 Budget = float | pd.Series
 
-OTHERS = "without a name"  # the first row of an account: all rows that were never charged by name
+OTHERS = "without a name"  # the first row of an account: all rows not yet charged by name
 
 
 class RowAccount(Shown):
     """Privacy spent on each row while the account is open; made by :func:`account`.
 
-    Rows are identified by the index of their DataFrame, in the normal form of ids. Rows without
-    names (:func:`names_of`) may be any rows: a release on them costs every row its largest epsilon.
-    Of accounts within each other a release is charged to all or to none. Threads start in an empty
-    context, unless they run in a copy (:func:`contextvars.copy_context`), and worker processes
-    have another memory: a release there is charged to no account of this context, and warns.
+    The index of a DataFrame identifies its rows, in the normal form of ids. A release on rows
+    without names (:func:`names_of`) costs every row its largest epsilon. Nested accounts are all
+    charged, or none is. Accounts are not visible in other threads, unless these run in a copy of
+    the context (:func:`contextvars.copy_context`), or in worker processes; releases there warn.
     """
 
     def __init__(self, budget: Budget, delta: float) -> None:
@@ -85,11 +83,11 @@ class RowAccount(Shown):
         return self.spent.to_frame()
 
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
-        """Refuse a release that a row cannot pay."""
+        """Refuse a release beyond the budget of a row."""
         if _leaks(guarantee) and self._is_limited:
             raise ParameterError(
-                f"{guarantee.mechanism} would use what is computed from the private rows, which no "
-                "guarantee covers and no account with a budget can be charged for; pass it as a "
+                f"{guarantee.mechanism} uses a parameter computed from the private rows, which no "
+                "guarantee covers; an account with a budget refuses it. Pass the parameter as a "
                 "public argument"
             )
         self._rows.check(self._price(guarantee, names))
@@ -102,7 +100,7 @@ class RowAccount(Shown):
         self._rows.charge(self._price(guarantee, names))
 
     def _price(self, guarantee: Guarantee, names: pd.Index | None) -> Guarantee:
-        """Compute what a release costs each row of the account."""
+        """Compute the guarantee of a release for each row of the account."""
 
         def spread(values: Floats) -> Floats:
             if _leaks(guarantee):
@@ -144,22 +142,21 @@ class RowAccount(Shown):
 
 
 def account(budget: Budget | None = None, delta: float = 0.0) -> RowAccount:
-    """Return the account that is charged where none is passed, or make one with a budget.
+    """Return the account that is charged by default, or create one with a budget.
 
     Parameters
     ----------
     budget : float or Series, optional
         Epsilon that each row may lose while the account is open, in nats. A Series gives it by the
-        names of the rows, and other rows have none. Infinity counts, and refuses nothing. Without
-        it, the innermost account that is open in this context is returned, or the total of the
-        process.
+        names of the rows; other rows may lose nothing. An infinite budget refuses nothing. Without
+        a budget, return the innermost open account of this context, or the total of the process.
     delta : float, default 0.0
-        Probability with which that may be exceeded, see :class:`PrivacyAccountant`.
+        Probability with which the budget may be exceeded, see :class:`PrivacyAccountant`.
 
     Returns
     -------
     RowAccount
-        One with a budget is opened by ``with``, any number of times.
+        With a budget it is opened by ``with``, any number of times.
 
     Raises
     ------
@@ -197,9 +194,9 @@ def names_of(X: Any) -> pd.Index | None:
     Returns
     -------
     Index of str, or None
-        None for an array, and where the index does not identify rows: a RangeIndex or another
-        order of 0, 1, ..., n - 1, which are positions; labels that are neither text nor whole
-        numbers, such as dates and tuples; two labels with the same normal form.
+        None for an array, and where the index does not identify rows: positions 0, 1, ..., n - 1
+        in any order, labels that are neither text nor integers, or two labels with the same normal
+        form.
 
     Examples
     --------
@@ -230,14 +227,14 @@ def reserve(
     names: pd.Index | None = None,
     random_state: RandomSource = None,
 ) -> Callable[[], None]:
-    """Refuse a release that some row cannot pay, and return the function that charges it.
+    """Refuse a release beyond the budget of a row, and return the function that charges it.
 
-    Call it before the rows are read, and the returned function before noise is drawn.
+    Call it before the rows are read, and call the returned function before noise is drawn.
 
     Parameters
     ----------
     guarantee : Guarantee
-        Of the release, computed from public quantities only.
+        Guarantee of the release, computed from public quantities only.
     accountant : Account, optional
         By default the accounts that are open, unless ``random_state`` is a :class:`Simulation`.
     rows : array_like of int, optional
@@ -262,7 +259,7 @@ def reserve(
     Warns
     -----
     WeakGuaranteeWarning
-        If a row's epsilon is above 10 and finite, and it is no simulation.
+        If a row's epsilon is above 10 and finite, unless the release is a simulation.
 
     Examples
     --------
@@ -276,16 +273,16 @@ def reserve(
     largest = float(guarantee.epsilon.max(initial=0.0, where=np.isfinite(guarantee.epsilon)))
     if not simulated and largest > WEAK:
         warn_user(
-            f"{guarantee.mechanism} promises a row no more than epsilon = {largest:.4g}: a reader"
-            f" who knows all other rows {odds_in_words(largest, guarantee.delta)}. Have a"
-            " convexmarket.MaxEpsilon in the market, or sell less.",
+            f"{guarantee.mechanism} has epsilon = {largest:.4g}, a weak guarantee: a reader who"
+            f" knows all other rows {odds_in_words(largest, guarantee.delta)}. Add a"
+            " convexmarket.MaxEpsilon to the market, or buy less privacy.",
             WeakGuaranteeWarning,
         )
     if accountant is not None:
         if not isinstance(accountant, Account):
             raise ParameterError(
                 "accountant must be a PrivacyAccountant, or a ledger's account, got "
-                f"{accountant!r}; one that is opened by 'with' is charged without it"
+                f"{accountant!r}; an account opened by 'with' is charged without this argument"
             )
         accountant.check(guarantee, rows)
         return partial(accountant.charge, guarantee, rows)
@@ -305,16 +302,15 @@ def _charge_open(guarantee: Guarantee, names: pd.Index | None) -> None:
     opened = tuple(dict.fromkeys(_OPEN.get()))
     if getpid() != _PROCESS or parent_process() is not None:
         warn_user(
-            "this is a worker process: what it releases is charged to an account that the process"
-            " that started it cannot see; pass accountant=, the account of a convexmarket.Ledger,"
-            " or release in one process (n_jobs=1).",
+            "a release in a worker process is not charged to the accounts of the main process; pass"
+            " the account of a convexmarket.Ledger as accountant=, or use one process (n_jobs=1).",
             PrivacyLeakWarning,
         )
     elif _BUDGETS and not opened:
         warn_user(
-            "an account with a budget was made and never opened in this context, so it neither"
-            f" pays for {guarantee.mechanism} nor refuses it: release within 'with account:', and"
-            " run threads in a contextvars.copy_context().",
+            "an account with a budget was created but never opened in this context, so"
+            f" {guarantee.mechanism} is not charged to it: release within 'with account:', and run"
+            " threads in a contextvars.copy_context().",
             PrivacyLeakWarning,
         )
     with _LOCK:
@@ -329,11 +325,11 @@ def _leaks(guarantee: Guarantee) -> bool:
 
 
 def _checked_budget(budget: Budget) -> tuple[list[str], Floats]:
-    """Return the names of rows with a budget of their own, and the budgets, others first."""
+    """Return the names in a budget, and the budgets; the first is that of all other rows."""
     if isinstance(budget, pd.Series):
         forms = forms_of(budget.index.tolist(), "budget.index[{}]".format)
         if len(set(forms)) < len(forms):
-            raise ParameterError("budget has a name twice; give one number per row")
+            raise ParameterError("budget contains a name twice; give one number per row")
         return forms, np.r_[0.0, checked_numbers("budget", budget.to_numpy())]
     if not is_number(budget):
         raise ParameterError(

@@ -7,12 +7,12 @@ function,
 .. math:: \psi(\lambda) = \log E_P\, e^{\lambda L} = \lambda D_{1+\lambda}(P \| Q),
           \qquad \lambda > 0,
 
-with D the Rényi divergence. They add up over answers, also where a question depends on the answers
-before it, and every :math:`\lambda` turns the sum into an epsilon for a given delta. A bound is
-therefore an array over :data:`ORDERS`, and any grid of orders is safe.
+with D the Rényi divergence. They add up over answers, also for adaptive questions, and every
+:math:`\lambda` turns the sum into an epsilon for a given delta. A bound is therefore an array over
+:data:`ORDERS`, and any grid of orders is valid.
 
-``"paper"`` stands for the composition theorems that Jain and Thakurta quote; the proofs of the
-others are in docs/theory.md, section 12.
+``"paper"`` uses the composition theorems of Jain and Thakurta; the other proofs are in
+docs/theory.md, section 12.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
     "update_moments",
 ]
 
-#: How the answers of one release are added up.
+#: Composition of the answers of one release.
 Composition: TypeAlias = Literal["tight", "paper"]
 
 Floats = NDArray[np.float64]
@@ -87,8 +87,8 @@ def gaussian_moments(shift: ArrayLike) -> Floats:
     r"""Compute the moments of Gaussian noise, :math:`\lambda(\lambda+1)s^2/2`.
 
     The shift is the Euclidean norm of the change of the answers in standard deviations. With the
-    shift in scales they bound Laplace noise in several answers, too, and any answer of epsilon s.
-    A choice by the exponential mechanism whose loss has a range of s has at most a quarter.
+    shift in scales they also bound Laplace noise in several answers, and any answer of epsilon s. A
+    choice by the exponential mechanism, with a loss of range s, has at most a quarter of them.
     """
     return moment("gaussian", ORDERS, _column(shift))
 
@@ -96,19 +96,18 @@ def gaussian_moments(shift: ArrayLike) -> Floats:
 def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
-    The scheme answers each question either "as the public model says", or by a noisy value; the
-    latter is an update. If every answer alone is epsilon-differentially private, then with
-    :math:`\kappa` as below :math:`E[e^{\lambda L_t - \kappa U_t} \mid \text{past}] \le 1` in every
-    round, :math:`U_t` being one in an update and zero otherwise. So B updates reveal at most
-    :math:`B\kappa`, and the other rounds nothing, however many they are.
-    :math:`\kappa(\lambda)`, the smallest such number, is the largest of three values, at the
-    corners of a quadrilateral. It is infinite where
-    :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
+    The scheme answers each question either by the public model, or by a noisy value in an update.
+    Let :math:`U_t` be one in an update and zero otherwise. If every answer is
+    epsilon-differentially private, then
+    :math:`E[e^{\lambda L_t - \kappa U_t} \mid \text{past}] \le 1` in every round. So B updates
+    reveal at most :math:`B\kappa`, and the other rounds nothing. The smallest
+    :math:`\kappa(\lambda)` is the largest of three values, at the corners of a quadrilateral. It is
+    infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
     size = _column(epsilon)
     both = pure_moments(epsilon)
     normal = np.logaddexp(0.0, size)
-    # "As the public model says" is likelier by e^epsilon, and the update less likely ...
+    # The answer of the public model is likelier by e^epsilon, and the update less likely ...
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
     with np.errstate(divide="ignore"):  # infinite, as documented
         common = -ORDERS * size - normal - np.log1p(-np.exp(room))
@@ -129,7 +128,7 @@ def epsilon_of_moments(moments: Floats, delta: float) -> Floats:
 
 
 def conversion(order: ArrayLike, delta: float) -> Floats:
-    r"""Compute what a moment falls short of :math:`\lambda\epsilon`, at this delta."""
+    r"""Compute :math:`\lambda\epsilon` minus the largest moment allowed, at this delta."""
     orders = np.asarray(order, dtype=np.float64)
     return np.log(1.0 / delta) + xlogy(orders, orders) - (1.0 + orders) * np.log1p(orders)
 
@@ -150,7 +149,7 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     high: Floats = epsilon_of_moments(gaussian_moments(size), delta)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
-        if np.all((middle == low) | (middle == high)):  # no float lies between
+        if np.all((middle == low) | (middle == high)):  # adjacent floats
             break
         enough = _gaussian_log_delta(size, middle) <= np.log(delta)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
@@ -160,9 +159,9 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
 
 
 def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> Floats:
-    """Compute the largest shift of Gaussian noise that keeps epsilon, next to a pure release.
+    """Compute the largest shift of Gaussian noise within epsilon, together with a pure release.
 
-    ``pure`` is the epsilon of the other release, below ``epsilon``. Without one it is the inverse
+    ``pure`` is the epsilon of the other release, below ``epsilon``; without it, this is the inverse
     of :func:`gaussian_epsilon`. The shift is in standard deviations, rounded down.
 
     >>> gaussian_shift([0.5, 0.926], 1e-5).round(3)
@@ -185,7 +184,7 @@ def gaussian_shift(epsilon: ArrayLike, delta: float, pure: ArrayLike = 0.0) -> F
 
 
 def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats:
-    r"""Compute the epsilon of several answers of this epsilon, by the paper's theorem (K, 11).
+    r"""Compute the epsilon of several answers by the paper's theorem (K, 11).
 
     It is :math:`\sqrt{2k\log(1/\delta)}\,\epsilon + k\epsilon(e^\epsilon-1)`.
     """
@@ -195,7 +194,7 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
 
 
 def _column(values: ArrayLike) -> Floats:
-    """Return the values with one more axis, which the orders extend along."""
+    """Return the values with a last axis for the orders."""
     return np.asarray(values, dtype=np.float64)[..., None]
 
 

@@ -1,9 +1,9 @@
-"""Noise of a proven distance from the ideal: what is drawn, and how far it is off.
+"""Noise in floating point, with a proven bound on its distance from the exact law.
 
-All randomness is uniform integers. Each coordinate of a drawn vector is within a few roundings,
-relative to itself, of an ideal real one's. The remaining difference is an error of the computation,
-which a second, discrete noise hides (:func:`~convexmarket.privacy.lattice_blur`). The proof, and
-its assumption on the C library, are in docs/theory.md, section 13.
+All randomness comes from uniform integers. Each coordinate of a vector has a relative error of a
+few roundings. A second, discrete noise covers this error
+(:func:`~convexmarket.privacy.lattice_blur`). The proof, and its assumption on the C library, are in
+docs/theory.md, section 13.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ __all__ = ["gamma_sphere_draw", "gamma_sphere_error"]
 UNIT = 2.0**-53
 DRAW_ROUNDINGS = 64  # 40 are counted
 LAST_EXPONENT = 1000
-WORD = 62  # bits of an integer that are looked at together
+WORD = 62  # bits of a random integer
 
 
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, to within a proven distance.
+    r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance.
 
-    The generator serves uniform integers, and nothing else. The vector is within
-    :func:`gamma_sphere_error` of a vector of real numbers that has the law exactly.
+    The vector is within :func:`gamma_sphere_error` of a real vector with exactly this law.
+
+    Parameters
+    ----------
+    n_features : int
+    rng : numpy.random.Generator
+        Source of uniform integers; it advances.
     """
     size = check_count("n_features", n_features)
     radius = fsum(_exponentials(size, rng))
@@ -40,7 +45,7 @@ def gamma_sphere_error(n_roundings: int = 0) -> float:
     r"""Bound the distance of a drawn vector from the ideal one, relative to its norm.
 
     The bound is :math:`\gamma_{64+k}` after k more roundings of each coordinate, such as a product
-    with a scale. Each coordinate keeps to it, and so do both vectors' norms.
+    with a scale. It applies to each coordinate and to the norms of both vectors.
     """
     return (count := (DRAW_ROUNDINGS + n_roundings) * UNIT) / (1.0 - count)
 
@@ -60,16 +65,16 @@ def _normals(size: int, rng: np.random.Generator) -> list[float]:
     roots = [sqrt(2.0 * value) for value in _exponentials(pairs, rng)]
     angles = [pi / 4.0 * value for value in _uniforms(pairs, rng)]
     turns = rng.integers(0, 8, size=pairs).tolist()
-    found: list[float] = []
+    normals: list[float] = []
     for root, angle, turn in zip(roots, angles, turns, strict=True):
         first, second = (sin(angle), cos(angle)) if turn & 1 else (cos(angle), sin(angle))
-        found.append(root * (first if turn & 2 else -first))
-        found.append(root * (second if turn & 4 else -second))
-    return found[:size]
+        normals.append(root * (first if turn & 2 else -first))
+        normals.append(root * (second if turn & 4 else -second))
+    return normals[:size]
 
 
 def _uniforms(size: int, rng: np.random.Generator) -> list[float]:
-    """Return uniform numbers from the unit interval, each to the last bit of its own."""
+    """Return uniform numbers from the unit interval, with all bits of each mantissa random."""
     zeros = _leading_zeros(size, rng)
     parts = rng.integers(2**53, 2**54, size=size).tolist()
     return [
@@ -79,12 +84,12 @@ def _uniforms(size: int, rng: np.random.Generator) -> list[float]:
 
 
 def _leading_zeros(size: int, rng: np.random.Generator) -> list[int]:
-    """Return how many zeros come before the first one, among fair bits."""
-    found = []
+    """Count the zeros before the first one in sequences of fair bits."""
+    counts = []
     for word in rng.integers(0, 2**WORD, size=size).tolist():
         zeros = WORD - word.bit_length()
         while not word:
             word = int(rng.integers(0, 2**WORD))
             zeros += WORD - word.bit_length()
-        found.append(zeros)
-    return found
+        counts.append(zeros)
+    return counts

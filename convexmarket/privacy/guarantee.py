@@ -21,17 +21,17 @@ Floats = NDArray[np.float64]
 #: Families of privacy-loss distributions that accounts distinguish.
 Law: TypeAlias = Literal["pure", "laplace", "gaussian"]
 
-#: Epsilon above which a guarantee is warned of: a guess between two values may be right 99.995 % of
-#: the time.
+#: Epsilon above which a guarantee raises a warning: a guess between two values may be right with
+#: probability 99.995 %.
 WEAK = 10.0
-#: Epsilon, or shift, of a row that is used, at least.
+#: Smallest epsilon, or shift, of a row that is used.
 LEAST = float(np.finfo(np.float64).tiny)
 #: Relative; larger than the rounding of sums over a grid of losses.
 GRID_SLACK = 1e-9
 
 
 def check_delta(delta: Any, *, positive: bool = False, why: str = "") -> float:
-    """Check that delta is a probability below one, and return it; ``why`` it must be positive."""
+    """Check that delta is a probability below one, and return it."""
     if not is_number(delta) or not (0.0 <= delta < 1.0) or (positive and delta == 0.0):
         least = "strictly between 0 and 1" if positive else "at least 0 and below 1"
         raise ParameterError(f"delta must be {least}{why}, got {delta!r}; try 1e-6")
@@ -45,7 +45,7 @@ class Profile:
     Parameters
     ----------
     law : {"pure", "laplace", "gaussian"}
-        ``"pure"`` stands for randomised response, the worst mechanism of a given epsilon.
+        ``"pure"`` is randomised response, the worst mechanism of a given epsilon.
     shift : ndarray of shape (n_rows,)
         Epsilon of each row for ``"pure"``; otherwise the change of the answer when the row is
         replaced, in units of the noise's scale (Laplace, in the L1 norm) or of its standard
@@ -77,12 +77,12 @@ class Guarantee(Shown):
     delta : float
         Probability with which the factor may be exceeded; 0 for pure differential privacy.
     mechanism : str
-        What was released, and how.
+        Description of the release.
     accounting : str
         Name of the bound that gives ``epsilon``.
     assumptions : tuple of str
-        What has to hold for the guarantee to hold, one sentence each. Mechanisms of this package
-        state theirs; a guarantee without assumptions is marked as declared by the user.
+        Conditions of the guarantee, one sentence each. A guarantee without assumptions is marked
+        as declared by the user.
     profile : Profile, optional
         The privacy-loss distribution by which accounts compose the release. The default is any
         mechanism of this epsilon that fails with probability ``delta``. Several constructors set
@@ -90,19 +90,19 @@ class Guarantee(Shown):
 
     Notes
     -----
-    Guarantees are equal, and have the same hash, if all of this is.
+    Guarantees are equal, and have the same hash, if all of these are equal.
 
     Examples
     --------
     >>> print(Guarantee([0.5, 1.0], 0.0, "a sum", "exact", ("the noise is secret",)))
     ... # doctest: +NORMALIZE_WHITESPACE
-    a sum: epsilon of each of 2 rows 0.5 to 1, delta 0 (exact accounting, one row replaced).
+    a sum: epsilon 0.5 to 1 in 2 rows, delta 0 (exact accounting, one row replaced).
     A reader who knows all other rows changes the odds between two values of a row at most
-    2.72-fold, and guesses right which one it is at most 73.1 % of the time, where a coin does 50 %.
-    This rests on:
+    2.72-fold, and guesses the right one with probability at most 73.1 % instead of 50 %.
+    Assumptions:
     - the noise is secret
     >>> Guarantee([1.0], 0.0, "mine", "none", ())  # doctest: +NORMALIZE_WHITESPACE
-    <Guarantee: mine: epsilon of each of 1 rows 1, delta 0 (none accounting, one row replaced;
+    <Guarantee: mine: epsilon 1 in 1 row, delta 0 (none accounting, one row replaced;
     declared by the user, not audited).>
     """
 
@@ -121,7 +121,7 @@ class Guarantee(Shown):
         )
         object.__setattr__(self, "epsilon", epsilon)
         check_delta(self.delta)
-        check_instance("mechanism", self.mechanism, str, "what was released, in words")
+        check_instance("mechanism", self.mechanism, str, "a description of the release")
         check_instance("accounting", self.accounting, str, "the name of the bound")
         check_instance("assumptions", self.assumptions, (tuple, list), "texts")
         object.__setattr__(self, "assumptions", tuple(self.assumptions))
@@ -140,8 +140,8 @@ class Guarantee(Shown):
             )
         if np.any((shift > 0) != (epsilon > 0)):
             raise ParameterError(
-                "epsilon and the shift of the profile must be zero in the same rows: those that are"
-                " not used"
+                "epsilon and the shift of the profile must be zero in the same rows, the"
+                " unused rows"
             )
 
     @classmethod
@@ -152,8 +152,15 @@ class Guarantee(Shown):
         accounting: str = "pure",
         assumptions: tuple[str, ...] = (),
     ) -> Self:
-        """Describe a release of these epsilons without a delta; for the rest see the class.
+        """Describe a release of these epsilons without a delta.
 
+        Parameters
+        ----------
+        epsilon, mechanism, accounting, assumptions
+            As for the class.
+
+        Examples
+        --------
         >>> Guarantee.pure([0.5]).profile.law
         'pure'
         """
@@ -167,7 +174,7 @@ class Guarantee(Shown):
         accounting: str = "laplace",
         assumptions: tuple[str, ...] = (),
     ) -> Self:
-        """Describe answers with Laplace noise; for the rest see the class.
+        """Describe answers with Laplace noise.
 
         Parameters
         ----------
@@ -193,7 +200,7 @@ class Guarantee(Shown):
         accounting: str = "gaussian",
         assumptions: tuple[str, ...] = (),
     ) -> Self:
-        """Describe answers with Gaussian noise; for the rest see the class.
+        """Describe answers with Gaussian noise.
 
         Parameters
         ----------
@@ -294,19 +301,20 @@ class Guarantee(Shown):
         return cls(np.full(n_rows, epsilon), delta, mechanism, accounting, assumptions, profile)
 
     def statement(self) -> str:
-        """Describe the guarantee and its assumptions in words, one assumption per line."""
+        """Return the guarantee and its assumptions as text, one assumption per line."""
         if not self.epsilon.size:
-            return f"{self.mechanism}: no row was used, so nothing is promised to anybody."
+            return f"{self.mechanism}: no row is used, so the guarantee is empty."
         low, high = float(self.epsilon.min()), float(self.epsilon.max())
         span = f"{high:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+        rows = "1 row" if self.epsilon.size == 1 else f"{self.epsilon.size} rows"
         declared = "" if self.assumptions else "; declared by the user, not audited"
         lines = [
-            f"{self.mechanism}: epsilon of each of {self.epsilon.size} rows {span},"
-            f" delta {self.delta:g} ({self.accounting} accounting, one row replaced{declared}).",
+            f"{self.mechanism}: epsilon {span} in {rows}, delta {self.delta:g} ({self.accounting}"
+            f" accounting, one row replaced{declared}).",
             f"A reader who knows all other rows {odds_in_words(high, self.delta)}.",
         ]
         if self.assumptions:
-            lines += ["This rests on:", *(f"- {assumption}" for assumption in self.assumptions)]
+            lines += ["Assumptions:", *(f"- {assumption}" for assumption in self.assumptions)]
         return "\n".join(lines)
 
     def to_frame(self) -> pd.DataFrame:
@@ -343,22 +351,22 @@ def _checked_rows(values: ArrayLike, message: str) -> Floats:
 
 
 def odds_in_words(epsilon: float, delta: float) -> str:
-    r"""Describe how much an epsilon, in nats, lets a reader learn about one row.
+    r"""Describe how much a reader may learn about one row at an epsilon, in nats.
 
-    A guess which of two equally likely values it has is right with probability at most
+    A guess between two equally likely values is right with probability at most
     :math:`(e^\epsilon + \delta)/(1 + e^\epsilon)` (Kairouz, Oh and Viswanath, The Composition
     Theorem for Differential Privacy, Theorem 2.1).
     """
     if np.isinf(epsilon):
-        return "may learn a row for certain, because no noise hides it: there is no guarantee"
+        return "may learn the value of a row for certain: no noise protects it"
     chance = 1.0 / (1.0 + np.exp(-epsilon)) + delta / (1.0 + np.exp(min(epsilon, 700.0)))
     percent = f"{100.0 * chance:.1f}" if chance < 0.999 else f"{100.0 * chance:.3f}"
-    often = f"at most {percent} % of the time" if chance < 0.99999 else "practically always"
+    limit = f"at most {percent} %" if chance < 0.99999 else "close to 1"
     factor = f"e^{epsilon:.4g}"
     if epsilon <= WEAK:
         factor = f"{np.exp(epsilon):.3g}" if epsilon < 5.0 else f"{np.exp(epsilon):,.0f}"
-    but = f" (but with probability {delta:g})" if delta > 0 else ""
+    except_for = f" (except with probability {delta:g})" if delta > 0 else ""
     return (
-        f"changes the odds between two values of a row at most {factor}-fold{but}, and guesses"
-        f" right which one it is {often}, where a coin does 50 %"
+        f"changes the odds between two values of a row at most {factor}-fold{except_for}, and"
+        f" guesses the right one with probability {limit} instead of 50 %"
     )

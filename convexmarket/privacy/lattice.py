@@ -1,13 +1,12 @@
 r"""Exact noise on a lattice: one integer sampler per law, and the release of whole steps.
 
-A sampler of real numbers that rounds its results has a pattern of reachable doubles, and adding it
-to a value shifts the pattern by that value: the last digits of a sum tell neighbours apart whatever
-epsilon is (docs/threat-model.md). Here values are rounded to whole steps q, a power of two, and
-integers are added whose laws hold exactly if uniform integers are uniform: discrete Laplace,
-:math:`e^{-|z|/t}`, and discrete Gaussian, :math:`e^{-z^2/(2s^2)}`. If replacing a row moves the
-computed values by :math:`\Delta` in L1, Laplace integers of scale t cost
-:math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section 12). Delta has to bound the change
-of the *computed* values: the real sensitivity, and twice the floating point error.
+The last digits of a value plus rounded real noise can reveal the value at any epsilon
+(docs/threat-model.md). Here values are rounded to multiples of a step q, a power of two, and
+integers of an exact law are added: discrete Laplace, :math:`e^{-|z|/t}`, or discrete Gaussian,
+:math:`e^{-z^2/(2s^2)}`. If replacing a row changes the computed values by :math:`\Delta` in L1,
+Laplace integers of scale t cost :math:`(\lceil\Delta/q\rceil + d - 1)/t` (docs/theory.md, section
+12). Delta must bound the change of the *computed* values: the real sensitivity, plus twice the
+floating-point error.
 
 References
 ----------
@@ -49,16 +48,16 @@ LARGEST_SCALE = 2**45  # in steps: products of an accepted draw stay below 2**63
 LARGEST_PART = 2**52  # of a fraction that is the scale
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
 STEPS = (2.0**-500, 2.0**500)
-MOST_STEPS = 2**60  # of one value, as a sum of a few stays below 2**63
-LENGTH_ROUNDING = 1e-6  # relative; more than the length of a scaled vector is off by
+MOST_STEPS = 2**60  # of one value; a sum of a few stays below 2**63
+LENGTH_ROUNDING = 1e-6  # relative; above the error of the length of a scaled vector
 SLACK = 1e-12  # relative; more than a handful of roundings
 
 
 def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator) -> list[int]:
     r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
 
-    Numerator and denominator of the scale t are at most ``2**52``. The generator serves uniform
-    integers, and nothing else. (Canonne, Kamath and Steinke, Algorithm 2.)
+    Numerator and denominator of the scale t are at most ``2**52``. The generator is used for
+    uniform integers only. (Canonne, Kamath and Steinke, Algorithm 2.)
     """
     if isinstance(scale, bool) or not isinstance(scale, Fraction | int):
         raise ParameterError(f"scale must be a Fraction or an integer, got {scale!r}")
@@ -71,7 +70,7 @@ def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator)
         rest = rest[_accept_fraction(rest, top, rng)]
         whole = _geometric(len(rest), rng)
         negative = rng.integers(0, 2, size=len(rest))
-        # Python's integers from here on: they cannot overflow.
+        # Python integers cannot overflow.
         for low, high, minus in zip(rest.tolist(), whole.tolist(), negative.tolist(), strict=True):
             size_of = (low + top * high) // bottom
             if size_of or not minus:
@@ -114,8 +113,8 @@ def _accept_fraction(
 ) -> NDArray[np.bool_]:
     """Draw True with probability ``exp(-part / whole)``, for parts from 0 to the whole.
 
-    In round k of a series the chance to go on is part / (whole * k): the number of the last round
-    is odd with the wanted probability (von Neumann). With ``halved_square`` the exponent is half
+    Round k of a series continues with probability part / (whole * k); the number of the last round
+    is odd with the required probability (von Neumann). With ``halved_square`` the exponent is half
     the square of part / whole.
     """
     accepted = np.zeros(len(parts), dtype=bool)
@@ -133,7 +132,7 @@ def _accept_fraction(
 
 
 def _geometric(size: int, rng: np.random.Generator) -> Integers:
-    """Count how often in a row an event of probability 1/e happens."""
+    """Draw geometric numbers: the number of successes of probability 1/e before a failure."""
     counts = np.zeros(size, dtype=np.int64)
     going = np.arange(size)
     while len(going):
@@ -156,10 +155,10 @@ def lattice_step(rounding: Any) -> float:
 
 
 def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
-    r"""Bound the number of steps that d rounded values move by, in all: whole numbers.
+    r"""Bound the total change of d rounded values, in whole steps.
 
-    The bound is :math:`\lceil\Delta/q\rceil + d - 1` for changes of the values that sum up to a
-    shift :math:`\Delta`, and 0 where the shift is 0. The step q is a power of two.
+    The bound is :math:`\lceil\Delta/q\rceil + d - 1` for a shift :math:`\Delta`, the L1 norm of the
+    change, and 0 where the shift is 0. The step q is a power of two.
 
     >>> lattice_moves([0.0, 0.25, 1.0], 0.5, 3)
     array([0., 3., 4.])
@@ -167,17 +166,17 @@ def lattice_moves(shift: ArrayLike, step: float, n_values: int) -> Floats:
     steps = np.asarray(shift, dtype=np.float64) / step  # exact: the step is a power of two
     if not np.all(steps <= LARGEST_SCALE):
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values that move by {np.max(shift):g}; "
-            f"take a step of {float(np.max(shift)) * 2.0**-40:.2g} or more"
+            f"rounding to steps of {step:g} is too fine for values that change by"
+            f" {np.max(shift):g}; use a step of {float(np.max(shift)) * 2.0**-40:.2g} or more"
         )
     return np.asarray(np.where(steps > 0, np.ceil(steps) + (n_values - 1), 0.0))
 
 
 def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
-    """Compute the scale of noise, a whole number of steps, that keeps every row's epsilon.
+    """Compute a scale of noise, in whole steps, that satisfies the epsilon of every row.
 
-    It is at most a step and ``1e-12`` of it above the smallest. ``moves`` are bounds of
-    :func:`lattice_moves`, row by row; epsilon is positive where a row moves anything.
+    It exceeds the smallest scale by at most one step and ``1e-12`` of it. ``moves`` are bounds of
+    :func:`lattice_moves`, row by row; epsilon is positive where the bound is.
 
     >>> lattice_scale([3.0, 4.0], [0.5, 1.0])
     7
@@ -188,8 +187,8 @@ def lattice_scale(moves: ArrayLike, epsilon: ArrayLike) -> int:
     scale = float(np.max(needed, initial=0.0)) * (1.0 + SLACK)
     if not scale <= LARGEST_SCALE:
         raise ParameterError(
-            f"noise of {scale:.3g} steps is needed, and at most 2**45 = {LARGEST_SCALE:.3g} are "
-            "served; use a larger rounding"
+            f"the noise needs a scale of {scale:.3g} steps, above the largest, 2**45 = "
+            f"{LARGEST_SCALE:.3g}; use a larger rounding"
         )
     return max(int(np.ceil(scale)), 1)
 
@@ -205,11 +204,20 @@ def lattice_epsilon(moves: ArrayLike, scale: int) -> Floats:
 
 
 def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float, int]:
-    r"""Plan a release that hides which of two near vectors of n values was computed.
+    r"""Choose noise that covers the error of a computed vector of n values.
 
-    Let an ideal vector be private, and the computed one within a Euclidean distance r of it,
-    whatever it depends on. The computed one, released with this noise, costs a row what the ideal
-    one does, and epsilon more (docs/theory.md, section 13).
+    Let a release of the exact vector be private, and the computed vector be within a Euclidean
+    distance r of it. Releasing the computed vector with this noise costs epsilon more than the
+    exact one (docs/theory.md, section 13).
+
+    Parameters
+    ----------
+    distance : float
+        r, positive.
+    n_values : int
+        n, at least 1.
+    epsilon : float
+        Cost of the noise, positive.
 
     Returns
     -------
@@ -231,10 +239,10 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
 
 def check_reach(largest: float, step: float) -> None:
-    """Refuse a step of which values of this size, with noise, would be too many to count."""
+    """Refuse a step that is too small for values of this size."""
     if not largest / step <= LARGEST_FLOAT / 2:
         raise ParameterError(
-            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; take a step "
+            f"rounding to steps of {step:g} is too fine for values up to {largest:g}; use a step "
             f"of {largest * 2.0**-50:.2g} or more"
         )
 
@@ -242,8 +250,8 @@ def check_reach(largest: float, step: float) -> None:
 def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
     """Round values computed from private rows to whole numbers of steps.
 
-    Values are clamped to their public bound, and to ``2**60`` steps, which moves two values no
-    further apart. Not a number counts as 0: an error would reveal the rows.
+    Values are clipped to their public bound, and to ``2**60`` steps. NaN counts as 0, because an
+    error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
@@ -254,7 +262,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
     r"""Clip vectors to a length, scale that length to a radius, and round to whole numbers.
 
     The result has length at most :math:`r + \sqrt d/2` for the radius r, to a millionth. A row that
-    is longer, whatever the arithmetic did, is 0, and so is one with an entry that is not finite.
+    is longer, or has an entry that is not finite, becomes 0.
     """
     finite = np.all(np.isfinite(vectors), axis=1, keepdims=True)
     usable = np.where(finite, vectors, 0.0)
@@ -278,7 +286,7 @@ def lattice_release(
     Parameters
     ----------
     values : array_like of shape (n_values,)
-        Computed from the rows. Not a number counts as 0: an error would reveal the rows.
+        Computed from the rows. NaN counts as 0, because an error would reveal the rows.
     step : float
         A power of two, see :func:`lattice_step`.
     scale : Fraction or int
@@ -286,7 +294,7 @@ def lattice_release(
     rng : numpy.random.Generator
         Source of the noise; it advances.
     gaussian : bool, default False
-        Whether the noise is discrete Gaussian and not discrete Laplace.
+        Use discrete Gaussian noise instead of discrete Laplace noise.
 
     Returns
     -------

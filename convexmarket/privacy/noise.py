@@ -1,9 +1,7 @@
-"""Where the randomness of a private release comes from.
+"""Random sources of private releases.
 
-Noise from a seed protects only against those who do not know it, and only once: so a seed is a
-:class:`Simulation`, or it is warned of. Without a seed the generator is NumPy's over the stream
-cipher ChaCha20 of the package randomgen: its ``AESCounter`` has a key of half the length, and a
-processor's ``RDRAND`` has to be trusted blindly.
+Noise from a known seed protects no row, so a seed is a :class:`Simulation`, or raises a warning.
+Without a seed the generator is NumPy's, over the stream cipher ChaCha20 of the package randomgen.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ Seed: TypeAlias = (
 
 @dataclass(frozen=True)
 class Simulation:
-    """A seed for an experiment: noise that can be drawn again, and that protects nobody.
+    """A seed for experiments with reproducible noise, which protects no row.
 
-    A release with it says so in the first assumption of its guarantee.
+    The first assumption of the guarantee is then marked ``SIMULATION``.
 
     Parameters
     ----------
@@ -51,7 +49,7 @@ class Simulation:
     Raises
     ------
     ParameterError
-        If ``seed`` is none of these, or is a negative integer.
+        If ``seed`` has another type, or is a negative integer.
 
     Examples
     --------
@@ -71,20 +69,19 @@ RandomSource: TypeAlias = Seed | Simulation | None
 def secure_generator() -> np.random.Generator:
     """Return a generator over ChaCha20 with a fresh 256-bit key from the operating system.
 
-    Make one for each use: a generator that was made before a fork continues the same stream in
-    both processes.
+    Create one for each use: after a fork, both processes would continue the same stream.
     """
     return np.random.Generator(ChaCha(key=secrets.randbits(256), rounds=20))
 
 
 def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Turn what a user passes as ``random_state`` into a generator for noise that is to protect.
+    """Return the generator of protective noise for a ``random_state``.
 
     Parameters
     ----------
     random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        ``None`` takes a fresh :func:`secure_generator`. A :class:`Simulation` takes its seed. A
-        seed or a generator by itself is taken too, with a warning: it allows to subtract the noise.
+        ``None`` means a fresh :func:`secure_generator`, a :class:`Simulation` its seed. A plain
+        seed or generator raises a warning, because it allows a reader to subtract the noise.
 
     Returns
     -------
@@ -93,12 +90,12 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     Warns
     -----
     PrivacyLeakWarning
-        If ``random_state`` is a seed or a generator by itself.
+        If ``random_state`` is a plain seed or generator.
 
     Raises
     ------
     ParameterError
-        If ``random_state`` is none of these, or is a negative integer.
+        If ``random_state`` has another type, or is a negative integer.
 
     Examples
     --------
@@ -108,8 +105,8 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
     generator = open_generator(random_state)
     if not (random_state is None or isinstance(random_state, Simulation)):
         warn_user(
-            f"random_state is of type {type(random_state).__name__}, so who has it can take the"
-            " noise off what is released: leave it out, or, where no real rows are at stake, pass"
+            f"random_state is of type {type(random_state).__name__}, which allows a reader to"
+            " subtract the noise: leave it out, or, for an experiment, pass"
             " convexmarket.privacy.Simulation(random_state).",
             PrivacyLeakWarning,
         )
@@ -117,10 +114,17 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 
 
 def open_generator(random_state: RandomSource = None) -> np.random.Generator:
-    """Turn ``random_state`` into a generator for draws that protect nobody, such as starts.
+    """Return the generator of a ``random_state`` for unprotected draws, without a warning.
 
-    Errors are those of :func:`resolve_generator`; there is no warning. A ``Generator`` is used as
-    it is, and advances. A ``RandomState`` supplies the seed, and advances.
+    Parameters
+    ----------
+    random_state : None, Simulation, int, SeedSequence, Generator or RandomState
+        A ``Generator`` is used directly, and a ``RandomState`` supplies the seed; both advance.
+
+    Raises
+    ------
+    ParameterError
+        As for :func:`resolve_generator`.
     """
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:
@@ -142,24 +146,24 @@ def _check_seed(name: str, seed: object) -> None:
 
 
 def warn_of_plain_noise(argument: str, random_state: RandomSource) -> None:
-    """Warn of noise in floating point, which an argument chose, unless it is a simulation."""
+    """Warn of noise in floating point, unless the release is a simulation."""
     if not isinstance(random_state, Simulation):
         warn_user(
-            f"{argument}=None adds noise in plain floating point, whose last digits can tell data"
-            f" sets apart whatever epsilon is: leave {argument} out, which makes the noise exact,"
-            " or, where no real rows are at stake, pass"
+            f"{argument}=None adds noise in plain floating point; its last digits can reveal rows"
+            f" at any epsilon. Leave {argument} out for exact noise, or, for an experiment, pass"
             " random_state=convexmarket.privacy.Simulation(seed).",
             PrivacyLeakWarning,
         )
 
 
 def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> str:
-    """Return the first assumption of a guarantee: on the source of its noise, if there is noise.
+    """Return the assumption of a guarantee on the source of its noise.
 
     Parameters
     ----------
     random_state : None, Simulation or another source
     any_noise : bool, default True
+        Whether noise is added.
 
     Returns
     -------
@@ -168,15 +172,15 @@ def noise_assumption(random_state: RandomSource, *, any_noise: bool = True) -> s
     Examples
     --------
     >>> noise_assumption(Simulation(0))
-    'SIMULATION: the noise comes from a known seed, so this release protects nobody'
+    'SIMULATION: the seed of the noise is known, so no row is protected'
     """
     if not any_noise:
         return "no noise was added: rows with a positive weight have no guarantee"
     if random_state is None:
-        return "the noise comes from a fresh seed of the operating system, and is kept nowhere"
+        return "the noise uses a fresh seed from the operating system, which is not stored"
     if isinstance(random_state, Simulation):
-        return "SIMULATION: the noise comes from a known seed, so this release protects nobody"
-    return "the random_state that was passed stays secret and is used for no other release"
+        return "SIMULATION: the seed of the noise is known, so no row is protected"
+    return "random_state is secret, and is not used for another release"
 
 
 def gamma_sphere_noise(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:

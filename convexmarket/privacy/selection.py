@@ -39,27 +39,26 @@ def private_selection(
 ) -> int:
     r"""Choose one of several candidates by its score on private rows.
 
-    Candidates are asked in random order; one whose score is d below the best is taken with
-    probability :math:`e^{-\epsilon d/(2\Delta)}`, drawn exactly after scores are rounded to
-    :math:`2^{-30}\Delta`. On average it loses no more than the exponential mechanism, and down to
-    half of that. It costs every row epsilon, and the candidates themselves have to be private:
-    each fit is charged too.
+    Candidates are visited in random order. A candidate with a score d below the best is accepted
+    with probability :math:`e^{-\epsilon d/(2\Delta)}`, drawn exactly after scores are rounded to
+    :math:`2^{-30}\Delta`. The expected loss is between half of that of the exponential mechanism
+    and all of it. The candidates themselves must be private; their fits are charged separately.
 
     Parameters
     ----------
     scores : array_like of shape (n_candidates,)
-        The larger, the better. Finite.
+        Finite; larger is better.
     X : DataFrame or array_like of shape (n_rows, ...)
-        The rows that were scored, of which nothing is read but their number and index.
+        The rows behind the scores. Only their number and index are read.
     epsilon : float
-        Of the choice, for each of these rows. Positive, in nats.
+        Cost of the choice for each row, in nats. Positive.
     sensitivity : float
-        By how much a score may move where one row is replaced; of a share of right answers
-        ``1 / len(X)``. Positive, public.
+        Largest change of a score when one row is replaced: positive and public. For accuracy it is
+        ``1 / len(X)``.
     accountant, rows
-        As for a fit: what is charged, by default the accounts that are open.
+        As for a fit: the account that is charged, by default all open accounts.
     random_state : None, Simulation or another source, optional
-        Of the choice.
+        Source of the noise.
 
     Returns
     -------
@@ -71,9 +70,9 @@ def private_selection(
     ParameterError
         If a score or an argument is out of its range.
     DataError
-        If there are no rows.
+        If X is empty.
     BudgetExceededError
-        If a row cannot pay; nothing is chosen then.
+        If the choice would exceed the budget of a row; nothing is chosen then.
 
     References
     ----------
@@ -92,7 +91,7 @@ def private_selection(
     check_positives(epsilon=epsilon, sensitivity=sensitivity)
     n_rows = len(X) if is_iterable(X) and isinstance(X, Sized) else 0
     if n_rows == 0:
-        raise DataError("X has no rows; give the rows that were scored")
+        raise DataError("X has no rows; pass the rows behind the scores")
     guarantee = Guarantee(
         np.full(n_rows, float(epsilon)),
         0.0,
@@ -100,8 +99,8 @@ def private_selection(
         "permute and flip",
         (
             noise_assumption(random_state),
-            f"one row moves a score by at most {sensitivity:g}, whatever the candidate",
-            "the candidates depend on these rows in no other way than their own guarantees say",
+            f"one row changes the score of any candidate by at most {sensitivity:g}",
+            "the candidates depend on these rows only as their guarantees state",
         ),
     )
     charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)

@@ -3,9 +3,9 @@ r"""Sensitivity of weighted ridge regression on the unit domain.
 For rows in :math:`[0,1]^d`, labels in :math:`[-1,1]` and weights that sum to at most one, replacing
 row i moves the minimiser of :math:`\sum_i w_i (y_i - x_i^\top\theta)^2 + \lambda\|\theta\|^2` by at
 most :math:`\kappa\,w_i`. ``"paper"`` is the constant of Acharya et al. (Theorems 3.2 to A.4).
-``"tight"`` is :math:`2\sqrt d/\lambda` for large :math:`\lambda`, where no constant is smaller,
-and :math:`0.375\,d/\lambda^{3/2}` for small, where the paper has :math:`2\,d/\lambda^{3/2}`.
-Its formula, a maximum over a number and two angles, is proven in docs/theory.md, section 7.1.
+``"tight"`` is :math:`2\sqrt d/\lambda` for large :math:`\lambda`, which is optimal, and
+:math:`0.375\,d/\lambda^{3/2}` for small :math:`\lambda`, where the paper has
+:math:`2\,d/\lambda^{3/2}`. The proof is in docs/theory.md, section 7.1.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ __all__ = ["Sensitivity", "ridge_norm_bound", "ridge_sensitivity"]
 
 Sensitivity: TypeAlias = Literal["paper", "tight"]
 
-# The maximum over alpha is taken on a grid. At the maximiser the derivative vanishes, and the
-# second derivative is below 6.3 times the maximum, so with this many points the grid misses less
-# than 0.8 * step**2 = 1.2e-7 of it; the slack makes up for that.
+# The maximum over alpha is computed on a grid. The second derivative is below 6.3 times the
+# maximum, so the error is below 0.8 * step**2 = 1.2e-7 of it, which the slack covers.
 GRID_POINTS = 4097
 GRID_SLACK = 2e-7
 
 
 def ridge_norm_bound(regularization: float, n_features: int) -> float:
-    r"""Bound the norm of every weighted ridge solution on the unit domain, attained.
+    r"""Return the largest norm of a weighted ridge solution on the unit domain.
 
     Parameters
     ----------
@@ -71,8 +70,8 @@ def ridge_sensitivity(
     n_features : int
         d, at least 1.
     max_norm : float, optional
-        B, a public bound on the Euclidean norm of the minimiser without regularisation, on this
-        data set and on every neighbour of it (Assumption 3.3 of Acharya et al.). Nonnegative.
+        B, a nonnegative public bound on the Euclidean norm of the minimiser without regularisation,
+        on this data set and all its neighbours (Assumption 3.3 of Acharya et al.).
     sensitivity : {"tight", "paper"}, default "tight"
         The constant, see docs/theory.md, section 7.1.
 
@@ -110,7 +109,7 @@ def ridge_sensitivity(
 
 
 def _checked(regularization: float, n_features: int) -> tuple[float, int]:
-    check_scales(regularization=regularization)  # without it a row moves the model without limit
+    check_scales(regularization=regularization)
     if not 1 <= as_float(n_features) < np.inf:
         raise ParameterError(f"n_features must be at least 1, got {n_features!r}")
     return float(regularization), int(n_features)

@@ -1,11 +1,11 @@
-r"""The sharpest guarantee of objective perturbation: no data set exceeds it, some nearly attain it.
+r"""The sharp guarantee of objective perturbation, which some data sets nearly attain.
 
-With errors p of one version of a row at the output, both versions together pull the noise with
-:math:`\tau(p) \le 1 + p` per unit of weight, as two opposite rows cannot both be wrong. The
-privacy loss is at most :math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`. The
-derivation is in docs/theory.md, section 14. :math:`\tau` depends on :math:`\Lambda` alone. Here it
-is bounded from above on cells of (p, the norm s of the output, the angle phi of the gradient, the
-angle alpha of the row), by the monotonicity of each factor. No step is an approximation.
+Let p be the error of one version of a row at the output. Both versions together shift the noise by
+at most :math:`\tau(p) \le 1 + p` per unit of weight. The privacy loss is at most
+:math:`\max_p \tfrac12 a_i\eta\,\tau(p) + \log(1+\kappa_i p(1-p))`, see docs/theory.md, section 14.
+:math:`\tau` depends on :math:`\Lambda` alone. Here it is bounded from above on cells of (p, the
+norm s of the output, the angle phi of the gradient, the angle alpha of the row), by the
+monotonicity of each factor, without approximations.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Floats = NDArray[np.float64]
 ERRORS = 240  # cells of p
 ANGLES = 320  # cells of phi; even, so that pi/2 is an edge
 FINE = 4  # cells of alpha for one of phi
-WIDTH = 0.006  # of the cells of log s that decide
+WIDTH = 0.006  # of the deciding cells of log s
 #: Relative; weights may sum to a little more than one, and floats are rounded.
 SLACK = 2e-6
-FAR = 1e12  # stands for infinite s
+FAR = 1e12  # replaces an infinite s
 
 
 class PullProfile(NamedTuple):
-    """Upper bounds of a row's pull and of its curvature, on the cells of p that decide."""
+    """Upper bounds of a row's pull and of its curvature, on the deciding cells of p."""
 
     pull: Floats  # tau, per unit of weight; between 1 and 2
     curvature: Floats  # p * (1 - p)
@@ -51,7 +51,7 @@ def sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
 def pull_profile(regularization: float) -> PullProfile:
     """Bound tau from above on cells of p, for Lambda in units where R = 1.
 
-    The line of s is cut into cells, and those that decide are cut again until they are narrow.
+    The deciding cells of s are refined until they are narrow.
 
     >>> profile = pull_profile(0.1)
     >>> bool(1.40 < profile.pull.max() < 1.43)
@@ -63,12 +63,12 @@ def pull_profile(regularization: float) -> PullProfile:
     bounds = cells.bound(low, high)
     while True:
         pull = np.minimum(bounds.max(axis=1), 1.0 + cells.errors[1:])
-        kept = _undominated(pull, cells.curvature)
+        best = _undominated(pull, cells.curvature)
         deciding = np.zeros(low.size, dtype=bool)
-        deciding[np.unique(bounds[kept].argmax(axis=1))] = True
+        deciding[np.unique(bounds[best].argmax(axis=1))] = True
         deciding &= (low > 0) & (high > low * (1.0 + WIDTH)) & np.isfinite(high)
         if not deciding.any():
-            profile = PullProfile(pull[kept], cells.curvature[kept])
+            profile = PullProfile(pull[best], cells.curvature[best])
             for shared in (profile.pull, profile.curvature):
                 shared.setflags(write=False)
             return profile
@@ -87,7 +87,7 @@ class _Cells:
 
     def __init__(self, regularization: float) -> None:
         self.regularization = regularization
-        # finer towards p = 0 and p = 1, where the margin runs away
+        # finer towards p = 0 and p = 1, where the margin diverges
         self.errors = np.sin(np.linspace(0.0, np.pi / 2.0, ERRORS + 1)) ** 2
         with np.errstate(divide="ignore"):
             self.margins = np.log1p(-self.errors) - np.log(self.errors)
@@ -122,7 +122,7 @@ class _Cells:
         return out
 
     def _possible(self, near: Floats, support: Floats) -> NDArray[np.bool_]:
-        """Say on which cells of s and phi the gradient may lie, shape (near.size, ANGLES)."""
+        """Return the possible cells of the gradient, shape (near.size, ANGLES)."""
         half = ANGLES // 2
         needed = self.regularization * near[:, None] * np.sin(self.phi[:half])
         acute = needed <= support[:, half:0:-1]  # S at pi/2 - phi
@@ -130,7 +130,7 @@ class _Cells:
         return np.hstack([acute, np.repeat(obtuse[:, None], ANGLES - half, axis=1)])
 
     def _first(self, row: int, near: Floats, far: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """Bound ``p * cos(alpha - phi)`` on a cell of p, and say which cells of s reach that p."""
+        """Bound ``p * cos(alpha - phi)`` on a cell of p, and return the cells of s with that p."""
         top, bottom = self.margins[row], self.margins[row + 1]
         largest = top / (near if top > 0 else far)
         least = bottom / (far if bottom > 0 else near)
@@ -145,7 +145,7 @@ class _Cells:
 
 
 def _undominated(pull: Floats, curvature: Floats) -> NDArray[np.intp]:
-    """Return the cells that no other exceeds in both, by decreasing pull."""
+    """Return the Pareto-optimal cells, by decreasing pull."""
     order = np.lexsort((-curvature, -pull))
     best = np.maximum.accumulate(np.concatenate([[-1.0], curvature[order]]))
     return order[curvature[order] > best[:-1]]

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 
 class Release(Shown):
-    """A released object, the noise in it, and the guarantee that it carries."""
+    """A released object, its noise and its guarantee."""
 
     guarantee: Guarantee
     scale: float
@@ -50,7 +50,7 @@ class Release(Shown):
     ) -> Floats:
         """Copy a fitted model, and return the largest loss of each row, shape (n_rows,).
 
-        ``why_delta`` names what needs a positive delta; it is empty where zero will do.
+        ``why_delta`` is the reason for a positive delta; it is empty where zero is allowed.
         """
         if not isinstance(erm, KernelERM):
             raise DataError(f"erm must be a fitted KernelERM, got {erm!r}")
@@ -78,8 +78,8 @@ class Release(Shown):
         unsold = np.count_nonzero((sold == 0) & (erm.row_sensitivities_ > 0))
         if unsold:
             raise ParameterError(
-                f"{unsold} rows have epsilon 0 but a positive weight: no noise hides them. Fit erm "
-                "with an epsilon that is zero there"
+                f"{unsold} rows have epsilon 0 but a positive weight, which no noise can protect; "
+                "fit erm with epsilon 0 for them"
             )
         check_delta(delta, positive=bool(why_delta), why=why_delta)
         check_choice("accounting", accounting, Composition)
@@ -94,19 +94,18 @@ class Release(Shown):
         rows: ArrayLike | None,
         random_state: RandomSource,
     ) -> np.random.Generator:
-        """State the guarantee, charge it in full, and return the source of the noise.
+        """Set the guarantee, charge it in full, and return the source of the noise.
 
-        If a row cannot pay, nothing is charged and ``random_state`` has not advanced.
+        If the account refuses, nothing is charged and ``random_state`` does not advance.
         """
         assumptions = (
             noise_assumption(random_state),
-            f"the noise is exact, on a lattice of step {noise.step:g}, and double precision "
-            f"evaluates predictions to within {ARITHMETIC:g} sensitivities, which the noise covers",
+            f"the noise is exact on a lattice of step {noise.step:g}, and covers rounding errors of"
+            f" at most {ARITHMETIC:g} sensitivities",
             *self._erm.assumptions_,
-            "weights, kernel, regularization and everything else that was chosen does not depend on"
-            " the private rows",
+            "weights, kernel and all parameters do not depend on the private rows",
             *([assumption] if assumption else []),
-            "of the fitted model itself nothing is published",
+            "the fitted model itself is not published",
         )
         about = mechanism, noise.accounting or self._accounting, assumptions, noise.profile
         self.guarantee = Guarantee(noise.epsilon, self._delta, *about)
@@ -142,34 +141,33 @@ class Release(Shown):
 
 
 class SingleCopy(Release):
-    """A release whose state is its noise: a copy would repeat it, or draw it twice."""
+    """A release with secret noise as its state, which must not be copied."""
 
     def _stay_here(self) -> None:
-        """Remember the process, as a fork is a copy too."""
+        """Store the process id, because a fork is a copy."""
         self._process_id = os.getpid()
 
     def _check_process(self) -> None:
-        """Refuse to answer in a process that was forked from the one that made the release."""
+        """Refuse to answer in a forked process."""
         if os.getpid() != self._process_id:
             raise NotSupportedError(
-                f"this {type(self).__name__} was made in another process, which draws the same "
-                "noise for other questions; make a release in each process, and charge all of "
-                "them, or publish .predictor"
+                f"this {type(self).__name__} was created in another process, which draws the same "
+                "noise for other questions; create and charge a release in each process, or "
+                "publish .predictor"
             )
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise NotSupportedError(
             f"a {type(self).__name__} cannot be copied or pickled: a copy would repeat its noise, "
-            "or draw it twice. Publish .predictor, or make a release in each process and charge "
-            "both"
+            "or draw it twice; publish .predictor, or create and charge a release in each process"
         )
 
 
 def bounded_predictions(erm: KernelERM, points: Floats) -> Floats:
-    """Compute a model's predictions, clamped to the public bound on them, shape (n_points,).
+    """Compute a model's predictions, clipped to their public bound, shape (n_points,).
 
-    Clamping moves two models' predictions no further apart. Not a number counts as 0: an error
-    would reveal the rows.
+    Clipping does not increase the distance of two models' predictions. NaN counts as 0, because an
+    error would reveal the rows.
     """
     largest = erm.feature_bound_ * erm.norm_bound_
     return np.clip(np.nan_to_num(erm.decision_function(points), nan=0.0), -largest, largest)

@@ -1,8 +1,8 @@
 r"""Bounds on the error of released predictions: the papers' theorems with their constants.
 
-The theorems of Jain and Thakurta say :math:`O(\cdot)`. Whether a release is of use at some n
-depends on the constant. The derivations are in docs/theory.md, section 12. Bounds take public
-numbers alone, so that they answer "from which n on" before there are data.
+The theorems of Jain and Thakurta omit constants; the derivations with constants are in
+docs/theory.md, section 12. Bounds depend only on public numbers, so they can be computed before
+data are collected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SemiInteractiveBound(NamedTuple):
 
 @dataclass(frozen=True)
 class ErrorBounds:
-    r"""Bounds on the error of each kind of release, on the same terms.
+    r"""Bounds on the error of each kind of release.
 
     Parameters
     ----------
@@ -109,17 +109,16 @@ class ErrorBounds:
         r"""Bound the error of every answer of an interactive release (K, Theorems 3 and 10).
 
         It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
-        scale of the noise: the threshold and the noise that may hide behind it, as long as updates
-        last.
+        scale of the noise: the threshold plus the largest noise, while updates are left.
         """
         return 1.25 * self._threshold(max_queries, max_updates)
 
     def suggest_updates(self, max_queries: int) -> int:
-        r"""Compute the smallest B with which updates never run out (K, Theorem 3).
+        r"""Compute the smallest sufficient number B of updates (K, Theorem 3).
 
-        Every update brings the public model nearer: the squared distance falls by
-        :math:`\tau^2/(2R_\phi^2)` at least, and it was :math:`C^2` at most. So there are no more
-        than :math:`2R_\phi^2C^2/\tau^2`, where the threshold :math:`\tau` grows with B.
+        Every update decreases the squared distance of the public model, at most :math:`C^2`, by at
+        least :math:`\tau^2/(2R_\phi^2)`. So at most :math:`2R_\phi^2C^2/\tau^2` updates are needed,
+        where the threshold :math:`\tau` grows with B.
 
         Parameters
         ----------
@@ -135,7 +134,7 @@ class ErrorBounds:
         Raises
         ------
         ParameterError
-            If more updates are needed than are ever useful.
+            If more than 10^12 updates are needed.
         """
 
         def enough(updates: int) -> bool:
@@ -147,8 +146,8 @@ class ErrorBounds:
             high *= 2
             if high > MOST_UPDATES:
                 raise ParameterError(
-                    f"epsilon = {self.epsilon:g} asks for more than {MOST_UPDATES:,} updates, where"
-                    " every answer is as good as exact; use a smaller epsilon"
+                    f"epsilon = {self.epsilon:g} needs more than {MOST_UPDATES:,} updates; use a"
+                    " smaller epsilon"
                 )
         between = range(high // 2 + 1, high)
         return between.start + bisect_left(between, True, key=enough)
@@ -158,30 +157,29 @@ class ErrorBounds:
     ) -> SemiInteractiveBound:
         r"""Bound the error of a test-set release's predictor (K, Theorems 5 and 13).
 
-        The loss of an L-Lipschitz loss is off by at most L times that. Half of the failure
-        probability is for the noise, half for the draw of the points.
+        The error of an L-Lipschitz loss is at most L times larger. Half of the failure probability
+        is for the noise, half for the draw of the points.
 
         Parameters
         ----------
         n_points : int
-            T, points drawn from the distribution that fresh ones come from.
+            T, number of points, drawn from the distribution of fresh points.
         noise : {"laplace", "process"}, optional
             As for :class:`~convexmarket.TestSetRelease`.
 
         Returns
         -------
         SemiInteractiveBound
-            fit: :math:`2\nu\log(2T/\beta)` with :math:`\nu` the scale (the paper's, where points
-            are few), or :math:`2\sqrt{Cr/T}` (where they are many, so that their noises average)
-            with :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and
-            :math:`\ell = \log(4/\beta)`; for "process"
-            :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
+            fit: :math:`2\nu\log(2T/\beta)` with :math:`\nu` the scale (for few points, as in the
+            paper), or :math:`2\sqrt{Cr/T}` (for many points, where noise averages) with
+            :math:`r = R_\phi\nu(\ell + \sqrt{\ell^2+4T\ell})` and :math:`\ell = \log(4/\beta)`; for
+            "process" :math:`2\nu R_\phi(1+\sqrt{2\log(2/\beta)})`. generalization:
             :math:`\frac{2CR_\phi}{\sqrt T}(1 + \sqrt{\log(2/\beta)/2})`.
 
         Notes
         -----
-        The scale is that for points whose predictions move together.
-        :class:`~convexmarket.TestSetRelease` computes how far given points do.
+        The scale is that of the worst case, points with equal changes of their predictions.
+        :class:`~convexmarket.TestSetRelease` computes the scale of given points.
         """
         check_count("n_points", n_points)
         if noise is None:
@@ -227,9 +225,9 @@ class ErrorBounds:
         -------
         float
             :math:`g + 2CL_\phi\nu + \sqrt{x^2 + R_\phi^2C^2/M}`, with s the scale of the noise, M
-            the number of models, B + 1, what the noise may be, :math:`x = s\log(2M/\beta)`, and
-            what the selection may miss, :math:`g = s\log(2MN/\beta)` (under "paper" four times
-            that). With the best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does
+            the number of models, B + 1, a bound on the noise, :math:`x = s\log(2M/\beta)`, and on
+            the loss by selection, :math:`g = s\log(2MN/\beta)` (under "paper" four times as
+            large). With the best B it falls as :math:`n^{-1/2}`; the printed :math:`n^{-2/3}` does
             not follow.
         """
         check_count("rounds", rounds)
@@ -261,8 +259,8 @@ class ErrorBounds:
     def function(self, n_queries: int) -> float:
         r"""Bound the error of T = ``n_queries`` answers of a function release.
 
-        It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that are
-        chosen without looking at the answers.
+        It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that do
+        not depend on the answers.
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)
@@ -284,7 +282,7 @@ class ErrorBounds:
 
 
 def _best_count(value: Callable[[int], float], largest: int) -> int:
-    """Search the count of the smallest value: on a coarse grid, then on finer ones around it."""
+    """Search the count with the smallest value on successively finer grids."""
     low, high = 1, check_count("largest", largest)
     while True:
         grid = np.unique(np.geomspace(low, high, 60).round().astype(int))

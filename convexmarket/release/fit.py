@@ -1,4 +1,4 @@
-r"""The public model that is fitted to noisy predictions (K, Algorithm 2).
+r"""The fit of a public model to noisy predictions (K, Algorithm 2).
 
 .. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
 
@@ -27,7 +27,7 @@ FitFormulation: TypeAlias = Literal["primal", "diagonal", "quadratic"]
 
 
 class KernelBasis:
-    """An orthonormal basis of the functions that kernels at some points span.
+    """An orthonormal basis of the span of the kernels at some points.
 
     Parameters
     ----------
@@ -44,47 +44,47 @@ class KernelBasis:
 
     def __init__(self, gram: Floats) -> None:
         values, vectors = np.linalg.eigh(gram)
-        kept = values > values[-1] * (len(gram) * np.finfo(float).eps)
-        self.roots: Floats = np.sqrt(values[kept])
-        self.vectors: Floats = vectors[:, kept]
+        positive = values > values[-1] * (len(gram) * np.finfo(float).eps)
+        self.roots: Floats = np.sqrt(values[positive])
+        self.vectors: Floats = vectors[:, positive]
 
     def values(self, beta: Floats) -> Floats:
-        """Return the function of these coordinates at the points, shape (T,)."""
+        """Return the values of a function at the points, shape (T,)."""
         return np.asarray(self.vectors @ (self.roots * beta))
 
     def coefficients(self, beta: Floats) -> Floats:
-        """Return it as a combination of the points' kernels, shape (T,)."""
+        """Return the coefficients of a function in the kernels at the points, shape (T,)."""
         return np.asarray(self.vectors @ (beta / self.roots))
 
     def fit(self, predictions: Floats, max_norm: float) -> Floats:
-        r"""Return the coordinates of the best function, by its multiplier.
+        r"""Return the coordinates of the best function.
 
-        For a multiplier nu of half the squared bound on the norm,
-        :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`, whose norm falls in nu: the bound
-        is met at nu = 0, or at the one root.
+        With a multiplier nu of the bound on the norm they are
+        :math:`\beta_i = \sqrt{d_i}\,u_i^\top p / (d_i + \nu)`. The norm decreases in nu, so nu is
+        zero or the unique root.
         """
         turned = self.vectors.T @ predictions
 
         def beta(nu: float) -> Floats:
             return np.asarray(self.roots * turned / (self.roots**2 + nu))
 
-        def room(nu: float) -> float:  # nearly linear in nu
+        def slack(nu: float) -> float:  # nearly linear in nu
             return 1.0 / float(np.linalg.norm(beta(nu))) - 1.0 / max_norm
 
-        found = beta(0.0)
-        if np.linalg.norm(found) > max_norm:
+        solution = beta(0.0)
+        if np.linalg.norm(solution) > max_norm:
             high = 2.0 * float(np.linalg.norm(self.roots * turned)) / max_norm
-            found = beta(float(brentq(room, 0.0, high, xtol=1e-300, rtol=1e-15)))
-        return found
+            solution = beta(float(brentq(slack, 0.0, high, xtol=1e-300, rtol=1e-15)))
+        return solution
 
 
 class ConstrainedFit(cp.Problem):
-    """A problem that knows its function, and in which basis it holds the predictions.
+    """The fit as a CVXPY problem, with expressions of its function.
 
     Attributes
     ----------
     values, norm : cvxpy.Expression
-        Of the function: its values at the points, and its norm.
+        Values of the function at the points, and its norm.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class ConstrainedFit(cp.Problem):
         self.values, self.norm, self._vectors = values, norm, vectors
 
     def fit_to(self, predictions: Floats) -> None:
-        """Set the predictions, without compiling again."""
+        """Set the predictions without recompilation."""
         (parameter,) = self.parameters()
         if self._vectors is None:
             parameter.value = predictions
-        else:  # and the length of what lies outside the basis
+        else:  # coordinates in the basis, and the norm of the rest
             inside = self._vectors.T @ predictions
             outside = np.linalg.norm(predictions - self._vectors @ inside)
             parameter.value = np.append(inside, outside)
@@ -112,7 +112,7 @@ class ConstrainedFit(cp.Problem):
 def declare_fit(
     gram: Floats, max_norm: float, formulation: FitFormulation = "primal"
 ) -> ConstrainedFit:
-    """Return the fit in CVXPY, with the predictions as a parameter.
+    """Declare the fit in CVXPY, with the predictions as a parameter.
 
     Parameters
     ----------
@@ -121,8 +121,8 @@ def declare_fit(
     max_norm : float
         C, positive.
     formulation : {"primal", "diagonal", "quadratic"}, default "primal"
-        ``"primal"`` is in the coordinates beta, ``"diagonal"`` turns the predictions into the same
-        basis, and ``"quadratic"`` is in the coefficients c, under :math:`c^T K c <= C^2`.
+        ``"primal"`` uses the coordinates beta, ``"diagonal"`` also transforms the predictions to
+        that basis, and ``"quadratic"`` uses the coefficients c, with :math:`c^T K c <= C^2`.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def declare_fit(
     Raises
     ------
     ParameterError
-        If there is no such formulation.
+        If formulation has another value.
 
     Examples
     --------

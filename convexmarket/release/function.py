@@ -1,9 +1,8 @@
-r"""The whole function at once: a draw of a Gaussian process hides it everywhere.
+r"""Release of the whole prediction function with the noise of a Gaussian process.
 
-Not one of the three models of Jain and Thakurta, and the yardstick for them. Replacing row i moves
-the model by :math:`2LR_\phi a_i/\lambda` in the RKHS, in whatever direction. A Gaussian process
-whose covariance is the kernel is the noise that is equally wide in all directions, so the cost of
-any number of answers, to questions that depend on earlier answers, is that of one.
+Replacing row i changes the model by at most :math:`2LR_\phi a_i/\lambda` in the RKHS, in any
+direction. A Gaussian process with the kernel as its covariance is isotropic there, so any number of
+answers, to adaptive questions, costs as much as one. This model is not in Jain and Thakurta.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class FunctionRelease(SingleCopy):
-    r"""Private predictions at any points, as many as wanted, for the price of one.
+    r"""Private predictions at up to 5,000 points, for the cost of one.
 
     Parameters
     ----------
@@ -53,10 +52,9 @@ class FunctionRelease(SingleCopy):
 
     Notes
     -----
-    The draw is made where it is looked at, and remembered there: 5,000 different questions at most.
-    Exact discrete Gaussian noise in the model's coordinates hides a shift of
-    :math:`2LR_\phi a_i/(\lambda s)` standard deviations, and what rounding adds, for which the
-    epsilon is exact (Balle and Wang).
+    The noise is drawn at each new point and stored, for at most 5,000 points. Exact discrete
+    Gaussian noise in the model's coordinates covers a shift of :math:`2LR_\phi a_i/(\lambda s)`
+    standard deviations and the rounding error; the epsilon is exact (Balle and Wang).
 
     References
     ----------
@@ -89,15 +87,15 @@ class FunctionRelease(SingleCopy):
         generator = self._charge(
             noise,
             "the prediction function with a Gaussian process added",
-            "questions may depend on earlier answers, and not on the rows in any other way; this"
-            " object remembers the draw, so that it is as private as the rows",
+            "questions depend on the rows only through earlier answers; this object contains the"
+            " noise, so it is as private as the rows",
             accountant,
             rows,
             random_state,
         )
         self._process = Process(self._erm, noise, generator)
         self._answers: Floats = np.zeros(0)
-        self._places: dict[bytes, int] = {}  # of the points that were asked about
+        self._places: dict[bytes, int] = {}  # position of the answer at each point
         self._lock = Lock()
         self._stay_here()
 
@@ -119,7 +117,7 @@ class FunctionRelease(SingleCopy):
         DataError
             If a row is malformed or outside the domain.
         NotSupportedError
-            If the answers would be more than 5,000 in all. :attr:`predictor` then answers the rest.
+            If there are more than 5,000 answers in all; use :attr:`predictor` for the others.
         """
         self._check_process()
         points = self._checked_points(X)
@@ -135,8 +133,8 @@ class FunctionRelease(SingleCopy):
         n_old, n_new = len(self._answers), len(points)
         if n_old + n_new > MOST_POINTS:
             raise NotSupportedError(
-                f"{n_new:,} more answers would make {n_old + n_new:,}, and a Gaussian process "
-                f"remembers {MOST_POINTS:,} at most; use .predictor, which is public"
+                f"{n_new:,} more answers would make {n_old + n_new:,}, above the limit of "
+                f"{MOST_POINTS:,} of a Gaussian process; use .predictor, which is public"
             )
         answers = self._process.at(points, bounded_predictions(self._erm, points))
         self._answers = np.append(self._answers, answers)
@@ -144,7 +142,7 @@ class FunctionRelease(SingleCopy):
 
     @property
     def predictor(self) -> PublicPredictor:
-        """A function that was fitted to all answers so far, and may be published."""
+        """Public function fitted to all answers so far."""
         with self._lock:
             points, answers = self._process.points, self._answers
         if not len(points):

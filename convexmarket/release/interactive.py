@@ -1,8 +1,8 @@
-r"""Answers to one question after another, most of which cost nothing (K, Algorithm 1).
+r"""Interactive answers, most of which cost nothing (K, Algorithm 1).
 
-A public model answers. The true prediction, with Laplace noise, is compared with it: where the two
-agree within a threshold, the public answer is given; where they do not, the noisy one is, and the
-public model is corrected. At most B corrections are made, and only they cost privacy.
+The prediction of a public model is compared with the true one plus Laplace noise. Within a
+threshold the public prediction is the answer. Otherwise the noisy one is, and the public model is
+updated. Only updates cost privacy, and there are at most B.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Remaining(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Questions and updates so far, and the cost of the whole release in its most exposed row."""
+    """Questions and updates so far, and the largest cost of the whole release to a row."""
 
     queries: int
     updates: int
@@ -51,29 +51,28 @@ class InteractiveRelease(SingleCopy):
     Parameters
     ----------
     erm : KernelERM
-        Fitted.
+        Fitted model.
     epsilon : float or array_like of shape (n_rows,)
-        Of the whole release, in nats: for every row, or row by row what each sold.
+        Cost of the whole release, in nats: one number, or one for each row.
     delta : float
         Strictly between 0 and 1.
     max_queries : int
-        T, how many questions may be asked. Privacy does not depend on it, the threshold does.
+        T, number of questions; the threshold depends on it, the cost does not.
     max_updates : int
-        B, how often the public model may be corrected. See
+        B, number of updates of the public model. See
         :func:`~convexmarket.release.ErrorBounds.suggest_updates`.
     failure_probability : float, default 0.05
-        beta, the probability that some answer is further off than :attr:`error_bound`.
+        beta, the probability that the error of an answer exceeds :attr:`error_bound`.
     accounting : {"tight", "paper"}, default "tight"
-        How the scale of the noise follows from epsilon. ``"paper"``:
+        Bound for the scale of the noise. ``"paper"``:
         ``200*sqrt(B)*S*log(4/delta)/epsilon`` (K, Theorem 9; printed there with S inside the root).
         ``"tight"``: from the moments of the privacy loss, hundreds of times smaller
         (docs/theory.md, section 12).
     threshold : float, optional
-        From which disagreement on the public model is corrected; by default
-        ``4*scale*log(2*T/failure_probability)``, as in the paper. Any value keeps the guarantee;
-        under a lower one updates run out earlier.
+        Disagreement that causes an update, by default ``4*scale*log(2*T/failure_probability)``, as
+        in the paper. The guarantee does not depend on it; a lower value uses updates faster.
     accountant : Account, optional
-        Charged in full before anything is drawn; by default the accounts that are open,
+        Charged in full before noise is drawn; by default all open accounts, see
         :func:`convexmarket.privacy.account`.
     rows : array_like of int, optional
         Positions of the model's rows in the accountant.
@@ -84,13 +83,13 @@ class InteractiveRelease(SingleCopy):
     ----------
     guarantee : Guarantee
     scale, threshold : float
-        Of the Laplace noise, and of the comparison; in units of the predictions. Public.
+        Scale of the Laplace noise, and threshold, in units of the predictions. Public.
     error_bound : float
-        No answer is further from the model's prediction than the threshold and a quarter of
-        its default, with probability ``1 - failure_probability``.
+        Bound on the error of all answers, with probability ``1 - failure_probability``: the
+        threshold plus a quarter of its default.
     predictor : PublicPredictor
-        The public model: a combination of kernels at the queried points where it was corrected, at
-        most B of them. It may be published, and used when questions have run out.
+        The public model: a combination of at most B kernels, at the points of updates. It may be
+        published, and answers any number of questions.
 
     Raises
     ------
@@ -103,9 +102,8 @@ class InteractiveRelease(SingleCopy):
 
     Notes
     -----
-    If every query were private on its own the cost would grow with T. Here a round without an
-    update reveals nothing in the following sense: with the loss L of the transcript so far and U
-    updates, :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U never exceeds B.
+    Rounds without an update cost nothing: with the privacy loss L of the transcript and U updates,
+    :math:`e^{\lambda L - \kappa U}` is a supermartingale, and U never exceeds B.
 
     References
     ----------
@@ -152,12 +150,12 @@ class InteractiveRelease(SingleCopy):
         noise = laplace_noise(self._erm, sold, calibration, delta)
         usual = 4.0 * noise.scale * float(np.log(2.0 * self._max_queries / failure_probability))
         self.threshold = usual if threshold is None else float(threshold)
-        # Rounding and discreteness move the tail of the noise by half a step each.
+        # Rounding and discreteness shift the tail of the noise by half a step each.
         self.error_bound = self.threshold + usual / 4.0 + noise.step
         self._generator = self._charge(
             noise,
             f"up to {max_queries} predictions, at most {max_updates} of them noisy (sparse vector)",
-            "questions may depend on earlier answers, and not on the rows in any other way",
+            "questions depend on the rows only through earlier answers",
             accountant,
             rows,
             random_state,
@@ -175,7 +173,7 @@ class InteractiveRelease(SingleCopy):
 
     @property
     def spent(self) -> Spent:
-        """Questions and updates so far, and what the release costs, whatever is used of it."""
+        """Questions and updates so far, and the cost of the whole release."""
         epsilon = float(self.guarantee.epsilon.max())
         return Spent(self._queries, self._updates, epsilon, self.guarantee.delta)
 
@@ -195,11 +193,11 @@ class InteractiveRelease(SingleCopy):
         Raises
         ------
         DataError
-            If a row is malformed or outside the domain; nothing is asked then.
+            If a row is malformed or outside the domain; no question is answered then.
         QueriesExhaustedError
-            If there are more rows than questions left; nothing is asked then.
+            If there are more rows than questions left; no question is answered then.
         UpdatesExhaustedError
-            If the last update has been used: the answers given in this call are in ``answers``.
+            If no update is left; the answers of this call are in ``answers``.
         """
         self._check_process()
         points = self._checked_points(X)
@@ -210,8 +208,8 @@ class InteractiveRelease(SingleCopy):
         free = "The public model in .predictor answers any number for free; a new release costs"
         if len(points) > self.remaining.queries:
             raise QueriesExhaustedError(
-                f"{len(points)} questions were asked, but only {self.remaining.queries} of "
-                f"max_queries = {self._max_queries} are left; none was answered. {free} epsilon "
+                f"X has {len(points)} questions, but only {self.remaining.queries} of "
+                f"max_queries = {self._max_queries} are left, so none was answered. {free} epsilon "
                 "again"
             )
         if not len(points):
@@ -222,8 +220,8 @@ class InteractiveRelease(SingleCopy):
             if self.remaining.updates == 0:
                 raise UpdatesExhaustedError(
                     f"all max_updates = {self._max_updates} updates are used, after "
-                    f"{self._queries} questions; {len(answers)} of the {len(points)} asked now "
-                    f"were answered, see .answers of this error. {free} epsilon again",
+                    f"{self._queries} questions; {len(answers)} of the {len(points)} questions in X"
+                    f" were answered, see .answers of this error. {free} epsilon again",
                     tuple(answers),
                 )
             if not self._drawn:  # many together, which is faster

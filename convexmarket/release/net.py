@@ -1,4 +1,4 @@
-"""A net of a ball: so many points that every point of the ball is near one of them."""
+"""Nets of a ball: finite sets of points within a given distance of every point of the ball."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 def net_size(n_features: int, data_norm: float, radius: float) -> float:
-    """Estimate how many points :func:`ball_net` has, without making them.
+    """Estimate the number of points of :func:`ball_net`.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
     data_norm : float
         Radius of the ball.
     radius : float
-        Of the net: no point of the ball is further from it.
+        Largest distance of a point of the ball from the net.
 
     Returns
     -------
@@ -44,10 +44,9 @@ def net_size(n_features: int, data_norm: float, radius: float) -> float:
 
 
 def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
-    """Return points of a ball such that none of its points is further than a radius from all.
+    """Return points of a ball within a radius of every point of the ball.
 
-    Centres of a grid of cubes, those outside drawn back on the ball, which brings them nearer to
-    whatever is inside.
+    They are the centres of a grid of cubes; centres outside are projected onto the ball.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ def ball_net(n_features: int, data_norm: float, radius: float) -> Floats:
     axis = side * np.arange(-steps, steps + 1)
 
     def extend(points: Floats, _: int) -> Floats:
-        """Add a coordinate, and leave out what is too far already."""
+        """Add a coordinate, and drop points that are too far away."""
         wider = np.hstack(
             [np.repeat(points, len(axis), axis=0), np.tile(axis, len(points))[:, None]]
         )

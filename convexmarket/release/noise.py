@@ -1,7 +1,7 @@
-r"""The noise of releases: exact, on a lattice whose step is far below what a row can do.
+r"""Exact noise of releases, on a lattice with a step far below the sensitivity.
 
-Values go to multiples of a power of two, and the noise is whole steps drawn with integers
-(:mod:`convexmarket.privacy.lattice`): no digit tells more than epsilon allows. Two kinds,
+Values are rounded to multiples of a power of two, and the noise is drawn with integers
+(:mod:`convexmarket.privacy.lattice`). There are two kinds,
 
 - *Laplace*, in single predictions;
 - *a process*: the model's coordinates in an orthonormal basis of the functions at public points,
@@ -9,9 +9,9 @@ Values go to multiples of a power of two, and the noise is whole steps drawn wit
 
 The basis follows from the Cholesky factor L of :math:`K + JR^2 I`, K being the kernel matrix of the
 points: the coordinates of a model with predictions p are :math:`L^{-1}p`, and new points only add
-rows to L. If replacing a row moves the model by d and the computed predictions by
+rows to L. If replacing a row changes the model by d and the computed predictions by
 :math:`\Phi d + e`, then :math:`\|L^{-1}(\Phi d + e)\| \le \|d\| + \|e\|/(R\sqrt J)`. J is far above
-what rounding does to K and to its factor, which are public, and far below the noise.
+the rounding errors of K and its factor, and far below the noise.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Of a sensitivity: how exactly a prediction is evaluated. Kernels and the sum over pivots leave
-#: less than a millionth of this; it is counted, and not proven.
+#: Error of a computed prediction, in sensitivities. Measured errors are below a
+#: millionth of it.
 ARITHMETIC = 1e-8
-#: Of the squared bound on features: independent noise beside that of a process.
+#: Variance of independent noise in addition to a process, over the squared bound on features.
 JITTER = 1e-6
 MOST_POINTS = 5_000  # among which noise is correlated
 #: Steps: share of the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
 LEAST_STEP = 2.0**-43  # of the scale, so that it is not too many steps
 FINEST = 2.0**-50  # of the largest value
-#: By how much a step raises a sensitivity, and then a scale, at most; unless the scale is more than
-#: ten million sensitivities.
+#: Largest relative increase of a sensitivity, and then a scale, by a step; for scales up to ten
+#: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
 CONDITION = 1.01  # of the inverse factor's norm, over 1 / (R sqrt(J))
 NARROWER = (
@@ -88,7 +88,7 @@ class Noise:
 def noise_scale(
     sensitivity: float, epsilon: float, calibration: Calibration, slack: float
 ) -> float:
-    """Bound a release's scale of noise, where a lattice raises sensitivity and scale by a slack."""
+    """Bound a release's scale of noise, if a lattice increases sensitivity and scale by a slack."""
     shift, sold = np.array([[sensitivity * (1.0 + slack)], [epsilon]], dtype=float)
     return calibrate(shift, sold, calibration)[0] * (1.0 + slack)
 
@@ -98,8 +98,7 @@ def laplace_noise(
 ) -> Noise:
     """Calibrate Laplace noise from public quantities.
 
-    ``spread`` is by how much more the errors of all predictions weigh in a Euclidean norm than one
-    change of a prediction.
+    ``spread`` is the weight of the errors of all predictions, relative to a change of one.
     """
     moved = erm.row_sensitivities_
     scale, _ = calibrate(moved, sold, epsilon_of)
@@ -114,8 +113,8 @@ def laplace_noise(
 def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
     """Calibrate the noise of a process from public quantities.
 
-    Predictions and the residual of a solve may each be off by :data:`ARITHMETIC` sensitivities at
-    every point, in either of two neighbours.
+    Predictions and residuals may have an error of :data:`ARITHMETIC` sensitivities at every point,
+    for either of two neighbours.
     """
     moved = erm.row_sensitivities_ / erm.feature_bound_
     scale, _ = calibrate(moved, sold, function_epsilon(delta))
@@ -131,7 +130,7 @@ def process_noise(erm: KernelERM, sold: Floats, delta: float) -> Noise:
 
 
 class Process:
-    """Answers of a model with the noise of a process, point by point, each given all before it.
+    """Answers of a model with the noise of a process, each conditional on all earlier answers.
 
     The released ``coordinates`` are in the basis of the functions at ``points``; answers follow.
     """
@@ -152,7 +151,7 @@ class Process:
         Raises
         ------
         SolverError
-            If the coordinates do not give the predictions back.
+            If the predictions cannot be recovered from the coordinates.
         """
         n_old, n_new = len(self.points), len(points)
         inside = self._kernel(points, points)
@@ -167,8 +166,8 @@ class Process:
         true = np.asarray(solve_triangular(corner, left, lower=True))
         if not np.linalg.norm(left - corner @ true) <= self._residual:
             raise SolverError(
-                "double precision does not turn predictions into coordinates as exactly as the "
-                "noise supposes; use fewer points or a larger regularization"
+                "the coordinates of the predictions are less accurate than the noise covers; use "
+                "fewer points or a larger regularization"
             )
         released = self._noise.added_to(true, self._generator)
         triangle = np.zeros((n_old + n_new, n_old + n_new))
@@ -181,7 +180,7 @@ class Process:
 
 
 def _step(share: float, sensitivity: float, scale: float, largest: float) -> float:
-    """Choose a step, of which values up to the largest are not too many."""
+    """Choose a step, and check that values up to the largest are in its range."""
     step = lattice_step(max(share * min(sensitivity, scale), LEAST_STEP * scale, FINEST * largest))
     check_reach(largest, step)
     return step

@@ -1,8 +1,8 @@
-r"""A public predictor without any questions: it is compared with the truth all over the domain.
+r"""A public predictor without questions (K, Algorithm 3, the non-interactive model).
 
-(K, Algorithm 3, the non-interactive model.) In every round the exponential mechanism picks, from a
-net of the ball that holds all rows, a point where the public model and the true one disagree much;
-the truth is measured there with noise, and the public model corrected.
+In every round the exponential mechanism selects, from a net of the public ball, a point where the
+public model and the true one disagree. The true prediction is measured there with noise, and the
+public model is updated.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ Floats = NDArray[np.float64]
 CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
 MOST_BYTES = 8e9  # of kernels between a net and the points of the rounds
 BLOCK = 65_536  # points that are tried at once
-FINEST = 100_000  # points of the net that is chosen where none is asked for
+FINEST = 100_000  # points of the default net
 
 
 class PublicRelease(Release):
-    r"""A predictor that can be published, for rows of few features.
+    r"""A public predictor for rows with few features.
 
     Parameters
     ----------
@@ -44,18 +44,18 @@ class PublicRelease(Release):
         As for :class:`~convexmarket.InteractiveRelease`. The kernel's features need a Lipschitz
         constant ("rbf", "linear" or "poly").
     delta : float
-        At least 0 and below 1; with zero, epsilons of all rounds add up.
+        At least 0 and below 1; with zero, the epsilons of all rounds are added.
     rounds : int
         B. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional
-        nu: no point of the ball is further from the net. By default as fine as the noise, as far as
-        100,000 points go.
+        nu, largest distance of a point of the ball from the net. By default the error of the net is
+        that of the noise, or the net has 100,000 points.
     max_net : int, default 1_000_000
-        Most points of a net; a finer one is refused with what it would cost.
+        Largest number of points of a net.
     failure_probability : float, default 0.05
-        beta, the probability that ``error_bound`` does not hold.
+        beta, the probability that the error exceeds ``error_bound``.
     accounting : {"tight", "paper"}, default "tight"
-        How the scale of the noise follows from epsilon. ``"paper"``: as for
+        Bound for the scale of the noise. ``"paper"``: as for
         :class:`~convexmarket.InteractiveRelease`, with selections by an exponent a quarter as large
         (K, Theorem 7). ``"tight"``: from the moments of the privacy loss.
 
@@ -63,15 +63,14 @@ class PublicRelease(Release):
     ----------
     guarantee : Guarantee
     scale : float
-        Of the Laplace noise in a measurement.
+        Scale of the Laplace noise in a measurement.
     error_bound : float
-        The predictor is nowhere in the ball further from the model, with probability
+        Bound on the predictor's error everywhere in the ball, with probability
         ``1 - failure_probability``: see :func:`~convexmarket.release.ErrorBounds.non_interactive`.
     net_radius, net_size : float, int
-        Of the net.
+        Radius and number of points of the net.
     predictor : PublicPredictor
-        Mean of the public models before, between and after the rounds: the bound is one on their
-        mean disagreement.
+        Mean of the public models before and after each round.
 
     Raises
     ------
@@ -86,8 +85,8 @@ class PublicRelease(Release):
 
     Notes
     -----
-    The domain is the ball of the model's ``data_norm``, which has to be given; for the linear
-    kernel ``feature_bound`` will do.
+    The domain is the ball of radius ``data_norm`` of the model, which is required; for the linear
+    kernel ``feature_bound`` is sufficient.
 
     References
     ----------
@@ -153,7 +152,7 @@ class PublicRelease(Release):
         self.predictor = self._run(net, rounds, generator)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictor's values at any rows; this reveals nothing more.
+        """Return the predictor's values at any rows, without further cost.
 
         Parameters
         ----------
@@ -166,7 +165,7 @@ class PublicRelease(Release):
         return self.predictor.predict(X)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
-        """Run the rounds, and return the mean of all models, the first of which says zero."""
+        """Run the rounds, and return the mean of all models, the first of which is zero."""
         erm, noise, model = self._erm, self._noise, self._public()
         sharpness = round(noise.steps / selection_factor(self._accounting))
         pieces = int(np.ceil(len(net) * max(len(erm.pivots_), 1) / CHUNK))
@@ -175,15 +174,15 @@ class PublicRelease(Release):
         kernels = np.empty((len(net), rounds), order="F")  # of the net with the model's points
         total = np.zeros(rounds)
         for _ in range(rounds):
-            held = len(model.coefficients)
-            behind = np.abs(truth - kernels[:, :held] @ model.coefficients)
+            count = len(model.coefficients)
+            behind = np.abs(truth - kernels[:, :count] @ model.coefficients)
             chosen = _selected(behind, noise.step, sharpness, generator)
             answer = float(noise.added_to(truth[chosen : chosen + 1], generator)[0])
             model = model.corrected(
                 net[chosen], answer, erm.norm_bound_, divisor=erm.feature_bound_**2
             )
-            if len(model.coefficients) > held:
-                kernels[:, held] = erm.kernel_(net, net[chosen][None, :])[:, 0]
+            if len(model.coefficients) > count:
+                kernels[:, count] = erm.kernel_(net, net[chosen][None, :])[:, 0]
             total[: len(model.coefficients)] += model.coefficients
         mean = total[: len(model.coefficients)] / (rounds + 1)
         return replace(model, coefficients=mean)
@@ -192,8 +191,8 @@ class PublicRelease(Release):
 def _selected(values: Floats, step: float, scale: int, generator: np.random.Generator) -> int:
     """Draw a place of probability proportional to ``exp(value / (scale * step))``, exactly.
 
-    Values are rounded to whole steps. Places are tried, all alike, and accepted by how far they
-    are behind the best.
+    Values are rounded to whole steps. Uniform proposals are accepted or rejected by their distance
+    from the largest value.
     """
     whole = whole_steps(values, step, np.inf)
     behind = whole.max() - whole
@@ -211,8 +210,8 @@ def _domain_radius(erm: KernelERM) -> float:
     if kernel.name == "linear":
         return kernel.feature_bound
     raise ParameterError(
-        "a public release covers a public ball, and the model knows of none: fit it with "
-        "data_norm, the radius of a ball that holds all rows"
+        "a public release needs a public ball, but the model has no data_norm; fit it with "
+        "data_norm, the radius of a ball that contains all rows"
     )
 
 

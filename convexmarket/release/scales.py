@@ -1,8 +1,8 @@
-r"""How much noise a release needs: from the change of a prediction to an epsilon, and back.
+r"""Calibration of the noise of releases.
 
-Every release draws noise of some scale s. What a row loses depends on the change of a prediction
-when that row is replaced, in units of s; a function from the one to the other is a
-:data:`Calibration`. The smallest scale that keeps every row's epsilon is found by a root finder.
+The privacy loss of a row depends on the change of a prediction when that row is replaced, in units
+of the scale of the noise. A function from this change to an epsilon is a :data:`Calibration`. A
+root finder computes the smallest scale for the epsilons of all rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-#: Of the change of a prediction in units of the scale, row by row, the epsilon; increasing.
+#: Increasing function from the change of a prediction, in units of the scale, to the epsilon.
 Calibration: TypeAlias = Callable[[Floats], Floats]
 
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
@@ -46,9 +46,9 @@ NoiseKind: TypeAlias = Literal["laplace", "process"]
 
 #: Of the scale of the noise, in units of the smallest that an epsilon alone would need.
 LARGEST_LOG = 100.0
-#: Largest and smallest change of a prediction, and epsilon, that are served.
+#: Largest change of a prediction or epsilon, and inverse of the smallest.
 EXTREME = 1e150
-ROUNDING = 1e-9  # relative; added to every scale, so that rounding never makes noise too small
+ROUNDING = 1e-9  # relative; added to every scale for rounding errors
 MOST_UPDATES = 10**12
 CONSTANT = 200.0  # of Gupta, Roth and Ullman, Theorem 4.1
 
@@ -57,8 +57,8 @@ def interactive_epsilon(max_updates: int, delta: float, accounting: Composition)
     """Return the calibration of the sparse-vector scheme with so many updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
-            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}: beyond, rounding "
-            "spoils the accounting"
+            f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; with more, "
+            "rounding errors dominate"
         )
 
     def tight(shifts: Floats) -> Floats:
@@ -72,8 +72,8 @@ def semi_interactive_epsilon(
 ) -> Calibration:
     """Return the calibration of T independently noisy predictions at given points.
 
-    ``effective`` is the largest eigenvalue of the points' kernel matrix over R_phi^2, between 1
-    and T: how many predictions move together. Only "tight" uses it.
+    ``effective`` is the largest eigenvalue of the points' kernel matrix over R_phi^2, from 1 to T;
+    only "tight" uses it.
     """
     if accounting == "paper":
         if delta == 0.0:
@@ -115,18 +115,18 @@ def selection_factor(accounting: Composition) -> float:
 
 
 def function_epsilon(delta: float) -> Calibration:
-    """Return the calibration of a Gaussian process that is added to the whole function."""
+    """Return the calibration of the noise of a Gaussian process."""
     return lambda shifts: gaussian_epsilon(shifts, delta)
 
 
 def _published(count: int, delta: float, proven: Calibration) -> Calibration:
-    """Return the published calibration, or ours where the published one claims too much."""
+    """Return the larger of the published calibration and the proven one."""
     factor = CONSTANT * np.sqrt(count) * np.log(4.0 / delta)
     return lambda shifts: np.maximum(factor * shifts, proven(shifts))
 
 
 def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[float, Floats]:
-    """Compute the smallest scale of noise that keeps every row's epsilon, and the epsilons.
+    """Compute the smallest scale of noise for the epsilons of all rows, and the epsilons.
 
     Parameters
     ----------
@@ -135,6 +135,7 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     sold : ndarray of shape (n_rows,)
         Largest epsilon of each row; positive for rows that are used.
     epsilon_of : callable
+        Calibration of the release.
     """
     pairs, places = np.unique(np.column_stack([shifts, sold]), axis=0, return_inverse=True)
     used = pairs[:, 0] > 0
@@ -142,10 +143,10 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
     if not np.all((pairs[used] > 1.0 / EXTREME) & (pairs[used] < EXTREME)):
         raise ParameterError(
             f"epsilon from {bounds.min():g} to {bounds.max():g} needs noise beyond the range of "
-            f"floating point, for predictions that move by {moves.min():g} to {moves.max():g}; use "
+            f"floating point, for changes of {moves.min():g} to {moves.max():g}; use "
             "another epsilon, or leave out the smallest"
         )
-    # Few rows decide: add the one that gets too little until there is none.
+    # Few rows determine the scale: add the worst violated row until none is left.
     ratios = np.log(moves) - np.log(bounds)
     deciding = [int(np.argmax(ratios))]
     scale = 0.0
@@ -160,13 +161,13 @@ def calibrate(shifts: Floats, sold: Floats, epsilon_of: Calibration) -> tuple[fl
             break
         deciding.append(worst)
     epsilon = np.zeros(len(pairs))
-    # An epsilon that rounds to zero is still the price of a row that was used, at this delta.
+    # The epsilon of a row that is used is positive, even where it rounds to zero.
     epsilon[used] = np.maximum(priced, np.minimum(bounds, np.finfo(np.float64).tiny))
     return scale, epsilon[places.reshape(-1)]
 
 
 def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> float:
-    """Compute the scale at which the first of the epsilons reaches its bound."""
+    """Compute the smallest scale at which all epsilons are within their bounds."""
 
     def excess(log_scale: float) -> float:
         share = epsilon_of(moves / np.exp(log_scale)) / bounds
@@ -177,8 +178,7 @@ def _smallest_scale(moves: Floats, bounds: Floats, epsilon_of: Calibration) -> f
         high += 2.0
         if high - low > LARGEST_LOG:
             raise ParameterError(
-                "no amount of noise gives this epsilon at this delta; use a larger epsilon or a "
-                "larger delta"
+                "no scale of noise gives this epsilon at this delta; use a larger epsilon or delta"
             )
     while excess(low) <= 0:
         low -= 2.0

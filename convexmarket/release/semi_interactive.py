@@ -1,8 +1,7 @@
-r"""Noisy predictions on a public set without labels, and a public model fitted to them.
+r"""Noisy predictions at public points, and a public model fitted to them.
 
-(K, Algorithm 2, the semi-interactive model.) A buyer who knows beforehand where predictions are
-wanted has them all released at once; what is then computed from them, the fit above all, is
-public.
+(K, Algorithm 2, the semi-interactive model.) All predictions are released at once, so everything
+computed from them is public.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class TestSetRelease(Release):
-    r"""Private predictions on a given set of points, and a predictor that can be published.
+    r"""Private predictions at given points, and a public predictor.
 
     Parameters
     ----------
@@ -36,34 +35,31 @@ class TestSetRelease(Release):
     X : array_like of shape (n_points, n_features)
         Public points without labels, in the public domain; 5,000 at most.
     delta : float
-        At least 0 and below 1. With zero, epsilons of all predictions add up.
+        At least 0 and below 1. With zero, the epsilons of all predictions are added.
     noise : {"laplace", "process"}, optional
-        ``"process"``: one draw of a Gaussian process with the kernel as its covariance, the default
-        where delta is positive, which it needs. ``"laplace"``: independent noise in every
-        prediction, as in the paper, the default where delta is zero; it grows with the number of
-        points.
+        ``"process"``: a Gaussian process with the kernel as its covariance, the default for a
+        positive delta. ``"laplace"``: independent noise in every prediction, as in the paper, the
+        default for delta zero; it grows with the number of points.
     accounting : {"tight", "paper"}, default "tight"
-        How the scale of Laplace noise follows from epsilon. ``"paper"``: advanced composition
-        (K, Theorem 11). ``"tight"``: moments of the privacy loss, and the points' kernel matrix:
-        predictions that move together cost less.
+        Bound for the scale of Laplace noise. ``"paper"``: advanced composition (K, Theorem 11).
+        ``"tight"``: moments of the privacy loss, with the points' kernel matrix.
     max_norm : float, optional
-        C, public bound on the norm of the fit; ``erm.norm_bound_`` by default, which holds for the
-        model.
+        C, public bound on the norm of the fit; by default ``erm.norm_bound_``, that of the model.
     solver : str, default "exact"
-        ``"exact"`` solves the fit by its multiplier; a solver of CVXPY's ("CLARABEL", "SCS", ...)
-        solves its declaration.
+        ``"exact"`` solves the fit in closed form up to its multiplier; other values are solvers of
+        CVXPY ("CLARABEL", "SCS", ...).
 
     Attributes
     ----------
     guarantee : Guarantee
     scale : float
-        Of the Laplace noise; of the process its standard deviation per unit of feature norm.
+        Scale of the Laplace noise, or standard deviation of the process per unit of feature norm.
     noisy_predictions : ndarray of shape (n_points,)
-        What was released, or follows from it. The rest follows from them.
+        The released predictions.
     coordinates : ndarray of shape (n_points,), optional
-        What was released with a process: multiples of the step.
+        The released coordinates of a process: multiples of the step.
     predictor : PublicPredictor
-        The fit, which may be published.
+        The public fit.
 
     Raises
     ------
@@ -72,12 +68,11 @@ class TestSetRelease(Release):
     DataError
         If the model is not fitted, or points are malformed or outside the domain.
     NotSupportedError
-        If there are more points than a dense kernel matrix serves.
+        If there are more than 5,000 points.
     BudgetExceededError
         If the accountant refuses.
     SolverError
-        If the solver fails; its status is in the message. The noisy predictions are lost with it,
-        and stay charged.
+        If the solver fails. The charge remains, and the noisy predictions are lost.
 
     References
     ----------
@@ -96,7 +91,7 @@ class TestSetRelease(Release):
     array([ 1, -1])
     """
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+    __test__ = False  # excludes the class from collection by pytest
 
     def __init__(
         self,
@@ -127,12 +122,12 @@ class TestSetRelease(Release):
             )
         points = self._checked_points(X)
         if not len(points):
-            raise ParameterError("X has no points: there is nothing to predict")
+            raise ParameterError("X has no points; give at least one")
         if len(points) > MOST_POINTS:
             raise NotSupportedError(
                 f"X has {len(points):,} points, whose dense kernel matrix would have "
-                f"{len(points) ** 2:,} entries; take {MOST_POINTS:,} at most, and use the predictor"
-                " for the others"
+                f"{len(points) ** 2:,} entries; give at most {MOST_POINTS:,}, and use the"
+                " predictor for the others"
             )
         gram = erm.kernel_(points, points)
         gram = (gram + gram.T) / 2.0
@@ -168,7 +163,7 @@ class TestSetRelease(Release):
         self.predictor = self._public(points, coefficients)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the fit's predictions at any rows; this reveals nothing more.
+        """Return the fit's predictions at any rows, without further cost.
 
         Parameters
         ----------
@@ -188,9 +183,9 @@ def fit_coefficients(
     solver: str = "exact",
     basis: KernelBasis | None = None,
 ) -> Floats:
-    """Fit a function no larger than a bound, and return its coefficients, shape (T,).
+    """Fit a function under a bound on its norm, and return its coefficients, shape (T,).
 
-    The basis of the points, where it is known, saves a decomposition.
+    A known ``basis`` of the points saves a decomposition.
 
     Raises
     ------

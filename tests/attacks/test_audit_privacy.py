@@ -10,6 +10,7 @@ import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
+from convexmarket.privacy.lattice import lattice_blur
 from convexmarket.privacy.noise import gamma_sphere_noise
 from tests import one_in
 from tests.attacks.builders import (
@@ -64,19 +65,6 @@ def test_the_witness_shows_the_measured_loss():
 
 
 @pytest.mark.campaign
-def test_given_rows_are_kept_and_found_less_bad():
-    X, y, weights = rows()
-    learner = cm.PrivateLogisticRegression(0.02)
-    options = {"epsilon": weights * 500.0, "rows": [3], "draws": 5, "random_state": 0}
-    given = cm.audit_privacy(learner, X, y, others="given", **options)
-    worst = cm.audit_privacy(learner, X, y, others="worst", **options)
-    rest = np.arange(len(X)) != 3
-    signed = given.witness.y[rest, None] * given.witness.X[rest]
-    np.testing.assert_allclose(signed, y[rest, None] * X[rest], atol=1e-15)
-    assert 0.3 < given.ratio < worst.ratio <= 1.0
-
-
-@pytest.mark.campaign
 def test_a_second_noise_is_audited_too():
     audit = logistic_audit(
         cm.PrivateLogisticRegression(0.05, solver_epsilon=0.01, tol=1e-8), rows=[0]
@@ -104,9 +92,14 @@ class NoiseHalved(OtherNoise):
 
 
 class SecondNoiseHalved(cm.PrivateLogisticRegression):
-    def _blur(self, granted, n_features):
-        step, scale = super()._blur(granted, n_features) or (None, None)
-        return step and (step, scale // 2)
+    def fit(self, *arguments, **options):
+        def halved(*terms):
+            step, scale = lattice_blur(*terms)
+            return step, scale // 2
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("convexmarket.learners.perturbed.lattice_blur", halved)
+            return super().fit(*arguments, **options)
 
 
 class NoiseInOneDirection(OtherNoise):
@@ -286,10 +279,9 @@ RIDGES = {
 }
 
 
-@pytest.mark.parametrize("others", one_in(4, ["worst", "given"]))
 @pytest.mark.parametrize("name", one_in(2, RIDGES))
-def test_an_honest_ridge_regression_passes(name, others):
-    check_honest_ridge(name, others=others, draws=40 if name == "floating point" else 15)
+def test_an_honest_ridge_regression_passes(name):
+    check_honest_ridge(name, draws=40 if name == "floating point" else 15)
 
 
 def check_honest_ridge(name, **options):
@@ -364,10 +356,9 @@ def test_a_broken_ridge_regression_is_caught():
 
 
 @pytest.mark.campaign
-@pytest.mark.campaign
 def test_a_coarse_lattice_is_not_mistaken_for_wrong_noise():
     audit = ridge_audit(output_ridge(1.0, rounding=0.25), draws=40)
-    assert audit.checks[0].passed, audit.statement()
+    assert audit.passed, audit.statement()
 
 
 # --------------------------------------------------------------------------- releases
@@ -397,7 +388,6 @@ def test_replacements_are_made_of_the_other_rows_where_none_are_given():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"others": "bad"}, "others must be"),
         ({"rows": [60]}, "rows must be positions"),
         ({"rows": []}, "rows must be positions"),
         ({"rows": [0.5]}, "rows must be positions"),
@@ -429,9 +419,9 @@ def test_arguments_of_the_mechanism_are_asked_for_by_name():
     X, y, _ = rows()
     with pytest.raises(ParameterError, match="epsilon is missing"):
         cm.audit_privacy(cm.PrivateLogisticRegression(), X, y)
-    with pytest.raises(ParameterError, match=r"eta= is unknown.* takes epsilon"):
-        cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, eta=1.0)
-    with pytest.raises(ParameterError, match="epsilon= is unknown"):
+    with pytest.raises(ParameterError, match=r"points= is not for.* takes epsilon"):
+        cm.audit_privacy(cm.PrivateLogisticRegression(), X, y, points=X)
+    with pytest.raises(ParameterError, match="epsilon= is not for"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, epsilon=1.0)
     with pytest.raises(ParameterError, match="guarantee must be a Guarantee"):
         cm.audit_privacy(lambda X, y: lambda seed: 0.0, X, y, guarantee=1.0, view=lambda a: [a])

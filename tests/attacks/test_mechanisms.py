@@ -15,8 +15,8 @@ from tests.cli.builders import invoke, plain
 
 #: Settings that take most of the time, or differ from another one in a detail.
 LONG = (
-    *("accounting paper, as printed", "accounting sharp, the other rows as they are"),
-    *("accounting sharp, solver_epsilon 0.01", "alpha 10, in floating point"),
+    *("accounting paper, as printed", "accounting sharp, solver_epsilon 0.01"),
+    *("alpha 10, in floating point", "objective perturbation"),
     *("alpha 10, paper", "alpha 1, tight", "one point, process", "one process"),
     *("one question", "one round"),
 )

@@ -31,11 +31,10 @@ import pyarrow.parquet
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.deal import price_offers
 from convexmarket.learners import PersonalizedRidge, PrivateLogisticRegression
-from convexmarket.partitions import price_parts
 from convexmarket.privacy import Simulation
 from tests.benchmarks.__main__ import THREADS
+from tests.lists import price_list
 
 PRIOR = cm.Uniform(0.02, 0.10)
 WEIGHTS = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001}
@@ -115,18 +114,29 @@ def sellers(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None
 
 def price(meter: Meter, folder: Path, parted: bool, cap: float | None) -> None:
     """Make offers to all sellers of a file with ids, payments and audit included."""
+    stages: dict[str, float] = {}
+    since = time.perf_counter()
+
+    def begin(stage: str) -> None:
+        nonlocal since
+        now = time.perf_counter()
+        if stages:
+            stages[list(stages)[-1]] = now - since
+        stages[stage], since = 0.0, now
+
+    table = partitions.table(folder / "sellers") if parted else folder / "sellers.csv"
+    deal = price_list(table, PRIOR, **WEIGHTS, cap=cap, id="id", progress=begin)
+    begin("auditing")
+    audit = deal.audit()
+    begin("writing")
+    deal.write(folder / ("offers" if parted else "offers.csv"), audit=audit)
+    begin("end")
+    meter.tell("price, Parquet" if parted else "price, CSV", stages=stages)
     if parted:
-        certificate = price_parts(folder / "sellers", PRIOR, folder / "offers", **WEIGHTS, cap=cap)
-        meter.tell("price, Parquet", stages=certificate["seconds"])
         return
-    offers = price_offers(folder / "sellers.csv", PRIOR, **WEIGHTS, cap=cap)
-    priced = time.perf_counter()
-    offers.write(folder / "offers.csv")
-    writing = {"writing": time.perf_counter() - priced}
-    meter.tell("price, CSV", stages=offers.certificate["seconds"] | writing)
     if cap is not None:
         return
-    written = pa.Table.from_pandas(offers.table, preserve_index=False)
+    written = pa.Table.from_pandas(deal.offers.reset_index(), preserve_index=False)
     meter.tell("")
     table = pyarrow.csv.read_csv(folder / "sellers.csv")
     np.sort(table["sensitivity"].to_numpy())

@@ -193,7 +193,7 @@ def test_a_ledger_is_created_as_asked(here):
     assert "delta" in refused("b.sqlite", "--create", "--composition", "advanced")
     assert not Path("b.sqlite").exists()
     assert "there is no ledger in none" in refused("none")
-    assert "no SQLite database" in refused("offers.csv")
+    assert "not an SQLite database" in refused("offers.csv")
 
 
 def test_the_folder_of_a_market_is_a_ledger_that_records_its_own_sales(here):
@@ -221,5 +221,5 @@ def test_a_backup_is_a_ledger_and_damage_is_reported_in_a_line(here):
         result = invoke(BOOKS, *command)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
         assert "sold.sqlite is damaged" in result.stderr
-        assert "bring back a backup" in result.stderr
+        assert "restore a backup" in result.stderr
     assert not list(Path().glob("[ab].*"))

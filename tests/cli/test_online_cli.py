@@ -124,7 +124,7 @@ def test_open_prints_the_terms(here):
     with OnlineMarket("m") as market:
         assert market.policy.cap == 3.0
         assert online_file.problem_of(market).buyer.cap == 3.0
-    assert "there is a market in m already" in refused("open", "m", "market.toml")
+    assert "m already contains a market" in refused("open", "m", "market.toml")
 
 
 @pytest.mark.usefixtures("here")

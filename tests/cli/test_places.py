@@ -38,7 +38,7 @@ COMMANDS = {
         (report_cli, "run_file"),
     ),
     "diff": (["diff", "a/one", "b/two"], "--out", (reports, "compare_reports")),
-    "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price_offers")),
+    "price": (["price", "sellers.csv", *PRICE], "--out", (deal, "price")),
     "init": (["init", "sellers.csv"], "--out", (drafts, "draft_problem")),
     "buy": (["buy", "market.toml"], "--out", (files, "load_file")),
     "audit": (["report", "--audit"], "--out", (mechanisms, "audit_mechanisms")),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.data.csv_cells import guarded, unguarded, write_csv
 from convexmarket.data.csv_rows import read_texts
-from convexmarket.deal import price_offers
 from tests.cli.builders import invoke
+from tests.lists import price_list
 from tests.online.builders import TRAINED_MARKET
 
 SIGNS = "=+-@＝＋－＠\t\r"
@@ -112,7 +112,7 @@ def ids_in(path):
 def test_offers_quotes_and_ledgers_keep_the_names(here):
     """From a list of hostile names to offers, to a ledger, and back to lists."""
     table = pd.read_csv("sellers.csv")
-    price_offers(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write("offers.csv")
+    price_list(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001).write("offers.csv")
     assert ids_in(here / "offers.csv") == [*NASTY, *PLAIN]
     cm.Ledger.create("sold.sqlite").disconnect()
     assert invoke("ledger", "sold.sqlite", "--record", "offers.csv").exit_code == 0

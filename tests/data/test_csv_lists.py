@@ -16,9 +16,9 @@ from convexmarket.data.csv_cells import unguarded
 from convexmarket.data.csv_rows import LONGEST_ROW, numbers_in, read_texts
 from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
-from convexmarket.deal import price_offers
 from convexmarket.errors import DataError
 from convexmarket.priors import Uniform
+from tests.lists import price_list
 
 PRIOR = Uniform(0.0, 10.0)
 
@@ -270,7 +270,9 @@ def test_a_list_is_priced_as_its_frame(tmp_path):
     frame = pd.DataFrame({"id": [f"s{i}" for i in range(500)], "c": reports})
     path = file_with(tmp_path, frame.to_csv(index=False))
     objective = {"mu": 1.0, "sigma": 10.0, "gamma": 0.01}
-    of_file = price_offers(path, PRIOR, **objective)
-    pd.testing.assert_frame_equal(of_file.table, price_offers(frame, PRIOR, **objective).table)
+    of_file = price_list(path, PRIOR, **objective)
+    of_frame = price_list(frame, PRIOR, **objective)
+    pd.testing.assert_frame_equal(of_file.offers, of_frame.offers)
     written, _ = of_file.write(tmp_path / "offers.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(written), of_file.table, check_exact=True)
+    read = pd.read_csv(written, index_col="id")
+    pd.testing.assert_frame_equal(read, of_file.offers, check_exact=True)

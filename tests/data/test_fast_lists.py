@@ -9,10 +9,10 @@ import pytest
 from convexmarket.data import csv_cells
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.lists import read_list
-from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import check_place
 from convexmarket.priors import Uniform
+from tests.lists import price_list
 
 PRIOR = Uniform(0.0, 10.0)
 TEXTS = ["=1", "a\tb", 'q"', "x; =1", "'=1", "a-b", "＝1", "O'Neil", "", "\u00a0=1", "y,\x1c'@z"]
@@ -44,8 +44,8 @@ def test_parquet_is_priced_as_csv(tmp_path):
     frame.to_csv(tmp_path / "list.csv", index=False)
     tables = []
     for name in ("list.parquet", "list.csv"):
-        wanted = {"mu": 1, "sigma": 100, "gamma": 0.1, "group_column": "g"}
-        offers = price_offers(tmp_path / name, PRIOR, **wanted)
+        wanted = {"mu": 1, "sigma": 100, "gamma": 0.1, "group": "g"}
+        offers = price_list(tmp_path / name, PRIOR, **wanted)
         out = tmp_path / f"offers-{name}"
         offers.write(out, force=True)
         with pytest.raises(ParameterError, match="exists; pass --force"):

@@ -11,7 +11,6 @@ import pytest
 from scipy.integrate import quad
 
 import convexmarket as cm
-from convexmarket.deal import price_offers
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
 from convexmarket.priors.parsing import prior_from_dict
 from convexmarket.privacy import Simulation
@@ -31,6 +30,7 @@ from tests.campaign.fuzz.files import check_bytes
 from tests.campaign.fuzz.lists import BUYER, PRIOR
 from tests.campaign.fuzz.mathematics import check_prior, variant_market
 from tests.campaign.fuzz.running import time_limit
+from tests.lists import price_list
 from tests.release.builders import bound_of
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -239,10 +239,10 @@ def test_problem_files(path):
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.csv*")), ids=lambda path: path.name)
 def test_lists(path):
     if path.stem.startswith("good"):
-        assert len(price_offers(path, PRIOR, **BUYER).table) > 0
+        assert len(price_list(path, PRIOR, **BUYER).offers) > 0
         return
     with pytest.raises(DataError, match=path.name.partition(".")[0]), time_limit(10.0):
-        price_offers(path, PRIOR, **BUYER)
+        price_list(path, PRIOR, **BUYER)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 import convexmarket as cm
+from convexmarket import partitions
 from convexmarket.data.lists import read_list
 from convexmarket.data.tables import read_table
 from convexmarket.errors import ConvexMarketError, DataError
-from convexmarket.partitions import price_parts
 from convexmarket.studies.files.drafts import draft_problem
 from convexmarket.studies.files.people import read_columns
 from tests.cli.builders import invoke
@@ -107,13 +107,12 @@ FRAMES = {
 
 
 def readers(path, folder):
-    market = {"mu": 1.0, "sigma": 1.0, "gamma": 1.0}
     return [
         lambda: read_list(path, PRIOR, sensitivity_column="ask"),
         lambda: read_columns(path, True, {"id": "data.id", "ask": "data.report"}),
         lambda: draft_problem(path, folder),
         lambda: read_table(path),
-        lambda: price_parts(path, PRIOR, folder / "o", sensitivity_column="ask", **market),
+        lambda: cm.price(partitions.table(path), prior=PRIOR, objective=cm.Noise(), gamma=1.0),
     ]
 
 

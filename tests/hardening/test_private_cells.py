@@ -45,7 +45,7 @@ def predicted(X):
         (lambda: logistic(TABLE, SIGNS), "row 1 of column 'status'"),
         (lambda: logistic(TABLE.to_numpy(), SIGNS), "row 1 of column 1"),
         (lambda: logistic(TABLE.to_numpy().tolist(), SIGNS), "row 1 of column 1"),
-        (lambda: logistic(GOOD, [-1, PRIVATE, 1]), "labels are none of the public classes"),
+        (lambda: logistic(GOOD, [-1, PRIVATE, 1]), "labels are not in the public classes"),
         (lambda: ridge(TABLE, [0.1, 0.2, 0.3]), "row 1 of column 'status'"),
         (lambda: ridge(GOOD, WORDS), "y must hold numbers: row 1"),
         (lambda: huber(TABLE, [0.1, 0.2, 0.3]), "row 1 of column 'status'"),

@@ -369,3 +369,18 @@ def test_the_virtual_cost_pays_for_a_lie_upwards():
         epsilon = cm.allocate(changed).epsilon[0]
         surplus.append((changed.sellers.virtual_costs[0] - 0.2) * epsilon)
     assert table.loc["Ann", "max_gain"] == pytest.approx(surplus[1] - surplus[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_reports_next_to_the_truth_are_tried_on_both_sides(side):
+    truth = 0.4
+
+    def rule(report, epsilon, rent, virtual_cost):
+        offset = side * (report - truth) / truth
+        near = (offset > 0.0) & (offset < 0.02)
+        return report * epsilon + rent + 10.0 * near
+
+    sellers = cm.Sellers([truth, 0.5, 0.6], prior=cm.Uniform(0, 1))
+    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5)
+    audit = cm.audit_incentives(market, rule=rule, misreports=3)
+    assert audit.max_gain > 9.0

@@ -76,3 +76,10 @@ def test_what_cannot_collude_is_refused():
         cm.audit_incentives(standard([0.4]), coalitions=2)
     with pytest.raises(ParameterError, match=r"coalitions must .*, got -1"):
         cm.audit_incentives(standard([0.4, 0.5]), coalitions=-1)
+
+
+def test_the_shares_of_the_summary_are_those_of_the_pairs():
+    pairs = cm.audit_incentives(standard([0.2, 0.5, 0.7]), coalitions=3).coalitions
+    shares = pairs.to_frame()["share"].to_numpy()
+    assert shares.min() < shares.max() == pairs.max_share
+    assert pairs.median_share == np.median(shares)

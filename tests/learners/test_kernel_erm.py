@@ -429,7 +429,7 @@ def test_a_kernel_of_ones_own_is_the_same_as_a_named_one() -> None:
         ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X exceed data_norm = 0\.4"),
         ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
         ({"kernel": "chi2"}, DataError, "negative"),
-        ({"classes": (0, 1)}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"classes": (0, 1)}, DataError, "1 of 2 labels are not in the public classes"),
         ({"tol": 1e-40}, SolverError, "larger tol"),
     ],
 )
@@ -446,7 +446,7 @@ def test_bad_parameters_are_named_and_nothing_is_fitted(parameters, error, words
         ({"X": [[np.nan, 0], [0, 0]]}, DataError, "NaN"),
         ({"X": [0.5, 0.5]}, DataError, "1D array"),
         ({"X": np.zeros((0, 2)), "y": []}, DataError, "0 sample"),
-        ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": [1.0]}, ParameterError, r"shape \(1,\) for 2 rows"),
         ({"epsilon": [0.0, 0.0]}, ParameterError, "epsilon is 0 in every row"),
@@ -550,10 +550,10 @@ def test_rows_far_from_zero_lose_no_digits() -> None:
     assert erm.score(near * 2.0**-6, y) == moved.score(far, y)
 
 
-def test_what_is_rested_on_is_what_was_fitted() -> None:
+def test_the_assumptions_are_those_of_the_fit() -> None:
     X, y = sample(0, 20)
     with pytest.warns(PrivacyLeakWarning):
         erm = kernel_erm(classes=None, tol=5.0).fit(X, y)
     erm.set_params(classes=(-1, 1), tol=0.01)
     assert any("VIOLATED" in line for line in erm.assumptions_)
-    assert any("within 5 sensitivities" in line for line in erm.assumptions_)
+    assert any("at most 5 sensitivities" in line for line in erm.assumptions_)

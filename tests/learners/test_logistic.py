@@ -301,13 +301,13 @@ def test_the_guarantee_states_its_assumptions() -> None:
     X, y, _ = sample(0, 10, 3)
     text = str(PrivateLogisticRegression(0.1, tol=1e-9).fit(X, y, epsilon=10.0 / len(X)).guarantee_)
     for words in (
-        "norm is at most 1, a bound that is public",
+        "every row is at most 1, a public bound",
         "(-1, 1) is public",
-        "without looking at the data",
+        "do not depend on the data",
         "gradient norm is at most 1e-09",
         "fresh seed",
         "exact on a lattice",
-        "arithmetic is that of IEEE 754",
+        "arithmetic follows IEEE 754",
     ):
         assert words in text
     seeded = algorithm_1().fit(X, y, epsilon=10.0 / len(X), random_state=Simulation(0))
@@ -368,7 +368,7 @@ def test_the_second_label_is_the_positive_one(classes) -> None:
     ("change", "error", "words"),
     [
         ({"X": [[2.0, 0], [0.1, 0]]}, DataError, r"1 of 2 rows.*scale_rows"),
-        ({"y": [1, 3]}, DataError, "1 of 2 labels are none of the public classes"),
+        ({"y": [1, 3]}, DataError, "1 of 2 labels are not in the public classes"),
         ({"y": [1, 1, 1]}, DataError, "inconsistent"),
         ({"epsilon": ["a lot", "little"]}, ParameterError, "epsilon must hold numbers"),
         ({"epsilon": 1.7e308}, ParameterError, "epsilon must lie between"),

@@ -440,7 +440,7 @@ def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
         (b"[" * 19_000, r"m\.json"),  # the message depends on the version of Python
         (b'{"a": NaN}', "holds no value"),
         (b"[" + b"[]," * 7_000_000 + b"[]]", "too many bytes, lists or numbers"),
-        (b'{"a": "' + b"a" * 50_000_000 + b'"}', "no file of at most 50,000,000 bytes"),
+        (b'{"a": "' + b"a" * 50_000_000 + b'"}', "not a file of at most 50,000,000 bytes"),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -453,7 +453,7 @@ def test_sizes_are_bounded_where_a_file_is_written_and_read(
     bound, value, saved, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(saving, bound, value)
-    refused(tmp_path / "m.json", saved["json"], "too many bytes|no file of at most 300 bytes")
+    refused(tmp_path / "m.json", saved["json"], "too many bytes|not a file of at most 300 bytes")
     with pytest.raises(DataError, match=r"too many bytes.*guarantee='summary'"):
         cm.save_model(ridge(X=TABLE), tmp_path / "n.json")
     assert not (tmp_path / "n.json").exists()

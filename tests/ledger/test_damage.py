@@ -93,7 +93,7 @@ def test_rows_of_another_program_are_found(market, table, change):
     market.disconnect()
     raw(path, *drops, change, *[text for _, text in triggers])
     for open_ in (lambda: cm.OnlineMarket(market.folder), lambda: cm.Ledger(path), market.offers):
-        with pytest.raises(DataError, match=r"market\.sqlite is damaged .*bring back a backup"):
+        with pytest.raises(DataError, match=r"market\.sqlite is damaged .*restore a backup"):
             open_()
 
 
@@ -189,7 +189,7 @@ def test_a_backup_replaces_a_file_with_force_alone(market, tmp_path):
     market.backup(path, force=True)
     assert path.read_bytes() != before
     for force in (False, True):
-        with pytest.raises(DataError, match="not the database itself"):
+        with pytest.raises(DataError, match="than the database itself"):
             market.backup(market.folder / "market.sqlite", force=force)
 
 

@@ -57,9 +57,9 @@ def balance(ledger):
         ),
         (["a", "b"], [1.0, 1.0], [0.0, math.inf], "prices of seller 'b' must .*, got inf"),
         (["a", "b"], [math.nan, 1.0], 0.0, "epsilon of seller 'a' must .*, got nan"),
-        (["a", "b"], [1.0], 0.0, r"epsilon has shape \(1,\), and there are 2 ids"),
-        (["a", "b"], ["1", "2"], 0.0, "epsilon must hold numbers"),
-        (["a", "b"], True, 0.0, "epsilon must hold numbers"),
+        (["a", "b"], [1.0], 0.0, r"epsilon has shape \(1,\), but there are 2 ids"),
+        (["a", "b"], ["1", "2"], 0.0, "epsilon must contain numbers"),
+        (["a", "b"], True, 0.0, "epsilon must contain numbers"),
         ("ab", [1.0, 1.0], 0.0, "ids must be .*a sequence.*, got 'ab'"),
         (3, 1.0, 0.0, "ids must be .*a sequence.*, got 3"),
         (["a", ""], 1.0, 0.0, r"ids\[1\] '' has 0 characters"),
@@ -136,7 +136,9 @@ def test_what_was_sold_for_one_release_is_used_by_that_one_alone(ledger):
     assert ledger.account(["Ann"]).remaining.tolist() == [0.125]
     ann = balance(ledger).loc["Ann"]
     assert (ann["sold"], ann["spent"], ann["left"]) == (1.5, 1.375, 0.125)
-    with pytest.raises(ReleaseChargedError, match=r"'x' was charged .* could never be used"):
+    with pytest.raises(
+        ReleaseChargedError, match=r"'x' was charged .* sales for it could not be used"
+    ):
         ledger.sell(["Bob"], 1.0, 1.0, release="x")
 
 
@@ -193,19 +195,17 @@ def test_ledgers_that_cannot_be_one(tmp_path, options, words):
 
 
 def test_a_file_holds_one_ledger(ledger, tmp_path):
-    with pytest.raises(
-        DataError, match=r"there is a ledger in .*sold\.sqlite already; .* with Ledger"
-    ):
+    with pytest.raises(DataError, match=r"sold\.sqlite already contains a ledger; .* with Ledger"):
         cm.Ledger.create(ledger.path)
     with pytest.raises(
         DataError,
-        match=r"there is no ledger in .*none.* make one: convexmarket ledger PATH --create, or Led",
+        match=r"there is no ledger in .*none.* create one: convexmarket ledger PATH --create, or ",
     ):
         cm.Ledger(tmp_path / "none")
     with pytest.raises(DataError, match=r"no file market\.sqlite"):
         cm.Ledger(tmp_path)
     (tmp_path / "text").write_text("no database at all" * 99)
-    with pytest.raises(DataError, match="is damaged or no SQLite database"):
+    with pytest.raises(DataError, match="is damaged or not an SQLite database"):
         cm.Ledger(tmp_path / "text")
     with pytest.raises(DataError, match="already"):
         cm.Ledger.create(tmp_path / "text")
@@ -217,19 +217,19 @@ def test_a_file_holds_one_ledger(ledger, tmp_path):
 
 def test_a_ledger_is_no_market(tmp_path):
     cm.Ledger.create(tmp_path / "market.sqlite").disconnect()
-    with pytest.raises(DataError, match="but not a market's"):
+    with pytest.raises(DataError, match="but not that of a market"):
         cm.OnlineMarket(tmp_path)
     assert cm.Ledger(tmp_path).sales().empty
 
 
 def test_a_step_that_cannot_be_stored_is_said(ledger):
     ledger._store._connection.execute("PRAGMA query_only = ON")
-    with pytest.raises(DataError, match="may not be written"):
+    with pytest.raises(DataError, match="is read-only"):
         ledger.account(IDS).charge(guarantee([0.1, 0.1, 0.1]))
     assert ledger.account(IDS).spent.tolist() == [0.0, 0.0, 0.0]
     ledger._store._connection.execute("PRAGMA query_only = OFF")
     pages = ledger._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
-    with pytest.raises(DataError, match="has no room left"):
+    with pytest.raises(DataError, match="has no space left"):
         ledger.sell([f"{k}-" + "x" * 190 for k in range(1000)], 1.0, 1.0)
     ledger._store._connection.execute(f"PRAGMA max_page_count = {100 * pages}")
     assert ledger.sales()["id"].tolist() == IDS
@@ -281,7 +281,7 @@ def test_sales_never_add_up_to_infinity(ledger, amounts):
         lambda: ledger.sell(["Eve", "Eve"], *amounts),
         lambda: ledger.sell(["Dan"], *amounts, release="only"),
     ):
-        with pytest.raises(ParameterError, match=r"seller '(Dan|Eve)' come to more than"):
+        with pytest.raises(ParameterError, match=r"seller '(Dan|Eve)' exceed"):
             step()
     assert balance(ledger).index.tolist() == [*IDS, "Dan"]
     assert np.isfinite(balance(ledger)).all(axis=None)

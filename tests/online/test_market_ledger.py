@@ -109,10 +109,10 @@ def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market)
     def never(accepted):
         raise AssertionError("trained")
 
-    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows sold: row 'c'"):
+    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows: row 'c'"):
         market.close(never, guarantee=lambda a: of(a, a["epsilon"] * [1, 1, 1.001, 1]))
     market.ledger.account(["b"], release="other").charge(of(None, [1e-3]))
-    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows sold: row 'b'"):
+    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows: row 'b'"):
         market.close(never)
     with pytest.raises(ParameterError, match="covers 3 rows"):
         market.close(never, guarantee=lambda a: of(a, [0.1] * 3))
@@ -235,7 +235,7 @@ def test_no_row_is_read_for_a_model_that_cannot_be_paid(opened, tmp_path):
     market = opened()
     (tmp_path / "rows.csv").unlink()
     market.ledger.account(["e"], release="other").charge(of(None, [0.01]))
-    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows sold: row 'e'"):
+    with pytest.raises(BudgetExceededError, match=r"1 of 4 rows: row 'e'"):
         close_market(market)
     assert not market.is_closed
     with pytest.raises(DataError, match=r"rows\.csv"):
@@ -245,7 +245,7 @@ def test_no_row_is_read_for_a_model_that_cannot_be_paid(opened, tmp_path):
 def test_a_guarantee_beyond_what_was_sold_is_refused(opened, tmp_path):
     market = opened('learner.calibration="noise"', 'learner.accounting="paper"')
     (tmp_path / "rows.csv").unlink()
-    with pytest.raises(BudgetExceededError, match=r'4 of 4 rows sold.*calibration = "total"'):
+    with pytest.raises(BudgetExceededError, match=r'4 of 4 rows.*calibration = "total"'):
         close_market(market)
     assert not market.is_closed
 

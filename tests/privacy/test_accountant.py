@@ -90,10 +90,10 @@ def test_no_history_of_releases_exceeds_what_was_sold(history) -> None:
 def test_a_budget_may_be_used_up_to_rounding_and_no_further() -> None:
     account = PrivacyAccountant([1.0, 3.0])
     account.check(guarantee([1.0 + 0.9e-12, 3.0]))
-    with pytest.raises(BudgetExceededError, match="1 of 2 rows sold: row 0"):
+    with pytest.raises(BudgetExceededError, match="1 of 2 rows: row 0"):
         account.check(guarantee([1.0 + 2e-12, 3.0]))
     account.charge(guarantee([1.0, 1.0]))
-    with pytest.raises(BudgetExceededError, match="1 of 2 rows sold: row 0"):
+    with pytest.raises(BudgetExceededError, match="1 of 2 rows: row 0"):
         account.check(guarantee([1e-9, 1.0]))
     account.check(guarantee([0.0, 2.0]))
     assert account.remaining.tolist() == [0.0, 2.0]
@@ -220,7 +220,7 @@ def test_gaussian_releases_cost_no_delta_and_basic_accounts_add_up_theirs() -> N
 def test_a_tenth_of_delta_is_for_releases_that_may_fail() -> None:
     account = PrivacyAccountant([1.0], 1e-6)
     account.charge(guarantee([0.1], 1e-7))
-    with pytest.raises(BudgetExceededError, match=r"a tenth of which.*composition is 'basic'"):
+    with pytest.raises(BudgetExceededError, match=r"may use a tenth of it.*composition is 'basic'"):
         account.charge(guarantee([0.1], 1e-9))
     PrivacyAccountant([1.0], 1e-6, composition="basic").charge(guarantee([1.0], 1e-6))
 
@@ -325,9 +325,9 @@ def test_the_refusal_says_what_is_left_and_what_to_do() -> None:
     with pytest.raises(BudgetExceededError) as caught:
         account.charge(guarantee([0.8, 0.8, 0.8], mechanism="second"))
     for words in (
-        "second would exceed what 2 of 3 rows sold",
+        "second would exceed the budget of 2 of 3 rows",
         "row 1 has spent 0.25 of epsilon 1, and this release needs 0.8",
-        "Nothing was charged and nothing released: buy more, or release with a smaller epsilon",
+        "Nothing was charged or released: buy more privacy, or release with a smaller epsilon",
     ):
         assert words in str(caught.value)
     assert account.releases == (("first", 0.5, 0.0),)
@@ -384,10 +384,10 @@ def test_a_bad_account_is_refused(arguments, words) -> None:
     [
         ([0.1], None, "covers 1 rows, but the account has 3; pass rows="),
         ([0.1, 0.1, 0.1, 0.1], None, "covers 4 rows"),
-        ([0.1], [0, 1], "rows must hold 1 integers"),
-        ([0.1], [[0]], "rows must hold 1 integers"),
-        ([0.1], [0.0], "rows must hold 1 integers"),
-        ([0.1], [True], "rows must hold 1 integers"),
+        ([0.1], [0, 1], "rows must contain 1 integers"),
+        ([0.1], [[0]], "rows must contain 1 integers"),
+        ([0.1], [0.0], "rows must contain 1 integers"),
+        ([0.1], [True], "rows must contain 1 integers"),
         ([0.1], [3], "different positions from 0 to 2"),
         ([0.1], [-1], "different positions from 0 to 2"),
         ([0.1, 0.1], [1, 1], "different positions from 0 to 2"),
@@ -411,7 +411,7 @@ def test_a_delta_without_any_epsilon_is_refused():
     before = state(account)
     for rows, epsilon in ((None, [0.0, 0.0]), ([1], [0.0])):
         for step in (account.check, account.charge):
-            with pytest.raises(ParameterError, match="give used rows a positive epsilon"):
+            with pytest.raises(ParameterError, match="the rows that are used a positive epsilon"):
                 step(guarantee(epsilon, 0.25), rows)
     assert state(account) == before
     account.charge(guarantee([0.0, 0.0]))

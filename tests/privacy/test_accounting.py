@@ -150,9 +150,13 @@ def test_the_second_noise_is_paid_by_the_rows_that_are_used(accounting, extra) -
 def test_what_the_second_noise_may_cost() -> None:
     arguments = {"weights": [0.8, 0.2], "eta": 10.0, "regularization": 5.0}
     for extra in (2.0, 3.0):
-        with pytest.raises(ParameterError, match="leaves nothing of the 2 that"):
+        with pytest.raises(
+            ParameterError, match="leaves nothing of the smallest positive epsilon, 2"
+        ):
             calibrate_eta(**arguments, solver_epsilon=extra)
-    with pytest.raises(ParameterError, match=r"leaves nothing of the 0\.5 that"):
+    with pytest.raises(
+        ParameterError, match=r"leaves nothing of the smallest positive epsilon, 0\.5"
+    ):
         calibrate_eta([0.95, 0.05], 10.0, 5.0, solver_epsilon=0.5)
     # a tenth is left of 2, and a row pulls with at least half of its weight of a fifth
     assert 0 < calibrate_eta(**arguments, solver_epsilon=1.9) < 2 * 0.1 / 0.2
@@ -193,10 +197,10 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
     epsilon[0] = 9.0
     assert guarantee.epsilon[0] == 0.5
     assert str(guarantee) == (
-        "a mechanism: epsilon of each of 2 rows 0.25 to 0.5, delta 0 (tight accounting, one row"
+        "a mechanism: epsilon 0.25 to 0.5 in 2 rows, delta 0 (tight accounting, one row"
         " replaced).\nA reader who knows all other rows changes the odds between two values"
-        " of a row at most 1.65-fold, and guesses right which one it is at most 62.2 % of the time,"
-        " where a coin does 50 %.\nThis rests on:\n- the bound is public"
+        " of a row at most 1.65-fold, and guesses the right one with probability at most 62.2 %"
+        " instead of 50 %.\nAssumptions:\n- the bound is public"
     )
     with pytest.raises(ValueError, match="read-only"):
         guarantee.epsilon[0] = 1.0
@@ -204,9 +208,9 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
         guarantee.delta = 1.0
     one_number = Guarantee(np.array([0.5, 0.5]), 1e-6, "noise", "tight", ())
     assert str(one_number) == (
-        "noise: epsilon of each of 2 rows 0.5, delta 1e-06 (tight accounting, one row replaced;"
+        "noise: epsilon 0.5 in 2 rows, delta 1e-06 (tight accounting, one row replaced;"
         " declared by the user, not audited).\n"
         "A reader who knows all other rows changes the odds between two values of a row at"
-        " most 1.65-fold (but with probability 1e-06), and guesses right which one it is at most"
-        " 62.2 % of the time, where a coin does 50 %."
+        " most 1.65-fold (except with probability 1e-06), and guesses the right one with"
+        " probability at most 62.2 % instead of 50 %."
     )

@@ -30,25 +30,33 @@ def test_guarantees_compare_by_value() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta", "words"),
     [
-        (0.0, 0.0, "at most 1-fold, and guesses right which one it is at most 50.0 % of the time"),
-        (1.0, 0.0, "at most 2.72-fold, and guesses right which one it is at most 73.1 % of"),
-        (1.0, 0.3, "2.72-fold (but with probability 0.3), and guesses right which one it is at mo"),
-        (7.0, 0.0, "at most 1,097-fold, and guesses right which one it is at most 99.909 % of"),
-        (16.0, 0.0, "at most e^16-fold, and guesses right which one it is practically always"),
-        (1e307, 0.0, "at most e^1e+307-fold, and guesses right which one it is practically always"),
-        (np.inf, 0.0, "may learn a row for certain, because no noise hides it: there is no guara"),
+        (0.0, 0.0, "at most 1-fold, and guesses the right one with probability at most 50.0 % "),
+        (1.0, 0.0, "at most 2.72-fold, and guesses the right one with probability at most 73.1 %"),
+        (1.0, 0.3, "2.72-fold (except with probability 0.3), and guesses the right one with proba"),
+        (
+            7.0,
+            0.0,
+            "at most 1,097-fold, and guesses the right one with probability at most 99.909 ",
+        ),
+        (16.0, 0.0, "at most e^16-fold, and guesses the right one with probability close to 1 "),
+        (
+            1e307,
+            0.0,
+            "at most e^1e+307-fold, and guesses the right one with probability close to 1 ",
+        ),
+        (np.inf, 0.0, "may learn the value of a row for certain: no noise protects it"),
     ],
 )
-def test_what_an_epsilon_means_is_said_of_the_row_that_loses_most(epsilon, delta, words) -> None:
+def test_the_statement_describes_the_row_with_the_largest_epsilon(epsilon, delta, words) -> None:
     with np.errstate(over="raise", invalid="raise"):
         assert words in str(guarantee([0.0, epsilon], delta))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 0.0), (1.0, 0.0), (1.0, 0.2), (3.0, 1e-3)])
-def test_a_guess_is_right_as_often_as_the_worst_mechanism_lets_it(epsilon, delta) -> None:
-    """Randomised response that fails openly with probability delta: guess what it says."""
+def test_the_stated_chance_of_a_guess_is_that_of_the_worst_mechanism(epsilon, delta) -> None:
+    """Compare with a guess from randomised response that fails with probability delta."""
     right = delta + (1 - delta) * np.exp(epsilon) / (1 + np.exp(epsilon))
-    assert f"at most {100 * right:.1f} % of the time" in str(guarantee([epsilon], delta))
+    assert f"at most {100 * right:.1f} % instead" in str(guarantee([epsilon], delta))
 
 
 def test_the_constructors_state_the_epsilon_of_their_profile() -> None:

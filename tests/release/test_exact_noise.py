@@ -169,5 +169,5 @@ def test_arithmetic_that_is_worse_than_is_supposed_is_refused(monkeypatch):
         return solve(*args, **kwargs) * (1 + 1e-5)
 
     monkeypatch.setattr(noise_of, "solve_triangular", careless)
-    with pytest.raises(SolverError, match="double precision"):
+    with pytest.raises(SolverError, match="less accurate than the noise covers"):
         cm.TestSetRelease(erm, X, 1.0, 1e-6)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket.data.csv_rows import read_texts
-from convexmarket.deal import price_offers
 from tests.campaign.fuzz.running import Target, require
+from tests.lists import price_list
 
 PRIOR = cm.Uniform(0, 2)
 BUYER = {"mu": 1.0, "sigma": 1.0, "gamma": 0.5}
@@ -157,8 +157,10 @@ def check_list(case: tuple[bytes, list[tuple[str, str]]], priced: bool = True) -
         path.write_bytes(data)
         read = read_texts(path)
         require(all(isinstance(x, str) for x in read.to_numpy().ravel()), "not read as text")
-        offers = price_offers(path, PRIOR, **BUYER)
-    table = offers.table
+        offers = price_list(path, PRIOR, **BUYER)
+    table = offers.offers.reset_index(names="id").assign(
+        virtual_cost=offers.market.sellers.virtual_costs
+    )
     check_numbers(data, table, written)
     require(np.isfinite(table.drop(columns="id").to_numpy(dtype=float)).all(), "not finite")
     if priced:
@@ -168,7 +170,7 @@ def check_list(case: tuple[bytes, list[tuple[str, str]]], priced: bool = True) -
 
 def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> None:
     """Every id and number is as it was written, and stands in the file."""
-    sensitivities = table["sensitivity"].tolist()
+    sensitivities = table["ask"].tolist()
     if written:
         kept = [(name, text) for name, text in written if name.strip() or text.strip()]
         require(len(kept) == len(table), "rows lost or made up")
@@ -190,7 +192,7 @@ def encoding_of(data: bytes) -> str:
 
 def check_prices(table: Any) -> None:
     """Hold prices against the definition."""
-    sensitivities = table["sensitivity"].to_numpy()
+    sensitivities = table["ask"].to_numpy()
     psi = 2 * sensitivities
     if psi.min() < 1e-4 or len(table) > 5:
         return

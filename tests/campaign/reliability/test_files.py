@@ -13,9 +13,9 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.data.csv_rows import read_texts
-from convexmarket.deal import price_offers
 from tests.cli.builders import invoke
 from tests.cli.writers import WRITERS, a_database
+from tests.lists import price_list
 from tests.online.builders import TRAINED_MARKET
 
 DATABASES = ("m/market.sqlite", "m/market.sqlite-journal", "books.sqlite", "books.sqlite-journal")
@@ -105,7 +105,7 @@ def test_ids_in_offers(here, attack):
     """Ids come back as they were, through the offers and our own reader."""
     ids = sorted({" ".join(name.split()) for name in hostile_names(1_000)} - {""})
     table = pd.DataFrame({"id": ids, "sensitivity": np.linspace(1.1, 4.9, len(ids))})
-    offers = price_offers(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001)
+    offers = price_list(table, cm.Uniform(1, 5), mu=1, sigma=100, gamma=0.001)
     path, _ = offers.write(here / "offers.csv")
     text, back = path.read_text(encoding="utf-8"), read_texts(path)["id"].tolist()
     bad = {

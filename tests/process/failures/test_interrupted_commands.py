@@ -136,7 +136,7 @@ def timeless(found):
     if not certificate.startswith(b"{"):
         return found
     stated = json.loads(certificate)
-    stated["seconds"] = stated["optimality"]["seconds"] = 0
+    stated["optimality"]["seconds"] = 0
     return {**found, "offers.certificate.json": stated}
 
 

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 import convexmarket as cm
 from convexmarket.cli import app
-from convexmarket.partitions import price_parts, workers
+from convexmarket.partitions import table, workers
+from tests.lists import price_list
 
 pytest.importorskip("distributed")
 dd = pytest.importorskip("dask.dataframe")
@@ -30,13 +31,19 @@ def sellers(tmp_path):
 
 
 def test_a_killed_worker_changes_nothing(sellers):
-    given = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001, "cap": 5.0}
+    given = {"mu": 1.0, "sigma": 100.0, "gamma": 0.001, "cap": 5.0, "id": "id"}
+
+    def written(folder):
+        deal = price_list(table(sellers), PRIOR, **given)
+        deal.write(sellers / folder)
+        return deal.totals
+
     with workers("local") as client:
-        whole = price_parts(sellers, PRIOR, sellers / "whole", **given)
+        whole = written("whole")
         found = []
 
         def work():
-            found.append(price_parts(sellers, PRIOR, sellers / "offers", **given))
+            found.append(written("offers"))
 
         thread = threading.Thread(target=work)
         before = client.run(os.getpid)
@@ -48,7 +55,7 @@ def test_a_killed_worker_changes_nothing(sellers):
         thread.join(120)
         assert set(client.run(os.getpid).values()) != set(before.values())
     assert len(found) == 1
-    assert found[0]["totals"] == whole["totals"]
+    assert found[0] == whole
     one, other = (dd.read_parquet(sellers / name).compute() for name in ("whole", "offers"))
     pd.testing.assert_frame_equal(one, other, check_exact=True)
 

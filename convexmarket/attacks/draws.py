@@ -1,0 +1,277 @@
+"""The audit by draws: events that separate releases on neighbouring data sets.
+
+A third of the draws choose an event that is likely under one data set and unlikely under the
+other: a threshold on the linear statistic that separates them best. The others count it. The
+counts prove a lower bound on epsilon. A mechanism that passes may still leak in a way that no
+linear statistic shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from inspect import signature
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from convexmarket.attacks.checks import LEAK, draw_seeds, loss_of_frequencies, quietly
+from convexmarket.attacks.result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
+from convexmarket.learners.base import Learner, unfitted
+from convexmarket.learners.granted import Granted
+from convexmarket.privacy.accountant import PrivacyAccountant
+from convexmarket.privacy.guarantee import Guarantee
+from convexmarket.privacy.noise import Simulation
+
+__all__ = ["Mechanism", "View", "audit_draws", "audit_learner"]
+
+Floats = NDArray[np.float64]
+#: From a data set to releases by seed.
+Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
+#: From a release to the numbers that it publishes.
+View = Callable[[Any], ArrayLike]
+
+#: Share of the draws for each version of a row, to choose the two that differ most.
+PILOT = 0.025
+THRESHOLDS = 40
+
+
+def audit_learner(
+    mechanism: Learner,
+    X: Floats,
+    y: NDArray[Any],
+    *terms: Any,
+    epsilon: ArrayLike | None = None,
+    view: View | None = None,
+    replacements: tuple[ArrayLike, ArrayLike] | None = None,
+) -> PrivacyAudit:
+    """Audit any learner by the numbers that it publishes."""
+    granted = Granted.of(X, epsilon, getattr(mechanism, "epsilon", None)).epsilon
+    simulates = "random_state" in signature(mechanism.fit).parameters
+
+    def prepare(X: Floats, y: NDArray[Any]) -> Callable[[int], Learner]:
+        def release(seed: int) -> Learner:
+            source: dict[str, Any] = {"random_state": Simulation(seed)}
+            if not simulates:  # draws are not published, so no open account pays for them
+                source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
+            return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
+
+        return release
+
+    look = view or _published_numbers
+    audit = audit_draws(prepare, X, y, *terms, view=look, replacements=replacements)
+    claimed = quietly(lambda: prepare(X, y)(0))[0].guarantee_.epsilon
+    over = np.count_nonzero(claimed > granted * (1.0 + ROUNDING))
+    name = "the guarantee is at most what each row granted"
+    check = AuditCheck(name, not over, f"{over} of {granted.size} rows exceed it")
+    return replace(audit, checks=(*audit.checks, check))
+
+
+def _published_numbers(model: Any) -> Floats:
+    """Return all numbers in attributes whose names end in ``_``."""
+    numbers = []
+    for name, value in sorted(vars(model).items()):
+        if not name.endswith("_") or name.startswith("_") or isinstance(value, Guarantee):
+            continue
+        array = np.asarray(value)
+        if array.dtype.kind in "fiub":
+            numbers.append(np.asarray(array, dtype=np.float64).ravel())
+    if not numbers:
+        raise ParameterError(
+            f"a fitted {type(model).__name__} shows no numbers to attack; store what is published "
+            "in attributes with names that end in an underscore, such as coef_"
+        )
+    return np.concatenate(numbers)
+
+
+def audit_draws(
+    mechanism: Mechanism,
+    X: Floats,
+    y: NDArray[Any],
+    rows: NDArray[np.intp] | None,
+    draws: int,
+    confidence: float,
+    rng: np.random.Generator,
+    *,
+    points: ArrayLike | None = None,
+    view: View | None = None,
+    guarantee: Guarantee | None = None,
+    replacements: tuple[ArrayLike, ArrayLike] | None = None,
+) -> PrivacyAudit:
+    """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
+    look = _looker(view, points)
+    seed = draw_seeds(rng, 1)[0]
+    first, leaked = quietly(lambda: mechanism(X, y)(seed))
+    stated = getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
+    claim = _checked_claim(guarantee or stated, first, len(X))
+    if rows is None:
+        rows = np.array([int(np.argmax(claim.epsilon))])
+    results = []
+    for row in rows.tolist():
+        versions = _versions(X, y, row, replacements)
+        pair = _best_neighbours(mechanism, look, X, y, row, versions, draws, rng)
+        sides = ((pair.X, pair.y), (pair.X_other, pair.y_other))
+        samples = [_draw(mechanism(*side), look, draws, rng) for side in sides]
+        results.append((*_lower_bound(samples, claim.delta, confidence), pair))
+    measured = np.array([np.inf if leaked else loss for loss, _, _ in results])
+    _, counts, witness = results[int(np.argmax(ratios(measured, claim.epsilon[rows])))]
+    warned = LEAK if leaked else "the mechanism gives no such warning"
+    checks = (
+        AuditCheck("no public quantity is read from private rows", not leaked, warned),
+        AuditCheck("frequency of the best event", True, counts),
+    )
+    return PrivacyAudit(
+        mechanism=claim.mechanism,
+        method="statistical",
+        rows=rows,
+        claimed=claim.epsilon[rows],
+        measured=measured,
+        delta=claim.delta,
+        confidence=confidence,
+        checks=checks,
+        witness=witness,
+    )
+
+
+def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
+    if claim is None:
+        raise ParameterError(
+            f"a {type(release).__name__} states no guarantee; pass the claim as guarantee="
+        )
+    if not isinstance(claim, Guarantee):
+        raise ParameterError(
+            f"guarantee must be a Guarantee with one epsilon per row, got {claim!r:.80}: "
+            "Guarantee(np.full(len(X), 1.0), delta=0.0, mechanism='a sum', accounting='exact', "
+            "assumptions=())"
+        )
+    if claim.epsilon.size != n_rows:
+        raise ParameterError(
+            f"the guarantee covers {claim.epsilon.size} rows, and X has {n_rows}; pass one "
+            "epsilon per row"
+        )
+    return claim
+
+
+def _looker(view: View | None, points: ArrayLike | None) -> Callable[[Any], Floats]:
+    """Return the map from a release to a vector."""
+    if view is not None:
+        return lambda release: np.asarray(view(release), dtype=np.float64).ravel()
+    if points is None:
+        raise ParameterError(
+            "pass points=, at which releases predict, or view=, a function from a release to the "
+            "numbers that it publishes"
+        )
+    questions = np.asarray(points, dtype=np.float64)
+
+    def answers(release: Any) -> Floats:
+        try:
+            values = np.asarray(release.predict(questions), dtype=np.float64)
+        except ReleaseExhaustedError as error:  # the place where it stops is an answer as well
+            values = np.zeros(len(questions))
+            values[: len(error.answers)] = error.answers
+            return np.append(values, len(error.answers))
+        return np.append(values, len(questions))
+
+    return answers
+
+
+def _draw(
+    release: Callable[[int], Any],
+    look: Callable[[Any], Floats],
+    draws: int,
+    rng: np.random.Generator,
+) -> Floats:
+    return np.stack([look(quietly(partial(release, s))[0]) for s in draw_seeds(rng, draws)])
+
+
+def _best_neighbours(
+    mechanism: Mechanism,
+    look: Callable[[Any], Floats],
+    X: Floats,
+    y: NDArray[Any],
+    row: int,
+    versions: list[tuple[Floats, Any]],
+    draws: int,
+    rng: np.random.Generator,
+) -> Neighbours:
+    """Return the two versions of a row whose releases differ most in a few draws."""
+    few = max(20, int(PILOT * draws))
+    sides, samples = [], []
+    for features, label in versions:
+        X_side, y_side = X.copy(), y.copy()
+        X_side[row], y_side[row] = features, label
+        try:
+            samples.append(_draw(mechanism(X_side, y_side), look, few, rng))
+        except DataError:  # outside the mechanism's domain, so no neighbour
+            continue
+        sides.append((X_side, y_side))
+    if len(sides) < 2:
+        raise DataError("the mechanism accepts no replacement of a row; pass rows that differ")
+
+    def distance(pair: tuple[int, int]) -> float:
+        here, there = (samples[place] for place in pair)
+        shift = np.abs(here.mean(axis=0) - there.mean(axis=0))
+        spread = np.maximum(np.sqrt(here.var(axis=0) + there.var(axis=0)), 1e-12 * shift)
+        return float(np.linalg.norm(shift / np.where(spread > 0, spread, 1.0)))
+
+    first, second = max(combinations(range(len(sides)), 2), key=distance)
+    return Neighbours(row, *sides[first], *sides[second], output=None)
+
+
+def _versions(
+    X: Floats, y: NDArray[Any], row: int, replacements: tuple[ArrayLike, ArrayLike] | None
+) -> list[tuple[Floats, Any]]:
+    """Return versions of a row: as it is, and the replacements or versions made of other rows."""
+    if replacements is not None:
+        features, labels = (np.asarray(part) for part in replacements)
+        if features.ndim != 2 or features.shape[1] != X.shape[1] or len(labels) != len(features):
+            raise ParameterError(
+                f"replacements must be rows of {X.shape[1]} features, and a label for each, got "
+                f"shapes {features.shape} and {labels.shape}"
+            )
+        return [(X[row], y[row]), *zip(features, labels, strict=True)]
+    norms = np.linalg.norm(X, axis=1)
+    longest = X[int(np.argmax(np.where(np.arange(len(X)) == row, -1.0, norms)))]
+    across = X[int(np.argmin(X @ X[row]))]
+    shapes = [X[row], -X[row], np.zeros_like(X[row]), longest, across]
+    return [(features, label) for features in shapes for label in np.unique(y)[[0, -1]]]
+
+
+def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[float, str]:
+    """Return the epsilon that the best event proves, and its counts in words."""
+    third = len(pair[0]) // 3
+    learn, count = [sample[:third] for sample in pair], [sample[third:] for sample in pair]
+    centre = (learn[0].mean(axis=0) + learn[1].mean(axis=0)) / 2.0
+    spread = learn[0].var(axis=0) + learn[1].var(axis=0)
+    apart = learn[0].mean(axis=0) - learn[1].mean(axis=0)
+    # A direction without noise separates the data sets at once, so its weight stays finite.
+    direction = apart / np.maximum(spread, 1e-12 * float(spread.max()) or 1.0)
+    scores = [[(sample - centre) @ direction for sample in part] for part in (learn, count)]
+    every = np.sort(np.concatenate(scores[0]))
+    cuts = np.unique(every[np.linspace(0, every.size - 1, THRESHOLDS).astype(int)])
+    # One bound for each order of the data sets, each with half of the error probability.
+    each = 1.0 - (1.0 - confidence) / 2.0
+    best, words = 0.0, "no event was more likely under one data set"
+    for first, sign in ((0, 1.0), (1, -1.0)):
+        tries = [
+            (_proved(scores[0], first, sign, cut, delta, each)[0], cut) for cut in cuts.tolist()
+        ]
+        loss, here, there = _proved(scores[1], first, sign, max(tries)[1], delta, each)
+        if loss > best:
+            total, best = len(count[0]), loss
+            words = f"{here} of {total} under one data set, {there} of {total} under the other"
+    return best, words
+
+
+def _proved(
+    scores: list[Floats], first: int, sign: float, cut: float, delta: float, confidence: float
+) -> tuple[float, int, int]:
+    """Return the epsilon that the event beyond a cut proves, and its counts."""
+    pair = scores[first], scores[1 - first]
+    here, there = (int(np.count_nonzero(sign * side >= sign * cut)) for side in pair)
+    loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, delta, confidence)
+    return loss, here, there
