@@ -161,7 +161,7 @@ def test_buyers_who_need_more_than_there_is_are_told_so():
 
 def test_buyers_of_other_sellers_are_refused():
     more = cm.Market(cm.Sellers([0.1, 0.2], prior=cm.Uniform(0, 1)), cm.Spread() + cm.Noise())
-    with pytest.raises(ParameterError, match="the markets have 2, 3 sellers"):
+    with pytest.raises(ParameterError, match="the same sellers, got 2, 3 sellers"):
         cm.allocate_together([buyer(1.0), more], [cm.MaxEpsilon(1.0)])
 
 
