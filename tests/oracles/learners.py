@@ -173,7 +173,7 @@ def _learned(given: dict[str, Any]) -> Numbers:
         return numbers
     if given["kind"] == "objective":
         numbers |= {"eta": learner.eta_, "rounding": _number(learner.rounding_)}
-        numbers["solver_epsilon"] = learner.solver_epsilon_
+        numbers["minimum_epsilon"] = learner.solver_epsilon_
     if given["kind"] == "ridge":
         numbers |= {"rate": learner.noise_rate_, "rounding": _number(learner.rounding_)}
     if given["kind"] in ("objective", "ridge") and given.get("weighting") != "optimal":
