@@ -325,7 +325,7 @@ def test_a_prior_computed_from_the_reports_warns_and_a_lie_pays():
     with pytest.warns(PriorFromReportsWarning):
         audit = cm.audit_incentives(market, build=own_sample)
     assert market.incentives == "unknown"
-    assert "a report moves its own price" in market.incentives.reason
+    assert "each report affects its own price" in market.incentives.reason
     assert not audit.is_incentive_compatible
 
 

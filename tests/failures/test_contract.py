@@ -41,7 +41,7 @@ def priced(tmp_path):
 
 def check_all_new(folder):
     assert run(COMMAND, folder)[0] == 0
-    assert (folder / "offers.csv").read_text().startswith('"id","sensitivity",')
+    assert (folder / "offers.csv").read_text().startswith('"id","ask",')
     assert (folder / "offers.certificate.json").read_text().startswith("{")
 
 

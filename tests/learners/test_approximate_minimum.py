@@ -279,7 +279,7 @@ def test_more_than_the_smallest_seller_sold_is_refused() -> None:
     X, y, _ = sample(0, 4, 2)
     terms = {"epsilon": [7.0, 2.0, 1.0, 0.0]}
     model = PrivateLogisticRegression(1.0)
-    with pytest.raises(ParameterError, match=r"solver_epsilon = 1 .* smaller one"):
+    with pytest.raises(ParameterError, match=r"solver_epsilon = 1 .* smaller value"):
         model.set_params(solver_epsilon=1.0).fit(X, y, **terms)
     with pytest.raises(ParameterError, match=r"leaves no room.*solver_epsilon = 0\.999"):
         model.set_params(solver_epsilon=0.999, accounting="paper").fit(X, y, **terms)

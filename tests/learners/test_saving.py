@@ -472,7 +472,7 @@ def test_what_is_no_file_is_refused(name, tmp_path):
 def test_a_pipe_is_not_waited_for(tmp_path):
     path = tmp_path / "m.json"
     os.mkfifo(path)
-    with pytest.raises(DataError, match="is no file"):
+    with pytest.raises(DataError, match="is not a file"):
         cm.load_model(path)
 
 
