@@ -27,5 +27,5 @@ def test_a_forked_process_cannot_ask_a_release_of_its_parent(kind):
             tell(str(error))
 
     ((told,),) = Child(ask).end()
-    assert "made in another process" in told
+    assert "created in another process" in told
     assert release.predict(X[:1]).shape == (1,)
