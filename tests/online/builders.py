@@ -88,6 +88,11 @@ def dense_cells(prior):
     return np.diff(prior.cdf(nodes)), prior.ironed_virtual_cost(middle)
 
 
+def expectation(cells, function):
+    """Return E[function(psi(c))] as a sum over cells."""
+    return cells[0] @ function(cells[1])
+
+
 def quantile_form(policy, n):
     """Return the market of n sellers at even quantiles of the prior, as the plan sees it."""
     prior = policy.prior

@@ -27,6 +27,7 @@ from tests.online.builders import (
     check_the_plan_is_the_optimum,
     check_units_do_not_matter,
     dense_cells,
+    expectation,
     quantile_form,
 )
 
@@ -35,6 +36,23 @@ THREE_ROOTS = cm.EmpiricalPrior([0.002] + [(44 + 0.002) / 45] * 44)
 
 
 # ------------------------------------------------------------------------- expectations
+
+
+@pytest.mark.parametrize("name", one_in(2, CONTINUOUS))
+def test_moments_of_margins(name):
+    """Atoms at means of cells give E[v] and E[v^2] from below, atoms at their ends from above."""
+    prior = PRIORS[name]()
+    many = dense_cells(prior)
+    for level in (0.02, 0.3, 0.9):
+        price = float(prior.ironed_virtual_cost(prior.quantile(level)))
+        cells = cells_of(prior).refined(20_000, 0.0, price)
+        theirs = [
+            expectation(many, lambda psi, k=k, p=price: np.maximum(p - psi, 0) ** k) for k in (1, 2)
+        ]
+        inner, outer = (moments(atoms, price) for atoms in (cells.inner, cells.outer))
+        np.testing.assert_allclose(inner, theirs, rtol=2e-6)
+        assert (inner <= outer * (1 + 1e-12)).all()
+        np.testing.assert_allclose(outer, inner, rtol=2e-7)
 
 
 def moments(atoms, price):

@@ -147,6 +147,18 @@ def test_virtual_cost_is_c_plus_cdf_over_density(name):
     assert prior.mean == pytest.approx(frozen.mean())
 
 
+def test_closed_forms():
+    c = np.array([0.02, 0.05, 0.1])
+    np.testing.assert_allclose(Uniform(0.02, 0.1).virtual_cost(c), 2 * c - 0.02)
+    np.testing.assert_allclose(Power(2, 0.1).virtual_cost(c), 1.5 * c)
+    np.testing.assert_allclose(Beta(4, 1, 0.02, 0.1).virtual_cost(c), c + (c - 0.02) / 4)
+    np.testing.assert_allclose(Exponential(0.05).virtual_cost(c), c + 0.05 * np.expm1(c / 0.05))
+    x = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(
+        Beta(1, 3).virtual_cost(x), x + (1 - (1 - x) ** 3) / (3 * (1 - x) ** 2)
+    )
+
+
 @pytest.mark.parametrize(
     ("prior", "slope"),
     [
