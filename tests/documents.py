@@ -7,6 +7,7 @@ Outputs are compared with a tolerance for numbers, because solvers differ in the
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -122,10 +123,12 @@ def rewrite(path: Path, *, varying: bool = False) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.documents", description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="all documents if none")
+    parser.add_argument("--varying", action="store_true", help="also outputs of fresh noise")
+    options = parser.parse_args()
     os.environ.setdefault("MPLBACKEND", "Agg")
     warnings.simplefilter("ignore")
-    options = {argument for argument in sys.argv[1:] if argument.startswith("--")}
-    names = [argument for argument in sys.argv[1:] if argument not in options]
-    for name in names or [str(path) for path in documents()]:
-        print(name, file=sys.stderr)
-        rewrite(Path(name), varying="--varying" in options)
+    for path in options.files or documents():
+        print(path, file=sys.stderr)
+        rewrite(path, varying=options.varying)

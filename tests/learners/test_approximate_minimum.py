@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from convexmarket.errors import ParameterError, PrivacyLeakWarning, SolverError
-from convexmarket.learners import PrivateLogisticRegression, objective_perturbation_log_density
+from convexmarket.learners import (
+    PersonalizedRidge,
+    PrivateLogisticRegression,
+    objective_perturbation_log_density,
+)
 from convexmarket.learners.minimiser import minimise
 from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
 from convexmarket.privacy.exact import gamma_sphere_draw
@@ -29,6 +33,26 @@ def sample(seed: int, n_rows: int, n_features: int):
     X = rng.uniform(-1.0, 1.0, (n_rows, n_features)) / np.sqrt(n_features)
     y = np.where(X[:, 0] + 0.2 * rng.standard_normal(n_rows) > 0, 1, -1)
     return X, y, rng.dirichlet(np.ones(n_rows))
+
+
+LEARNERS = [
+    PrivateLogisticRegression(0.05, tol=1e-6),
+    PersonalizedRidge(feature_range=(-1.0, 1.0), target_range=(-1.0, 1.0)),
+    PersonalizedRidge(1.0, perturbation="output", feature_range=(-1, 1), target_range=(-1, 1)),
+]
+
+
+@pytest.mark.parametrize("learner", LEARNERS, ids=["logistic", "ridge", "output"])
+@pytest.mark.parametrize("least", [0.0, 1e-9, 1e-6, 1e-4, 1e-3, 0.1])
+def test_no_row_loses_more_than_it_granted_however_little_that_is(learner, least):
+    X, y, _ = sample(3, 100, 2)
+    granted = np.r_[np.full(99, 1.0), least]
+    fitted = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
+    assert (fitted.guarantee_.epsilon <= granted * (1 + 1e-12)).all()
+    X[-1], y[-1] = -X[-1], -y[-1]
+    if fitted.guarantee_.epsilon[-1] == 0:  # then the row has no effect
+        again = learner.fit(X, y, epsilon=granted, random_state=Simulation(0))
+        np.testing.assert_array_equal(again.coef_, fitted.coef_)
 
 
 # ----------------------------------------------------- why: a solver that tells a row's label
