@@ -1,7 +1,7 @@
-"""What one parameter does to the joint problem (A, section X; B, appendix B).
+"""Effects of single parameters on the joint problem (A, section X; B, appendix B).
 
 The papers do not give the numbers of rows and features, mu, sigma and Lambda. Here: 100 rows of 5
-features and Lambda = 0.01, unless an experiment says otherwise.
+features and Lambda = 0.01, unless an experiment states other values.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ class Joint(Experiment):
 
 
 class Noise(Joint):
-    """What the noise costs: equal weights, and more and more privacy bought.
+    """The cost of noise: equal weights, with an increasing amount of privacy bought.
 
     Source: A, section X, and B, appendix B, Figure 5: a_i = 1/m, which a cap of 1 forces, and eta =
     m eps for an average guarantee eps. Here: 200 rows, average guarantees from 0.01 to 10. Payments
@@ -215,7 +215,7 @@ class Parameters(Together):
     noise, the weight of evenness and the differences among sellers do to what is bought?
     """
 
-    title = "What the parameters of the joint problem do"
+    title = "Effects of the parameters of the joint problem"
 
 
 EXPERIMENTS = {

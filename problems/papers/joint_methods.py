@@ -43,7 +43,7 @@ GROUPS = {
     "convex in z, not in a": (10, 500, Terms(0.1, 10.0, 0.1), 0.27, None, OUTSIDE),
     "breast cancer": (1, None, Terms(1.0, 100.0, 0.001), 0.01, None, WDBC),
 }
-#: Arguments of allocate_jointly; the others have functions of their own.
+#: Arguments of allocate_jointly; the other methods are separate functions.
 OPTIONS = {
     "alternating": {"method": "alternating", "starts": 3},
     "alternating, 5 starts": {"method": "alternating", "starts": 5},

@@ -1,4 +1,4 @@
-"""Breast-cancer records, bought with a look at them.
+"""Breast-cancer records: the joint problem against two steps.
 
 Question: a buyer wants a classifier of tumours and pays patients for the privacy that it costs
 them. Does choosing model, weights and total privacy together, by looking at the records, beat the
@@ -50,7 +50,7 @@ def buy(market, rows, model, regularization):
 def errors(rows, epsilon, regularization):
     """Errors on validation and test rows, one for each noise draw; NaN where it is refused.
 
-    Algorithm 1 as printed: what was bought sets the noise, for all three models.
+    Algorithm 1 as printed: the privacy bought sets the noise, for all three models.
     """
     learner = cm.PrivateLogisticRegression(
         regularization, data_norm=1.0, calibration="noise", solver_epsilon=None
@@ -178,7 +178,7 @@ def report(frames):
         )
         for other in MODELS[1:]
     )
-    title = "Breast-cancer records, bought with a look at them"
+    title = "Breast-cancer records: the joint problem against two steps"
     page = begin(title, __doc__, finding, claims(frames))
     half = 2.145 * curve.error_std / np.sqrt(DRAWS)
     for name in ("overall_mean", "error_mean"):
@@ -188,7 +188,7 @@ def report(frames):
         page.add(figure, caption=f"{name.replace('_mean', '')} error; 95% intervals.")
     figure = lines(curve, "gamma", "payments", hue="model", panels="scenario", log="xy")
     page.add(figure, caption="Expected payments.")
-    page.add(curve, caption="What the validation rows chose.", name="curve")
+    page.add(curve, caption="Parameters chosen on the validation rows.", name="curve")
     page.add(
         "Which candidates there are matters more than which model it is: with small mu as well the "
         "joint problem buys from a handful of patients, and is no longer told from the naive "

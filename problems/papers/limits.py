@@ -1,4 +1,4 @@
-"""What it costs to promise little: limits on guarantees and on weights."""
+"""The cost of a small epsilon: limits on guarantees and on weights."""
 
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ CAP, LIMIT = "cap on weights", "largest guarantee"
 
 def efficient(values):
     """Mark the rows that no other row dominates: as small everywhere and smaller somewhere."""
-    no_larger = (values[:, None] <= values).all(axis=2)  # entry i, j: row i is no larger than j
+    no_larger = (values[:, None] <= values).all(axis=2)  # entry i, j: row i <= row j
     smaller = (values[:, None] < values).any(axis=2)
     return ~(no_larger & smaller).any(axis=0)
 
@@ -31,15 +31,15 @@ def distinct(points):
 
 
 class Promise(Experiment):
-    """What a promise of privacy costs: error, payments and the largest epsilon.
+    """The cost of a promise of privacy: error, payments and the largest epsilon.
 
     A, section III, with a bound on every epsilon. Varied: gamma, and the promise, over the same 200
-    sellers. The error of a point is its objective without payments. There is no learner here.
+    sellers. The error of a point is its objective without payments. No learner is involved.
     """
 
     note = (
-        "The sellers are one draw from the prior. A point is efficient among those that were "
-        "computed; between them there may be better ones."
+        "The sellers are one draw from the prior. Efficiency is relative to the computed points; "
+        "better points may lie between them."
     )
 
     def compute(self, quick=False):
@@ -118,7 +118,7 @@ class Variants(Experiment):
         return problem.perform(progress=False).tables
 
     def change(self, frames):
-        """Return what a cap adds to the objective at the largest epsilon of a limit."""
+        """Compute the increase of the objective by a cap, at the largest epsilon of a limit."""
         runs = frames["runs"][frames["runs"].status == "solved"]
         base, other = (runs[runs.market == name] for name in (LIMIT, CAP))
         return change_at_equal(base, other, "epsilon_max", "objective").dropna()
@@ -157,11 +157,11 @@ class Variants(Experiment):
 class Limits(Together):
     """Both experiments.
 
-    Question: a buyer promises that no seller loses more than some epsilon, or caps how much one
-    seller counts. What does a promise cost in error and in payments, and is a cap cheaper?
+    Question: a buyer limits the epsilon of every seller, or caps the weight of every seller. How
+    much does each limit cost in error and in payments, and is a cap cheaper?
     """
 
-    title = "What it costs to promise little"
+    title = "The cost of a small epsilon"
 
 
 EXPERIMENTS = {

@@ -1,4 +1,4 @@
-"""Sellers who come one by one: what it costs not to know who comes (A, Fig. 3; B, Theorem 3.4)."""
+"""Sellers who arrive one by one: the loss relative to hindsight (A, Fig. 3; B, Theorem 3.4)."""
 
 import convexmarket as cm
 from convexmarket.report import compare
@@ -58,7 +58,7 @@ class Uniform15(Online):
     )
     note = (
         "Privacy is never nearly free here, so the loss tends to 2 sqrt(sigma gamma psi) = 2 with "
-        "psi the lowest virtual cost. What lies above falls like m^(-1/3): buying up to psi + "
+        "psi the lowest virtual cost. The excess falls like m^(-1/3): buying up to psi + "
         "delta costs of the order of delta, and leaves a spread of the order of 1/sqrt(m delta). "
         "The lemma assumes a prior with density at zero; online-uniform04 tests it with one."
     )
@@ -116,15 +116,15 @@ class NearZero(Online):
 
 
 class Fraction(Online):
-    """Fewer sellers than expected: what a fraction xi of m leads to.
+    """Fewer sellers than expected: a fraction xi of m arrives.
 
-    Question: a buyer plans for m sellers and only a fraction xi of them comes. What was promised
-    stays as it is, so that less privacy is bought and more noise is needed. What is lost against a
-    buyer who knows all reports, and that no more sellers come?
+    Question: a buyer plans for m sellers and only a fraction xi of them arrives. Earlier offers
+    stay valid, so that less privacy is bought and more noise is needed. How large is the loss
+    relative to a buyer who knows all reports and the number of sellers?
 
     Source: A, Theorem V.1, a bound whose constants the paper does not give, on an objective with a
     trained model. Measured is the loss that the bound is made of (A, Eq. 11) after xi*m sellers.
-    For U[0, 4] the general rule is Algorithm 3, and no policy is told that fewer come. Varied: the
+    For U[0, 4] the general rule is Algorithm 3, and no policy uses the fraction. Varied: the
     fraction, and m.
     """
 
@@ -138,8 +138,8 @@ class Fraction(Online):
         "With few sellers a rule may buy nothing at all: the loss is infinite then. Such draws are "
         "counted, and averages are over the others. The limit of the ratio is not in the paper; it "
         "follows from A, Eqs. (36) and (37): half of the planned loss is spread, a quarter noise "
-        "and a quarter payments, which change by xi^(-1/2), 1/xi and xi, and the optimum of those "
-        "who came by xi^(-1/4)."
+        "and a quarter payments, which change by xi^(-1/2), 1/xi and xi, and the optimum of the "
+        "sellers who came by xi^(-1/4)."
     )
 
     def compute(self, quick=False):
@@ -157,11 +157,11 @@ class Fraction(Online):
 
 
 class Learning(Online):
-    """A prior that is learnt on the way, against one that is known.
+    """A prior learnt while sellers arrive, against a prior that is known.
 
-    Question: the buyer does not know the prior, starts from a guess, and takes the reports of
-    earlier sellers into account when it plans for the rest. How much larger is its loss than that
-    of the same policy when it knows the prior?
+    Question: the buyer does not know the prior, starts from a guess, and uses the reports of
+    earlier sellers when it plans for later ones. How much larger is its loss than the loss of the
+    same policy with the true prior?
 
     Source: beyond the papers, which take the prior for known (A, section V). The prior is U[0, 4]
     and the guess U[0, 10]: sellers are cheaper than the buyer expects. "learnt" is measured against
@@ -169,15 +169,15 @@ class Learning(Online):
     and the policy.
     """
 
-    title, prior = "A prior that is learnt on the way", cm.Uniform(0.0, 4.0)
+    title, prior = "Learning the prior while sellers arrive", cm.Uniform(0.0, 4.0)
     policies, sizes = ["replanned", "expectation", "learnt", "guess"], [10**k for k in range(2, 7)]
     note = (
         "The learning policy takes the reports so far, and 20 quantiles of the guess, for the "
         "prior, and plans anew whenever the number of sellers has grown by half, or the number to "
-        "come has shrunk as much. For the first 10 sellers it only listens and buys nothing. A "
-        "quote uses earlier reports only, so that the truth stays each seller's best reply. A "
-        "guess that is too cheap is worse than one that is too expensive: it waits for sellers who "
-        "do not exist."
+        "come has shrunk as much. It buys nothing from the first 10 sellers. A quote uses earlier "
+        "reports only, so that the truth stays each seller's best reply. A guess that is too low "
+        "is worse than a guess that is too high: the policy waits for cheap sellers who do not "
+        "exist."
     )
 
     def compute(self, quick=False):
@@ -203,11 +203,12 @@ class Learning(Online):
 class Uniform(Together):
     """Three priors on one page.
 
-    Question: every seller is quoted on arrival, from its own report and the prior alone. What is
-    lost against a buyer who knows all reports, where privacy is free, nearly free, or never free?
+    Question: every seller receives an offer on arrival, from its report and the prior alone. How
+    large is the loss relative to a buyer who knows all reports, where privacy is free, nearly free,
+    or never free?
     """
 
-    title = "Sellers who come one by one: what hindsight is worth"
+    title = "Sellers who arrive one by one: the value of hindsight"
 
 
 EXPERIMENTS = {

@@ -78,7 +78,7 @@ class Wdbc(Predictions):
     note = (
         "An interactive release whose noise hides every prediction never corrects its public "
         "model, which answers zero everywhere, that is benign: its accuracy is the share of benign "
-        "rows. The linear model is no release of the kernel model's predictions, and has delta 0."
+        "rows. The linear model does not release predictions of the kernel model, and has delta 0."
     )
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Personalised privacy for ridge regression: R's tables, and what its error bound is good for."""
+"""Personalised privacy for ridge regression: R's tables, and uses of its error bound."""
 
 from dataclasses import replace
 
@@ -160,7 +160,7 @@ class Medical(Published):
         Sweep("f_conservative", SHARES, (10,), Levels(f_medium=0.37)),
         Sweep("row_fraction", ROWS, (12,)),
     )
-    regularization, label_noise, coef_norm = 1.0, 0.1, 1.0  # what a buyer could assume in public
+    regularization, label_noise, coef_norm = 1.0, 0.1, 1.0  # possible public assumptions
     smallest_eigenvalue = 0.0  # the columns of a category add up to the constant one
 
 
@@ -211,7 +211,7 @@ class Weights(Ridge):
     """Which weights for the same guarantees.
 
     Source: R, Theorem 3.6; the experiment is ours. 2 features, 4,000 people, labels with a standard
-    deviation of 0.5 around a weak linear signal. Liberals grant 100, which protects nobody; with 10
+    deviation of 0.5 around a weak linear signal. Liberals grant 100, which protects no one; with 10
     the paper's weights are as good at every lambda. Varied: lambda, and the assumed noise of the
     labels.
     """
@@ -250,22 +250,22 @@ class Weights(Ridge):
 class Tables(Together):
     """Both data sets of R.
 
-    Question: some people ask for much more privacy than others. What does weighing everybody by
-    what they grant (PDP-OP) gain over giving everybody the least, and over leaving out the
-    demanding ones at random?
+    Question: some people require much more privacy than others. How much better are weights in
+    proportion to the epsilons (PDP-OP) than the smallest epsilon for all rows, and than sampling
+    the rows with small epsilons?
     """
 
     title = "Personalised privacy for ridge regression"
 
 
 class Choices(Together):
-    """What a buyer may choose under the same guarantees.
+    """Choices of a buyer under the same guarantees.
 
-    Question: which lambda, which weights, and noise where: in the model, in the objective or in
-    the sums that ridge regression solves?
+    Question: which lambda and which weights should a buyer choose, and which perturbation: of the
+    model, of the objective, or of the statistics that ridge regression solves?
     """
 
-    title = "Ridge regression: which lambda, which weights, and noise where?"
+    title = "Ridge regression: the choice of lambda, of the weights, and of the perturbation"
 
 
 EXPERIMENTS = {

@@ -1,4 +1,4 @@
-"""What several experiments share, and the papers' own methods, which the package does not need."""
+"""Functions shared by the experiments, and methods that only the papers use."""
 
 from dataclasses import replace
 
@@ -21,8 +21,8 @@ class Experiment:
     """An experiment of a module with several, with the three functions of a script.
 
     A subclass has the docstring of a script, the title of its report, and a note for the reader.
-    Its method ``finding`` says in a sentence what the tables show; ``pages`` adds figures and
-    tables to the report.
+    Its method ``finding`` returns the result of the tables as a sentence; ``pages`` adds figures
+    and tables to the report.
     """
 
     title = note = ""

@@ -42,7 +42,7 @@ def slopes(joint, terms, model, weights, eta):
 
 
 def project_logarithms(v):
-    """Nearest z with sum exp(z) = 1: z + tau*exp(z) = v for one tau; NaN where there is none."""
+    """Nearest z with sum exp(z) = 1: z + tau*exp(z) = v for one tau; NaN without a solution."""
 
     def nearest(tau):
         turn = -(1 - 1e-12) / np.e

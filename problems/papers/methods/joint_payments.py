@@ -36,7 +36,7 @@ def joint_payment(joint, seller, gamma):
 
 
 def unavoidable_gain(joint, seller, reports, solve=cm.allocate_jointly):
-    """Return what one of two lies gains at least, whatever is paid, over pairs of reports."""
+    """Compute a lower bound on the gain of a misreport, for any payments, over pairs of reports."""
     z = np.asarray(reports, dtype=float)
     sold = np.array([solve(changed(joint, seller, each)).epsilon[seller] for each in z])
     return float(np.max((z[None] - z[:, None]) * (sold[None] - sold[:, None])) / 2.0)

@@ -116,8 +116,8 @@ def pages(page, frames, x="size", by="policy"):
     page.add(lines(points, x, "payments", hue=by, log="x"), caption="Payments.")
     page.add(points, caption="Means and 95% intervals.", name="points")
     page.add(
-        "No model is trained here, and sellers accept every offer. With few sellers a draw can buy "
-        "next to nothing and lose much, so that means rest on such draws; the median tells more. "
+        "No model is trained here, and sellers accept every offer. With few sellers, a few draws "
+        "that buy almost nothing have large losses and dominate the mean; compare medians as well. "
         "Intervals of exponents come from the scatter around a straight line."
     )
     page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)

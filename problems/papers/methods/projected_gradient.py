@@ -1,8 +1,8 @@
-"""The papers' method (A, Section IV), as the baseline that other methods are compared with.
+"""The papers' method (A, Section IV), a baseline for other methods.
 
 For each eta of a grid, projected gradient descent on the weights; then the best of the grid. It
 has no guarantee: the best eta may lie between two points of the grid, or beyond it. The exact
-allocation of the same market says how far off the answer is.
+allocation of the same market measures the error of its answer.
 """
 
 import numpy as np

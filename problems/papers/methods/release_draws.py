@@ -1,9 +1,9 @@
 """Releases of a kernel model's predictions, side by side (K).
 
-For every size some data sets are drawn and a model is fitted to each. Every release is made from
-the same models and answers the test rows in order; what it loses against the model without noise is
-measured, and set next to what theory promises. A release's noise does not depend on which others
-are made. Every row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
+For every size, data sets are drawn and a model is fitted to each. Every release uses the same
+models and answers the test rows in order. Its loss relative to the model without noise is measured
+and compared with the bound of the theory. The noise of a release does not depend on the other
+releases. Every row has the same guarantee: epsilon with delta, and delta 0 for the linear model.
 """
 
 import math
@@ -138,7 +138,7 @@ def release(study, erm, data, label, epsilon, seed):
 
 
 def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounting="tight"):
-    """Ask for the test rows in order; once updates are used up the public model answers.
+    """Query the test rows in order; after the last update the public model answers.
 
     The threshold is given in scales of the noise, which are known before it is drawn.
     """
@@ -207,7 +207,7 @@ def _suffices(promised, n):
 
 
 class Theory:
-    """What is known of a model before there are rows: it follows from the problem and n alone."""
+    """Public bounds on a model, computed from the problem and the number of rows alone."""
 
     def __init__(self, erm):
         self.kernel, self.n_features, self.tol = erm.kernel_, erm.n_features_in_, erm.tol
@@ -227,8 +227,8 @@ class Theory:
 def best_bound(study, theory, kind, epsilon, **options):
     """Return theory's smallest error bound as a function of the number of rows.
 
-    Noise is proportional to what a row can change, so every number of updates, points or rounds is
-    calibrated once. NaN where theory promises nothing.
+    Noise is proportional to the sensitivity, so every number of updates, points or rounds is
+    calibrated once. NaN where the theory has no bound.
     """
     reach, asked = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))
@@ -382,7 +382,7 @@ def pages(study, page, frames):
     page.add(frames["useful"], caption="From how many rows on a release is useful.", name="useful")
     refused = points[points.refused != ""][[*KEY, "refused"]]
     if len(refused):
-        page.add(refused, caption="What was refused, and why.", name="refused", appendix=True)
+        page.add(refused, caption="Refused releases, with reasons.", name="refused", appendix=True)
     page.add(
         "K has no experiments; rows, sizes and constants here are ours. A guarantee is of one "
         "release: all of those compared here together would lose the sum. Intervals are over fits "

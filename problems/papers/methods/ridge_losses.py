@@ -1,10 +1,9 @@
 """Expected test losses of private ridge regressions over a parameter (R, section 4).
 
 Losses are exact over the noise: with Z of density proportional to exp(-eta_z ||z||) the test loss
-is a quadratic in Z whose moments are known. What is drawn is the data with its split and the
-privacy levels, and for the baseline of Jorgensen et al. the sample of rows. All methods and all
-values share a draw. "objective", "huber" and "statistics" are simulated with the package's
-learners.
+is a quadratic in Z with known moments. A draw is the data with its split, the privacy levels and,
+for the baseline of Jorgensen et al., the sample of rows. All methods and all values share a draw.
+"objective", "huber" and "statistics" are simulated with the package's learners.
 """
 
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ CLOSE, MUCH = 1.5, 10.0
 
 @dataclass(frozen=True)
 class Levels:
-    """What rows ask for: conservatives, mediums, and liberals, who are the rest (R, section 4)."""
+    """Epsilons of conservatives, mediums and liberals, and their shares (R, section 4)."""
 
     eps_conservative: float = 0.01
     eps_medium: float = 0.2
@@ -68,7 +67,7 @@ class Sweep:
 
 
 class Study:
-    """What a comparison of ridge regressions is about; a subclass adds data and sweeps.
+    """Settings of a comparison of ridge regressions; a subclass adds data and sweeps.
 
     ``label_noise``, ``coef_norm`` and ``smallest_eigenvalue`` are public assumptions of the bound
     of Theorem 3.6, ``failure_probability`` its chance to fail. ``data`` is "medical" or the number
