@@ -19,9 +19,9 @@ def parsed(source: str) -> ast.Module:
 
 
 def one_in(every: int, cases: Iterable[Any]) -> list[Any]:
-    """Return cases to be tried one by one, of which each but the first of so many waits.
+    """Return cases, of which only the first of every ``every`` runs in the default group.
 
-    What waits is tried by the room's campaign.
+    The others run in the campaign.
     """
     given = [case if isinstance(case, type(pytest.param())) else _param(case) for case in cases]
     return [_waiting(case) if i % every else case for i, case in enumerate(given)]
