@@ -164,7 +164,7 @@ def where_no_number(values: Any, *, truth_values: bool = False) -> str:
     """
     named = isinstance(values, pd.DataFrame)
     try:
-        table = values if named else pd.DataFrame(np.array(values, dtype=object))
+        table = values if named else pd.DataFrame(np.array(values, object), dtype=object)
     except (TypeError, ValueError):
         return "the rows have different lengths"
     for place, column in enumerate(table.columns):
