@@ -200,8 +200,8 @@ def moderate(values: NDArray[Any]) -> NDArray[Any]:
     sizes = np.abs(values)
     if not np.any((sizes > LARGEST_ENTRY) | ((sizes < LEAST_ENTRY) & (sizes > 0))):
         return values
-    kept = np.where(sizes < LEAST_ENTRY, 0.0, values)
-    return np.asarray(np.clip(kept, -LARGEST_ENTRY, LARGEST_ENTRY))
+    nonzero = np.where(sizes < LEAST_ENTRY, 0.0, values)
+    return np.asarray(np.clip(nonzero, -LARGEST_ENTRY, LARGEST_ENTRY))
 
 
 def row_norms(X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -260,23 +260,23 @@ def aligned(**arguments: Any) -> tuple[Any, ...]:
 
     Arguments without labels are matched by position, which requires labels in one order.
     """
-    found = {name: labels_of(value) for name, value in arguments.items()}
-    labels = {name: own for name, own in found.items() if own is not None}
+    indices = {name: labels_of(value) for name, value in arguments.items()}
+    labels = {name: index for name, index in indices.items() if index is not None}
     if len(labels) < 2:
         return tuple(arguments.values())
     first, order = next(iter(labels.items()))
-    for name, own in labels.items():
-        check_distinct(name, own)
-    moved = [name for name, own in labels.items() if not own.equals(order)]
+    for name, index in labels.items():
+        check_distinct(name, index)
+    moved = [name for name, index in labels.items() if not index.equals(order)]
     for name in moved:
-        own, remedy = labels[name], f"{name}.to_numpy() if it has the order of {first}"
-        if is_default(own) or is_default(order):
+        index, remedy = labels[name], f"{name}.to_numpy() if it has the order of {first}"
+        if is_default(index) or is_default(order):
             raise DataError(
                 f"{first} and {name} have different labels, and those of "
-                f"{name if is_default(own) else first} are pandas' default 0, 1, 2, ..., which may "
-                f"be meant as positions; give {remedy}, or the same labels"
+                f"{name if is_default(index) else first} are pandas' default 0, 1, 2, ..., which "
+                f"may be meant as positions; give {remedy}, or the same labels"
             )
-        lost = order.difference(own, sort=False).append(own.difference(order, sort=False))
+        lost = order.difference(index, sort=False).append(index.difference(order, sort=False))
         if lost.size:
             raise DataError(
                 f"{first} and {name} are not about the same rows: only one of them has the label "

@@ -14,11 +14,11 @@ class Shown:
 
     def _repr_html_(self) -> str:
         write = getattr(self, "_repr_latex_", self.__str__)
-        said = f"<p>{escape(write()).replace(chr(10), '<br>')}</p>"
+        text = f"<p>{escape(write()).replace(chr(10), '<br>')}</p>"
         frame = getattr(self, "to_frame", None)
         if frame is None:
-            return said
-        return said + str(frame().to_html(max_rows=_ROWS, float_format="{:.4g}".format))
+            return text
+        return text + str(frame().to_html(max_rows=_ROWS, float_format="{:.4g}".format))
 
 
 def axes(ax: Any = None, **labels: str) -> Any:

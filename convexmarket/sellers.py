@@ -147,8 +147,8 @@ class Sellers(Shown):
         names = default if ids is None else ids
         self._set(ids=distinct_ids(names, costs.size), groups=labels, parts=None)
         if ids is not None and labels_of(ids) is None and index is not None:
-            own = pd.Index(self.ids)
-            if not index.equals(own) and not index.symmetric_difference(own, sort=False).size:
+            ids = pd.Index(self.ids)
+            if not index.equals(ids) and not index.symmetric_difference(ids, sort=False).size:
                 raise DataError(
                     "a column is labelled by the ids, in another order than ids has; give all "
                     "columns with labels, or put it in order first: column.loc[ids]"
@@ -159,8 +159,9 @@ class Sellers(Shown):
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
         """Create sellers from reports in parts, which are checked already."""
-        one = object.__new__(cls)._set(parts=parts, priors=(prior,), ids=range(len(parts)))
-        return one._set(sensitivities=None, groups=None, _costs=None, _prior_of=None, _index=None)
+        sellers = object.__new__(cls)._set(parts=parts, priors=(prior,), ids=range(len(parts)))
+        absent = ("sensitivities", "groups", "_costs", "_prior_of", "_index")
+        return sellers._set(**dict.fromkeys(absent))
 
     @classmethod
     def draw(
@@ -182,8 +183,8 @@ class Sellers(Shown):
         check_count("n_sellers", n_sellers)
         priors, prior_of = assigned(prior, _groups(groups, n_sellers), n_sellers)
         rng, drawn = generator_of(random_state), np.empty(n_sellers)
-        for one, who in by_prior(priors, prior_of, np.arange(n_sellers)):
-            drawn[who] = one.sample(who.size, rng)
+        for distribution, who in by_prior(priors, prior_of, np.arange(n_sellers)):
+            drawn[who] = distribution.sample(who.size, rng)
         each = priors[0] if prior_of is None else [priors[place] for place in prior_of]
         return cls(drawn, each, groups=groups)._set(prior_is_from_reports=False)
 
@@ -229,9 +230,9 @@ class Sellers(Shown):
         """The CVXPY parameter of the virtual costs, if there is one."""
         return self._costs if isinstance(self._costs, cp.Parameter) else None
 
-    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Sellers:
+    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> Sellers:
         """Replace the parameter of the virtual costs."""
-        return copy.copy(self)._set(_costs=own) if self._costs is parameter else self
+        return copy.copy(self)._set(_costs=replacement) if self._costs is parameter else self
 
     @property
     def prior(self) -> Prior | None:
@@ -328,10 +329,10 @@ class Sellers(Shown):
             return
         if self._index is None and (isinstance(self.ids, range) or is_default(labels)):
             return  # by position
-        own = pd.Index(self.ids) if self._index is None else self._index
-        if labels.equals(own) or labels.equals(pd.Index(self.ids)):
+        index = pd.Index(self.ids) if self._index is None else self._index
+        if labels.equals(index) or labels.equals(pd.Index(self.ids)):
             return
-        if self._index is None and own.symmetric_difference(labels, sort=False).size:
+        if self._index is None and index.symmetric_difference(labels, sort=False).size:
             return  # the labels name other things than sellers
         raise DataError(
             f"the labels of {name} are not the sellers' ids in their order; give it by id, as in "

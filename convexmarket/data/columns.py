@@ -44,13 +44,13 @@ def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
     >>> roles_of(["age", "c", "price"], report="price")
     {'price': 'report'}
     """
-    found: dict[str, Role] = {}
+    roles_of: dict[str, Role] = {}
     for column in columns:
         for role, common in _NAMES.items():
-            own = named.get(role)
-            if column == own or (own is None and _is_called(column, common)):
-                found[column] = role
-    return found
+            given = named.get(role)
+            if column == given or (given is None and _is_called(column, common)):
+                roles_of[column] = role
+    return roles_of
 
 
 def _is_called(column: str, common: tuple[str, ...]) -> bool:
@@ -71,9 +71,9 @@ def refuse_reports(features: Sequence[str], **named: str | None) -> None:
     ParameterError
         Naming the column and the remedies.
     """
-    own = named.get("report")
+    given = named.get("report")
     for column in features:
-        if column == own or (own is None and column.strip().lower() in REPORT_NAMES):
+        if column == given or (given is None and column.strip().lower() in REPORT_NAMES):
             raise ParameterError(
                 f"the feature {column!r} is what the sellers report: weights and payments follow "
                 "from it, so that no guarantee covers a model of it; leave it out of features, or, "
@@ -119,7 +119,7 @@ def feature_columns(
         return tuple(features)
     others = [column for column in columns if column != target]
     roles = roles_of(others, **named)
-    kept = tuple(column for column in others if column not in roles)
-    if not kept:
+    features = tuple(column for column in others if column not in roles)
+    if not features:
         raise DataError(f"there is no column of features among {', '.join(map(repr, columns))}")
-    return kept
+    return features

@@ -55,7 +55,7 @@ def unguarded(text: str) -> str:
     >>> [unguarded(guarded(text)) for text in ("=A1", "'=A1", "-5", "x;=A1", "O'Neil")]
     ['=A1', "'=A1", '-5', 'x;=A1', "O'Neil"]
     """
-    return _BEGINNING.sub(lambda found: found[1] + found[2][1:], text) if "'" in text else text
+    return _BEGINNING.sub(lambda match: match[1] + match[2][1:], text) if "'" in text else text
 
 
 def may_be_guarded(column: Any) -> bool:

@@ -90,11 +90,11 @@ def read_texts(
             f"{path}: a table that is held in memory has at most {MOST_CELLS:,} cells; leave "
             "away the columns that are not needed"
         )
-    kept, places = _not_blank(table, lines + rows)
+    filled, places = _not_blank(table, lines + rows)
     columns = {}
     for k, name in enumerate(names):
         column = table.column(header.index(name))
-        column = column if kept is None else column.filter(kept)
+        column = column if filled is None else column.filter(filled)
         if may_be_guarded(column):
             texts = [unguarded(text) for text in column.to_pylist()]
             column = pa.chunked_array([texts], pa.large_string())
@@ -235,8 +235,8 @@ def _not_blank(table: Any, lines: NDArray[np.int64]) -> tuple[Any, pd.Index[int]
         lines = lines + np.append(0, breaks.cumsum()[:-1])
     if not pc.any(blank).as_py():
         return None, pd.Index(lines)
-    kept = pc.invert(blank)
-    return kept, pd.Index(lines[kept.to_numpy()])
+    filled = pc.invert(blank)
+    return filled, pd.Index(lines[filled.to_numpy()])
 
 
 def separator_of(lines: Iterable[str]) -> str:

@@ -182,11 +182,11 @@ def _forms(ids: pd.Series[Any], place: str, trim: bool = False) -> pd.Series[Any
     texts = [id.strip() if trim and isinstance(id, str) else id for id in ids[others]]
     lines = ids.index.to_numpy()[others.to_numpy()]
     try:
-        found = forms_of(texts, lambda k: f"{place} {lines[k]}: id")
+        checked = forms_of(texts, lambda k: f"{place} {lines[k]}: id")
     except ParameterError as error:
         raise DataError(str(error)) from None
     forms = ids.astype(object)
-    forms[others] = list(found)
+    forms[others] = list(checked)
     return forms
 
 
@@ -301,14 +301,14 @@ def column_named(
     if given is not None and given in columns:
         return given
     for candidate in common if given is None else (given.strip().lower(),):
-        found = [name for name in columns if str(name).strip().lower() == candidate]
-        if len(found) > 1:
+        matches = [name for name in columns if str(name).strip().lower() == candidate]
+        if len(matches) > 1:
             raise DataError(
-                f"the columns {' and '.join(map(repr, found))} are both called {candidate!r} but "
+                f"the columns {' and '.join(map(repr, matches))} are both called {candidate!r} but "
                 "for case and blanks; rename one of them"
             )
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
     sought = " or ".join(map(repr, common)) if given is None else repr(given)
     python = _IN_PYTHON.get(option, option.removeprefix("--").replace("-", "_"))
     raise DataError(
@@ -349,8 +349,8 @@ def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
 
 def clipped(value: Any) -> str:
     """Return a value as a message shows it."""
-    found = repr(value) if isinstance(value, str) else str(value)
-    return found if len(found) <= SHOWN else f"{found[:SHOWN]}... ({len(found)} characters)"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} characters)"
 
 
 def digest(path: Path) -> str:

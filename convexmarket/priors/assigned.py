@@ -24,9 +24,9 @@ def by_prior(
     """Return priors of some sellers, each with the indices into ``positions`` of its sellers."""
     if prior_of is None:
         return [(prior, np.arange(positions.size)) for prior in priors]
-    own = prior_of[positions]
-    order = np.argsort(own, kind="stable")
-    kinds, first = np.unique(own[order], return_index=True)
+    selected = prior_of[positions]
+    order = np.argsort(selected, kind="stable")
+    kinds, first = np.unique(selected[order], return_index=True)
     places = np.split(order, first[1:]) if kinds.size else []
     return [(priors[kind], place) for kind, place in zip(kinds, places, strict=True)]
 

@@ -60,12 +60,12 @@ def iron(
     nodes: FloatArray, levels: FloatArray, virtual_cost: Callable[[FloatArray], FloatArray]
 ) -> IronedCosts:
     """Iron a virtual cost, given the probabilities ``levels`` = F(nodes)."""
-    kept = [0]  # nodes at least the smallest cell apart in probability, and the last
+    chosen = [0]  # nodes at least the smallest cell apart in probability, and the last
     for position, level in enumerate(levels):
-        if level - levels[kept[-1]] >= _SMALLEST_CELL <= levels[-1] - level:
-            kept.append(position)
-    kept.append(len(levels) - 1)
-    nodes, levels = nodes[kept], levels[kept]
+        if level - levels[chosen[-1]] >= _SMALLEST_CELL <= levels[-1] - level:
+            chosen.append(position)
+    chosen.append(len(levels) - 1)
+    nodes, levels = nodes[chosen], levels[chosen]
     mass = np.diff(levels)
     slopes = isotonic_regression(np.diff(nodes * levels) / mass, weights=mass).x
     # At a node the hull may take any slope between those of its two cells: take psi if it is

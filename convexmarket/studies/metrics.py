@@ -102,9 +102,9 @@ def seconds(runs: pd.DataFrame) -> pd.Series:
 
 def _again_seconds(runs: pd.DataFrame) -> pd.Series:
     """Return the same of the second solve; NaN for contenders that never solve again."""
-    asked = runs.again_total_s.notna()
-    known = runs.again_total_s.where(asked & (runs.outcome == "solved"), np.inf)
-    return known.where(asked.groupby([runs[name] for name in CONTENDER]).transform("any"))
+    requested = runs.again_total_s.notna()
+    known = runs.again_total_s.where(requested & (runs.outcome == "solved"), np.inf)
+    return known.where(requested.groupby([runs[name] for name in CONTENDER]).transform("any"))
 
 
 def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
@@ -141,9 +141,9 @@ def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
         rows = rows.assign(ratio=times["again_"] / times[""])
         for contender, labels, part in _contenders(rows):
             row: dict[str, Any] = {**place, **labels, "instances": shared[""][contender][0]}
-            for name, found in shared.items():
+            for name, ranks in shared.items():
                 row |= dict(
-                    zip((f"{name}total_s", f"{name}relative"), found[contender][1:], strict=True)
+                    zip((f"{name}total_s", f"{name}relative"), ranks[contender][1:], strict=True)
                 )
             solved = part[part.outcome == "solved"]
             warm = solved.again_solver_s / solved.again_cold_s

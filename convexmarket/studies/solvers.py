@@ -322,10 +322,10 @@ def _settings(
 ) -> dict[str, _Setting]:
     given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
     levels = {}
-    for name, own in given.items():
-        if own is None and name in SETTINGS:
+    for name, value in given.items():
+        if value is None and name in SETTINGS:
             levels[name] = _Setting(SETTINGS[name], {s: options_of(name, s) for s in solvers})
-        elif own is None:
+        elif value is None:
             raise ParameterError(
                 f"settings names {name!r}; known are {', '.join(map(repr, SETTINGS))}, or give "
                 f'{{{name!r}: {{"tolerance": 1e-4, "options": {{"CLARABEL": {{...}}}}}}}}'
@@ -333,16 +333,16 @@ def _settings(
         elif name in (*SETTINGS, REFERENCE):
             raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
         elif not (
-            isinstance(own, Mapping) and {"tolerance"} <= set(own) <= {"tolerance", "options"}
+            isinstance(value, Mapping) and {"tolerance"} <= set(value) <= {"tolerance", "options"}
         ):
             raise ParameterError(
                 f'settings.{name} must be {{"tolerance": float, "options": {{solver: {{...}}}}}}, '
-                f"got {own!r}"
+                f"got {value!r}"
             )
         else:
-            tolerance = check_positive(f"settings.{name}.tolerance", own["tolerance"])
+            tolerance = check_positive(f"settings.{name}.tolerance", value["tolerance"])
             by_name = {
-                solver.upper(): options for solver, options in own.get("options", {}).items()
+                solver.upper(): options for solver, options in value.get("options", {}).items()
             }
             options = {s: by_name.get(s.upper(), None if by_name else {}) for s in solvers}
             levels[name] = _Setting(tolerance, options)

@@ -149,8 +149,8 @@ def _judged(
         for name, number in (("reference", reference), ("excess", excess), ("accuracy", accuracy)):
             row[prefix + name] = number
         if prefix + "status" in result:
-            asked = [row[prefix + name] for name in ABSOLUTE]
-            reached = float(np.max(asked)) if absolute and not np.isnan(asked).any() else accuracy
+            errors = [row[prefix + name] for name in ABSOLUTE]
+            reached = float(np.max(errors)) if absolute and not np.isnan(errors).any() else accuracy
             outcomes.append(outcome_of(result[prefix + "status"], reached, tolerance))
     if reply["ended"] != "finished":
         outcomes = ["failed" if reply["ended"] == "error" else reply["ended"]]

@@ -114,7 +114,7 @@ class Piece(Record, Defined):
         """Store the labels of pandas arguments, to be compared with those of the sellers."""
         piece = super().__new__(cls)
         given = {**{f"argument {place}": value for place, value in enumerate(args, 1)}, **kwargs}
-        labels = {name: own for name in given if (own := labels_of(given[name])) is not None}
+        labels = {name: index for name in given if (index := labels_of(given[name])) is not None}
         object.__setattr__(piece, "column_labels", labels)
         return piece
 
@@ -123,9 +123,9 @@ class Piece(Record, Defined):
         """Whether one of its numbers is a parameter."""
         return any(isinstance(value, cp.Parameter) for value in vars(self).values())
 
-    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> Self:
+    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> Self:
         """Replace a parameter among the numbers of the piece."""
-        changed = {name: own for name, value in vars(self).items() if value is parameter}
+        changed = {name: replacement for name, value in vars(self).items() if value is parameter}
         return replace(self, **changed) if changed and is_dataclass(self) else self
 
     def quantities_used(self, n_sellers: int) -> set[str]:
@@ -389,10 +389,12 @@ class WeightedTerm(Written):
             return weight * plain
         return self.term.weighted(weight, quantities)
 
-    def with_parameter(self, parameter: cp.Parameter, own: cp.Parameter) -> WeightedTerm:
+    def with_parameter(self, parameter: cp.Parameter, replacement: cp.Parameter) -> WeightedTerm:
         """Replace a parameter in the weight and in the term."""
-        weight = _replaced(self.weight, parameter, own) if self.is_parametric else self.weight
-        return WeightedTerm(weight, self.term.with_parameter(parameter, own))
+        weight = self.weight
+        if self.is_parametric:
+            weight = _replaced(weight, parameter, replacement)
+        return WeightedTerm(weight, self.term.with_parameter(parameter, replacement))
 
     def times(self, factor: Any) -> WeightedTerm:
         """Multiply the weight."""

@@ -35,8 +35,8 @@ def check_convex(
     package = __name__.rpartition(".")[0]
     for part in objective.parts:
         if not part.term.owner().__module__.startswith(package):
-            asked = [[part.expression(quantities)] for _ in range(2)]
-            _check_closed(part.term, quantities, *asked)
+            expressions = [[part.expression(quantities)] for _ in range(2)]
+            _check_closed(part.term, quantities, *expressions)
     for piece in constraints:
         if not piece.owner().__module__.startswith(package):
             _check_closed(piece, quantities, *(_sides(piece, quantities) for _ in range(2)))
@@ -84,9 +84,9 @@ def _check_closed(
                 f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
                 "depends on its quantities alone; write its optimal value as one expression"
             )
-    values = [[_value(expression) for expression in asked] for asked in (first, second)]
+    values = [[_value(expression) for expression in expressions] for expressions in (first, second)]
     if len(first) != len(second) or not all(
-        np.array_equal(one, other, equal_nan=True) for one, other in zip(*values, strict=True)
+        np.array_equal(value, other, equal_nan=True) for value, other in zip(*values, strict=True)
     ):
         raise ParameterError(
             f"{shown(piece)} has another value each time: it draws random numbers or keeps a "

@@ -68,8 +68,8 @@ class Cap(Constraint):
 
     def numbers(self, form: MarketNumbers) -> MarketNumbers:
         """Lower the largest weight."""
-        own = value_of(self.k) / form.virtual_costs.size
-        return replace(form, max_weight=np.minimum(form.max_weight, own))
+        limit = value_of(self.k) / form.virtual_costs.size
+        return replace(form, max_weight=np.minimum(form.max_weight, limit))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -180,9 +180,10 @@ def one_or_each(
         return value
     array = _floats(value)
     if is_number(value) or array.ndim != 1 or array.size == 0:
-        one = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or " * bool(example)
+        scalar = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or "
+        scalar *= bool(example)
         raise ParameterError(
-            f"{name} must be {one}a vector with one for each {unit}, got {shown(value)}"
+            f"{name} must be {scalar}a vector with one for each {unit}, got {shown(value)}"
         )
     bad = ~((array >= 0) & (array < np.inf))
     if bad.any():
