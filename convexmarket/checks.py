@@ -362,6 +362,6 @@ def distinct_ids(ids: Any, m: int) -> Any:
 
 
 def _of(id: Any) -> str:
-    """Show what is not an id; Python refuses to print integers of thousands of digits."""
+    """Show a value that is not an id; Python refuses to print integers of thousands of digits."""
     long = isinstance(id, int) and id.bit_length() > 64
     return f"a number of {id.bit_length()} bits" if long else shown(id)

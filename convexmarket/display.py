@@ -1,4 +1,4 @@
-"""What a notebook shows of the objects that users hold."""
+"""Display of results in notebooks, and axes of plots."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class SolverError(AllocationError):
 
 
 class LooseCertificateWarning(UserWarning):
-    """The gap of an allocation is larger than the one that was asked for; its bound is valid."""
+    """The gap of an allocation exceeds the requested gap; the bound is valid."""
 
 
 class PriorFromReportsWarning(UserWarning):

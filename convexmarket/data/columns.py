@@ -28,7 +28,7 @@ _NAMES: dict[Role, tuple[str, ...]] = {
 
 
 def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
-    """Return the columns that are about the sale, and what each of them is.
+    """Return the columns that describe the sale, with the role of each.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def roles_of(columns: Sequence[str], **named: str | None) -> dict[str, Role]:
 
 
 def _is_called(column: str, common: tuple[str, ...]) -> bool:
-    """Say whether a column's name, or a word of it, is one of the common ones.
+    """Test whether a column's name, or a word in it, is a common name.
 
     A single letter counts as a whole name alone.
     """

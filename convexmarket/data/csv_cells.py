@@ -36,7 +36,7 @@ _RISKY = (
 def guarded(text: str) -> str:
     r"""Return text that no spreadsheet runs, in one line.
 
-    What ends a line becomes a blank.
+    Ends of lines become blanks.
 
     Examples
     --------

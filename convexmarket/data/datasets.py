@@ -219,7 +219,7 @@ def circles(
     factor: float = 0.4,
     random_state: int | np.random.Generator = 0,
 ) -> tuple[Array, Array]:
-    """Two noisy circles, one inside the other, in the unit ball: no line tells them apart.
+    """Two noisy circles, one inside the other, in the unit ball: no line separates them.
 
     Parameters
     ----------
@@ -351,7 +351,7 @@ class RegressionData:
     description: str
 
 
-#: Public ranges of the medical data: what one knows of adults without looking at these.
+#: Public ranges of the medical data: facts about adults that do not depend on these rows.
 MEDICAL_RANGES = {
     "age": (18.0, 64.0),
     "bmi": (15.0, 55.0),

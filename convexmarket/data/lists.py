@@ -212,7 +212,7 @@ def read_sales(
     epsilon_column: str | None = None,
     price_column: str | None = None,
 ) -> pd.DataFrame:
-    """Return what a CSV file says was sold; nothing is recorded.
+    """Read the sales of a CSV file; nothing is recorded.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def _amounts(
 def report_faults(
     numbers: pd.Series[float], prior: Supported | None
 ) -> list[tuple[pd.Series[bool], str]]:
-    """Return what may be wrong with reports: which are, and why."""
+    """Find reports that may be wrong, with the reasons."""
     faults = [
         (numbers.isna(), NO_NUMBER),
         (numbers < 0, "is negative, and a sensitivity is >= 0"),
@@ -338,7 +338,7 @@ def is_class(labels: pd.Series[Any], known: str | int | float) -> NDArray[np.boo
 def blame(place: str, rows: NDArray[np.intp], what: str, why: str) -> str:
     """Say which rows are wrong, what of them, and why.
 
-    What a cell holds is private and is never said; ``what`` is an id, or the name of a column.
+    The content of a cell is private and is not shown; ``what`` is an id, or the name of a column.
     """
     more = ""
     if rows.size > 1:

@@ -51,7 +51,7 @@ def dense_nodes(
 
 
 def never_falls(costs: FloatArray) -> bool:
-    """Return whether these virtual costs, infinite ones aside, never fall, up to rounding."""
+    """Test whether virtual costs, except infinite ones, are nondecreasing up to rounding."""
     costs = costs[np.isfinite(costs)]
     return bool(np.all(np.diff(costs) > -1e-12 * costs[1:]))
 

@@ -29,7 +29,7 @@ EXACT = "exact"
 #: The name of the run that others are measured against.
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
-#: What is measured of a solve, in seconds, counts and relative residuals.
+#: Measurements of a solve: seconds, counts and relative residuals.
 MEASURED = (
     "status",
     "message",

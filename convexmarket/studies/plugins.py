@@ -1,4 +1,4 @@
-"""Solvers and learners of a user's own, named by the place that they are imported from."""
+"""User-defined solvers and learners, named by module and class."""
 
 from __future__ import annotations
 

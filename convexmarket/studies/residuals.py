@@ -60,7 +60,7 @@ class Residuals(NamedTuple):
     gap: float
 
 
-@np.errstate(all="ignore")  # what has no value counts as infinite
+@np.errstate(all="ignore")  # expressions without a value count as infinite
 def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     """Return the residuals at the present values of variables and multipliers.
 
@@ -126,7 +126,7 @@ def _flat(value: Any) -> Floats:
 
 
 def _bounds(x: cp.Variable) -> tuple[Floats, Floats]:
-    """Return the bounds of a variable's declaration, flat; infinite if there is none."""
+    """Return the declared bounds of a variable, flat; infinite without bounds."""
     signs = (bounds for name, bounds in _SIGNS.items() if x.attributes[name])
     given: Any = x.attributes["bounds"]
     low, high = given or next(signs, (-np.inf, np.inf))
@@ -215,7 +215,7 @@ class MatrixProblem:
         P = sparse.csc_array((q.size, q.size) if P is None else P)
         return cls(P, q, A.tocsc(), b, dims.zero, dims.nonneg, tuple(dims.soc), dims.exp)
 
-    @np.errstate(all="ignore")  # what has no value is NaN
+    @np.errstate(all="ignore")  # NaN without a value
     def residuals(self, x: Floats, y: Floats) -> tuple[float, float, float]:
         """Return the residuals of a point and its multipliers, and their gap.
 

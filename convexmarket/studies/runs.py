@@ -44,7 +44,7 @@ class Runs(Shown):
         ``runs`` first; the others are described by :meth:`Study.run` and :func:`compare_solvers`.
         Columns hold truth values, numbers or text.
     facts : mapping
-        Everything that is not a table, as plain values: caveats, seeds, the machine, versions.
+        Other results, as plain values: caveats, seeds, the machine, versions.
     """
 
     kind: str
@@ -81,7 +81,7 @@ class Runs(Shown):
         return self.tables[table].copy()
 
     def statements(self) -> list[str]:
-        """Return the results in sentences: what was solved, what was not, and why."""
+        """Describe the results in sentences: solved and failed runs, with reasons."""
         texts: list[str] = _PAGES[self.kind].statements(self.tables, self.facts)
         return texts
 

@@ -304,7 +304,7 @@ def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any]
 
 
 def _identity(solver: Any) -> Any:
-    """Return what a solver's runs depend on: its version, or the code of the user's solver."""
+    """Identify a solver: by its version, or by the code of a user-defined solver."""
     if not isinstance(solver, str):
         return hashlib.sha256(cloudpickle.dumps(type(solver))).hexdigest()
     return None if solver == EXACT else [version("cvxpy"), solver_version(solver)]
@@ -474,7 +474,7 @@ def _runs_of(
 def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Return the rule for runs that smaller ones decide: beyond a limit, or unsupported.
 
-    The smaller runs are those that differ in the draw alone, one size below.
+    The smaller runs have the next smaller size, and any draw.
     """
     alike: dict[Any, dict[int, list[str]]] = {}
 

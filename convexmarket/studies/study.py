@@ -328,7 +328,7 @@ class Study:
 
 
 def _parameters(function: Any) -> set[str]:
-    """Return the parameters of a function; those of markets and learners are no axes."""
+    """Return the parameters of a function; parameters of markets and learners are not axes."""
     if isinstance(function, Market) or not callable(function) or hasattr(function, "fit"):
         return set()
     return set(inspect.signature(function).parameters)

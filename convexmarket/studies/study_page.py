@@ -46,7 +46,7 @@ def _axes_of(runs: pd.DataFrame) -> list[str]:
 
 
 def statements(tables: Tables, _facts: Mapping[str, Any]) -> list[str]:
-    """Return how many markets were solved, what failed and the result of the audits."""
+    """Describe the numbers of solved and failed markets, and the audits."""
     runs, audits = tables["runs"], tables["audits"]
     solved, failed = runs[runs.status == "solved"], runs[runs.status != "solved"]
     texts = [f"None of {len(runs)} runs was solved."]

@@ -141,7 +141,7 @@ class Piece(Record, Defined):
         return {name for name, known in quantities.items() if id(known) in leaves}
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
-        """Return how the piece reads the reports."""
+        """Classify the dependence of the piece on the reports."""
         if self.reports:
             return self.reports
         return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"

@@ -150,7 +150,7 @@ def at_natural_eta(market: Market) -> Instance:
 
 
 def _is_feasible(market: Market, eta: float) -> bool:
-    """Return whether a market has feasible weights at an eta; equal weights are tried first."""
+    """Test whether a market has feasible weights at an eta; equal weights are tried first."""
     try:
         problem = declare(market, eta)
         for variable in problem.variables():
