@@ -116,11 +116,11 @@ def judge(
         if (setting := labels["setting"]) != REFERENCE:
             target = targets[tuple(labels[name] for name in INSTANCE)]
             absolute = setting in ACCURACIES and labels["solver"] != EXACT
-            rows.append(dict(labels) | _judged(reply, target, tolerances[setting], absolute))
+            rows.append(dict(labels) | classify_cells(reply, target, tolerances[setting], absolute))
     return pd.DataFrame(rows).sort_values(list(RUN), ignore_index=True)
 
 
-def _judged(
+def classify_cells(
     reply: Reply, target: Mapping[str, Any], tolerance: float, absolute: bool
 ) -> dict[str, Any]:
     result = dict(reply.get("result", {}))
