@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from convexmarket.cli.compare import compare_command, run
-from convexmarket.cli.consoles import File, Force, errors_in_one_line, say
+from convexmarket.cli.consoles import File, Force, errors_in_one_line, run_to_the_end, say
 from convexmarket.cli.diff import diff_command
-from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_command
 from convexmarket.cli.online import online_app
 from convexmarket.cli.report import report_command

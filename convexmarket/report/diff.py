@@ -99,6 +99,15 @@ class Diff:
         texts += [f"Median ratios of times, B to A: {_some(ratios)}."] if ratios else []
         return texts
 
+    def report(self, settings: Mapping[str, Any] | None = None) -> Report:
+        """Return a report of the comparison."""
+        report = Report("Two reports compared", settings=settings)
+        report.headline(self.statements()[0])
+        report.add(self, "Cells that differ", name="cells")
+        for name in ("tables", "rows", "settings", "times"):
+            report.add(getattr(self, name), name.capitalize(), name=name, appendix=True)
+        return report
+
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
         frames = {name: value for name, value in vars(self).items() if name != "tolerance"}

@@ -315,6 +315,12 @@ class Report:
         return [block for block in self.blocks if isinstance(block, Table)]
 
     @property
+    def claims(self) -> pd.DataFrame:
+        """The claims with their verdicts, sources and details."""
+        tables = [table.frame for table in self.tables if table.name == _CLAIMS]
+        return tables[0] if tables else pd.DataFrame()
+
+    @property
     def figures(self) -> list[Figure]:
         """The figures."""
         return [block for block in self.blocks if isinstance(block, Figure)]

@@ -11,7 +11,7 @@ from tests import PROBLEMS, ROOT
 from tests.cli.builders import invoke, plain
 
 FEW = ["--sizes", "20", "--draws", "1", "--classes", "allocation", "--jobs", "1", "--no-pin"]
-FEW += ["--formulations", "primal,projection", "--title", "S 🚀"]
+FEW += ["--formulations", "primal,projection"]
 SOLVERS = ["--solvers", "exact,clarabel,OSQP,NONESUCH", "--plugin", "LIES=stub_solvers:Liar"]
 
 
@@ -43,7 +43,7 @@ def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
     assert "Not installed: NONESUCH." in said
     assert "LIES: a status that our residuals refute in 2 of 2 runs (primal, projection)" in said
     results = json.loads((folder / "report" / "results.json").read_text())
-    assert results["title"] == "S 🚀"
+    assert results["title"] == "Solvers compared"
     assert len(read_tables(folder / "report")["all-runs"]) == 1 + 3 * 2
     # the reference, one exact and 3 solvers with 2 formulations
     assert len(journal_of(folder / "report").read_text().splitlines()) == 1 + 1 + 3 * 2
