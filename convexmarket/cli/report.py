@@ -65,10 +65,11 @@ def report_command(
         elif index is not None:
             say(f"Wrote {write_index(index, force=force)}")
         elif folder is not None:
-            place = target or (folder if folder.is_dir() else folder.parent)
             if target is not None:
                 check_report_folder(target, force=force)
-            say(f"Wrote {read_report(folder).write(place, ('md', 'html', *formats), force)}")
+            report = read_report(folder)  # which may put the folder back in its place
+            place = target or (folder if folder.is_dir() else folder.parent)
+            say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 
 
 def report_names(problems: Path) -> dict[str, Path]:
