@@ -100,9 +100,9 @@ def fill(
     caption = "Planned if all came and accepted, and realised"
     report.add(frame, caption, name="comparison", keys=["quantity"])
     if test := model["test"]:
-        rows = {"released model": test, "without noise": test.get("without_noise") or {}}
-        rows["more common class"] = {"error": test["error_of_one_class"], "auc": 0.5}
-        frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")[["error", "auc"]]
+        errors = {"released model": test, "without noise": test.get("without_noise") or {}}
+        errors["more common class"] = {"error": test["error_of_one_class"], "auc": 0.5}
+        frame = pd.DataFrame(errors).T.rename_axis("model")[["error", "auc"]].astype(float)
         frame = frame.dropna(how="all").dropna(axis="columns", how="all")
         caption = f"Errors on {test['rows']:,} public rows; an AUC of 0.5 is guessing"
         report.add(frame, caption, name="errors")

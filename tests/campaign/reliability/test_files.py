@@ -14,7 +14,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.data.csv_rows import read_texts
 from tests.cli.builders import invoke
-from tests.cli.writers import WRITERS, a_database
+from tests.cli.builders import WRITERS, a_database
 from tests.lists import price_list
 from tests.online.builders import TRAINED_MARKET
 
