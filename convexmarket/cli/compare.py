@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from convexmarket.studies.files import ProblemFile
     from convexmarket.studies.runs import Runs
 
+
+def _list_of(kind: Callable[[str], Any], help: str) -> Any:
+    """Return an option whose value is a list with commas."""
+    return typer.Option(
+        parser=lambda text: [kind(part.strip()) for part in text.split(",") if part.strip()],
+        metavar="A,B,...",
+        help=help,
+    )
+
+
 _PLUGIN = typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable.")
 
 
@@ -66,12 +76,12 @@ def run(
 
 def compare_command(
     problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[str, typer.Option(help="CVXPY's names, and exact for our methods.")] = "",
-    formulations: Annotated[str, typer.Option(help="Such as primal,dual,projection.")] = "",
-    classes: Annotated[str, typer.Option(help="Such as allocation,ridge; all by default.")] = "",
-    sizes: Annotated[str, typer.Option(help="Sellers, rows or points.")] = "100,1000",
+    solvers: Annotated[Any, _list_of(str, "CVXPY's names, and exact for our methods.")] = "",
+    formulations: Annotated[Any, _list_of(str, "Such as primal,dual,projection.")] = "",
+    classes: Annotated[Any, _list_of(str, "Such as allocation,ridge; all by default.")] = "",
+    sizes: Annotated[Any, _list_of(int, "Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
-    settings: Annotated[str, typer.Option(help="default, solver-default, low, mid, high.")] = "",
+    settings: Annotated[Any, _list_of(str, "default, solver-default, low, mid, high.")] = "",
     folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
         "out/study"
     ),
@@ -93,14 +103,14 @@ def compare_command(
     from convexmarket.studies.solvers import DEFAULT_SOLVERS, compare_solvers
 
     with errors_in_one_line():
-        chosen = {name: name for name in _names(solvers) or DEFAULT_SOLVERS}
+        chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
         options: dict[str, Any] = {
             "solvers": chosen | dict(_plugin(text) for text in plugin or ()),
-            "formulations": _names(formulations),
-            "classes": _names(classes),
-            "sizes": _integers("--sizes", sizes),
+            "formulations": formulations,
+            "classes": classes,
+            "sizes": sizes,
             "draws": draws,
-            "settings": _names(settings) or ("default",),
+            "settings": settings or ("default",),
             "time_limit": time_limit,
             "jobs": jobs,
             "pin": pin,
@@ -152,19 +162,6 @@ def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
     for text in runs.statements()[1:]:
         say(text)
     return runs
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _integers(option: str, text: str) -> list[int]:
-    try:
-        return [int(name) for name in _names(text)]
-    except ValueError:
-        raise ParameterError(
-            f"{option} must be whole numbers with commas between them: 100,1000, got {text!r}"
-        ) from None
 
 
 def _plugin(text: str) -> tuple[str, Any]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _MOST_SELLERS = 10
 _TOTALS = ("sold", "spent", "left", "paid")
 Part = StrEnum("Part", ["balance", "sales", "releases", "charges"])
-Composition = StrEnum("Composition", ["basic", "advanced"])
 
 
 def _option(help: str) -> Any:
@@ -42,8 +41,6 @@ def _option(help: str) -> Any:
 def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Make a ledger without sales.")] = False,
-    composition: Annotated[Composition | None, _option("--create: how guarantees add up.")] = None,
-    delta: Annotated[float | None, _option("--create: chance to exceed what was sold.")] = None,
     record: Annotated[File, typer.Option(help="List whose sales are recorded.")] = None,
     release: Annotated[Text, _option("--record: the only release that may use it.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also a file recorded before.")] = False,
@@ -75,7 +72,6 @@ def ledger_command(
             excludes(f"--{name}", **others, seller=seller, json=as_json)
         names = {"id_column": id_column, "epsilon_column": epsilon_column}
         names |= {"price_column": price_column}
-        needs("--create", create, composition=composition, delta=delta)
         needs("--record", record, release=release, again=again, **names)
         needs("--export", export, what=what)
         needs("--export or --backup", export or backup, force=force)
@@ -84,8 +80,7 @@ def ledger_command(
         if file := export or backup:
             check_place(file, f"--{chosen[0]}", force=force)
         if create:
-            kind: Any = (composition or Composition.basic).value
-            Ledger.create(path, kind, delta or 0.0).disconnect()
+            Ledger.create(path).disconnect()
             say(f"Created {path}")
             return
         with Ledger(path) as ledger:

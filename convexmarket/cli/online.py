@@ -76,6 +76,7 @@ def open_(
 
     Files that the problem names are relative to it. The rows are read when the market closes.
     """
+    from convexmarket.online.outcome import planned
     from convexmarket.studies.files import OnlineFile, load_file
     from convexmarket.studies.files.online import OwnSellers, open_market
 
@@ -84,7 +85,19 @@ def open_(
         if not isinstance(problem, OnlineFile):
             raise ProblemFileError(f'{file}: kind must be "online", got {problem.kind!r}')
         with open_market(problem, folder) as market:
-            _print_terms(market)
+            start, stages = market.policy.start, market.policy.stages
+            print_pairs(
+                {
+                    "sellers expected": start.expected_sellers,
+                    "nothing is bought from a virtual cost of": start.plan.cutoff,
+                    "largest sensitivity bought from": start.highest_sensitivity,
+                    "new plans on the way": len(stages),
+                    "total privacy eta": start.plan.eta,
+                    "payments, about": planned(start)["payments"],
+                }
+            )
+            if market.policy.opening.plan.eta == 0:
+                say(f"Nothing is bought before seller {stages[0] + 1}.")
     data = problem.data
     if isinstance(data, OwnSellers) and not problem.place(data.file).exists():
         say(f"{data.file} is not there yet; the market needs it to close")
@@ -277,26 +290,6 @@ def close(
         page = report.write(target)
     say("The model is model.json next to the report.")
     print_report(report, page, show)
-
-
-def _print_terms(market: OnlineMarket) -> None:
-    """Print the terms of a new market and its expected results."""
-    from convexmarket.online.outcome import planned
-
-    policy, start = market.policy, market.policy.start
-    expected = planned(start)
-    rows: dict[str, object] = {
-        "sellers expected": start.expected_sellers,
-        "nothing is bought from a virtual cost of": start.plan.cutoff,
-        "largest sensitivity bought from": start.highest_sensitivity,
-        "new plans on the way": len(policy.stages),
-        "sellers bought from, if all come": expected["bought"],
-        "total privacy eta": expected["eta"],
-        **{name.replace("_", " "): expected[name] for name in list(expected)[3:]},
-    }
-    if policy.opening.plan.eta == 0:
-        rows["nothing is bought before seller"] = policy.stages[0] + 1
-    print_pairs(rows)
 
 
 def _sentence(offer: Offer) -> str:

@@ -110,14 +110,15 @@ def price(
         else:
             check_other_place(target, file, "the list of reports", force=force)
             check_place(certificate_of(target), force=force)
+        objective = check_nonnegative("mu", mu) * Spread()
+        objective += check_nonnegative("sigma", sigma) * Noise()
         limits: list[Constraint] = [] if cap is None else [Cap(cap)]
         if eta_range is not None:
             limits.append(EtaRange(*eta_range))
         deal = offer(
             table,
             prior=parse_prior(prior),
-            objective=check_nonnegative("mu", mu) * Spread()
-            + check_nonnegative("sigma", sigma) * Noise(),
+            objective=objective,
             constraints=limits,
             gamma=gamma,
             budget=budget,
@@ -140,26 +141,21 @@ def price(
 
 
 def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
-    """Print the totals of offers to sellers."""
+    """Print the statements and totals of offers to sellers."""
     from convexmarket.privacy.guarantee import WEAK, odds_in_words
 
-    totals = deal.totals
-    say(
-        f"Bought from {totals['sellers_bought_from']:,} of {totals['sellers']:,} sellers for "
-        f"{totals['payments']:.6g}, optimal within a relative gap of {deal.allocation.gap:.1e}."
-    )
+    say("\n".join(deal.statements()))
     pairs = {} if deal.budget is None else {"budget, met on average over the prior": deal.budget}
     pairs |= {
-        "expected payments": totals["expected_payments"],
-        "total privacy eta": totals["epsilon"],
-        "largest epsilon": totals["largest_epsilon"],
+        "expected payments": deal.totals["expected_payments"],
+        "total privacy eta": deal.totals["epsilon"],
         "objective": deal.allocation.objective,
         "sellers audited": len(audit.to_frame()),
         "largest gain of a misreport": audit.max_gain,
         "smallest surplus": audit.min_surplus,
     }
     print_pairs(pairs)
-    if (largest := totals["largest_epsilon"]) > WEAK:
+    if (largest := deal.totals["largest_epsilon"]) > WEAK:
         say(
             f"An epsilon of {largest:.4g} is a weak promise: a reader with all other rows"
             f" {odds_in_words(largest, 0.0)}. A larger gamma sells less."
@@ -252,8 +248,7 @@ def buy(
             if ledger is not None:
                 recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
             deal.report(target)
-    for sentence in deal.statements():
-        say(sentence)
+    say("\n".join(deal.statements()))
     test = people.parts["test"]
     labels = test[people.data.label]
     score = "R²" if people.data.classes is None else "accuracy"

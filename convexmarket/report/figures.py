@@ -266,16 +266,12 @@ def _show_covered(figure: Figure, axes: Axes) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Return whether a path lies within a point of another path."""
-    if min(len(above), len(path)) < 2:
+    """Return whether a path from left to right lies within a point of another such path."""
+    if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
-    points = points[:: 1 + len(points) // 200, None]
-    start, along = above[:-1], np.diff(above, axis=0)
-    length = np.maximum((along**2).sum(axis=1), 1e-12)
-    share = np.clip(((points - start) * along).sum(axis=2) / length, 0.0, 1.0)
-    apart = np.linalg.norm(points - start - share[..., None] * along, axis=2)
-    return bool(apart.min(axis=1).max() <= 1.0)
+    height = np.interp(points[:, 0], above[:, 0], above[:, 1], left=np.inf, right=np.inf)
+    return bool(np.abs(points[:, 1] - height).max() <= 1.0)
 
 
 def drawn(plot: Callable[[], Any]) -> Figure:

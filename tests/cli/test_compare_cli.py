@@ -82,7 +82,7 @@ def test_a_file_of_kind_solvers_is_run_and_its_report_written_again(compared, tm
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--sizes", "ten"], "--sizes must be whole numbers"),
+        (["--sizes", "ten"], "Invalid value for '--sizes'"),
         (["--sizes", "0"], "sizes must be a whole number >= 2"),
         (["--draws", "0"], "draws must be a whole number >= 1"),
         (["--settings", "sloppy"], "'sloppy'"),
