@@ -39,7 +39,7 @@ def _list_of(kind: Callable[[str], Any], help: str) -> Any:
     )
 
 
-_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable.")
+_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A custom solver. Repeatable.")
 
 
 def run(

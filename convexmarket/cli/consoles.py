@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 DONE, BUG, WRONG, PARTLY, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
 _DEFECT = (
-    "This is a defect of convexmarket, not of your input. Please report it to its developers, as "
-    "an issue of the project: the command, the lines above, and what 'convexmarket --version' says."
+    "This is a defect of convexmarket, not of your input. Please report it as an issue of the "
+    "project: the command, the lines above, and the output of 'convexmarket --version'."
 )
 #: Formats of tables and figures that a report holds on request.
 _FORMATS = ("csv", "tex", "svg", "pdf")
@@ -122,7 +122,7 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
 
 
 def warn_of_reports() -> None:
-    """Print what epsilons and payments reveal; docs/threat-model.md has the numbers."""
+    """Warn that epsilons and payments reveal reports; docs/threat-model.md has the numbers."""
     say(
         "Note: an epsilon or a payment reveals the report of its seller. If reports depend on the "
         "rows, it also reveals something of the row, which no guarantee covers.",
@@ -195,7 +195,7 @@ def reason(error: BaseException) -> str:
 def errors_in_one_line() -> Iterator[None]:
     """Turn errors of the package into a message and exit code 2; others are defects and pass.
 
-    A command enters it once everything that it needs is imported.
+    Commands enter the context after their imports.
     """
     if signal.getsignal(signal.SIGINT) is _stop_loading:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -208,7 +208,7 @@ def errors_in_one_line() -> Iterator[None]:
         say(reason(error), to=err, style="red")
         raise typer.Exit(WRONG) from None
     except KeyboardInterrupt:
-        say("stopped; what is on disk is complete, or as it was before", to=err)
+        say("stopped; the files are complete, or as they were before", to=err)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -1,4 +1,4 @@
-"""``convexmarket diff``: what changed from one report to another."""
+"""``convexmarket diff``: the differences between two reports."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def diff_command(
     as_json: AsJson = False,
     formats: Formats = "",
 ) -> None:
-    """Print what changed between two reports: settings, versions and results.
+    """Print the differences between two reports: settings, versions and results.
 
-    Times and memory are never a difference: they are compared by ratios.
+    Times and memory are compared by ratios and never count as a difference.
     """
     from convexmarket.report import compare_reports
 

@@ -1,4 +1,4 @@
-"""``convexmarket ledger``: what was sold, and what releases have spent of it."""
+"""``convexmarket ledger``: the guarantees sold, and the releases that spent them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def ledger_command(
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
-    """Show, record, export or copy what was sold to whom, and what releases have spent of it.
+    """Show, record, export or copy the guarantees sold and the releases that spent them.
 
     A list to record has the columns id, epsilon, and payment or price; with a column status, every
     row must be accepted. All of its sales are recorded, or none. A file is recorded once unless

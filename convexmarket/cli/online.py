@@ -279,7 +279,7 @@ def close(
             )
             with OnlineMarket(folder) as market:
                 close_without_model(market, lapse=lapse)
-            say("The market is closed. No model was trained; accepted payments are owed.")
+            say("The market is closed. No model was trained; the buyer owes the accepted payments.")
             return
         target = target or folder / "report"
         check_report_folder(target)  # before the market closes for good
@@ -303,7 +303,7 @@ def _sentence(offer: Offer) -> str:
     answered = "" if offer.status == "offered" else f" The seller has {offer.status}."
     return (
         f"{who}: payment {offer.payment:.6g} for a guarantee of epsilon = {offer.epsilon:.6g}. "
-        "With any other row in its place, no released model would be more than exp(epsilon) = "
+        "If its row were any other row, each released model would be at most exp(epsilon) = "
         f"{factor} times as likely or as unlikely.{answered}"
     )
 

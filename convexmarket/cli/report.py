@@ -67,7 +67,7 @@ def report_command(
         elif folder is not None:
             if target is not None:
                 check_report_folder(target, force=force)
-            report = read_report(folder)  # which may put the folder back in its place
+            report = read_report(folder)  # it may restore the folder
             place = target or (folder if folder.is_dir() else folder.parent)
             say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 
@@ -81,7 +81,7 @@ def report_names(problems: Path) -> dict[str, Path]:
     Raises
     ------
     ParameterError
-        If there is none, or two have the same name.
+        If the folder has no problem file, or two have the same name.
     """
     names: dict[str, Path] = {}
     for file in sorted([*problems.glob("*.toml"), *problems.glob(f"*/{_IN_FOLDER}")]):
@@ -90,7 +90,7 @@ def report_names(problems: Path) -> dict[str, Path]:
             raise ParameterError(f"{names[name]} and {file} would have the same report, {name}")
         names[name] = file
     if not names:
-        raise ParameterError(f"there are no problem files in {problems}; give --problems DIR")
+        raise ParameterError(f"{problems} has no problem files; give --problems DIR")
     return names
 
 
@@ -121,7 +121,7 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
 
 
 def _outdated(problem: Any, folder: Path) -> str:
-    """Return why the report in a folder is not of this very problem file, or nothing.
+    """Explain why a report is out of date, or return an empty string.
 
     Data files that a problem names are not compared.
     """
@@ -140,7 +140,7 @@ def _outdated(problem: Any, folder: Path) -> str:
 
 
 def _audit(seed: int, mechanisms: list[str], file: Path | None, force: bool) -> None:
-    """Attack the guarantees, and print what was measured; exit with 3 if one was refuted."""
+    """Attack the guarantees and print the measured losses; exit with 3 if one was refuted."""
     from convexmarket.attacks.mechanisms import audit_mechanisms
     from convexmarket.io import check_place
     from convexmarket.studies.progress import ProgressLines

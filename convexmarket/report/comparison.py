@@ -1,4 +1,4 @@
-"""What is better than what, by how much: the comparison behind a headline."""
+"""The comparison of two sets of draws, for headlines."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Comparison:
 
     @property
     def interval(self) -> str:
-        """The interval in words; of the size of the difference where the verdict is no tie."""
+        """The interval in words; unless the verdict is a tie, that of the absolute difference."""
         ends = [self.low, self.high]
         low, high = map(format_number, ends if self.verdict == "tie" else sorted(map(abs, ends)))
         return f"95 % interval {low} to {high}, n = {self.n_pairs:,}"

@@ -1,4 +1,4 @@
-"""What changed from one report to another: settings, versions and tables."""
+"""The differences between two reports: settings, versions and tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Diff:
-    """What changed from report A to report B.
+    """The differences from report A to report B.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Diff:
 
     @property
     def same(self) -> bool:
-        """Whether no cell differs and no row is missing."""
+        """True if all cells agree and both reports have the same rows."""
         return self.cells.empty and self.rows.empty
 
     @property
@@ -72,7 +72,7 @@ class Diff:
         return self.cells
 
     def statements(self) -> list[str]:
-        """Return what changed, the answer first."""
+        """Return the differences in sentences, the answer first."""
         settings, versions = (
             "same" if frame.empty else "different" for frame in (self.settings, self.versions)
         )

@@ -108,8 +108,8 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of any experiment, built block by block.
 
-    A page holds at most 400 words of text, 3 figures and 2 tables: that of the claims, and those
-    that were added first. The other blocks are written to the appendix.
+    A page holds at most 400 words of text, 3 figures and 2 tables, in the order of their addition;
+    the table of claims comes before all others. The appendix holds the other blocks.
 
     Parameters
     ----------
@@ -553,12 +553,11 @@ def write_index(reports: str | Path, *, force: bool = True) -> Path:
     Raises
     ------
     ParameterError
-        If there is no such folder, it is a report itself, or an index exists and may not be
-        replaced.
+        If the folder is missing or is a report, or an index exists and may not be replaced.
     """
     folder = Path(reports).resolve()
     if not folder.is_dir() or (folder / RESULTS).exists():
-        raise ParameterError(f"{folder} is no folder of reports; name the folder above them")
+        raise ParameterError(f"{folder} is not a folder of reports; name the folder above them")
     lines = {"index.html": "", "report.md": ""}
     for file in sorted(folder.glob(f"*/{RESULTS}")):
         name = file.parent.name

@@ -196,8 +196,8 @@ def scale_axis(
 ) -> None:
     """Scale an axis and set its ticks: round numbers, however narrow the range.
 
-    ``which`` is "x" or "y", and ``values`` are the numbers on the axis. With more panels side by
-    side (``beside``) there are fewer ticks.
+    ``which`` is "x" or "y", and ``values`` are the numbers on the axis. ``beside`` is the number of
+    panels in a row; with more panels there are fewer ticks.
     """
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values[np.isfinite(values.astype(float))].astype(float)
@@ -266,7 +266,7 @@ def _show_covered(figure: Figure, axes: Axes) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Return whether a path from left to right lies within a point of another such path."""
+    """Check that a path lies within a point of another one; both go from left to right."""
     if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])

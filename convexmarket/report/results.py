@@ -30,7 +30,7 @@ _EXACT = ("bool", "int", "uint", "float", "str")
 
 
 def is_report(folder: Path) -> bool:
-    """Return whether a folder holds the ``results.json`` of a report."""
+    """Check for the ``results.json`` of a report in a folder."""
     try:
         with open(folder / RESULTS, "rb") as content:
             return b'"format": "convexmarket-' in content.read(100)

@@ -1,4 +1,4 @@
-"""What a closed online market shows: statements, figures and a report for the buyer."""
+"""The statements, figures and report of a closed online market."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_CURVES = 4
 
 
 def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
-    """Return what was sold, and the errors of the model."""
+    """Summarise the sales and the errors of the model."""
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (

@@ -419,7 +419,7 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
 
 
 def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
-    """Create the market of a problem in a folder, after checking everything that it names.
+    """Create the market of a problem in a folder, after a check of its files.
 
     Raises
     ------
