@@ -150,6 +150,7 @@ def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
         "expected payments": deal.totals["expected_payments"],
         "total privacy eta": deal.totals["epsilon"],
         "objective": deal.allocation.objective,
+        "relative gap": deal.allocation.gap,
         "sellers audited": len(audit.to_frame()),
         "largest gain of a misreport": audit.max_gain,
         "smallest surplus": audit.min_surplus,

@@ -59,6 +59,7 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 # Branches of the seed.
 _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
+_OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
 #: Reports at which the terms of a plan are tabulated.
 _CURVE_POINTS = 201
 #: Length of these curves, relative to the range of the reports that sell.
@@ -330,16 +331,13 @@ class OnlineFile(ProblemFile):
         model, start = json.loads(released), market.policy.start
         plans, sold = market.plans(), market.offers()
         trained = sold["id"].isin(list(model["guarantees"]))
-        offers = sold[["number", "id", "sensitivity"]].assign(
-            virtual_cost=self.prior.ironed_virtual_cost(sold["sensitivity"].to_numpy()),
-            epsilon=sold["epsilon"],
-            payment=sold["payment"],
-            surplus=sold["payment"] - sold["sensitivity"] * sold["epsilon"],
-            status=sold["status"],
-            plan=sold["plan"],
+        offers = sold[_OFFERS].assign(
             weight=np.where(trained, sold["epsilon"] / sold["epsilon"][trained].sum(), 0.0),
             guarantee=sold["id"].map(model["guarantees"]).fillna(0.0),
         )
+        virtual = self.prior.ironed_virtual_cost(sold["sensitivity"].to_numpy())
+        offers.insert(3, "virtual_cost", virtual)
+        offers.insert(6, "surplus", sold["payment"] - sold["sensitivity"] * sold["epsilon"])
         tables = {"offers": offers, **_terms(plans)}
         accepted = (offers["status"] == "accepted").to_numpy()
         outcome = OnlineOutcome(
