@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from convexmarket.cli.compare import compare_command, run
-from convexmarket.cli.consoles import File, Force, errors_in_one_line, say
+from convexmarket.cli.consoles import File, Force, errors_in_one_line, run_to_the_end, say
 from convexmarket.cli.diff import diff_command
-from convexmarket.cli.ending import run_to_the_end
 from convexmarket.cli.ledger import ledger_command
 from convexmarket.cli.online import online_app
 from convexmarket.cli.report import report_command
@@ -56,7 +55,7 @@ def _epilog(lines: list[str]) -> str:
 
 app = typer.Typer(
     name="convexmarket",
-    help="Markets in private data: whom to buy how much privacy from, and what to pay for it.",
+    help="Markets in private data: offers to sellers, private models, experiments and reports.",
     epilog=_epilog([lines[0] for lines in _EXAMPLES.values()]),
     rich_markup_mode="rich",
     no_args_is_help=True,
@@ -68,7 +67,7 @@ for command, lines in _EXAMPLES.items():
 
 
 def main() -> None:
-    """Run the command line, and exit with a code that says how it ended."""
+    """Run the command line, and exit with the code of docs/failures.md."""
     run_to_the_end(app)
 
 

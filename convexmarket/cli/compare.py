@@ -4,34 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from convexmarket.cli.consoles import (
+    INTERRUPTED,
     File,
     Formats,
     Open,
     Settings,
+    check_report_folder,
     err,
     errors_in_one_line,
     print_report,
     say,
 )
-from convexmarket.cli.ending import INTERRUPTED
 from convexmarket.errors import ParameterError
 
 if TYPE_CHECKING:
     from convexmarket.report import Report
     from convexmarket.studies.files import ProblemFile
+    from convexmarket.studies.runs import Runs
 
-__all__ = ["compare_command", "journal_of", "run", "run_file"]
 
-_STUDY = Path("out/study")
-_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A solver of your own. Repeatable.")
+def _list_of(kind: Callable[[str], Any], help: str) -> Any:
+    """Return an option whose value is a list with commas."""
+    return typer.Option(
+        parser=lambda text: [kind(part.strip()) for part in text.split(",") if part.strip()],
+        metavar="A,B,...",
+        help=help,
+    )
+
+
+_PLUGIN = typer.Option(metavar="NAME=module:Class", help="A custom solver. Repeatable.")
 
 
 def run(
@@ -57,28 +65,29 @@ def run(
             seen = os.path.relpath(data.resolve(), file.parent.resolve())
             changes.append(f"data.file={json.dumps(seen, ensure_ascii=False)}")
         problem = load_file(file, changes)
-        workers = problem.run.workers
-        if workers < problem.run.jobs:
-            say(f"run.jobs is {problem.run.jobs}, limited to the {workers} cores", to=err)
+        if problem.run.workers < problem.run.jobs:
+            say(
+                f"run.jobs is {problem.run.jobs}, limited to the {problem.run.workers} cores",
+                to=err,
+            )
         report, page = run_file(problem, folder or Path("out", file.stem), formats=formats)
     print_report(report, page, show)
 
 
 def compare_command(
     problems: Annotated[list[str], typer.Argument(help="Problem files, or classes such as ridge.")],
-    solvers: Annotated[str, typer.Option(help="CVXPY's names, and exact for our methods.")] = "",
-    formulations: Annotated[str, typer.Option(help="Such as primal,dual,projection.")] = "",
-    classes: Annotated[str, typer.Option(help="Such as allocation,ridge; all by default.")] = "",
-    sizes: Annotated[str, typer.Option(help="Sellers, rows or points.")] = "100,1000",
+    solvers: Annotated[Any, _list_of(str, "CVXPY's names, and exact for our methods.")] = "",
+    formulations: Annotated[Any, _list_of(str, "Such as primal,dual,projection.")] = "",
+    classes: Annotated[Any, _list_of(str, "Such as allocation,ridge; all by default.")] = "",
+    sizes: Annotated[Any, _list_of(int, "Sellers, rows or points.")] = "100,1000",
     draws: Annotated[int, typer.Option(help="Instances of each problem and size.")] = 3,
-    settings: Annotated[str, typer.Option(help="default, solver-default, low, mid, high.")] = "",
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = _STUDY,
+    settings: Annotated[Any, _list_of(str, "default, solver-default, low, mid, high.")] = "",
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the report.")] = Path(
+        "out/study"
+    ),
     time_limit: Annotated[float, typer.Option(help="Seconds of a run.")] = 60.0,
-    memory_limit: Annotated[float, typer.Option(help="Megabytes of a run.")] = 4_000.0,
     jobs: Annotated[int, typer.Option(help="Runs at a time, -1: one per core.")] = -1,
     pin: Annotated[bool, typer.Option("--pin/--no-pin", help="Bind each run to one core.")] = True,
-    seed: Annotated[int, typer.Option(help="Of the instances and of the order of runs.")] = 0,
-    title: Annotated[str, typer.Option(help="Title of the report.")] = "Solvers compared",
     plugin: Annotated[list[str] | None, _PLUGIN] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Also repeat recorded runs.")] = False,
     show: Open = False,
@@ -87,37 +96,32 @@ def compare_command(
     """Compare solvers and formulations on the subproblems of problem files.
 
     The same command resumes an interrupted comparison: each run is recorded next to the report's
-    folder, in out/study.runs.jsonl. A file of kind "solvers" states the same options.
+    folder, in out/study.runs.jsonl. A file of kind "solvers" states these and further options.
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
     from convexmarket.studies.solvers import DEFAULT_SOLVERS, compare_solvers
 
     with errors_in_one_line():
-        chosen = {name: name for name in _names(solvers) or DEFAULT_SOLVERS} | _plugins(
-            plugin or []
-        )
-        _check_folder(folder)
-        entries = entries_of(tuple(problems), subproblems_of)
-        with _resumable(folder, fresh) as journal:
-            runs = compare_solvers(
-                entries,
-                solvers=chosen,
-                formulations=_names(formulations),
-                classes=_names(classes),
-                sizes=_integers("--sizes", sizes),
-                draws=draws,
-                settings=_names(settings) or ("default",),
-                time_limit=time_limit,
-                memory_limit=memory_limit,
-                jobs=jobs,
-                pin=pin,
-                seed=seed,
-                journal=journal,
-            )
-        for text in runs.statements()[1:]:
-            say(text)
-        report = runs.report(title)
+        chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
+        options: dict[str, Any] = {
+            "solvers": chosen | dict(_plugin(text) for text in plugin or ()),
+            "formulations": formulations,
+            "classes": classes,
+            "sizes": sizes,
+            "draws": draws,
+            "settings": settings or ("default",),
+            "time_limit": time_limit,
+            "jobs": jobs,
+            "pin": pin,
+        }
+
+        def work(journal: Path) -> Runs:
+            entries = entries_of(tuple(problems), subproblems_of)
+            return compare_solvers(entries, journal=journal, **options)
+
+        runs = _resumable(work, folder, fresh)
+        report = runs.report("Solvers compared")
         page = report.write(folder, ("md", "html", *formats))
     print_report(report, page, show)
 
@@ -129,11 +133,7 @@ def run_file(
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.reports import report_of
 
-    _check_folder(folder)
-    with _resumable(folder, fresh) as journal:
-        runs = problem.perform(subproblems_of, journal=journal)
-    for text in runs.statements()[1:]:
-        say(text)
+    runs = _resumable(lambda file: problem.perform(subproblems_of, journal=file), folder, fresh)
     report = report_of(problem, runs)
     page = report.write(folder, ("md", "html", *formats))
     if not problem.keeps_journal:
@@ -146,54 +146,32 @@ def journal_of(folder: Path) -> Path:
     return folder.parent / f"{folder.name}.runs.jsonl"
 
 
-@contextmanager
-def _resumable(folder: Path, fresh: bool) -> Iterator[Path]:
-    """Name the journal; print how to resume when the user interrupts."""
+def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
+    """Work with a journal, and print the findings, or how to resume after an interrupt."""
+    check_report_folder(folder)
     journal = journal_of(folder)
     if fresh:
         journal.unlink(missing_ok=True)
     try:
-        yield journal
+        runs = work(journal)
     except KeyboardInterrupt:
         if not journal.exists():
             raise
         say(f"Stopped. Finished runs are in {journal}; the same command resumes there.", to=err)
         raise typer.Exit(INTERRUPTED) from None
+    for text in runs.statements()[1:]:
+        say(text)
+    return runs
 
 
-def _check_folder(folder: Path) -> None:
-    from convexmarket.io import check_place
-    from convexmarket.report.document import check_folder
-
-    check_folder(folder)
-    check_place(folder, folder=True)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _integers(option: str, text: str) -> list[int]:
-    try:
-        return [int(name) for name in _names(text)]
-    except ValueError:
-        raise ParameterError(
-            f"{option} must be whole numbers with commas between them: 100,1000, got {text!r}"
-        ) from None
-
-
-def _plugins(given: list[str]) -> dict[str, Any]:
-    """Return the solvers that ``NAME=module:Class`` names."""
+def _plugin(text: str) -> tuple[str, Any]:
+    """Return the name and the solver that ``NAME=module:Class`` names."""
     from convexmarket.studies.plugins import load_plugin
 
-    solvers = {}
-    for text in given:
-        name, _, place = text.partition("=")
-        module, _, attribute = place.partition(":")
-        if not (name and module and attribute):
-            raise ParameterError(
-                "--plugin must be NAME=module:Class, where the class is a solver interface of "
-                f"CVXPY, got {text!r}"
-            )
-        solvers[name] = load_plugin(place)()
-    return solvers
+    name, _, place = text.partition("=")
+    if not name or not all(place.partition(":")):
+        raise ParameterError(
+            "--plugin must be NAME=module:Class, where the class is a solver interface of "
+            f"CVXPY, got {text!r}"
+        )
+    return name, load_plugin(place)()

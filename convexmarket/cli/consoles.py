@@ -1,19 +1,21 @@
-"""Consoles, options and errors that all commands share."""
+"""Options, printing, errors and exit codes of all commands; docs/failures.md lists the codes."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text as Words
 
-from convexmarket.cli.ending import INTERRUPTED, WRONG, interrupts_as_usual, reason
 from convexmarket.errors import ConvexMarketError, ParameterError
 
 if TYPE_CHECKING:
@@ -21,30 +23,11 @@ if TYPE_CHECKING:
 
     from convexmarket.report import Report
 
-__all__ = [
-    "AsJson",
-    "File",
-    "Force",
-    "Formats",
-    "IdColumn",
-    "Open",
-    "SensitivityColumn",
-    "Settings",
-    "Text",
-    "check_ending",
-    "err",
-    "errors_in_one_line",
-    "excludes",
-    "needs",
-    "print_json",
-    "print_pairs",
-    "print_report",
-    "print_table",
-    "say",
-    "warn_of_reports",
-    "write_table",
-]
-
+DONE, BUG, WRONG, PARTLY, INTERRUPTED, READER_GONE = 0, 1, 2, 3, 130, 141
+_DEFECT = (
+    "This is a defect of convexmarket, not of your input. Please report it as an issue of the "
+    "project: the command, the lines above, and the output of 'convexmarket --version'."
+)
 #: Formats of tables and figures that a report holds on request.
 _FORMATS = ("csv", "tex", "svg", "pdf")
 
@@ -58,35 +41,37 @@ def _formats(given: str) -> tuple[str, ...]:
 
 _ALSO = "Also write tables and figures in these formats."
 _FORMAT = typer.Option(parser=_formats, metavar="csv,tex,svg,pdf|all", help=_ALSO)
+_SET = typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the file. Repeatable.")
+_ID = typer.Option(help="Column of the ids.", show_default="id, seller, ...")
+_REPORTS = typer.Option(help="Column of the reports.", show_default="sensitivity, cost, ...")
 Formats = Annotated[Any, _FORMAT]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the report in a browser.")]
-_SET = typer.Option("--set", metavar="KEY=VALUE", help="Replace a value of the file. Repeatable.")
 Settings = Annotated[list[str] | None, _SET]
-_ID = typer.Option(help="Column of the ids.", show_default="id, seller, ...")
 IdColumn = Annotated[str | None, _ID]
-_REPORTS = typer.Option(help="Column of the reports.", show_default="sensitivity, cost, ...")
 SensitivityColumn = Annotated[str | None, _REPORTS]
 File = Path | None
 Text = str | None
 
-
 _out, err = Console(), Console(stderr=True)
 
 
-def say(text: object, *, to: Console = _out) -> None:
-    """Print a line without colours, line breaks and characters that a terminal obeys."""
+# ------------------------------------------------------------------------------------ printing
+
+
+def say(text: object, *, to: Console = _out, style: str = "") -> None:
+    """Print a line without markup, line breaks and characters that a terminal obeys."""
     from convexmarket.report import printable
 
-    to.print(printable(str(text)), highlight=False, soft_wrap=True, markup=False)
+    to.print(Words(printable(str(text)), style), soft_wrap=True)
 
 
 def print_json(results: Any) -> None:
     """Print results as JSON, for ``--json``."""
     from convexmarket.report.results import plain
 
-    typer.echo(json.dumps(plain(results), indent=2, ensure_ascii=True, allow_nan=False))
+    typer.echo(json.dumps(plain(results), indent=2, allow_nan=False))
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
@@ -115,11 +100,9 @@ def print_report(report: Report, page: Path, show: bool = False) -> None:
     say(report.title)
     if report.finding:
         say(report.finding)
-    claims = [table.frame for table in report.tables if table.name == "claims"]
-    for claim in claims[0].itertuples() if claims else ():
+    for claim in report.claims.itertuples():
         say(f"- {claim.claim}: {claim.verdict}. {claim.detail}")
-    say("The report:")
-    say(page)
+    say(f"The report:\n{page}")
     if show:
         webbrowser.open(page.resolve().as_uri())
 
@@ -138,19 +121,40 @@ def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
     say(f"Wrote {file}")
 
 
+def warn_of_reports() -> None:
+    """Warn that epsilons and payments reveal reports; docs/threat-model.md has the numbers."""
+    say(
+        "Note: an epsilon or a payment reveals the report of its seller. If reports depend on the "
+        "rows, it also reveals something of the row, which no guarantee covers.",
+        to=err,
+    )
+
+
+# ------------------------------------------------------------------------------------ options
+
+
 def check_ending(file: Path, option: str) -> None:
     """Refuse a name of a file that ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
         raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
 
 
-def warn_of_reports() -> None:
-    """Print what epsilons and payments reveal; docs/threat-model.md has the numbers."""
-    say(
-        "Note: an epsilon or a payment reveals the report of its seller. If reports depend on the "
-        "rows, it also reveals something of the row, which no guarantee covers.",
-        to=err,
-    )
+def check_other_place(file: Path, source: Path, what: str, *, force: bool) -> None:
+    """Refuse a place of a file that cannot be written, or that is the source."""
+    from convexmarket.io import check_place
+
+    if file.exists() and source.exists() and file.samefile(source):
+        raise ParameterError(f"--out {file} is {what}; name another file")
+    check_place(file, force=force)
+
+
+def check_report_folder(folder: Path, *, force: bool = False) -> None:
+    """Refuse a folder where no report can be written, before any work."""
+    from convexmarket.io import check_place
+    from convexmarket.report.document import check_folder
+
+    check_folder(folder, force=force)
+    check_place(folder, folder=True)
 
 
 def needs(option: str, given: object, **others: object) -> None:
@@ -170,25 +174,108 @@ def _given(options: Mapping[str, object]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
+# ------------------------------------------------------------------------------- errors and ends
+
+
+def reason(error: BaseException) -> str:
+    """Describe an error in a line; of the system's, what was refused and where."""
+    if isinstance(error, MemoryError):
+        size = f" ({error})" if str(error) else ""
+        return (
+            f"not enough memory{size}; use fewer rows, sellers, draws or jobs, or a larger machine"
+        )
+    if isinstance(error, OSError):
+        why = error.strerror or str(error) or type(error).__name__
+        line = f"{error.filename}: {why}" if error.filename else why
+        return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+    return str(error)
+
+
 @contextmanager
 def errors_in_one_line() -> Iterator[None]:
-    """Turn errors of the package into a message and exit code 2; others are defects and pass."""
-    interrupts_as_usual()
+    """Turn errors of the package into a message and exit code 2; others are defects and pass.
+
+    Commands enter the context after their imports.
+    """
+    if signal.getsignal(signal.SIGINT) is _stop_loading:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except ConvexMarketError as error:
-        message = str(error)
-    except BrokenPipeError:  # of what is printed; the command ends as it does for any output
+    except BrokenPipeError:  # of what is printed; run_to_the_end handles it
         raise
-    except OSError as error:
-        message = reason(error)
+    except (ConvexMarketError, OSError) as error:
+        err.print("[bold red]error:[/bold red] ", end="")
+        say(reason(error), to=err, style="red")
+        raise typer.Exit(WRONG) from None
     except KeyboardInterrupt:
-        say("stopped; what is on disk is complete, or as it was before", to=err)
+        say("stopped; the files are complete, or as they were before", to=err)
         raise typer.Exit(INTERRUPTED) from None
-    else:
-        return
-    from convexmarket.report import printable
 
-    text = escape(printable(message))
-    err.print(f"[bold red]error:[/bold red] [red]{text}[/red]", soft_wrap=True)
-    raise typer.Exit(WRONG)
+
+def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
+    """Run the command line, and exit with the code of its end."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop_loading)
+    for name in ("stdout", "stderr"):  # print every character; nothing where a stream is closed
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    output, code = _output(), DONE
+    try:
+        command()
+    except SystemExit as ended:
+        code = int(ended.code or DONE)
+        if _output() != output:  # Typer and Rich replace the output when its reader goes away
+            _forget_output()
+            code = READER_GONE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except OSError as error:  # a command handles those of its files: this is of what it prints
+        code = _end_of_output(error)
+    except MemoryError as error:
+        print(f"error: {reason(error)}", file=sys.stderr)
+        code = WRONG
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        print(_DEFECT, file=sys.stderr)
+        code = BUG
+    try:
+        sys.stdout.flush()
+    except OSError as error:  # a command that cannot print what is left has failed
+        code = code or _end_of_output(error)
+    sys.exit(code)
+
+
+def _stop_loading(*_: object) -> None:
+    """End the process: libraries that are interrupted while they load raise other errors."""
+    try:
+        os.write(2, b"stopped while loading; nothing was done\n")
+    finally:
+        os._exit(INTERRUPTED)
+
+
+def _output() -> tuple[int, ...]:
+    """Identify the standard output: the object, and the file behind it."""
+    try:
+        file = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):  # nothing behind it
+        return (id(sys.stdout),)
+    return id(sys.stdout), file.st_dev, file.st_ino
+
+
+def _end_of_output(error: OSError) -> int:
+    _forget_output()
+    if isinstance(error, BrokenPipeError):
+        return READER_GONE
+    where = "" if error.filename else "standard output: "
+    print(f"error: {where}{reason(error)}", file=sys.stderr)
+    return WRONG
+
+
+def _forget_output() -> None:
+    """Print nothing any more, also not when Python ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    os.close(nowhere)

@@ -1,4 +1,4 @@
-"""``convexmarket diff``: what changed from one report to another."""
+"""``convexmarket diff``: the differences between two reports."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Annotated
 
 import typer
 
-from convexmarket.cli.consoles import AsJson, File, Formats, errors_in_one_line, print_json, say
+from convexmarket.cli.consoles import (
+    AsJson,
+    File,
+    Formats,
+    check_report_folder,
+    errors_in_one_line,
+    print_json,
+    say,
+)
 from convexmarket.errors import ParameterError
-
-__all__ = ["diff_command"]
 
 #: Rows of a table that the terminal shows.
 _ROWS = 10
@@ -27,13 +33,11 @@ def diff_command(
     as_json: AsJson = False,
     formats: Formats = "",
 ) -> None:
-    """Print what changed between two reports: settings, versions and results.
+    """Print the differences between two reports: settings, versions and results.
 
-    Times and memory are never a difference: they are compared by ratios.
+    Times and memory are compared by ratios and never count as a difference.
     """
-    from convexmarket.io import check_place
-    from convexmarket.report import Report, compare_reports
-    from convexmarket.report.document import check_folder
+    from convexmarket.report import compare_reports
 
     with errors_in_one_line():
         if folder is not None:
@@ -43,21 +47,14 @@ def diff_command(
                     raise ParameterError(
                         f"--out {folder} is, or lies in, a compared report; name another one"
                     )
-            check_folder(folder)
-            check_place(folder, folder=True)
+            check_report_folder(folder)
         changes = compare_reports(a, b, tolerance=tolerance)
         if folder is not None:
-            report = Report("Two reports compared", settings={"a": a, "b": b})
-            report.headline(changes.statements()[0])
-            report.add(changes, "Cells that differ", name="cells")
-            for name in ("tables", "rows", "settings", "times"):
-                report.add(getattr(changes, name), name.capitalize(), name=name, appendix=True)
-            page = report.write(folder, ("md", "html", *formats))
+            page = changes.report({"a": a, "b": b}).write(folder, ("md", "html", *formats))
     if as_json:
         print_json(changes.as_data())
     else:
-        for statement in changes.statements():
-            say(statement)
+        say("\n".join(changes.statements()))
         for title, frame in (("Cells", changes.cells), ("Rows", changes.rows)):
             if len(frame):
                 more = f", the first {_ROWS} of {len(frame):,}" if len(frame) > _ROWS else ""

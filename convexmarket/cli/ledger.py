@@ -1,4 +1,4 @@
-"""``convexmarket ledger``: what was sold, and what releases have spent of it."""
+"""``convexmarket ledger``: the guarantees sold, and the releases that spent them."""
 
 from __future__ import annotations
 
@@ -28,27 +28,10 @@ from convexmarket.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from convexmarket.ledger import Ledger
 
-__all__ = ["ledger_command"]
-
 #: Sellers with the least left that are listed.
 _MOST_SELLERS = 10
 _TOTALS = ("sold", "spent", "left", "paid")
-
-
-class Part(StrEnum):
-    """The tables of a ledger."""
-
-    balance = "balance"
-    sales = "sales"
-    releases = "releases"
-    charges = "charges"
-
-
-class Composition(StrEnum):
-    """How guarantees add up."""
-
-    basic = "basic"
-    advanced = "advanced"
+Part = StrEnum("Part", ["balance", "sales", "releases", "charges"])
 
 
 def _option(help: str) -> Any:
@@ -58,8 +41,6 @@ def _option(help: str) -> Any:
 def ledger_command(
     path: Annotated[Path, typer.Argument(help="A ledger, or the folder of an online market.")],
     create: Annotated[bool, typer.Option("--create", help="Make a ledger without sales.")] = False,
-    composition: Annotated[Composition | None, _option("--create: how guarantees add up.")] = None,
-    delta: Annotated[float | None, _option("--create: chance to exceed what was sold.")] = None,
     record: Annotated[File, typer.Option(help="List whose sales are recorded.")] = None,
     release: Annotated[Text, _option("--record: the only release that may use it.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Also a file recorded before.")] = False,
@@ -73,70 +54,54 @@ def ledger_command(
     as_json: AsJson = False,
     force: Force = False,
 ) -> None:
-    """Show, record, export or copy what was sold to whom, and what releases have spent of it.
+    """Show, record, export or copy the guarantees sold and the releases that spent them.
 
     A list to record has the columns id, epsilon, and payment or price; with a column status, every
     row must be accepted. All of its sales are recorded, or none. A file is recorded once unless
     --again is given. docs/ledger.md explains how a backup is restored.
     """
+    from convexmarket.data.lists import digest, read_sales
     from convexmarket.io import check_place
     from convexmarket.ledger import Ledger
 
     with errors_in_one_line():
         actions = {"create": create, "record": record, "export": export, "backup": backup}
-        chosen = [f"--{name}" for name, value in actions.items() if value]
-        if len(chosen) > 1:
-            raise ParameterError(f"{' and '.join(chosen)} exclude each other; give one of them")
-        needs("--create", create, composition=composition, delta=delta)
-        names = {
-            "id_column": id_column,
-            "epsilon_column": epsilon_column,
-            "price_column": price_column,
-        }
+        chosen = [name for name, value in actions.items() if value]
+        for name in chosen:
+            others = {other: value for other, value in actions.items() if other != name}
+            excludes(f"--{name}", **others, seller=seller, json=as_json)
+        names = {"id_column": id_column, "epsilon_column": epsilon_column}
+        names |= {"price_column": price_column}
         needs("--record", record, release=release, again=again, **names)
         needs("--export", export, what=what)
         needs("--export or --backup", export or backup, force=force)
-        if chosen:
-            excludes(chosen[0], seller=seller, json=as_json)
         if export is not None:
             check_ending(export, "--export")
-        for name, file in (("--export", export), ("--backup", backup)):
-            if file is not None:
-                check_place(file, name, force=force)
+        if file := export or backup:
+            check_place(file, f"--{chosen[0]}", force=force)
         if create:
-            kind: Any = (composition or Composition.basic).value
-            Ledger.create(path, kind, delta or 0.0).disconnect()
+            Ledger.create(path).disconnect()
             say(f"Created {path}")
             return
-        with Ledger(path) as opened:
+        with Ledger(path) as ledger:
             if record is not None:
-                _record(opened, record, release, again, names)
+                if ledger.of_market:
+                    raise DataError(
+                        f"{ledger.path} is an online market's, which records a sale when an offer "
+                        "is accepted; record lists in another ledger"
+                    )
+                table = read_sales(record, **names)
+                source = None if again else f"sha256:{digest(record)}"
+                sold = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
+                sales = ledger.sell(*sold, release=release, source=source)
+                say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
             elif export is not None:
-                _export(opened, export, (what or Part.balance).value, force)
+                _export(ledger, export, (what or Part.balance).value, force)
             elif backup is not None:
-                opened.backup(backup, force=force)
+                ledger.backup(backup, force=force)
                 say(f"Wrote {backup}")
-            elif seller is not None:
-                _show_seller(opened, seller, as_json)
             else:
-                _show(opened, as_json)
-
-
-def _record(
-    ledger: Ledger, file: Path, release: str | None, again: bool, names: dict[str, str | None]
-) -> None:
-    from convexmarket.data.lists import digest, read_sales
-
-    if ledger.of_market:
-        raise DataError(
-            f"{ledger.path} is an online market's, which records a sale when an offer is accepted;"
-            " record lists in another ledger"
-        )
-    table = read_sales(file, **names)
-    source = None if again else f"sha256:{digest(file)}"
-    sold = table["id"].tolist(), table["epsilon"].to_numpy(), table["price"].to_numpy()
-    sales = ledger.sell(*sold, release=release, source=source)
-    say(f"Recorded {sales:,} sales of {len(table):,} sellers listed")
+                _show(ledger, as_json) if seller is None else _show_seller(ledger, seller, as_json)
 
 
 def _export(ledger: Ledger, file: Path, part: str, force: bool) -> None:
@@ -152,12 +117,11 @@ def _show(ledger: Ledger, as_json: bool) -> None:
     """Print the totals of a ledger, its releases, and the sellers with the least left."""
     balance, releases = ledger.balance(), ledger.releases()
     least = balance.sort_values("left", kind="stable").head(_MOST_SELLERS)
-    totals = {
+    totals: dict[str, Any] = {
         "sellers": len(balance),
         **{name: float(balance[name].sum()) for name in _TOTALS},
-        "composition": ledger.composition,
-        "delta": ledger.delta,
     }
+    totals |= {"composition": ledger.composition, "delta": ledger.delta}
     if as_json:
         listed = {"releases": releases.to_dict("records"), "least_left": least.to_dict("records")}
         print_json({**totals, **listed})
@@ -179,10 +143,8 @@ def _show_seller(ledger: Ledger, id: str, as_json: bool) -> None:
     if balance.empty:
         raise ParameterError(f"seller {id!r} has sold nothing; check the id")
     if as_json:
-        listed = {
-            name: table.drop(columns="id").to_dict("records")
-            for name, table in (("sales", sales), ("charges", charges))
-        }
+        parts = {"sales": sales, "charges": charges}
+        listed = {name: t.drop(columns="id").to_dict("records") for name, t in parts.items()}
         print_json({**balance.to_dict("records")[0], **listed})
         return
     print_table(f"Seller {id}", balance, _TOTALS)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from convexmarket.cli.consoles import (
+    PARTLY,
     AsJson,
     File,
     Force,
@@ -18,6 +19,8 @@ from convexmarket.cli.consoles import (
     SensitivityColumn,
     Settings,
     Text,
+    check_other_place,
+    check_report_folder,
     err,
     errors_in_one_line,
     excludes,
@@ -30,13 +33,10 @@ from convexmarket.cli.consoles import (
     warn_of_reports,
     write_table,
 )
-from convexmarket.cli.ending import PARTLY
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
     from convexmarket.online.market import Offer, OnlineMarket
-
-__all__ = ["EXAMPLES", "online_app"]
 
 #: Plans that ``status`` lists, the latest ones.
 _MOST_PLANS = 12
@@ -76,6 +76,7 @@ def open_(
 
     Files that the problem names are relative to it. The rows are read when the market closes.
     """
+    from convexmarket.online.outcome import planned
     from convexmarket.studies.files import OnlineFile, load_file
     from convexmarket.studies.files.online import OwnSellers, open_market
 
@@ -84,7 +85,19 @@ def open_(
         if not isinstance(problem, OnlineFile):
             raise ProblemFileError(f'{file}: kind must be "online", got {problem.kind!r}')
         with open_market(problem, folder) as market:
-            _print_terms(market)
+            start, stages = market.policy.start, market.policy.stages
+            print_pairs(
+                {
+                    "sellers expected": start.expected_sellers,
+                    "nothing is bought from a virtual cost of": start.plan.cutoff,
+                    "largest sensitivity bought from": start.highest_sensitivity,
+                    "new plans on the way": len(stages),
+                    "total privacy eta": start.plan.eta,
+                    "payments, about": planned(start)["payments"],
+                }
+            )
+            if market.policy.opening.plan.eta == 0:
+                say(f"Nothing is bought before seller {stages[0] + 1}.")
     data = problem.data
     if isinstance(data, OwnSellers) and not problem.place(data.file).exists():
         say(f"{data.file} is not there yet; the market needs it to close")
@@ -113,12 +126,12 @@ def quote(
     from convexmarket.online.market import OnlineMarket
 
     with errors_in_one_line():
+        columns = {"id_column": id_column, "sensitivity_column": sensitivity_column}
+        needs("--csv", file, out=offers_file, force=force, **columns)
         if file is not None:
             excludes("--csv", id=seller, sensitivity=sensitivity, json=as_json)
             _quote_list(folder, file, offers_file, (id_column, sensitivity_column), force)
             return
-        needs("--csv", None, out=offers_file, id_column=id_column, force=force)
-        needs("--csv", None, sensitivity_column=sensitivity_column)
         if seller is None or sensitivity is None:
             raise ParameterError("give --id and --sensitivity of a seller, or --csv with a list")
         with OnlineMarket(folder) as market:
@@ -136,15 +149,12 @@ def _quote_list(
     columns: tuple[str | None, str | None],
     force: bool,
 ) -> None:
-    from convexmarket.io import check_place
     from convexmarket.online.lists import quote_list
     from convexmarket.online.market import OnlineMarket
     from convexmarket.studies.progress import ProgressLines
 
     if offers_file is not None:
-        if offers_file.exists() and file.exists() and offers_file.samefile(file):
-            raise ParameterError(f"--out {offers_file} is the list of arrivals; name another file")
-        check_place(offers_file, force=force)
+        check_other_place(offers_file, file, "the list of arrivals", force=force)
     with OnlineMarket(folder) as market:
         quoted = quote_list(market, file, *columns, ProgressLines())
         expected = market.policy.expected_sellers
@@ -191,18 +201,17 @@ def answer(
         if accept is None:
             raise ParameterError("give the answer, --accept or --decline")
         given: Answer = "accepted" if accept else "declined"
+        needs("--csv", file, id_column=id_column)
         if file is not None:
             excludes("--csv", id=seller)
-            with OnlineMarket(folder) as market:
-                number = answer_list(market, file, given, id_column, ProgressLines())
-            say(f"{number:,} sellers: {given}")
-            return
-        needs("--csv", None, id_column=id_column)
-        if seller is None:
+        elif seller is None:
             raise ParameterError("give --id of a seller, or --csv with a list of ids")
         with OnlineMarket(folder) as market:
-            (offer,) = market.answer([seller], given)
-    say(_sentence(offer))
+            if file is not None:
+                number = answer_list(market, file, given, id_column, ProgressLines())
+                say(f"{number:,} sellers: {given}")
+            elif seller is not None:
+                say(_sentence(*market.answer([seller], given)))
 
 
 @online_app.command()
@@ -226,7 +235,7 @@ def status(
         with OnlineMarket(folder) as market:
             if backup is not None:
                 market.backup(backup, force=force)
-            state = market_state(market)
+            state = _state_of(market)
     if as_json:
         print_json(state)
         return
@@ -258,10 +267,8 @@ def close(
     The model is trained once, on the rows of the sellers who accepted, and kept in the market.
     Closing again writes the report again, with the same model.
     """
-    from convexmarket.io import check_place
     from convexmarket.online.market import OnlineMarket
     from convexmarket.online.release import close_without_model
-    from convexmarket.report.document import check_folder
     from convexmarket.studies.files.online import close_market, problem_of
     from convexmarket.studies.files.reports import report_of
 
@@ -272,11 +279,10 @@ def close(
             )
             with OnlineMarket(folder) as market:
                 close_without_model(market, lapse=lapse)
-            say("The market is closed. No model was trained; accepted payments are owed.")
+            say("The market is closed. No model was trained; the buyer owes the accepted payments.")
             return
         target = target or folder / "report"
-        check_folder(target)  # before the market closes for good
-        check_place(target, folder=True)
+        check_report_folder(target)  # before the market closes for good
         with OnlineMarket(folder) as market:
             options: dict[str, Any] = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
@@ -284,26 +290,6 @@ def close(
         page = report.write(target)
     say("The model is model.json next to the report.")
     print_report(report, page, show)
-
-
-def _print_terms(market: OnlineMarket) -> None:
-    """Print the terms of a new market and its expected results."""
-    from convexmarket.online.outcome import planned
-
-    policy, start = market.policy, market.policy.start
-    expected = planned(start)
-    rows: dict[str, object] = {
-        "sellers expected": start.expected_sellers,
-        "nothing is bought from a virtual cost of": start.plan.cutoff,
-        "largest sensitivity bought from": start.highest_sensitivity,
-        "new plans on the way": len(policy.stages),
-        "sellers bought from, if all come": expected["bought"],
-        "total privacy eta": expected["eta"],
-        **{name.replace("_", " "): expected[name] for name in list(expected)[3:]},
-    }
-    if policy.opening.plan.eta == 0:
-        rows["nothing is bought before seller"] = policy.stages[0] + 1
-    print_pairs(rows)
 
 
 def _sentence(offer: Offer) -> str:
@@ -317,46 +303,41 @@ def _sentence(offer: Offer) -> str:
     answered = "" if offer.status == "offered" else f" The seller has {offer.status}."
     return (
         f"{who}: payment {offer.payment:.6g} for a guarantee of epsilon = {offer.epsilon:.6g}. "
-        "With any other row in its place, no released model would be more than exp(epsilon) = "
+        "If its row were any other row, each released model would be at most exp(epsilon) = "
         f"{factor} times as likely or as unlikely.{answered}"
     )
 
 
-def market_state(market: OnlineMarket) -> dict[str, Any]:
+def _state_of(market: OnlineMarket) -> dict[str, Any]:
     """Return the counts, totals and plans of a market."""
     from convexmarket.online.outcome import planned
 
     counts, start = market.counts(), market.policy.start
     totals = market.offers().groupby("status")[["epsilon", "payment"]].sum()
     totals = totals.reindex(["accepted", "offered"], fill_value=0.0)
-    epsilon, payment = totals["epsilon"], totals["payment"]
     state = "open"
     if market.is_closed:
         state = "closed" if market.released is not None else "closing: close it again"
     elif counts["quoted"] == counts["expected"]:
         state = "full: answers are taken, no more sellers"
+    eta = ["privacy sold, eta", "privacy in unanswered offers", "privacy planned in all"]
+    paid = ["payments promised", "payments in unanswered offers", "payments planned in all, about"]
+    names = ["plan", "after", "bought up to", "expected eta", "expected loss"]
+    plans = [
+        (
+            p.number,
+            p.after,
+            p.policy.highest_sensitivity,
+            p.policy.plan.eta,
+            p.policy.plan.objective,
+        )
+        for p in market.plans()
+    ]
     return {
         "market": str(market.folder),
         "state": state,
         "sellers": counts,
-        "eta": {
-            "privacy sold, eta": float(epsilon["accepted"]),
-            "privacy in unanswered offers": float(epsilon["offered"]),
-            "privacy planned in all": start.plan.eta,
-        },
-        "payments": {
-            "payments promised": float(payment["accepted"]),
-            "payments in unanswered offers": float(payment["offered"]),
-            "payments planned in all, about": planned(start)["payments"],
-        },
-        "plans": [
-            {
-                "plan": made.number,
-                "after": made.after,
-                "bought up to": made.policy.highest_sensitivity,
-                "expected eta": made.policy.plan.eta,
-                "expected loss": made.policy.plan.objective,
-            }
-            for made in market.plans()
-        ],
+        "eta": dict(zip(eta, [*totals["epsilon"], start.plan.eta], strict=True)),
+        "payments": dict(zip(paid, [*totals["payment"], planned(start)["payments"]], strict=True)),
+        "plans": [dict(zip(names, plan, strict=True)) for plan in plans],
     }

@@ -9,21 +9,21 @@ import typer
 
 from convexmarket.cli.compare import run_file
 from convexmarket.cli.consoles import (
+    PARTLY,
     File,
     Force,
     Formats,
     check_ending,
+    check_report_folder,
     err,
     errors_in_one_line,
     needs,
     print_table,
+    reason,
     say,
     write_table,
 )
-from convexmarket.cli.ending import PARTLY, memory_ended, reason
 from convexmarket.errors import ConvexMarketError, ParameterError
-
-__all__ = ["report_command", "report_names"]
 
 #: The name of a problem file next to its data; its report has the folder's name.
 _IN_FOLDER = "market.toml"
@@ -50,9 +50,7 @@ def report_command(
     --all runs the problem files that have changed since their report. --audit takes two to three
     minutes; its exit code is 3 if a guarantee was refuted.
     """
-    from convexmarket.io import check_place
     from convexmarket.report import read_report, write_index
-    from convexmarket.report.document import check_folder
 
     with errors_in_one_line():
         if [folder is not None, index is not None, everything, audit].count(True) != 1:
@@ -68,12 +66,10 @@ def report_command(
             say(f"Wrote {write_index(index, force=force)}")
         elif folder is not None:
             if target is not None:
-                check_folder(target, force=force)
-                check_place(target, folder=True)
-            again = read_report(folder)
+                check_report_folder(target, force=force)
+            report = read_report(folder)  # it may restore the folder
             place = target or (folder if folder.is_dir() else folder.parent)
-            check_folder(place, force=force)
-            say(f"Wrote {again.write(place, ('md', 'html', *formats), force)}")
+            say(f"Wrote {report.write(place, ('md', 'html', *formats), force)}")
 
 
 def report_names(problems: Path) -> dict[str, Path]:
@@ -85,7 +81,7 @@ def report_names(problems: Path) -> dict[str, Path]:
     Raises
     ------
     ParameterError
-        If there is none, or two have the same name.
+        If the folder has no problem file, or two have the same name.
     """
     names: dict[str, Path] = {}
     for file in sorted([*problems.glob("*.toml"), *problems.glob(f"*/{_IN_FOLDER}")]):
@@ -94,7 +90,7 @@ def report_names(problems: Path) -> dict[str, Path]:
             raise ParameterError(f"{names[name]} and {file} would have the same report, {name}")
         names[name] = file
     if not names:
-        raise ParameterError(f"there are no problem files in {problems}; give --problems DIR")
+        raise ParameterError(f"{problems} has no problem files; give --problems DIR")
     return names
 
 
@@ -118,15 +114,14 @@ def _all(problems: Path, reports: Path, rerun: bool, force: bool) -> None:
             say(f"{name}: {f'run, as {outdated}' if outdated else 'up to date'}")
         except (ConvexMarketError, OSError, MemoryError) as error:  # the others are still written
             failed += 1
-            why = memory_ended(error) if isinstance(error, MemoryError) else str(error)
-            say(f"{name}: failed: {reason(error) if isinstance(error, OSError) else why}")
+            say(f"{name}: failed: {reason(error)}")
     say(f"{len(names)} reports, {failed} failed. Wrote {write_index(reports, force=force)}")
     if failed:
         raise typer.Exit(PARTLY)
 
 
 def _outdated(problem: Any, folder: Path) -> str:
-    """Return why the report in a folder is not of this very problem file, or nothing.
+    """Explain why a report is out of date, or return an empty string.
 
     Data files that a problem names are not compared.
     """
@@ -140,13 +135,12 @@ def _outdated(problem: Any, folder: Path) -> str:
         return str(error)
     if stored.get("text") != problem.source.text:
         return "the problem file has changed"
-    if stored.get("overrides"):
-        return f"it was run with {', '.join(stored['overrides'])}"
-    return ""
+    changes = ", ".join(stored.get("overrides", ()))
+    return f"it was run with {changes}" if changes else ""
 
 
 def _audit(seed: int, mechanisms: list[str], file: Path | None, force: bool) -> None:
-    """Attack the guarantees, and print what was measured; exit with 3 if one was refuted."""
+    """Attack the guarantees and print the measured losses; exit with 3 if one was refuted."""
     from convexmarket.attacks.mechanisms import audit_mechanisms
     from convexmarket.io import check_place
     from convexmarket.studies.progress import ProgressLines

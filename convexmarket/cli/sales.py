@@ -16,6 +16,7 @@ from convexmarket.cli.consoles import (
     SensitivityColumn,
     Settings,
     Text,
+    check_other_place,
     err,
     errors_in_one_line,
     needs,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from convexmarket.deal import Deal
     from convexmarket.incentives.audit import IncentiveAudit
     from convexmarket.terms import Constraint
-
-__all__ = ["buy", "init", "price"]
 
 Budget = Annotated[float | None, typer.Option(help="Average payments, in place of --gamma.")]
 Gamma = Annotated[float | None, typer.Option(help="Weight of the payments.")]
@@ -53,11 +52,8 @@ _WITHOUT = {
 }
 
 
-class Learns(StrEnum):
-    """The kind of label that a draft predicts."""
-
-    a_class = "class"
-    a_number = "number"
+#: The kind of label that a draft predicts.
+Learns = StrEnum("Learns", ["class", "number"])
 
 
 def price(
@@ -102,27 +98,27 @@ def price(
                 "cm.PrivateLogisticRegression().risk(n_features=10) is 3.15 and 45.3, see "
                 "docs/howto/choose.md"
             )
-        if target.exists() and file.exists() and target.samefile(file):
-            raise ParameterError(f"--out {target} is the list of reports; name another file")
         table: Any = file
-        check_place(target, folder=dask is not None, force=force)
         if dask is not None:
             from convexmarket import partitions
 
+            check_place(target, folder=True)
             if target.exists():
                 raise ParameterError(f"--out {target} exists; name a new folder for the offers")
             stack.enter_context(partitions.workers(dask, trust_scheduler=trust_scheduler))
             table = partitions.table(file)
         else:
+            check_other_place(target, file, "the list of reports", force=force)
             check_place(certificate_of(target), force=force)
+        objective = check_nonnegative("mu", mu) * Spread()
+        objective += check_nonnegative("sigma", sigma) * Noise()
         limits: list[Constraint] = [] if cap is None else [Cap(cap)]
         if eta_range is not None:
             limits.append(EtaRange(*eta_range))
         deal = offer(
             table,
             prior=parse_prior(prior),
-            objective=check_nonnegative("mu", mu) * Spread()
-            + check_nonnegative("sigma", sigma) * Noise(),
+            objective=objective,
             constraints=limits,
             gamma=gamma,
             budget=budget,
@@ -145,28 +141,22 @@ def price(
 
 
 def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
-    """Print the totals of offers to sellers."""
+    """Print the statements and totals of offers to sellers."""
     from convexmarket.privacy.guarantee import WEAK, odds_in_words
 
-    totals, allocation = deal.totals, deal.allocation
-    say(
-        f"Bought from {totals['sellers_bought_from']:,} of {totals['sellers']:,} sellers for "
-        f"{totals['payments']:.6g}, optimal within a relative gap of {allocation.gap:.1e}."
-    )
-    pairs = {}
-    if deal.budget is not None:
-        pairs["budget, met on average over the prior"] = f"{deal.budget:.6g}"
+    say("\n".join(deal.statements()))
+    pairs = {} if deal.budget is None else {"budget, met on average over the prior": deal.budget}
     pairs |= {
-        "expected payments": f"{totals['expected_payments']:.6g}",
-        "total privacy eta": f"{totals['epsilon']:.6g}",
-        "largest epsilon": f"{totals['largest_epsilon']:.6g}",
-        "objective": f"{allocation.objective:.10g}",
-        "sellers audited": f"{len(audit.to_frame()):,}",
-        "largest gain of a misreport": f"{audit.max_gain:.1e}",
-        "smallest surplus": f"{audit.min_surplus:.4g}",
+        "expected payments": deal.totals["expected_payments"],
+        "total privacy eta": deal.totals["epsilon"],
+        "objective": deal.allocation.objective,
+        "relative gap": deal.allocation.gap,
+        "sellers audited": len(audit.to_frame()),
+        "largest gain of a misreport": audit.max_gain,
+        "smallest surplus": audit.min_surplus,
     }
     print_pairs(pairs)
-    if (largest := totals["largest_epsilon"]) > WEAK:
+    if (largest := deal.totals["largest_epsilon"]) > WEAK:
         say(
             f"An epsilon of {largest:.4g} is a weak promise: a reader with all other rows"
             f" {odds_in_words(largest, 0.0)}. A larger gamma sells less."
@@ -183,10 +173,8 @@ def shares_of(at_least: list[str] | None) -> dict[str, float]:
         except ValueError:
             group = ""
         if not group or group in shares:
-            raise ParameterError(
-                "--at-least must be GROUP:SHARE, such as north:0.3, once for each group, got "
-                f"{text!r}"
-            )
+            words = "must be GROUP:SHARE, such as north:0.3, once for each group"
+            raise ParameterError(f"--at-least {words}, got {text!r}")
         shares[group] = number
     return shares
 
@@ -208,9 +196,8 @@ def init(
 
     with errors_in_one_line():
         check_place(target, force=force)
-        draft = draft_problem(
-            file, target.absolute().parent, None if learns is None else learns.value
-        )
+        kind: Any = None if learns is None else learns.value
+        draft = draft_problem(file, target.absolute().parent, kind)
         write_together({target: draft.text.encode()}, force=force)
     for role, without in _WITHOUT.items():
         say(f"{role}: {draft.roles.get(role, without)}")
@@ -262,8 +249,7 @@ def buy(
             if ledger is not None:
                 recorded = deal.record(ledger, None if again else f"sha256:{digest(people.path)}")
             deal.report(target)
-    for sentence in deal.statements():
-        say(sentence)
+    say("\n".join(deal.statements()))
     test = people.parts["test"]
     labels = test[people.data.label]
     score = "R²" if people.data.classes is None else "accuracy"

@@ -1,4 +1,4 @@
-"""What is better than what, by how much: the comparison behind a headline."""
+"""The comparison of two sets of draws, for headlines."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from convexmarket.checks import check_share, checked_numbers
+from convexmarket.checks import checked_numbers
 from convexmarket.errors import ParameterError
 from convexmarket.report.tables import format_number
 
-__all__ = ["Comparison", "compare"]
-
-#: Of the larger mean: differences below it are rounding.
+#: Of the larger number: differences below it are rounding.
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of two means, with a confidence interval.
+    """The difference of two means, with its 95 % confidence interval.
 
     Attributes
     ----------
@@ -30,11 +28,8 @@ class Comparison:
         ``mean_a - mean_b``.
     low, high : float
         Ends of the interval of the difference.
-    verdict : {"lower", "higher", "tie"}
-        Of a compared with b; a tie where the interval contains zero.
     n_pairs : int
         Pairs, or the smaller number of values where they are not paired.
-    confidence : float
     """
 
     mean_a: float
@@ -42,23 +37,19 @@ class Comparison:
     estimate: float
     low: float
     high: float
-    verdict: Literal["lower", "higher", "tie"]
     n_pairs: int
-    confidence: float = 0.95
 
     @property
-    def relative(self) -> float:
-        """The difference as a share of ``mean_b``; NaN where that is zero."""
-        return self.estimate / abs(self.mean_b) if self.mean_b else float("nan")
+    def verdict(self) -> Literal["lower", "higher", "tie"]:
+        """Of a compared with b; a tie where the interval contains zero."""
+        return "higher" if self.low > 0 else "lower" if self.high < 0 else "tie"
 
     @property
     def interval(self) -> str:
-        """The interval in words; of the size of the difference where the verdict is no tie."""
+        """The interval in words; unless the verdict is a tie, that of the absolute difference."""
         ends = [self.low, self.high]
-        if self.verdict != "tie":
-            ends = sorted(map(abs, ends))
-        low, high = map(format_number, ends)
-        return f"{100 * self.confidence:g} % interval {low} to {high}, n = {self.n_pairs:,}"
+        low, high = map(format_number, ends if self.verdict == "tie" else sorted(map(abs, ends)))
+        return f"95 % interval {low} to {high}, n = {self.n_pairs:,}"
 
     def sentence(self, a: str, b: str) -> str:
         """Return the result as a sentence.
@@ -71,18 +62,14 @@ class Comparison:
         size = format_number(abs(self.estimate))
         if self.verdict == "tie":
             return f"{a} and {b} tie: they differ by {size} ({self.interval})."
-        share = "" if np.isnan(self.relative) else f" ({percent(abs(self.relative))})"
-        return f"{a} is {size}{share} {self.verdict} than {b} ({self.interval})."
+        if self.mean_b:
+            share = abs(self.estimate / self.mean_b)
+            times = f"{format_number(share)} times" if share >= 10 else f"{100 * share:.3g} %"
+            size += f" ({times})"
+        return f"{a} is {size} {self.verdict} than {b} ({self.interval})."
 
 
-def percent(share: float) -> str:
-    """Return a share as a percentage with three digits, and from tenfold on as a multiple."""
-    return f"{format_number(share)} times" if share >= 10 else f"{100 * share:.3g} %"
-
-
-def compare(
-    a: ArrayLike, b: ArrayLike, *, paired: bool = True, confidence: float = 0.95
-) -> Comparison:
+def compare(a: ArrayLike, b: ArrayLike, *, paired: bool = True) -> Comparison:
     """Compare two sets of draws by their means.
 
     Parameters
@@ -92,13 +79,11 @@ def compare(
     paired : bool, default True
         Whether ``a[i]`` and ``b[i]`` come from the same draw. The interval is that of a paired
         t-test, otherwise that of Welch's test.
-    confidence : float, default 0.95
 
     Returns
     -------
     Comparison
-        With a tie where the interval contains zero. A single draw, whose interval is infinite, is
-        a tie unless a and b hold exact numbers that are equal.
+        A single draw has an infinite interval, unless a and b are the same number.
 
     Raises
     ------
@@ -112,7 +97,6 @@ def compare(
     ('lower', -0.433)
     """
     left, right = checked_numbers("a", a), checked_numbers("b", b)
-    confidence = check_share("confidence", confidence)
     if paired and left.shape != right.shape:
         raise ParameterError(
             f"a has {left.size} draws and b has {right.size}; pass pairs, or paired=False"
@@ -128,13 +112,11 @@ def compare(
     elif spread <= rounding:  # the same difference in all draws
         low = high = estimate if abs(estimate) > rounding else 0.0
     else:
-        if paired:
-            test = stats.ttest_rel(left, right)
-        else:
-            test = stats.ttest_ind(left, right, equal_var=False)
-        low, high = test.confidence_interval(confidence)
-    verdict: Literal["lower", "higher", "tie"] = "tie"
-    if low > 0 or high < 0:
-        verdict = "higher" if low > 0 else "lower"
+        test = (
+            stats.ttest_rel(left, right)
+            if paired
+            else stats.ttest_ind(left, right, equal_var=False)
+        )
+        low, high = test.confidence_interval()
     means = float(left.mean()), float(right.mean())
-    return Comparison(*means, estimate, float(low), float(high), verdict, n_pairs, confidence)
+    return Comparison(*means, estimate, float(low), float(high), n_pairs)

@@ -1,4 +1,4 @@
-"""What changed from one report to another: settings, versions and tables."""
+"""The differences between two reports: settings, versions and tables."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from convexmarket.checks import check_nonnegative
 from convexmarket.report.document import Report, read_report
 from convexmarket.report.tables import Table, format_cell, format_number
 
-__all__ = ["Diff", "compare_reports"]
-
 #: Differences below it are rounding of zero.
 _ROUNDING = 1e-15
 #: Columns that measure the machine; they are compared by ratios.
@@ -31,7 +29,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class Diff:
-    """What changed from report A to report B.
+    """The differences from report A to report B.
 
     Attributes
     ----------
@@ -61,20 +59,20 @@ class Diff:
 
     @property
     def same(self) -> bool:
-        """Whether no cell differs and no row is missing."""
+        """True if all cells agree and both reports have the same rows."""
         return self.cells.empty and self.rows.empty
 
     @property
     def verdicts(self) -> pd.DataFrame:
         """The claims with different verdicts, as rows of ``cells``."""
-        return self.cells[_is_verdict(self.cells)]
+        return self.cells[(self.cells.table == "claims") & (self.cells.column == "verdict")]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the cells that differ."""
         return self.cells
 
     def statements(self) -> list[str]:
-        """Return what changed, the answer first."""
+        """Return the differences in sentences, the answer first."""
         settings, versions = (
             "same" if frame.empty else "different" for frame in (self.settings, self.versions)
         )
@@ -99,6 +97,15 @@ class Diff:
         texts += [f"Median ratios of times, B to A: {_some(ratios)}."] if ratios else []
         return texts
 
+    def report(self, settings: Mapping[str, Any] | None = None) -> Report:
+        """Return a report of the comparison."""
+        report = Report("Two reports compared", settings=settings)
+        report.headline(self.statements()[0])
+        report.add(self, "Cells that differ", name="cells")
+        for name in ("tables", "rows", "settings", "times"):
+            report.add(getattr(self, name), name.capitalize(), name=name, appendix=True)
+        return report
+
     def as_data(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
         frames = {name: value for name, value in vars(self).items() if name != "tolerance"}
@@ -109,9 +116,7 @@ class Diff:
 def compare_reports(
     a: Report | str | Path, b: Report | str | Path, *, tolerance: float = 1e-9
 ) -> Diff:
-    """Compare the tables of two reports by their keys.
-
-    Rows are matched by the declared key columns, and without keys by position.
+    """Compare the tables of two reports by their keys, and without keys by position.
 
     Parameters
     ----------
@@ -141,19 +146,15 @@ def compare_reports(
             _compare_tables(parts, tables[name], others[name], tolerance)
         else:
             parts["rows"].append((name, "the table", "A" if name in tables else "B"))
+    parts["cells"].sort(key=lambda c: (c[0] != "claims" or c[2] != "verdict", -c[-1]))
     frames = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in parts.items()}
-    cells = frames["cells"].astype({"a": object, "b": object})
-    by = pd.DataFrame({"other": ~_is_verdict(cells), "size": -cells.relative})
-    order = by.sort_values(["other", "size"], kind="stable").index
-    frames["cells"] = cells.loc[order].reset_index(drop=True)
-    settings, versions = (
-        _changes(getattr(left, name), getattr(right, name)) for name in ("settings", "versions")
-    )
-    return Diff(tolerance, settings, versions, **frames)
-
-
-def _is_verdict(cells: pd.DataFrame) -> pd.Series:
-    return (cells.table == "claims") & (cells.column == "verdict")
+    frames["cells"] = frames["cells"].astype({"a": object, "b": object})
+    for name in ("settings", "versions"):
+        one, other = (_flat(getattr(side, name)) for side in (left, right))
+        changed = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+        rows = [(key, one.get(key), other.get(key)) for key in changed]
+        frames[name] = pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
+    return Diff(tolerance, **frames)
 
 
 def _compare_tables(
@@ -163,14 +164,12 @@ def _compare_tables(
     keys = list(a.keys) if list(a.keys) == list(b.keys) else []
     left, right = (side.frame.set_axis(_labels(side.frame, keys)) for side in (a, b))
     for side, one, other in (("A", left, right), ("B", right, left)):
-        alone = [f"column {column}" for column in map(str, one) if column not in other]
+        alone = [f"column {column}" for column in one.columns.difference(other.columns, sort=False)]
         alone += one.index.difference(other.index).tolist()
         parts["rows"] += [(a.name, row, side) for row in alone]
-    shared = left.index.intersection(right.index, sort=False)
-    left, right = left.loc[shared], right.loc[shared]
-    columns = [column for column in a.columns if column in right and column not in keys]
-    n_before, n_compared = len(parts["cells"]), 0
-    for column in columns:
+    left, right = left.align(right, join="inner")
+    n_compared = n_differ = 0
+    for column in (name for name in map(str, left) if name not in keys):
         if _MEASURED.search(column):
             times = np.array([left[column], right[column]], dtype=float)
             times = times[:, (times > 0).all(axis=0)]  # without NaN
@@ -178,14 +177,16 @@ def _compare_tables(
                 ratio = float(np.median(times[1] / times[0]))
                 parts["times"].append((a.name, column, *np.median(times, axis=1), ratio))
             continue
-        n_compared += 1
         relative = _relative_difference(left[column], right[column])
-        for place in map(int, np.flatnonzero(~(relative <= tolerance))):
+        places = np.flatnonzero(~(relative <= tolerance))
+        for place in map(int, places):
             cells = left[column].iloc[place], right[column].iloc[place], float(relative[place])
-            parts["cells"].append((a.name, shared[place], column, *cells))
-    only = len(a.frame) - len(shared), len(b.frame) - len(shared)
-    counts = len(shared) * n_compared, len(parts["cells"]) - n_before
-    parts["tables"].append((a.name, ", ".join(keys) or "position", len(shared), *only, *counts))
+            parts["cells"].append((a.name, left.index[place], column, *cells))
+        n_compared, n_differ = n_compared + 1, n_differ + len(places)
+    rows = len(left), len(a.frame) - len(left), len(b.frame) - len(left)
+    parts["tables"].append(
+        (a.name, ", ".join(keys) or "position", *rows, len(left) * n_compared, n_differ)
+    )
 
 
 def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
@@ -197,37 +198,26 @@ def _labels(frame: pd.DataFrame, keys: list[str]) -> list[str]:
 
 def _relative_difference(a: pd.Series, b: pd.Series) -> np.ndarray:
     """Return differences relative to the larger number; infinite where cells are not comparable."""
+    same = ((a == b) | (a.isna() & b.isna())).to_numpy(bool)
     if not all(side.dtype.kind in "iuf" for side in (a, b)):
-        pairs = zip(a, b, strict=True)
-        return np.array(
-            [0.0 if x == y or (pd.isna(x) and pd.isna(y)) else np.inf for x, y in pairs]
-        )
+        return np.where(same, 0.0, np.inf)
     left, right = a.to_numpy(float), b.to_numpy(float)
-    same = (left == right) | (np.isnan(left) & np.isnan(right))
-    finite = np.isfinite(left) & np.isfinite(right)
-    apart = np.abs(np.where(finite, left, 0.0) - np.where(finite, right, 0.0))
-    larger = np.where(finite, np.maximum(np.abs(left), np.abs(right)), 1.0)
-    relative = apart / np.where(larger > 0, larger, 1.0)
-    relative[~finite] = np.inf
-    return np.where(same | (finite & (apart <= _ROUNDING)), 0.0, relative)
+    with np.errstate(invalid="ignore"):  # infinite cells
+        apart = np.abs(left - right)
+        relative = apart / np.maximum(np.maximum(np.abs(left), np.abs(right)), _ROUNDING)
+    relative[~np.isfinite(relative)] = np.inf
+    return np.where(same | (apart <= _ROUNDING), 0.0, relative)
 
 
-def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> pd.DataFrame:
-    left, right = dict(_flat(a)), dict(_flat(b))
-    changed = [key for key in {**left, **right} if left.get(key) != right.get(key)]
-    rows = [(key, left.get(key), right.get(key)) for key in changed]
-    return pd.DataFrame(rows, columns=["key", "a", "b"], dtype=object)
-
-
-def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Return nested settings as pairs of a path of keys and a value."""
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Return nested settings as values by their path of keys."""
     if isinstance(value, Mapping):
         items = [(f"{path}.{key}" if path else str(key), item) for key, item in value.items()]
     elif isinstance(value, list):
         items = [(f"{path}[{place}]", item) for place, item in enumerate(value)]
     else:
-        return [(path, value)]
-    return [pair for key, item in items for pair in _flat(item, key)]
+        return {path: value}
+    return {name: leaf for key, item in items for name, leaf in _flat(item, key).items()}
 
 
 def _short(value: Any) -> str:

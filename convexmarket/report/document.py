@@ -23,8 +23,8 @@ from convexmarket.checks import check_choice, shown
 from convexmarket.data.csv_cells import write_csv
 from convexmarket.deal import versions
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.io import keep_access
-from convexmarket.report.folders import building, exchange, put_back
+from convexmarket.io import keep_access, write_together
+from convexmarket.report.folders import put_back, replacing
 from convexmarket.report.results import (
     RESULTS,
     is_report,
@@ -38,14 +38,13 @@ from convexmarket.report.results import (
 )
 from convexmarket.report.tables import Table, escape_markdown, printable
 
-__all__ = ["Format", "Report", "check_folder", "html_of", "page", "read_report", "read_tables"]
-
 Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS = "claims"
-#: Words of text on a page.
-_WORDS = 400
+_FIELDS = ("title", "question", "finding", "settings", "versions")
+#: Words of text, figures and tables on a page.
+_WORDS, _FIGURES, _TABLES = 400, 3, 2
 #: Failing parts of a claim that its verdict names.
 _NAMED = 5
 
@@ -109,8 +108,8 @@ Block: TypeAlias = Text | Figure | Table
 class Report:
     """A report of any experiment, built block by block.
 
-    A page holds at most 400 words of text, 3 figures and 2 tables: that of the claims, and those
-    that were added first. The other blocks are written to the appendix.
+    A page holds at most 400 words of text, 3 figures and 2 tables, in the order of their addition;
+    the table of claims comes before all others. The appendix holds the other blocks.
 
     Parameters
     ----------
@@ -148,7 +147,7 @@ class Report:
     >>> report.add(points, caption="Payments", name="points", keys=["gamma"])
     >>> report.claim("Payments fall in gamma", holds=points.paid.is_monotonic_decreasing)
     >>> report.claim("Payments exceed 3.5", holds=points.set_index("gamma").paid > 3.5)
-    >>> report.tables[-1].frame[["verdict", "detail"]].to_numpy().tolist()
+    >>> report.claims[["verdict", "detail"]].to_numpy().tolist()
     [['holds', ''], ['holds in 1 of 2', 'Fails at 1.0.']]
     >>> report.write("reports/budget")  # doctest: +SKIP
     """
@@ -222,7 +221,7 @@ class Report:
         if isinstance(block, str):
             self.blocks.append(Text(block, appendix))
         elif isinstance(block, pd.DataFrame):
-            name = self._name(name, Table)
+            name = self._name(name, "table", [_CLAIMS, *(table.name for table in self.tables)])
             levels = [str(level) for level in block.index.names if level is not None]
             keys = list(keys) or levels or list(block.attrs.get("keys", []))
             frame, formats, headers = tidy(name, block), formats or {}, headers or {}
@@ -242,7 +241,7 @@ class Report:
         elif hasattr(block, "savefig"):
             if not (alt or caption):
                 raise ParameterError("a figure needs alt=, a text for readers who do not see it")
-            name = self._name(name, Figure)
+            name = self._name(name, "figure", [figure.name for figure in self.figures])
             self.blocks.append(Figure(name, caption, alt or caption, block, appendix))
         else:
             methods = ("statements", "plot", "to_frame")
@@ -262,6 +261,18 @@ class Report:
                 self.add(drawn(parts["plot"]), caption, name=name, alt=alt, appendix=appendix)
             if "to_frame" in parts:
                 self.add(parts["to_frame"](), caption, name=name, appendix=appendix)
+
+    def _name(self, name: str | None, kind: str, taken: list[str]) -> str:
+        number = sum(type(block).__name__.lower() == kind for block in self.blocks) + 1
+        name = f"{kind}-{number}" if name is None else name
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ParameterError(
+                f"the {kind} is named {shown(name)}; it becomes a file name, so use lower-case "
+                "letters, digits, '_' and '-'"
+            )
+        if name in taken:
+            raise ParameterError(f"two {kind}s are named {name!r}; give each its own name")
+        return name
 
     def claim(self, text: str, *, holds: Any = None, source: str = "", detail: str = "") -> None:
         """Add a claim with its verdict to the table of claims.
@@ -285,17 +296,16 @@ class Report:
         """
         verdict, exceptions = _verdict(holds)
         row = [_text("text", text), verdict, source, f"{detail} {exceptions}".strip()]
-        former = next((table for table in self.tables if table.name == _CLAIMS), None)
-        rows = [] if former is None else former.frame.to_numpy().tolist()
-        columns = ["claim", "verdict", "source", "detail"]
-        frame = pd.DataFrame([*rows, row], columns=columns, dtype="str")
+        rows = [*self.claims.to_numpy().tolist(), row]
+        frame = pd.DataFrame(rows, columns=["claim", "verdict", "source", "detail"], dtype="str")
         if frame.claim.duplicated().any():
             raise ParameterError(f"the claim {text!r} is made twice; give each its own text")
         table = Table(_CLAIMS, "Claims", frame, ["claim"], rows=len(frame))
-        if former is None:
+        if len(rows) == 1:
             self.blocks.append(table)
         else:
-            self.blocks[self.blocks.index(former)] = table
+            places = [_is_claims(block) for block in self.blocks]
+            self.blocks[places.index(True)] = table
 
     def attach(self, name: str, content: str | bytes) -> None:
         """Add a file to the folder, such as ``runs.jsonl`` or ``model.json``.
@@ -319,50 +329,43 @@ class Report:
         """The figures."""
         return [block for block in self.blocks if isinstance(block, Figure)]
 
-    def _name(self, name: str | None, kind: type[Table] | type[Figure]) -> str:
-        taken = [block.name for block in self.blocks if isinstance(block, kind)]
-        noun = kind.__name__.lower()
-        name = f"{noun}-{len(taken) + 1}" if name is None else name
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ParameterError(
-                f"the {noun} is named {shown(name)}; it becomes a file name, so use lower-case "
-                "letters, digits, '_' and '-'"
-            )
-        if name in taken or (kind is Table and name == _CLAIMS):
-            raise ParameterError(f"two {noun}s are named {name!r}; give each its own name")
-        return name
+    @property
+    def claims(self) -> pd.DataFrame:
+        """The claims with their verdicts, sources and details."""
+        return next((t.frame for t in self.tables if _is_claims(t)), pd.DataFrame())
 
     # ------------------------------------------------------------------------------- writing
 
     def to_markdown(self, *, appendix: bool = False) -> str:
         """Return the report, or its appendix, as Markdown."""
-        parts = [f"# {escape_markdown(self.title)}"]
-        if self.question and not appendix:
-            parts.append(f"*{escape_markdown(self.question)}*")
-        if self.finding and not appendix:
-            parts.append(f"**{escape_markdown(self.finding)}**")
-        parts += [block.to_markdown() for block in self._of(appendix)]
-        if not appendix and self._of(appendix=True):
-            parts.append("More in the [appendix](appendix.md).")
-        return "\n\n".join([*parts, "---", self._footer]) + "\n"
+        blocks = [block.to_markdown() for block in self._of(appendix)]
+        lead = [f"# {escape_markdown(self.title)}"]
+        if not appendix:
+            lead += [f"*{escape_markdown(self.question)}*"] if self.question else []
+            lead += [f"**{escape_markdown(self.finding)}**"] if self.finding else []
+            blocks += ["More in the [appendix](appendix.md)."] if self._of(True) else []
+        return "\n\n".join([*lead, *blocks, "---", self._footer]) + "\n"
 
     def to_html(self, *, appendix: bool = False) -> str:
         """Return the report, or its appendix, as a page that refers to ``figures/``."""
         body = "\n".join(block.to_html() for block in self._of(appendix))
         if appendix:
-            return page(self.title, body, link="index.html", footer=html_of(self._footer))
-        link = "appendix.html" if self._of(appendix=True) else ""
-        return page(self.title, body, self.question, self.finding, link, html_of(self._footer))
+            return _page(self.title, body, link="index.html", footer=html_of(self._footer))
+        link = "appendix.html" if self._of(True) else ""
+        return _page(self.title, body, self.question, self.finding, link, html_of(self._footer))
 
     def _repr_html_(self) -> str:
-        lead = [f"<h2>{escape(printable(self.title))}</h2>", html_of(escape_markdown(self.finding))]
-        for block in self._of(appendix=False):
+        parts = [
+            f"<h2>{escape(printable(self.title))}</h2>",
+            html_of(escape_markdown(self.finding)),
+        ]
+        for block in self._of(False):
             if isinstance(block, Figure):
                 data = b64encode(block.saved("png")).decode()
-                lead.append(block.to_html(f"data:image/png;base64,{data}"))
+                parts.append(block.to_html(f"data:image/png;base64,{data}"))
             else:
-                lead.append(block.to_html())
-        return "\n".join(lead)
+                parts.append(block.to_html())
+        return "\n".join(parts)
 
     @property
     def _footer(self) -> str:
@@ -371,12 +374,12 @@ class Report:
 
     def _of(self, appendix: bool) -> list[Block]:
         """Return the blocks of the page, or of the appendix."""
-        left = {Text: _WORDS - len(f"{self.question} {self.finding}".split()), Figure: 3, Table: 2}
-        left[Table] -= any(table.name == _CLAIMS for table in self.tables)
+        words = _WORDS - len(f"{self.question} {self.finding}".split())
+        left = {Text: words, Figure: _FIGURES, Table: _TABLES - any(map(_is_claims, self.blocks))}
         chosen = []
         for block in self.blocks:
             cost = len(block.markdown.split()) if isinstance(block, Text) else 1
-            cost = 0 if isinstance(block, Table) and block.name == _CLAIMS else cost
+            cost = 0 if _is_claims(block) else cost
             fits = not block.appendix and cost <= left[type(block)]
             left[type(block)] -= cost if fits else 0
             if fits != appendix:
@@ -418,14 +421,12 @@ class Report:
         target = Path(folder).resolve()
         check_folder(target, force=force)
         try:
-            with building(target) as place:
-                fresh = place / "fresh"
+            with replacing(target) as fresh:
                 self._fill(fresh, formats)
                 for path in (fresh, *fresh.rglob("*")):
                     if path.is_file() and any(table.private for table in self.tables):
                         path.chmod(0o600)
                     keep_access(target / path.relative_to(fresh), path)
-                exchange(target, fresh)
         except OSError as error:
             raise DataError(
                 f"{target}: the report could not be written ({error.strerror or error}); the "
@@ -436,19 +437,19 @@ class Report:
     def _fill(self, folder: Path, formats: Collection[Format]) -> None:
         """Write all files into a new folder."""
         files: dict[str, bytes] = dict(self.attachments)
-        for stem, page_stem, appendix in (("report", "index", False), ("appendix",) * 2 + (True,)):
+        for md, html, appendix in (("report", "index", False), ("appendix", "appendix", True)):
             if self._of(appendix) or not appendix:
                 if "md" in formats:
-                    files[f"{stem}.md"] = self.to_markdown(appendix=appendix).encode()
+                    files[f"{md}.md"] = self.to_markdown(appendix=appendix).encode()
                 if "html" in formats:
-                    files[f"{page_stem}.html"] = self.to_html(appendix=appendix).encode()
-        for figure in self.figures:
-            for kind in ("png", *({"svg", "pdf"} & set(formats))):
-                files[f"figures/{figure.name}.{kind}"] = figure.saved(kind)
+                    files[f"{html}.html"] = self.to_html(appendix=appendix).encode()
         blocks = []
         for block in self.blocks:
             fields = {k: v for k, v in vars(block).items() if k not in ("picture", "frame")}
-            if isinstance(block, Table):
+            if isinstance(block, Figure):
+                for kind in ("png", *({"svg", "pdf"} & set(formats))):
+                    files[f"figures/{block.name}.{kind}"] = block.saved(kind)
+            elif isinstance(block, Table):
                 rows, content = stored_frame(block.frame)
                 fields |= rows
                 if content:
@@ -463,8 +464,7 @@ class Report:
         for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
-        named = ("title", "question", "finding", "settings", "versions")
-        described = {each: getattr(self, each) for each in named}
+        described = {each: getattr(self, each) for each in _FIELDS}
         write_content({**described, "files": sorted(self.attachments), "blocks": blocks}, folder)
 
 
@@ -495,10 +495,9 @@ def read_report(folder: str | Path) -> Report:
     file = file / RESULTS if file.is_dir() else file
     place, content = file.parent, read_content(file)
     try:
-        report = Report(
-            content["title"], question=content["question"], settings=content["settings"]
-        )
-        report.finding, report.versions = content["finding"], content["versions"]
+        report = Report(content["title"])
+        for each in _FIELDS:
+            setattr(report, each, content[each])
         for fields in content["blocks"]:
             kind, name = fields.pop("kind"), fields.get("name", "text")
             if not _NAME.fullmatch(name):
@@ -525,23 +524,55 @@ def read_report(folder: str | Path) -> Report:
 
 
 def read_tables(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """Read the tables of a report, to the last bit.
+    """Read the tables of a report by name, claims among them, to the last bit.
 
-    Parameters
-    ----------
-    folder : path
-        The folder of a report, or its ``results.json``.
-
-    Returns
-    -------
-    dict of str to pandas.DataFrame
-        Tables by name, claims among them.
+    ``folder`` is that of :func:`read_report`.
 
     Examples
     --------
     >>> read_tables("reports/wdbc")["curve"].groupby("model").payments.sum()  # doctest: +SKIP
     """
     return {table.name: table.frame for table in read_report(folder).tables}
+
+
+def write_index(reports: str | Path, *, force: bool = True) -> Path:
+    """Write an index of the reports in a folder, as ``index.html`` and ``README.md``.
+
+    Parameters
+    ----------
+    reports : path
+        A folder with reports as sub-folders. Reports that cannot be read are named as such.
+    force : bool, default True
+        Whether an existing index may be replaced.
+
+    Returns
+    -------
+    pathlib.Path
+        The page ``index.html``.
+
+    Raises
+    ------
+    ParameterError
+        If the folder is missing or is a report, or an index exists and may not be replaced.
+    """
+    folder = Path(reports).resolve()
+    if not folder.is_dir() or (folder / RESULTS).exists():
+        raise ParameterError(f"{folder} is not a folder of reports; name the folder above them")
+    lines = {"index.html": "", "report.md": ""}
+    for file in sorted(folder.glob(f"*/{RESULTS}")):
+        name = file.parent.name
+        try:
+            content = read_content(file)
+            title, finding = content["title"], content["finding"] or content["question"]
+        except (DataError, KeyError) as error:
+            title, finding = name, f"cannot be read: {error}".replace(f"{file.parent}/", "")
+        for target in lines:
+            link = f"[{escape_markdown(title)}](<{name}/{target}>)"
+            lines[target] += f"- {link}: {escape_markdown(finding)}\n"
+    html = _page("Reports", html_of(lines["index.html"])).encode()
+    markdown = f"# Reports\n\n{lines['report.md']}".encode()
+    write_together({folder / "index.html": html, folder / "README.md": markdown}, force=force)
+    return folder / "index.html"
 
 
 def check_folder(folder: Path, *, force: bool = False) -> None:
@@ -571,6 +602,10 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
         )
 
 
+def _is_claims(block: Block) -> bool:
+    return isinstance(block, Table) and block.name == _CLAIMS
+
+
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ParameterError(f"{name} must be a text that is not empty, got {shown(value)}")
@@ -589,8 +624,8 @@ def _verdict(holds: Any) -> tuple[str, str]:
     failing = list(holds.index[~values]) if isinstance(holds, pd.Series) else []
     failing = [", ".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in failing]
     more = f" and {len(failing) - _NAMED} more" if len(failing) > _NAMED else ""
-    named = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
-    return f"holds in {values.sum():,} of {values.size:,}", named
+    labels = f"Fails at {'; '.join(failing[:_NAMED])}{more}." if failing else ""
+    return f"holds in {values.sum():,} of {values.size:,}", labels
 
 
 # ---------------------------------------------------------------------------------------- HTML
@@ -608,16 +643,16 @@ def _template(name: str) -> str:
     return folder.joinpath(name).read_text("utf-8").strip()
 
 
-def page(
+def _page(
     title: str, body: str, question: str = "", finding: str = "", link: str = "", footer: str = ""
 ) -> str:
     """Return an HTML page in the style of reports, which loads nothing from other places."""
     script = _template("page.js")
     texts = {"title": title, "question": question, "finding": finding}
-    name = "Report" if link == "index.html" else "Appendix"
+    target = "Report" if link == "index.html" else "Appendix"
     parts = {name: escape(printable(text)) for name, text in texts.items()} | {
         "body": body,
-        "link": f'<p><a href="{link}">{name}</a></p>' if link else "",
+        "link": f'<p><a href="{link}">{target}</a></p>' if link else "",
         "footer": footer,
         "script": script,
         "style": _template("page.css"),

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import (
     FixedLocator,
     FuncFormatter,
+    Locator,
     LogFormatter,
     LogLocator,
     MaxNLocator,
@@ -31,8 +32,6 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import ParameterError
 from convexmarket.report.tables import format_number
-
-__all__ = ["bars", "drawn", "lines", "report_style", "saved", "scale_axis", "series_style", "tidy"]
 
 WIDTH = 6.0  # inches: the width of the page, and legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"
@@ -94,13 +93,6 @@ def report_style(name: str = "figure") -> AbstractContextManager[None]:
     return style.context({**STYLE, "svg.hashsalt": name}, after_reset=True)
 
 
-def series_style(position: int) -> dict[str, Any]:
-    """Return colour, marker and line style of a series, for ``Axes.plot``."""
-    if position >= len(SERIES):
-        raise ParameterError(f"a figure has at most {len(SERIES)} series; split it into panels")
-    return dict(SERIES[position])
-
-
 def lines(
     frame: pd.DataFrame,
     x: str,
@@ -135,112 +127,94 @@ def lines(
         Labels with units.
     joined : bool, default True
         Whether points are joined.
+
+    Raises
+    ------
+    ParameterError
+        If there are more than eight series.
     """
-    groups = _groups(frame, panels)
-    names = [name for name, _ in _groups(frame, hue)]
+    groups, series = _groups(frame, panels), _styles(frame, hue)
     with report_style():
         figure = Figure(figsize=(WIDTH, 3.4))
         row = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (title, rows) in zip(row, groups, strict=True):
-            for name, series in _groups(rows, hue):
-                look = series_style(names.index(name))
-                series = series.sort_values(x, kind="stable") if joined else series
-                look |= {} if joined else {"linestyle": "none", "markerfacecolor": "none"}
-                step = max(1, len(series) // _MARKERS) if joined else None
-                axes.plot(series[x], series[y], label=_label(name), markevery=step, **look)
+            for name, points in _groups(rows, hue):
+                look = series[name] | ({} if joined else {"linestyle": "none"})
+                if joined:
+                    points = points.sort_values(x, kind="stable")
+                    look["markevery"] = max(1, len(points) // _MARKERS)
+                else:
+                    look["markerfacecolor"] = "none"
+                axes.plot(points[x], points[y], label=_label(name), **look)
                 if low is not None and high is not None:
-                    edges = (series[end].fillna(series[y]) for end in (low, high))
-                    axes.fill_between(series[x], *edges, color=look["color"], alpha=0.16, lw=0)
+                    edges = (points[end].fillna(points[y]) for end in (low, high))
+                    axes.fill_between(points[x], *edges, color=look["color"], alpha=0.16, lw=0)
             for place, (label, level) in enumerate((levels or {}).items()):
                 dashes = (":", (0, (8, 3)))[place % 2]
                 axes.axhline(level, color=INK, lw=1.0, ls=dashes, label=label)
             axes.set_title(title)
-            axes.set_xlabel(_axis_label(xlabel or x, "x" in log))
+            axes.set_xlabel(f"{xlabel or x} (log scale)" if "x" in log else xlabel or x)
         heights = [frame[each] for each in (y, low, high) if each]
         heights.append(pd.Series(levels or {}, dtype=float))
         for axes in row:
             scale_axis(axes, "x", frame[x], log="x" in log, beside=len(row))
             scale_axis(axes, "y", pd.concat(heights), log="y" in log)
-        row[0].set_ylabel(_axis_label(ylabel or y, "y" in log))
+        row[0].set_ylabel(f"{ylabel or y} (log scale)" if "y" in log else ylabel or y)
         _legend(figure)
     return figure
 
 
 def bars(
-    frame: pd.DataFrame,
-    x: str,
-    y: str,
-    *,
-    hue: str | None = None,
-    low: str | None = None,
-    high: str | None = None,
-    log: bool = False,
-    levels: Mapping[str, float] | None = None,
-    xlabel: str = "",
+    frame: pd.DataFrame, x: str, y: str, *, hue: str | None = None, xlabel: str = ""
 ) -> Figure:
-    """Draw a horizontal bar for each category, or a dot where the axis is logarithmic.
+    """Draw a horizontal bar for each category.
 
     ``x`` and ``y`` are the columns of the values and of the categories, one row for each category
-    and series; the other parameters are those of :func:`lines`, with vertical levels.
+    and series; ``hue`` and ``xlabel`` are those of :func:`lines`.
     """
-    names = [name for name, _ in _groups(frame, hue)]
-    categories = list(frame[y].astype(str).unique())
-    height = 0.8 / len(names)
+    series, categories = _styles(frame, hue), list(frame[y].astype(str).unique())
+    height = 0.8 / len(series)
     with report_style():
-        figure = Figure(figsize=(WIDTH, 0.9 + 0.22 * len(categories) * max(1.0, len(names) / 1.5)))
+        figure = Figure(figsize=(WIDTH, 0.9 + 0.22 * len(categories) * max(1.0, len(series) / 1.5)))
         axes = figure.subplots()
         for position, (name, rows) in enumerate(_groups(frame, hue)):
-            look = series_style(position)
             places = np.array([categories.index(str(cell)) for cell in rows[y]])
             middle = places + (position + 0.5) * height - 0.4
-            if log:
-                axes.plot(rows[x], middle, look["marker"], color=look["color"], label=_label(name))
-            else:
-                axes.barh(middle, rows[x], 0.9 * height, color=look["color"], label=_label(name))
-            if low is not None and high is not None:
-                axes.hlines(middle, rows[low], rows[high], color=INK, lw=1.0)
-        for label, level in (levels or {}).items():
-            axes.axvline(level, color=INK, lw=1.0, ls=":", label=label)
+            color = series[name]["color"]
+            axes.barh(middle, rows[x], 0.9 * height, color=color, label=_label(name))
         axes.set_yticks(range(len(categories)), [_label(name) for name in categories])
         axes.set_ylim(len(categories) - 0.45, -0.55)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(_axis_label(xlabel or x, log))
-        scale_axis(axes, "x", frame[x], log=log)
+        axes.set_xlabel(xlabel or x)
+        scale_axis(axes, "x", frame[x])
         _legend(figure)
     return figure
-
-
-def _axis_label(text: str, log: bool) -> str:
-    return f"{text} (log scale)" if log else text
 
 
 def scale_axis(
     axes: Axes, which: str, values: pd.Series, *, log: bool = False, beside: int = 1
 ) -> None:
-    """Scale an axis and label its ticks: round numbers, however narrow the range.
+    """Scale an axis and set its ticks: round numbers, however narrow the range.
 
-    ``which`` is "x" or "y", and ``values`` are the numbers on the axis. With more panels side by
-    side (``beside``) there are fewer ticks.
+    ``which`` is "x" or "y", and ``values`` are the numbers on the axis. ``beside`` is the number of
+    panels in a row; with more panels there are fewer ticks.
     """
     axis = {"x": axes.xaxis, "y": axes.yaxis}[which]
     values = values[np.isfinite(values.astype(float))].astype(float)
-    most = max(3, 10 // beside) if which == "x" else 10
-    digits, locator = 5, MaxNLocator(min(6, most), steps=_STEPS)
+    most, digits = max(3, 10 // beside) if which == "x" else 10, 5
+    locator: Locator = MaxNLocator(min(6, most), steps=_STEPS)
     if log:
         values = values[values > 0]
         axes.set(**{f"{which}scale": "log"})
         ratio = values.max() / values.min() if len(values) else 1.0
         ticks = _log_ticks(values, most) if len(values) else []
-        if len(ticks) >= 2 and not (which == "y" and ratio < _NARROW):
-            axis.set_major_locator(FixedLocator(ticks))
-        else:
-            axis.set_major_locator(locator)
-        axis.set_minor_locator(NullLocator())
         digits = 5 if ratio < _NARROW else 3
-    else:
-        axis.set_major_locator(locator)
-        if which == "y" and len(values) and values.min() >= 0:
-            axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
+        if len(ticks) >= 2 and not (which == "y" and ratio < _NARROW):
+            locator = FixedLocator(ticks)
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_locator(locator)
+    if not log and which == "y" and len(values) and values.min() >= 0:
+        axes.set_ylim(bottom=0, top=None if values.max() > 0 else 1.0)
     axis.set_major_formatter(FuncFormatter(lambda value, _: format_number(value, digits)))
 
 
@@ -292,16 +266,12 @@ def _show_covered(figure: Figure, axes: Axes) -> None:
 
 
 def _covers(above: NDArray[np.float64], path: NDArray[np.float64]) -> bool:
-    """Return whether a path lies within a point of another path."""
-    if min(len(above), len(path)) < 2:
+    """Check that a path lies within a point of another one; both go from left to right."""
+    if min(len(above), len(path)) < 2 or (np.diff(above[:, 0]) < 0).any():
         return False
     points = np.concatenate([path, (path[1:] + path[:-1]) / 2])
-    points = points[:: 1 + len(points) // 200, None]
-    start, along = above[:-1], np.diff(above, axis=0)
-    length = np.maximum((along**2).sum(axis=1), 1e-12)
-    share = np.clip(((points - start) * along).sum(axis=2) / length, 0.0, 1.0)
-    apart = np.linalg.norm(points - start - share[..., None] * along, axis=2)
-    return bool(apart.min(axis=1).max() <= 1.0)
+    height = np.interp(points[:, 0], above[:, 0], above[:, 1], left=np.inf, right=np.inf)
+    return bool(np.abs(points[:, 1] - height).max() <= 1.0)
 
 
 def drawn(plot: Callable[[], Any]) -> Figure:
@@ -349,6 +319,14 @@ def _groups(frame: pd.DataFrame, column: str | None) -> list[tuple[str, pd.DataF
     if column is None:
         return [("", frame)]
     return [(str(name), rows) for name, rows in frame.groupby(column, sort=False)]
+
+
+def _styles(frame: pd.DataFrame, hue: str | None) -> dict[str, dict[str, Any]]:
+    """Return colour, marker and line style of each series."""
+    names = [name for name, _ in _groups(frame, hue)]
+    if len(names) > len(SERIES):
+        raise ParameterError(f"a figure has at most {len(SERIES)} series; split it into panels")
+    return {name: dict(look) for name, look in zip(names, SERIES, strict=False)}
 
 
 def _legend(figure: Figure) -> None:

@@ -18,8 +18,6 @@ from typing import IO
 
 from convexmarket.errors import DataError
 
-__all__ = ["building", "exchange", "lock", "put_back"]
-
 _LOCK = "owner.lock"
 _FORMER = "former"
 
@@ -41,19 +39,38 @@ def lock(file: IO[bytes]) -> bool:
 
 
 @contextmanager
-def building(target: Path) -> Iterator[Path]:
-    """Make the hidden folder of a report; it is removed unless it holds the only report."""
+def replacing(target: Path) -> Iterator[Path]:
+    """Make a hidden folder that takes the place of a report at the end, or leaves it unchanged.
+
+    Raises
+    ------
+    DataError
+        If the system refuses to move both the new report and, after that, the former one.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     put_back(target)
     place = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
+    fresh, former = place / "fresh", place / _FORMER
     try:
         with open(place / f"{_LOCK}.new", "xb") as file:
             lock(file)
             os.rename(file.name, place / _LOCK)  # from here on others look at the lock
-            yield place
-    finally:
-        if target.exists() or not (place / _FORMER).exists():
-            _remove(place)
+            fresh.mkdir()
+            yield fresh
+            if target.exists():
+                os.replace(target, former)
+            os.replace(fresh, target)
+    finally:  # an interrupt may come after a rename that took effect
+        if not target.exists() and former.exists():
+            try:
+                os.replace(former, target)
+            except OSError as error:
+                raise DataError(
+                    f"{target}: the report could not be put there, nor the former one back "
+                    f"({error.strerror or error}); that is in {former} now, and comes back with "
+                    "the next command that reads or writes this report"
+                ) from error
+        _remove(place)
 
 
 def put_back(target: Path) -> None:
@@ -70,41 +87,14 @@ def put_back(target: Path) -> None:
                 _remove(place)
 
 
-def exchange(target: Path, fresh: Path) -> None:
-    """Move a folder from its hidden folder to its place, or leave the former one there.
-
-    Raises
-    ------
-    DataError
-        If the system refuses both the move and its reversal.
-    """
-    former = fresh.parent / _FORMER
-    try:
-        if target.exists():
-            os.replace(target, former)
-        os.replace(fresh, target)
-    except BaseException:  # an interrupt may come after a rename that took effect
-        if not target.exists() and former.exists():
-            try:
-                os.replace(former, target)
-            except OSError as error:
-                raise DataError(
-                    f"{target}: the report could not be put there, nor the former one back "
-                    f"({error.strerror or error}); that is in {former} now, and comes back with "
-                    "the next command that reads or writes this report"
-                ) from error
-        raise
-
-
 def _remove(place: Path) -> None:
     """Remove a hidden folder, its lock last, so that another process can complete the removal.
 
     The former report is renamed first: a part of it must not be put back.
     """
-    former, rest = place / _FORMER, place / "rest"
     with suppress(OSError):
-        if former.is_dir():
-            os.rename(former, rest)
+        if (place / _FORMER).is_dir():
+            os.rename(place / _FORMER, place / "rest")
         for part in place.iterdir():
             if part.is_dir():
                 shutil.rmtree(part)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ _EXACT = ("bool", "int", "uint", "float", "str")
 
 
 def is_report(folder: Path) -> bool:
-    """Return whether a folder holds the ``results.json`` of a report."""
+    """Check for the ``results.json`` of a report in a folder."""
     try:
         with open(folder / RESULTS, "rb") as content:
             return b'"format": "convexmarket-' in content.read(100)
@@ -48,15 +49,15 @@ def tidy(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     if len(set(columns)) < len(columns):
         raise ParameterError(f"the table {name!r} has two columns of the same name; rename one")
     frame = frame.set_axis(columns, axis=1).reset_index(drop=True)
-    other = [c for c in columns if not str(frame.dtypes[c]).startswith(_EXACT)]
-    return frame.assign(**{c: _plain_column(frame[c]) for c in other})
+    for column in columns:
+        if not str(frame.dtypes[column]).startswith(_EXACT):
+            cells = frame[column].astype(object).where(frame[column].notna(), None)
+            frame[column] = cells.map(_plain_cell).astype(object).infer_objects()
+    return frame
 
 
-def _plain_column(values: pd.Series) -> pd.Series:
-    cells = values.astype(object).where(values.notna(), None).map(
-        lambda cell: cell if isinstance(cell, bool | int | float | str | None) else str(cell)
-    )  # fmt: skip
-    return pd.Series(cells, values.index, object).infer_objects()
+def _plain_cell(cell: Any) -> bool | int | float | str | None:
+    return cell if isinstance(cell, bool | int | float | str | None) else str(cell)
 
 
 def stored_frame(frame: pd.DataFrame) -> tuple[dict[str, Any], bytes]:
@@ -102,22 +103,11 @@ def plain(value: Any) -> Any:
 
 
 def write_content(content: dict[str, Any], folder: Path) -> None:
-    """Write ``results.json``, with a line for each key and for each row of a table."""
-    lines = "".join(_lines({"format": FORMAT} | content, depth=4))
-    (folder / RESULTS).write_text(f"{lines}\n", encoding="utf-8")
-
-
-def _lines(value: Any, indent: str = "\n", depth: int = 0) -> Iterator[str]:
-    if not isinstance(value, dict | list) or not value or not depth:
-        yield json.dumps(value, ensure_ascii=False, allow_nan=False)
-        return
-    first, last = "{}" if isinstance(value, dict) else "[]"
-    items = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-    for number, (key, item) in enumerate(items):
-        yield f"{',' if number else first}{indent} "
-        yield "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
-        yield from _lines(item, f"{indent} ", depth - 1)
-    yield f"{indent}{last}"
+    """Write ``results.json``, with a line for each key."""
+    dump = partial(json.dumps, ensure_ascii=False, allow_nan=False)
+    items = ({"format": FORMAT} | content).items()
+    lines = ",\n ".join(f"{dump(key)}: {dump(value)}" for key, value in items)
+    (folder / RESULTS).write_text(f"{{{lines}}}\n", encoding="utf-8")
 
 
 def read_bytes(file: Path) -> bytes:

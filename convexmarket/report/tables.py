@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
+from unicodedata import name as name_of
 
 import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_float_dtype, is_numeric_dtype
-
-__all__ = ["Table", "escape_markdown", "format_cell", "format_number", "printable"]
 
 MISSING = "–"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -23,15 +22,15 @@ _CONTROL = re.compile(
 )
 _BLANKS = re.compile(r"[ \t\r\n\u2028\u2029]+")  # a no-break space stays
 _SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-_BLOCK_START = re.compile(r"^(#+|[+=-]|\d+(?=[.)]))(?=[.)]?(?:[ =-]|$))")
-_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
-_GREEK += "varsigma sigma tau upsilon phi chi psi omega"
+#: Beginnings of a heading, a rule or a list: '# x', '---', '- x', '1. x'.
+_BLOCK_START = re.compile(r"^(?:(#+|[+=-])|(\d+)(?=[.)]))(?=[.)]?(?:[ =-]|$))")
 #: Signs of text in LaTeX; "[" and "*" would be arguments at the beginning of a row.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
     | {"[": "{[}", "*": "{*}", "Λ": r"$\Lambda$", "×": r"$\times$", "∞": r"$\infty$"}
-    | {chr(0x3B1 + place): f"$\\{name}$" for place, name in enumerate(_GREEK.split())}
+    | {sign: f"$\\{name_of(sign).split()[-1].lower()}$" for sign in "αβγδεζηθικμνξοπρστυφχψω"}
+    | {"λ": r"$\lambda$", "ς": r"$\varsigma$"}
 )
 
 
@@ -74,15 +73,12 @@ def format_cell(value: Any, spec: str = "") -> str:
     >>> format_cell(0.5, ".3f"), format_cell(True), format_cell(None), format_cell("Ann")
     ('0.500', 'yes', '–', 'Ann')
     """
-    if value is None:
-        return MISSING
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if isinstance(value, np.number):
-        value = value.item()
-    if isinstance(value, int | float):
-        return format(value, spec) if spec and math.isfinite(value) else format_number(value, 4)
-    return printable(str(value))
+    if value is None or not isinstance(value, int | float | np.number):
+        return MISSING if value is None else printable(str(value))
+    number: Any = value
+    return format(number, spec) if spec and math.isfinite(number) else format_number(number, 4)
 
 
 def printable(text: str) -> str:
@@ -107,13 +103,9 @@ def escape_markdown(value: object) -> str:
     \# &lt;b&gt;\|
     """
     text = printable(_BLANKS.sub(" ", escape(str(value), quote=False)).strip(" "))
-    return _BLOCK_START.sub(_escape_block_start, _SPECIAL.sub(r"\\\1", text))
-
-
-def _escape_block_start(match: re.Match[str]) -> str:
-    """Keep a paragraph from being a heading, a rule or a list: '# x', '---', '- x', '1. x'."""
-    mark = match[1]
-    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
+    return _BLOCK_START.sub(
+        lambda start: f"\\{start[1]}" if start[1] else f"{start[2]}\\", _SPECIAL.sub(r"\\\1", text)
+    )
 
 
 def _decimals(values: pd.Series) -> str:
@@ -144,64 +136,54 @@ class Table:
     appendix: bool = False
 
     @property
-    def columns(self) -> list[str]:
-        """The names of the columns."""
-        return [str(name) for name in self.frame.columns]
-
-    @property
     def note(self) -> str:
         """The caption, with the number of rows where some are not shown."""
         n_rows = len(self.frame)
         more = f" (first {self.rows:,} of {n_rows:,} rows)" if n_rows > self.rows else ""
         return printable(f"{self.caption}{more}".strip())
 
-    @property
-    def _headers(self) -> list[str]:
-        return [printable(self.headers.get(c, c.replace("_", " "))) for c in self.columns]
-
-    @property
-    def _numeric(self) -> list[bool]:
-        return [is_numeric_dtype(t) and not is_bool_dtype(t) for t in self.frame.dtypes]
-
-    def _rows(self, escape: Callable[[Any], str], default: str | None = None) -> list[list[str]]:
-        """Return the headers and the rows that are shown, formatted and escaped."""
-        shown = self.frame.head(self.rows)
-        columns = []
-        for place, (name, header) in enumerate(zip(self.columns, self._headers, strict=True)):
-            fallback = _decimals(self.frame[name]) if default is None else default
-            spec = self.formats.get(name, fallback)
-            cells = [format_cell(cell, spec) for cell in shown.iloc[:, place].astype(object)]
+    def _cells(
+        self, escape: Callable[[str], str], default: str | None = None
+    ) -> tuple[list[bool], list[list[str]]]:
+        """Return which columns hold numbers; and headers and rows, formatted and escaped."""
+        numeric, columns = [], []
+        for name, values in self.frame.items():
+            fallback = _decimals(values) if default is None else default
+            spec = self.formats.get(str(name), fallback)
+            cells = [format_cell(cell, spec) for cell in values.head(self.rows).astype(object)]
+            header = printable(self.headers.get(str(name), str(name).replace("_", " ")))
             columns.append([escape(text) for text in (header, *cells)])
-        return [list(row) for row in zip(*columns, strict=True)]
+            numeric.append(is_numeric_dtype(values) and not is_bool_dtype(values))
+        return numeric, [list(row) for row in zip(*columns, strict=True)]
 
     def to_html(self) -> str:
         """Return the table as an HTML figure; cells of numbers have the class n."""
-        kinds = [" class=n" if numeric else "" for numeric in self._numeric]
-
-        def line(tag: str, cells: list[str]) -> str:
-            pairs = zip(kinds, cells, strict=True)
-            return f"<tr>{''.join(f'<{tag}{kind}>{cell}</{tag}>' for kind, cell in pairs)}</tr>"
-
-        head, *rows = self._rows(escape)
-        body = "\n".join(line("td", row) for row in rows)
+        numeric, rows = self._cells(escape)
+        kinds = [" class=n" if each else "" for each in numeric]
+        tags = ["th", *["td"] * (len(rows) - 1)]
+        head, *body = (
+            "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
+            for tag, row in zip(tags, rows, strict=True)
+        )
+        lines = "\n".join(f"<tr>{row}</tr>" for row in body)
         return (
             f'<figure class="table" id="{self.name}"><figcaption>{escape(self.note)}</figcaption>'
-            f'<div class="scroll" tabindex="0"><table><thead>{line("th", head)}</thead>'
-            f"<tbody>{body}</tbody></table></div></figure>"
+            f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+            f"<tbody>{lines}</tbody></table></div></figure>"
         )
 
     def to_markdown(self) -> str:
         """Return the table as Markdown."""
-        head, *rows = self._rows(escape_markdown)
-        rule = ["---:" if numeric else "---" for numeric in self._numeric]
+        numeric, (head, *rows) = self._cells(escape_markdown)
+        rule = ["---:" if each else "---" for each in numeric]
         text = "\n".join(f"| {' | '.join(line)} |" for line in (head, rule, *rows))
         return f"**{escape_markdown(self.note)}**\n\n{text}" if self.note else text
 
     def to_latex(self) -> str:
         """Return the table as a LaTeX ``table`` environment for the package ``booktabs``."""
-        head, *rows = self._rows(lambda text: text.translate(_LATEX), ",.4g")
+        numeric, (head, *rows) = self._cells(lambda text: text.translate(_LATEX), ",.4g")
         table = pd.DataFrame(rows, columns=pd.Index(range(len(head)))).style.hide(axis="index")
         styler = table.format_index(lambda place: head[int(str(place))], axis="columns")
-        columns = "".join("r" if numeric else "l" for numeric in self._numeric)
+        columns = "".join("r" if each else "l" for each in numeric)
         caption = self.note.translate(_LATEX)
         return str(styler.to_latex(column_format=columns, hrules=True, caption=caption))

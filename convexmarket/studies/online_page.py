@@ -1,4 +1,4 @@
-"""What a closed online market shows: statements, figures and a report for the buyer."""
+"""The statements, figures and report of a closed online market."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from convexmarket.display import axes
 from convexmarket.online.release import model_text
 from convexmarket.report import Report, escape_markdown, format_number
 from convexmarket.report.figures import lines
-
-__all__ = ["fill", "plot", "statements"]
 
 _QUANTITIES = {
     "sellers": "sellers quoted",
@@ -30,7 +28,7 @@ _MOST_CURVES = 4
 
 
 def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
-    """Return what was sold, and the errors of the model."""
+    """Summarise the sales and the errors of the model."""
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (
@@ -93,26 +91,21 @@ def fill(
         sold = pd.DataFrame({"number": offers.number, "value": total, "of": "sold"})
         ends = {"number": [0, planned["sellers"]], "value": [0.0, planned[key]], "of": "first plan"}
         both = pd.concat([sold, pd.DataFrame(ends)])
-        report.add(
-            lines(both, "number", "value", hue="of", xlabel="sellers", ylabel=label),
-            f"Sold after each seller, and expected by the first plan: {label}",
-            name=f"total-{key}",
-        )
+        figure = lines(both, "number", "value", hue="of", xlabel="sellers", ylabel=label)
+        caption = f"Sold after each seller, and expected by the first plan: {label}"
+        report.add(figure, caption, name=f"total-{key}")
     report.add(plot(tables).figure, "Privacy bought at each report", name="terms")
     rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
     frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
     caption = "Planned if all came and accepted, and realised"
     report.add(frame, caption, name="comparison", keys=["quantity"])
     if test := model["test"]:
-        outcomes = {
-            "released model": test,
-            "without noise": test.get("without_noise"),
-            "more common class": {"error": test["error_of_one_class"], "auc": 0.5},
-        }
-        measured = [(name, each["error"], each["auc"]) for name, each in outcomes.items() if each]
-        frame = pd.DataFrame(measured, columns=["model", "error", "auc"])
+        errors = {"released model": test, "without noise": test.get("without_noise") or {}}
+        errors["more common class"] = {"error": test["error_of_one_class"], "auc": 0.5}
+        frame = pd.DataFrame(errors).T.rename_axis("model")[["error", "auc"]].astype(float)
+        frame = frame.dropna(how="all").dropna(axis="columns", how="all")
         caption = f"Errors on {test['rows']:,} public rows; an AUC of 0.5 is guessing"
-        report.add(frame.dropna(axis="columns", how="all"), caption, name="errors", keys=["model"])
+        report.add(frame, caption, name="errors")
     frame = pd.DataFrame({"feature": model["features"], "coefficient": model["coef"]})
     caption = "Released coefficients; model.json has them in full"
     report.add(frame, caption, name="coefficients", keys=["feature"], appendix=True)

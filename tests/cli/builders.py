@@ -4,7 +4,21 @@ import re
 
 from typer.testing import CliRunner
 
+import convexmarket as cm
 from convexmarket import cli
+
+PRICE = ["--prior", "uniform:1,5", "--mu", "1", "--sigma", "100", "--gamma", "0.001"]
+#: Commands that write a file, and the option that names it.
+WRITERS = {
+    "price": (["price", "sellers.csv", *PRICE], "--out"),
+    "online quote": (["online", "quote", "m", "--csv", "sellers.csv"], "--out"),
+    "online backup": (["online", "status", "m"], "--backup"),
+    "ledger export": (["ledger", "books.sqlite"], "--export"),
+    "ledger backup": (["ledger", "books.sqlite"], "--backup"),
+    "audit": (["report", "--audit", "--mechanism", "PersonalizedRidge"], "--out"),
+    "init": (["init", "people.csv"], "--out"),
+    "schema": (["schema"], "--out"),
+}
 
 
 def invoke(*arguments):
@@ -27,3 +41,8 @@ def one_setting_each(*settings):
     few = ["objective.gamma=[0.01]", "objective.mu=[1.0]", "objective.sigma=[0.1]"]
     few += ["learner.regularization=[1.0]", "learner.draws=2", "naive.grid=1", *settings]
     return [part for setting in few for part in ("--set", setting)]
+
+
+def a_database(path):
+    """Create a ledger without sales."""
+    cm.Ledger.create(path).disconnect()

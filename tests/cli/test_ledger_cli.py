@@ -178,20 +178,14 @@ def test_exports_and_backups_that_are_refused(here):
         assert before is None or Path(file).read_bytes() == before
     for options, words in [
         (["--create", "--record", "offers.csv"], "exclude each other"),
-        (["--delta", "0.1"], "--delta goes with --create"),
+        (["--what", "sales"], "--what goes with --export"),
         (["--backup", "b.sqlite", "--json"], "--backup and --json exclude each other"),
     ]:
         assert words in refused(BOOKS, *options)
 
 
-def test_a_ledger_is_created_as_asked(here):
-    text = done("a.sqlite", "--create", "--composition", "advanced", "--delta", "1e-6")
-    assert text == "Created a.sqlite"
-    with cm.Ledger("a.sqlite") as ledger:
-        assert (ledger.composition, ledger.delta) == ("advanced", 1e-6)
+def test_a_ledger_is_created_once(here):
     assert "already" in refused(BOOKS, "--create")
-    assert "delta" in refused("b.sqlite", "--create", "--composition", "advanced")
-    assert not Path("b.sqlite").exists()
     assert "there is no ledger in none" in refused("none")
     assert "not an SQLite database" in refused("offers.csv")
 

@@ -1,11 +1,11 @@
 """The commands of an online market, from opening to the released model."""
 
 import json
+import math
 import shlex
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -13,7 +13,6 @@ import convexmarket as cm
 from convexmarket.cli.online import EXAMPLES
 from convexmarket.online.lists import quote_list
 from convexmarket.online.market import OnlineMarket
-from convexmarket.privacy import objective_perturbation_guarantee
 from convexmarket.report import figures, format_number
 from convexmarket.report.tables import format_cell
 from convexmarket.studies.files import OnlineFile
@@ -135,7 +134,7 @@ def test_open_checks_everything_first():
         ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is neither"),
         ('data.label="result"', "no column is called 'result'"),
         ("data.features={three=[0, 1]}", "no column is called 'three'"),
-        ("plan.first=5", "plan: first and growth concern new plans"),
+        ("plan.first=5", "replan and learn are both False"),
     ]:
         assert words in refused("open", "m", "market.toml", "--set", setting)
     other = PROBLEMS / "quickstart.toml"
@@ -172,7 +171,7 @@ def test_quote_prints_the_offer_in_words_and_as_json():
         assert (offer["epsilon"], offer["payment"]) == market.policy.quote(1.1)
     assert (offer["id"], offer["number"], offer["status"]) == ("a", 1, "offered")
     assert f"payment {offer['payment']:.6g} for a guarantee of epsilon" in words
-    assert f"exp(epsilon) = {format_number(np.exp(offer['epsilon']))} times" in words
+    assert f"exp(epsilon) = {format_number(math.exp(offer['epsilon']))} times" in words
     assert "nothing is bought" in done("quote", "m", "--id", "d", "--sensitivity", "4.9")
     assert list(quoted()["id"]) == ["a", "d"]
 
@@ -363,11 +362,6 @@ def test_close_trains_under_exactly_what_was_sold(opened):
     assert 0 < paid < 1e-3 * sold.min()
     assert (kept / sold).max() == pytest.approx(1.0, rel=1e-9)
     assert model["rows_not_used"] == 2  # d sold nothing, f never came
-    weights = (sold / sold.sum()).to_numpy()
-    proven = objective_perturbation_guarantee(
-        weights, model["eta_of_the_noise"], 1.0, solver_epsilon=paid
-    )
-    np.testing.assert_allclose(kept, proven, rtol=1e-12)
     for words in ("fresh seed", "second noise"):
         assert any(words in each for each in model["assumptions"])
 
@@ -463,12 +457,3 @@ def test_a_market_that_was_made_without_a_problem_is_closed_in_python_only(here)
     policy = cm.OnlinePolicy(cm.Uniform(1, 5), 5, mu=1.0, sigma=10.0, gamma=0.1)
     OnlineMarket.create("m", policy).disconnect()
     assert "made without a problem file" in refused("close", "m")
-
-
-def test_run_simulates_a_market(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    settings = ["--set", "simulation.arrivals=30", "--set", "buyer.gamma=0.001"]
-    result = builders.invoke("run", PROBLEMS / "online-wdbc.toml", *settings)
-    assert result.exit_code == 0, result.output
-    assert "In this simulated market 24 of 341 expected sellers" in said(result.stdout)
-    assert (tmp_path / "out/online-wdbc/model.json").is_file()

@@ -123,7 +123,7 @@ def test_a_report_is_written_again_in_its_place_or_elsewhere(here, runs):
         (["--index", "x", "--reports", "x"], "--reports goes with --all"),
         (["mine", "--seed", "3"], "--seed goes with --audit"),
         (["nowhere"], "nowhere"),
-        (["--all", "--problems", "nowhere"], "there are no problem files in nowhere"),
+        (["--all", "--problems", "nowhere"], "nowhere has no problem files"),
     ],
 )
 @pytest.mark.usefixtures("here")

@@ -116,14 +116,14 @@ def test_a_report_whose_process_is_killed_between_the_renames_comes_back_when_it
     assert [path.name for path in here.iterdir()] == ["target"]
 
 
-def test_the_workshop_of_a_living_process_is_left_alone(here):
-    with folders.building(here / "target") as place:
+def test_the_hidden_folder_of_a_running_process_is_kept(here):
+    with folders.replacing(here / "target") as fresh:
         folders.put_back(here / "target")
-        assert place.is_dir()
+        assert fresh.is_dir()
     assert [path.name for path in here.iterdir()] == ["target"]
 
 
-def test_the_workshop_of_a_namesake_is_left_alone(here):
+def test_the_hidden_folder_of_a_similar_name_is_kept(here):
     other = here / ".target-2-abcdefgh"
     (other / "former").mkdir(parents=True)
     (other / "owner.lock").touch()

@@ -6,7 +6,7 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from convexmarket.cli import app, ending
+from convexmarket.cli import app, consoles
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.studies.files import json_schema, load_file, parse_file
 from convexmarket.studies.files.base import RunTable
@@ -82,8 +82,8 @@ def test_a_run_without_memory_is_no_defect(capsys):
         raise MemoryError("Unable to allocate 74.5 GiB")
 
     with pytest.raises(SystemExit) as end:
-        ending.run_to_the_end(command)
-    assert end.value.code == ending.WRONG
+        consoles.run_to_the_end(command)
+    assert end.value.code == consoles.WRONG
     said = capsys.readouterr().err
     assert said.startswith("error: not enough memory (Unable to allocate 74.5 GiB); use fewer rows")
     assert "defect" not in said

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from convexmarket.cli.ending import INTERRUPTED
+from convexmarket.cli.consoles import INTERRUPTED
 from tests import ROOT
 
 PATIENCE = 120.0

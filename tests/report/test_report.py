@@ -418,5 +418,5 @@ def test_the_index_gives_the_finding_of_each_report(tmp_path):
     assert "cannot be read" in readme
     with pytest.raises(ParameterError, match="--force"):
         write_index(tmp_path, force=False)
-    with pytest.raises(ParameterError, match="no folder of reports"):
+    with pytest.raises(ParameterError, match="not a folder of reports"):
         write_index(tmp_path / "a")

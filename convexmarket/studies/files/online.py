@@ -55,12 +55,11 @@ from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
 
-__all__ = ["OnlineFile", "close_market", "open_market", "problem_of"]
-
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 # Branches of the seed.
 _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
+_OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
 #: Reports at which the terms of a plan are tabulated.
 _CURVE_POINTS = 201
 #: Length of these curves, relative to the range of the reports that sell.
@@ -89,7 +88,7 @@ class OwnSellers(OwnData):
 
 
 class BuyerTable(Table):
-    """What the buyer expects and minimises.
+    """The arguments of OnlinePolicy.
 
     Attributes
     ----------
@@ -112,7 +111,7 @@ class BuyerTable(Table):
 
 
 class PlanTable(Table):
-    """When the terms change during the market.
+    """The arguments of AdaptivePolicy: when the terms change during the market.
 
     Attributes
     ----------
@@ -137,29 +136,16 @@ class PlanTable(Table):
     guess_size: Count | None = None
     trust_guess: bool | None = None
 
-    @model_validator(mode="after")
-    def _plans_change(self) -> Self:
-        if (self.first or self.growth) and not (self.replan or self.learn):
-            raise ValueError(
-                "first and growth concern new plans; set replan or learn to true, or leave them out"
-            )
-        if (self.guess_size or self.trust_guess is not None) and not self.learn:
-            raise ValueError(
-                "guess_size and trust_guess concern a prior that is learnt; set learn to true"
-            )
-        return self
-
 
 class LearnerTable(Table):
-    """How the model is trained when the market closes.
+    """The arguments of PrivateLogisticRegression, which is trained when the market closes.
 
     Attributes
     ----------
     regularization : float
         Lambda.
     accounting, calibration : str
-        Those of :class:`convexmarket.PrivateLogisticRegression`. By default the total guarantee of
-        each seller is at most what it sold.
+        By default the total guarantee of each seller is at most what it sold.
     """
 
     regularization: Positive
@@ -168,7 +154,7 @@ class LearnerTable(Table):
 
 
 class SimulationTable(Table):
-    """What ``convexmarket run`` draws.
+    """The random part of a simulation.
 
     Attributes
     ----------
@@ -226,13 +212,11 @@ class OnlineFile(ProblemFile):
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
         """Return the learner of this market, with another lambda if one is given."""
+        options = self.learner.model_dump()
+        if regularization is not None:
+            options["regularization"] = regularization
         return PrivateLogisticRegression(
-            self.learner.regularization if regularization is None else regularization,
-            data_norm=self.data.data_norm,
-            classes=(-1, 1),
-            accounting=self.learner.accounting,
-            calibration=self.learner.calibration,
-            tol=1e-9,
+            **options, data_norm=self.data.data_norm, classes=(-1, 1), tol=1e-9
         )
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
@@ -243,11 +227,10 @@ class OnlineFile(ProblemFile):
         ProblemFileError
             If prior, buyer and plan do not make a policy.
         """
+        plan = self.plan.model_dump(exclude_none=True)
         try:
             start = OnlinePolicy(self.prior, **self.buyer.model_dump())
-            if not (self.plan.replan or self.plan.learn):
-                return start
-            return AdaptivePolicy(start, **self.plan.model_dump(exclude_none=True))
+            return AdaptivePolicy(start, **plan) if any(plan.values()) else start
         except ConvexMarketError as error:
             where = self.source.path if self.source else "the problem"
             message = f"{where}: prior, buyer and plan make no market: {error}"
@@ -265,9 +248,10 @@ class OnlineFile(ProblemFile):
         if isinstance(data, OwnSellers):
             people = read_people(self)
             X, y = people.signed_rows(SOLD)
+            public = people.signed_rows("test") if data.public else (X[:0], y[:0])
             return MarketRows(
                 people.ids,
-                *(X, y, *(people.signed_rows("test") if data.public else (X[:0], y[:0]))),
+                *(X, y, *public),
                 data_norm=data.data_norm,
                 classes=data.classes or (-1, 1),
                 reports=people.reports,
@@ -276,13 +260,14 @@ class OnlineFile(ProblemFile):
             )
         rows = data.rows()
         assert isinstance(rows, MarketData)
-        shown = 0 if isinstance(data, InlineData) else None  # inline rows are all private
+        inline = isinstance(data, InlineData)  # all of its rows are private
+        n_public = 0 if inline else len(rows.y_test)
         return MarketRows(
             [f"row-{number}" for number in range(rows.y_train.size)],
-            *(rows.X_train, rows.y_train, rows.X_test[:shown], rows.y_test[:shown]),
+            *(rows.X_train, rows.y_train, rows.X_test[:n_public], rows.y_test[:n_public]),
             feature_names=rows.feature_names,
             data_norm=rows.data_norm,
-            description=rows.description if shown is None else "Rows of the problem file.",
+            description="Rows of the problem file." if inline else rows.description,
         )
 
     def subproblems(self) -> list[Family]:
@@ -311,10 +296,7 @@ class OnlineFile(ProblemFile):
             If the problem makes no policy, or more sellers are to arrive than there are rows.
         """
         policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
-
-        def draws(purpose: int) -> np.random.Generator:
-            return np.random.default_rng(self.run.stream(purpose))
-
+        arrival, own, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         if arrivals is not None and arrivals > owners:
             raise ProblemFileError(
@@ -322,12 +304,10 @@ class OnlineFile(ProblemFile):
                 "give at most as many"
             )
         number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
-        order = draws(_ARRIVAL).permutation(owners)[:number]
-        reports = self.prior.sample(number, draws(_REPORTS))
-        if rows.reports is not None:
-            reports = rows.reports[order]
+        order = arrival.permutation(owners)[:number]
+        reports = self.prior.sample(number, own) if rows.reports is None else rows.reports[order]
         quoted = min(number, policy.expected_sellers)
-        answers = draws(_ANSWERS).random(quoted)
+        accepts = answer.random(quoted) < self.simulation.acceptance
         learner = self.classifier()
         with (
             tempfile.TemporaryDirectory(prefix="online-market-") as folder,
@@ -336,8 +316,7 @@ class OnlineFile(ProblemFile):
             for place in range(quoted):
                 owner = rows.ids[order[place]]
                 if market.quote(owner, float(reports[place])).epsilon > 0:
-                    accepts = answers[place] < self.simulation.acceptance
-                    (market.accept if accepts else market.decline)(owner)
+                    (market.accept if accepts[place] else market.decline)(owner)
                 advance("quote and answer", place + 1, quoted)
             released = market.close(
                 partial(release_model, learner, rows, seed=self.run.stream(_NOISE)),
@@ -349,13 +328,31 @@ class OnlineFile(ProblemFile):
         self, market: OnlineMarket, released: str, *, turned_away: int = 0, simulated: bool = False
     ) -> Runs:
         """Return the tables and facts of a closed market."""
-        model, plans = json.loads(released), market.plans()
-        offers = _offer_rows(market.offers(), self.prior, model["guarantees"])
-        tables = {
-            "offers": offers,
-            "plans": pd.DataFrame([_plan_row(made) for made in plans]),
-            "curves": _curves(plans),
-            "audits": pd.DataFrame([_audit_row(made) for made in plans]),
+        model, start = json.loads(released), market.policy.start
+        plans, sold = market.plans(), market.offers()
+        trained = sold["id"].isin(list(model["guarantees"]))
+        offers = sold[_OFFERS].assign(
+            weight=np.where(trained, sold["epsilon"] / sold["epsilon"][trained].sum(), 0.0),
+            guarantee=sold["id"].map(model["guarantees"]).fillna(0.0),
+        )
+        virtual = self.prior.ironed_virtual_cost(sold["sensitivity"].to_numpy())
+        offers.insert(3, "virtual_cost", virtual)
+        offers.insert(6, "surplus", sold["payment"] - sold["sensitivity"] * sold["epsilon"])
+        tables = {"offers": offers, **_terms(plans)}
+        accepted = (offers["status"] == "accepted").to_numpy()
+        outcome = OnlineOutcome(
+            sensitivities=offers["sensitivity"].to_numpy(dtype=float),
+            epsilon=np.where(accepted, offers["epsilon"], 0.0),
+            payments=np.where(accepted, offers["payment"], 0.0),
+            n_turned_away=turned_away,
+            policies=tuple(made.policy for made in plans),
+            since=tuple(made.after for made in plans),
+            buyer=start.buyer,
+        )
+        counts = {"expected": start.expected_sellers, "quoted": len(offers)}
+        counts |= {
+            status: int((offers["status"] == status).sum())
+            for status in ("accepted", "declined", "nothing bought")
         }
         caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
         if simulated:
@@ -363,25 +360,64 @@ class OnlineFile(ProblemFile):
             reports = "those of the file" if given else "drawn from the prior"
             caveats.insert(0, f"A simulation: reports are {reports}, arrivals and answers drawn.")
         facts = {
-            **_summary(offers, plans, market.policy.start, self.prior, turned_away),
+            "planned": planned(start),
+            "realised": {
+                "sellers": float(len(offers)),
+                "bought": float(outcome.n_bought),
+                "eta": outcome.eta,
+                "payments": float(outcome.payments.sum()),
+                "loss": outcome.loss(self.prior),
+                "paid_loss": outcome.paid_loss(),
+                "largest_epsilon": float(outcome.epsilon.max()),
+                "largest_weight": float(outcome.weights.max()),
+            },
+            "counts": {**counts, "turned away": turned_away},
             "model": model,
-            "fraction": len(offers) / self.buyer.expected_sellers,
             "simulated": simulated,
             "seed": self.run.seed if simulated else None,
             "caveats": caveats,
         }
-        keys: dict[str, tuple[str, ...]] = {
-            "offers": ("number",),
-            "curves": ("plan", "sensitivity"),
-        }
+        keys = {"offers": ("number",), "curves": ("plan", "sensitivity")}
         return Runs("online", {**dict.fromkeys(tables, ("plan",)), **keys}, tables, facts)
+
+
+def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
+    """Return the plans, their audits, and their curves to beyond the last report that sells."""
+    ends = [made.policy.highest_sensitivity for made in plans]
+    low, high = plans[0].policy.support
+    last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
+    if not last > low:
+        last = float(plans[0].policy.prior.quantile(0.5))
+    rows, audits, curves = [], [], []
+    for made, end in zip(plans, ends, strict=True):
+        policy, audit = made.policy, audit_quotes(made.policy)
+        names = ("cutoff", "eta", "objective", "lower_bound", "gap")
+        row = {"plan": made.number, "after": made.after, "highest_sensitivity": end}
+        row |= {name: getattr(policy.plan, name) for name in names}
+        rows.append(row | {"payment_error": policy.payment_error})
+        row = {"plan": made.number, "sellers_audited": audit.n_truths}
+        row |= {"misreports": audit.n_misreports, "max_gain": audit.max_gain}
+        row |= {"min_surplus": audit.min_surplus, "tolerance": audit.tolerance}
+        row |= {"incentive_compatible": audit.is_incentive_compatible}
+        audits.append(row | {"individually_rational": audit.is_individually_rational})
+        reports = np.linspace(low, min(last, high), _CURVE_POINTS)
+        if np.isfinite(end):
+            reports = np.unique(np.append(reports, end))
+        epsilon, payment = policy.quote(reports)
+        curve = {"sensitivity": reports, "epsilon": epsilon, "payment": payment}
+        curves.append(pd.DataFrame(curve).assign(plan=made.number))
+    return {
+        "plans": pd.DataFrame(rows),
+        "curves": pd.concat(curves, ignore_index=True),
+        "audits": pd.DataFrame(audits),
+    }
 
 
 # ------------------------------------------------------------------------------- a real market
 
 
 def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
-    """Create the market of a problem in a folder, after checking everything that it names.
+    """Create the market of a problem in a folder, after a check of its files.
 
     Raises
     ------
@@ -451,8 +487,7 @@ def close_market(
     leave_out : sequence of str
         Sellers who accepted and whose rows never came: they are paid, and not used.
     regularization : float, optional
-        Lambda in place of the problem's, if that leaves no room for what was sold. Choose it
-        without looking at the rows.
+        Lambda in place of the problem's, chosen without looking at the rows.
 
     Returns
     -------
@@ -463,14 +498,14 @@ def close_market(
 
     Raises
     ------
-    OfferError
-        If offers are unanswered.
-    ParameterError
-        If no seller accepted, or the guarantees sold leave no room for the learner.
+    OfferError, ParameterError
+        If offers are unanswered, no seller accepted, or the guarantees leave no room to train.
     BudgetExceededError
         If the model would cost a seller more than it sold and other releases left; no row was read.
     DataError
         If a seller who accepted has no row, or the rows are not as declared.
+    MarketClosedError
+        If the market was closed without a model.
     """
     problem, released = problem_of(market), market.released
     if released == WITHOUT_MODEL:
@@ -491,109 +526,3 @@ def close_market(
 
     guarantee = partial(model_guarantee, learner, leave_out=leave_out)
     return problem._result(market, market.close(train, lapse, guarantee))
-
-
-# ----------------------------------------------------------------------------------- the tables
-
-
-def _offer_rows(offers: pd.DataFrame, prior: Any, guarantees: dict[str, float]) -> pd.DataFrame:
-    trained = offers["id"].isin(list(guarantees))
-    reports, epsilon, payment = (offers[name] for name in ("sensitivity", "epsilon", "payment"))
-    return offers[["number", "id", "sensitivity"]].assign(
-        virtual_cost=prior.ironed_virtual_cost(reports.to_numpy()),
-        epsilon=epsilon,
-        payment=payment,
-        surplus=payment - reports * epsilon,
-        status=offers["status"],
-        plan=offers["plan"],
-        weight=np.where(trained, epsilon / epsilon[trained].sum(), 0.0),
-        guarantee=offers["id"].map(guarantees).fillna(0.0),
-    )
-
-
-def _plan_row(made: MarketPlan) -> dict[str, Any]:
-    plan, policy = made.policy.plan, made.policy
-    numbers = {name: getattr(plan, name) for name in ("objective", "lower_bound", "gap")}
-    return {
-        "plan": made.number,
-        "after": made.after,
-        "cutoff": plan.cutoff,
-        "highest_sensitivity": policy.highest_sensitivity,
-        "eta": plan.eta,
-        **numbers,
-        "payment_error": policy.payment_error,
-    }
-
-
-def _audit_row(made: MarketPlan) -> dict[str, Any]:
-    audit = audit_quotes(made.policy)
-    return {
-        "plan": made.number,
-        "sellers_audited": audit.n_truths,
-        "misreports": audit.n_misreports,
-        "max_gain": audit.max_gain,
-        "min_surplus": audit.min_surplus,
-        "tolerance": audit.tolerance,
-        "incentive_compatible": audit.is_incentive_compatible,
-        "individually_rational": audit.is_individually_rational,
-    }
-
-
-def _curves(plans: Sequence[MarketPlan]) -> pd.DataFrame:
-    """Return the terms of each plan, from the smallest report to beyond the last that sells."""
-    ends = [made.policy.highest_sensitivity for made in plans]
-    low, high = plans[0].policy.support
-    last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
-    if not last > low:
-        last = float(plans[0].policy.prior.quantile(0.5))
-    parts = []
-    for made, end in zip(plans, ends, strict=True):
-        reports = np.linspace(low, min(last, high), _CURVE_POINTS)
-        if np.isfinite(end):
-            reports = np.unique(np.append(reports, end))
-        epsilon, payment = made.policy.quote(reports)
-        columns = {"sensitivity": reports, "epsilon": epsilon, "payment": payment}
-        parts.append(pd.DataFrame(columns).assign(plan=made.number))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _summary(
-    offers: pd.DataFrame,
-    plans: Sequence[MarketPlan],
-    start: OnlinePolicy,
-    prior: Any,
-    turned_away: int,
-) -> dict[str, Any]:
-    """Return the totals planned and realised, and how many sellers have each status."""
-    accepted = (offers["status"] == "accepted").to_numpy()
-    outcome = OnlineOutcome(
-        sensitivities=offers["sensitivity"].to_numpy(dtype=float),
-        epsilon=np.where(accepted, offers["epsilon"], 0.0),
-        payments=np.where(accepted, offers["payment"], 0.0),
-        n_turned_away=turned_away,
-        policies=tuple(made.policy for made in plans),
-        since=tuple(made.after for made in plans),
-        buyer=start.buyer,
-    )
-    statuses = offers["status"].value_counts()
-    counts = {name: statuses.get(name, 0) for name in ("accepted", "declined", "nothing bought")}
-    return {
-        "planned": planned(start),
-        "realised": {
-            "sellers": float(len(offers)),
-            "bought": float(outcome.n_bought),
-            "eta": outcome.eta,
-            "payments": float(outcome.payments.sum()),
-            "loss": outcome.loss(prior),
-            "paid_loss": outcome.paid_loss(),
-            "largest_epsilon": float(outcome.epsilon.max()),
-            "largest_weight": float(outcome.weights.max()),
-        },
-        "counts": {
-            "expected": start.expected_sellers,
-            "quoted": len(offers),
-            **{name: int(count) for name, count in counts.items()},
-            "turned away": turned_away,
-        },
-        "weight_limit": None if start.cap is None else start.cap / start.expected_sellers,
-    }

@@ -13,8 +13,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.data.csv_rows import read_texts
-from tests.cli.builders import invoke
-from tests.cli.writers import WRITERS, a_database
+from tests.cli.builders import WRITERS, a_database, invoke
 from tests.lists import price_list
 from tests.online.builders import TRAINED_MARKET
 

@@ -1,0 +1,259 @@
+"""Destinations of commands: writable before any work, and replaced with --force only."""
+
+import errno
+import json
+import os
+
+import pytest
+
+import convexmarket as cm
+from convexmarket import deal, ledger
+from convexmarket import io as writing
+from convexmarket import report as reports
+from convexmarket.attacks import mechanisms
+from convexmarket.cli import report as report_cli
+from convexmarket.errors import DataError, ParameterError
+from convexmarket.io import check_place, write_together
+from convexmarket.online import OnlineMarket
+from convexmarket.studies import files, solvers
+from convexmarket.studies.files import drafts
+from convexmarket.studies.files.learning import ClassifierFile
+from convexmarket.studies.files.solvers import SolversFile
+from tests import PROBLEMS
+from tests.cli.builders import PRICE, WRITERS, a_database, invoke
+from tests.online.builders import TRAINED_MARKET
+
+QUICKSTART = str(PROBLEMS / "quickstart.toml")
+#: Further commands, and the functions that do the work.
+FOLDERS = {
+    "run": (["run", QUICKSTART], "--out"),
+    "run a study": (["run", PROBLEMS / "solver-study.toml", "--set", "run.jobs=1"], "--out"),
+    "compare": (["compare", QUICKSTART], "--out"),
+    "report": (["report", "one"], "--out"),
+    "report --all": (["report", "--all", "--problems", PROBLEMS], "--reports"),
+    "diff": (["diff", "a/one", "b/two"], "--out"),
+    "buy": (["buy", "market.toml"], "--out"),
+    "online close": (["online", "close", "m"], "--out"),
+}
+WORK = {
+    "run": (ClassifierFile, "perform"),
+    "run a study": (SolversFile, "perform"),
+    "compare": (solvers, "compare_solvers"),
+    "report": (reports, "read_report"),
+    "report --all": (report_cli, "run_file"),
+    "diff": (reports, "compare_reports"),
+    "price": (deal, "price"),
+    "init": (drafts, "draft_problem"),
+    "buy": (files, "load_file"),
+    "audit": (mechanisms, "audit_mechanisms"),
+    "ledger export": (ledger.Ledger, "__init__"),
+    "online quote": (OnlineMarket, "__init__"),
+    "online close": (OnlineMarket, "__init__"),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sellers.csv").write_text("id,sensitivity\nAnn,1.1\nBob,2.5\n")
+    return tmp_path
+
+
+@pytest.fixture
+def filled(here):
+    """Return the folder with a table, a problem file, its rows, a ledger and a market."""
+    people = "id,age,label\nAnn,30,yes\nBob,40,no\nCid,50,yes\n"
+    (here / "people.csv").write_text(people)
+    (here / "market.toml").write_text(TRAINED_MARKET)
+    (here / "rows.csv").write_text("id,one,two,label\nAnn,0.1,0.2,yes\nBob,0.2,0.1,no\n")
+    a_database(here / "books.sqlite")
+    assert invoke("online", "open", "m", "market.toml").exit_code == 0
+    return here
+
+
+def refused_before_any_work(name, place, monkeypatch):
+    """Return the error of a command that cannot write, after a check that no work began.
+
+    Methods of classes are replaced, not the classes: a module that is first imported here would
+    keep the replacement.
+    """
+    (arguments, option), (module, work) = (WRITERS | FOLDERS)[name], WORK[name]
+
+    def never(*_, **__):
+        raise AssertionError("it has begun to work")
+
+    monkeypatch.setattr(module, work, never)
+    done = invoke(*arguments, option, place)
+    assert done.exit_code == 2, (done.output, done.exception)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"error: {option} {place}")
+    assert "name a place in a folder where you may write" in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(here, monkeypatch, name):
+    words = refused_before_any_work(name, "sellers.csv/deeper/found.csv", monkeypatch)
+    assert f"in {here / 'sellers.csv'} (Not a directory)" in words
+
+    def refuse(dir):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    monkeypatch.setattr(writing.tempfile, "TemporaryFile", refuse)
+    words = refused_before_any_work(name, "new/found.csv", monkeypatch)
+    assert f"in {here} (Read-only file system)" in words
+    assert [path.name for path in here.iterdir()] == ["sellers.csv"]
+
+
+def test_a_place_that_can_be_written_is_left_as_it_is(here):
+    (here / "mine").mkdir()
+    (here / "link").symlink_to("mine")
+    for place in ("found.csv", "new/folder/found.csv", "link/found.csv"):
+        check_place(here / place)
+    check_place(here / "sellers.csv", force=True)
+    for place in ("mine", "link", "new", "new/folder"):
+        check_place(here / place, folder=True)
+    assert sorted(path.name for path in here.rglob("*")) == ["link", "mine", "sellers.csv"]
+
+
+def test_both_a_report_s_folder_and_the_one_around_it_are_tried(here, monkeypatch):
+    """It moves out of the one, and the study's journal is written in the other."""
+    (here / "mine").mkdir()
+    tried, real = [], writing.tempfile.TemporaryFile
+    monkeypatch.setattr(
+        writing.tempfile, "TemporaryFile", lambda dir: tried.append(dir) or real(dir=dir)
+    )
+    check_place(here / "mine", folder=True)
+    assert sorted(tried) == [here, here / "mine"]
+
+
+def test_files_are_no_folders(here):
+    with pytest.raises(ParameterError, match=r"^--out .* is a folder; name a file in it"):
+        check_place(here, "--out")
+
+
+def test_a_link_that_leads_nowhere_is_no_folder(here):
+    (here / "link").symlink_to("nowhere")
+    with pytest.raises(ParameterError, match="nothing can be written in"):
+        check_place(here / "link" / "found.csv")
+    assert not (here / "nowhere").exists()
+
+
+# ------------------------------------------------------------------------------- replacing
+
+
+def files_in(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(folder, *arguments):
+    """Return what a command says that writes nothing."""
+    before = files_in(folder)
+    done = invoke(*arguments)
+    assert done.exit_code == 2, (done.output, done.exception)
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert files_in(folder) == before
+    return done.stderr
+
+
+def test_a_list_of_offers_does_not_destroy_the_market(filled):
+    said = refused(
+        filled, "online", "quote", "m", "--csv", "sellers.csv", "--out", "m/market.sqlite"
+    )
+    assert said.startswith("error: --out m/market.sqlite exists; pass --force")
+    assert invoke("online", "status", "m").exit_code == 0
+
+
+@pytest.mark.parametrize("command", WRITERS)
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0"])
+def test_an_existing_file_is_replaced_with_force_alone(filled, command, content):
+    (filled / "found.csv").write_bytes(content)
+    arguments, option = WRITERS[command]
+    said = refused(filled, *arguments, option, "found.csv")
+    assert said == (
+        f"error: {option} found.csv exists; pass --force to replace it, or name another file\n"
+    )
+    if command != "audit":  # it takes long
+        done = invoke(*arguments, option, "found.csv", "--force")
+        assert done.exit_code == 0, done.output
+        assert (filled / "found.csv").read_bytes() != content
+
+
+@pytest.mark.parametrize("name", ["deal.md", "offers.csv", "certificate.json", "model.json"])
+def test_what_was_bought_is_replaced_with_force_alone(filled, name):
+    (filled / "sale").mkdir()
+    (filled / "sale" / name).write_text("precious")
+    said = refused(filled, "buy", "market.toml", "--out", "sale")
+    assert said.startswith(f"error: --out sale/{name} exists; pass --force")
+
+
+@pytest.mark.parametrize("options", [["--index", "reports"], ["--all", "--problems", PROBLEMS]])
+@pytest.mark.parametrize("name", ["index.html", "README.md"])
+def test_an_index_of_reports_is_replaced_with_force_alone(filled, options, name):
+    (filled / "reports").mkdir()
+    (filled / "reports" / name).write_text("precious")
+    said = refused(filled, "report", *options)
+    assert f"reports/{name} exists; pass --force" in said
+
+
+def test_an_index_of_reports_is_replaced_with_force(filled):
+    (filled / "reports").mkdir()
+    (filled / "reports" / "README.md").write_text("precious")
+    assert invoke("report", "--index", "reports", "--force").exit_code == 0
+    assert (filled / "reports" / "README.md").read_text() != "precious"
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "report", "diff"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"market.sqlite": b"SQLite format 3\0"},
+        {"index.html": b"<p>Written by convexmarket", "report.md": b""},
+        {"results.json": b"['convexmarket-results/2']"},
+    ],
+)
+def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
+    (filled / "found").mkdir()
+    for name, content in files.items():
+        (filled / "found" / name).write_bytes(content)
+    given = [PROBLEMS / "solver-study.toml"]
+    if command == "diff":
+        given = ["a/one", "b/two"]
+    if command == "report":
+        given = [filled / "a"]
+    given += ["--set", "run.jobs=1"] if command == "run" else []  # nothing is said of the cores
+    said = refused(filled, command, *given, "--out", "found")
+    assert "to replace all of it" in said
+
+
+def test_a_device_cannot_be_replaced(filled):
+    said = refused(filled, "price", "sellers.csv", *PRICE, "--out", "/dev/null", "--force")
+    assert "/dev/null is a device or a pipe" in said
+
+
+@pytest.mark.parametrize("of", ["ledger", "online"])
+def test_a_backup_does_not_replace_the_database_itself(filled, of):
+    command = ["online", "status"] if of == "online" else ["ledger"]
+    path, place = ("m", "m/market.sqlite") if of == "online" else ("books.sqlite", "books.sqlite")
+    for option in ([], ["--force"]):
+        assert f"{place} exists" in refused(filled, *command, path, "--backup", place, *option)
+    with pytest.raises(DataError, match="exists"):
+        cm.Ledger(path).backup(place, force=True)
+
+
+def test_an_export_does_not_replace_the_ledger_itself(filled):
+    a_database(filled / "books.csv")
+    said = refused(filled, "ledger", "books.csv", "--export", "books.csv", "--force")
+    assert "--export books.csv is the ledger itself" in said
+
+
+def test_a_file_that_appears_meanwhile_is_kept(filled):
+    """The place is looked at again when the files are written."""
+    a_database(filled / "late.csv")
+    contents = {filled / "new.json": b"{}", filled / "late.csv": json.dumps({}).encode()}
+    with pytest.raises(ParameterError, match=r"late\.csv exists"):
+        write_together(contents, force=False)
+    assert not (filled / "new.json").exists()
+    assert not [path for path in filled.iterdir() if path.name.startswith(".")]
