@@ -9,7 +9,7 @@ fixed in advance. All models are trained on paired noise draws.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from inspect import signature
@@ -29,7 +29,7 @@ from convexmarket.errors import NotSupportedError, ParameterError, ProblemFileEr
 from convexmarket.learners import PersonalizedRidge, PrivateSearch, expected_loss
 from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.market import Market
-from convexmarket.privacy import Accounting, Sensitivity, Simulation, ridge_sensitivity
+from convexmarket.privacy import Accounting, Sensitivity, ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
@@ -43,14 +43,15 @@ from convexmarket.studies.files.base import (
     PriorTable,
     ProblemFile,
     Range,
+    Reports,
     RunTable,
     Share,
     Table,
-    WideRange,
     listed_once,
 )
 from convexmarket.studies.files.data import Data, InlineData, OwnData
 from convexmarket.studies.files.market import VariantsFile
+from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
@@ -72,20 +73,19 @@ Rows = MarketData | RegressionData
 #: A DataFrame: its columns have known types.
 Frame = Any
 
-#: The learner of a file that names none.
-LOGISTIC = "PrivateLogisticRegression"
-#: The names of the models on the page: the mechanism, the papers' baseline, and the mechanism with
-#: Lambda chosen within the privacy that was sold.
-MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 #: The scenario of reports that a user's table holds.
 REPORTED = "reported"
-#: The branches of the seed: for sensitivities, and for the noise of a study's learner.
-_SENSITIVITIES, _NOISE = 0, 1
+#: The branch of the seed for sensitivities.
+_SENSITIVITIES = 0
 #: Sellers that an audit takes, and misreports of each.
 _AUDITED, _MISREPORTS = 200, 17
 #: Scale of the noise in the predictions of the model behind a fit.
 _PREDICTION_NOISE = 0.2
 
+_SEEDED = (
+    "The noise comes from the seed of the problem file, which is public; a release draws fresh "
+    "noise."
+)
 CAVEATS_OF_CHOICES = (
     "mu, sigma, Lambda and the naive model's eta were chosen with models that were trained on the "
     "sellers' rows. The guarantees are those of one model with parameters fixed beforehand; they "
@@ -93,6 +93,7 @@ CAVEATS_OF_CHOICES = (
     "Incentives are audited in each chosen market, with fixed parameters. A choice between "
     "candidates by their total payments depends on the reports, and is not truthful.",
     "Validation and test use the same noise draws on different rows.",
+    _SEEDED,
 )
 CAVEATS_OF_RIDGE = (
     "Each row of the table is a market with a release. Releasing the models of several rows, or "
@@ -101,8 +102,8 @@ CAVEATS_OF_RIDGE = (
     "the smallest test error is not covered by a guarantee.",
     "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
     "noise. Truthfulness and privacy hold without that; the quality of the purchase does not.",
-    "The noise comes from the seed of the problem file, which is public. A release draws fresh "
-    "noise. The expected errors are computed from the sold rows, without a guarantee.",
+    _SEEDED,
+    "The expected errors are computed from the sold rows, without a guarantee.",
 )
 
 
@@ -119,9 +120,6 @@ _Feature = Annotated[
     str | int,
     PlainValidator(_feature),
     WithJsonSchema({"type": ["string", "integer"], "maxLength": 200, "maximum": MOST_ENTRIES}),
-]
-_Reports = Annotated[
-    tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
 ]
 _Scenarios = Annotated[
     tuple[Literal["independent", "correlated"], ...],
@@ -144,7 +142,7 @@ class ReportsTable(Table):
         That feature, by name or position.
     """
 
-    sensitivities: _Reports | None = None
+    sensitivities: Reports | None = None
     scenarios: _Scenarios = ("independent",)
     correlated_with: _Feature = 0
 
@@ -171,12 +169,6 @@ class BuyerTable(Table):
     cap: Annotated[float, Field(ge=1)] | None = None
     eta_range: Range | None = None
 
-    @property
-    def constraints(self) -> list[Constraint]:
-        """The constraints of a purchase."""
-        limits: list[Constraint] = [] if self.cap is None else [Cap(self.cap)]
-        return limits if self.eta_range is None else [*limits, EtaRange(*self.eta_range)]
-
     def market(
         self, sellers: Sellers, mu: float, sigma: float, gamma: float, eta: float | None = None
     ) -> Market:
@@ -199,8 +191,8 @@ class LearnerTable(Table):
         A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
     options : table
         Arguments of its constructor besides ``regularization``.
-    regularization : list of float
-        Values of Lambda that are tried.
+    regularization : list of float, or str
+        Values of Lambda that are tried, or "auto": the learner's public rule.
     draws : int
         Noise draws of each candidate.
     accounting : str
@@ -211,13 +203,18 @@ class LearnerTable(Table):
         "charged" also chooses Lambda within the privacy that was sold.
     """
 
-    name: Column = LOGISTIC
+    name: Column = "PrivateLogisticRegression"
     options: Annotated[dict[Column, _Option], Field(max_length=1_000)] = Field(default_factory=dict)
-    regularization: Positives
+    regularization: Positives | Literal["auto"]
     draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    accounting: Accounting = "sharp"
-    calibration: Literal["total", "noise"] = "total"
+    accounting: Accounting | None = None
+    calibration: Literal["total", "noise"] | None = None
     tuning: Literal["free", "charged"] = "free"
+
+    @property
+    def candidates(self) -> tuple[Any, ...]:
+        """The values of the regularization."""
+        return ("auto",) if self.regularization == "auto" else self.regularization
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -225,12 +222,6 @@ class LearnerTable(Table):
             raise ValueError(
                 "tuning must be 'free' with calibration = 'noise', got 'charged': a search keeps "
                 "what was sold; use calibration = 'total'"
-            )
-        ours = {"accounting", "calibration", "tuning"} & self.model_fields_set
-        if self.name != LOGISTIC and ours:
-            raise ValueError(
-                f"{', '.join(sorted(ours))} is for {LOGISTIC}; leave it out with {self.name!r}, "
-                "and pass arguments of its constructor as options"
             )
         return self
 
@@ -248,6 +239,12 @@ class NaiveTable(Table):
 
     eta_range: Range
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+
+
+def _wide(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] >= ends[1]:
+        raise ValueError("the range has no width; give [low, high] with low < high")
+    return ends
 
 
 class RidgeTable(Table):
@@ -288,8 +285,16 @@ class RidgeTable(Table):
     failure_probability: Share = 0.05
     sensitivity: Sensitivity = "tight"
     max_norm: Positive | None = None
-    target_range: WideRange = (-1.0, 1.0)
+    target_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_wide)] = (
+        -1.0,
+        1.0,
+    )
     draws: Annotated[int, Field(ge=2, le=10_000)] = 200
+
+    @property
+    def candidates(self) -> tuple[float, ...]:
+        """The values of the regularization."""
+        return self.regularization
 
 
 class UnitsTable(Table):
@@ -311,6 +316,9 @@ class UnitsTable(Table):
 
 
 # -------------------------------------------------------------------------------------- files
+
+#: Keys of tables, tables and facts.
+_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
 
 
 class _LearningFile(ProblemFile):
@@ -372,7 +380,7 @@ class _LearningFile(ProblemFile):
                 )
         return self
 
-    def learner_of(self, regularization: float, **arguments: Any) -> Any:
+    def learner_of(self, regularization: Any, **arguments: Any) -> Any:
         """Return the learner for one regularization."""
         raise NotImplementedError
 
@@ -500,7 +508,7 @@ class _LearningFile(ProblemFile):
             raise ParameterError("at_least needs the column of groups: --group-column")
         if gamma is None and budget is None:
             gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
-        value = _single("learner.regularization", self.learner.regularization)
+        value = _single("learner.regularization", self.learner.candidates)
         features = data.public_features
         classes: dict[str, Any] = {} if data.classes is None else {"classes": data.classes}
         learner = self.learner_of(value, features=features, **classes)
@@ -508,7 +516,11 @@ class _LearningFile(ProblemFile):
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         people = read_people(self, group, na_values, show_cells)
         table = people.parts[SOLD].assign(**{data.report: people.reports})
-        constraints = list(self.objective.constraints)
+        constraints: list[Constraint] = []
+        if self.objective.cap is not None:
+            constraints.append(Cap(self.objective.cap))
+        if self.objective.eta_range is not None:
+            constraints.append(EtaRange(*self.objective.eta_range))
         if group is not None:
             table[group] = people.groups
             constraints += [GroupShare(people.groups, at_least)] if at_least else []
@@ -531,12 +543,19 @@ class _LearningFile(ProblemFile):
         """Return the report of runs."""
         return market_page.learning_report(self, runs)
 
+    def subproblems(self) -> list[Family]:
+        """Return the market, the training of its model, and the fit to predictions."""
+        value, rows = _middle(self.learner.candidates), self.read()[0]
+        mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
+        gamma, cap = _middle(self.objective.gamma), self.objective.cap
+        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
+        return [*allocation_families(market_of), *self._trainings(rows, market_of, value)]
 
-#: Keys of tables, tables and facts.
-_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
+    def _trainings(self, rows: Any, market_of: Any, value: float) -> list[Family]:
+        raise NotImplementedError
 
 
-def _single(key: str, values: Sequence[float], instead: str = "") -> float:
+def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
     """Return the only value that a file lists; a choice would depend on reports or rows."""
     if len(values) == 1:
         return values[0]
@@ -547,7 +566,7 @@ def _single(key: str, values: Sequence[float], instead: str = "") -> float:
     )
 
 
-def _middle(values: Sequence[float]) -> float:
+def _middle(values: Sequence[Any]) -> Any:
     return values[len(values) // 2]
 
 
@@ -561,16 +580,12 @@ def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
 
 def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
     """Return the rows of a table that belong to the runs of a curve."""
-    others = table.drop(columns=[key for key in keys if key in table])
-    return curve[[*keys, "run"]].merge(others, on="run")
+    return curve[[*keys, "run"]].merge(table.drop(columns=list(keys), errors="ignore"), on="run")
 
 
-def _offers(
-    curve: Frame, sellers: Frame, keys: Sequence[str], guarantees: Mapping[int, Any]
-) -> Frame:
-    """Return the offer to each seller at the points of a curve, and the guarantee of its row."""
-    table = _of_curve(curve, sellers, keys)
-    table["guarantee"] = np.concatenate([guarantees[run].epsilon for run in curve.run])
+def _offers(curve: Frame, sellers: Frame, keys: Sequence[str], epsilons: list[Floats]) -> Frame:
+    """Return the offers at the points of a curve, and the guarantees of the rows."""
+    table = _of_curve(curve, sellers, keys).assign(guarantee=np.concatenate(epsilons))
     table["surplus"] = table.payment - table.sensitivity * table.epsilon
     columns = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
     return table[[*keys, *columns, "surplus"]]
@@ -609,7 +624,7 @@ class ClassifierFile(_LearningFile):
 
     _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
-    def learner_of(self, regularization: float, **arguments: Any) -> Any:
+    def learner_of(self, regularization: Any, **arguments: Any) -> Any:
         """Return the learner for one Lambda, with the public facts that its constructor takes."""
         table, made = self.learner, vars(shipped).get(self.learner.name)
         if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
@@ -617,14 +632,12 @@ class ClassifierFile(_LearningFile):
                 f"learner.name is {table.name!r}, which is not a learner; give a class of "
                 "convexmarket.learners, or use convexmarket.Study for a learner of your own"
             )
-        known = signature(made).parameters
-        norm = getattr(self.data, "data_norm", 1.0)
-        public = {"data_norm": norm, "cap": self.objective.cap, "tol": 1e-9, **arguments}
-        if table.name == LOGISTIC:
-            public |= {"accounting": table.accounting, "calibration": table.calibration}
-        public = {name: value for name, value in public.items() if name in known}
+        known, norm = signature(made).parameters, self.data.data_norm
+        facts = {"data_norm": norm, "cap": self.objective.cap, "tol": 1e-9, **arguments}
+        facts = {name: value for name, value in facts.items() if name in known}
+        facts |= table.model_dump(include={"accounting", "calibration"}, exclude_none=True)
         try:
-            return made(regularization=regularization, **(public | table.options))
+            return made(regularization=regularization, **(facts | table.options))
         except TypeError as error:
             raise ParameterError(
                 f"learner.name is {table.name!r}, which cannot be constructed: {error}; its "
@@ -642,8 +655,8 @@ class ClassifierFile(_LearningFile):
     def _measured(
         self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        buyer, values = self.objective, self.learner.regularization
-        mu, sigma = self.weights(self.learner_of(values[0]), rows.X_train.shape[1])
+        buyer, values, n_features = self.objective, self.learner.candidates, rows.X_train.shape[1]
+        mu, sigma = self.weights(self.learner_of(values[0]), n_features)
         training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws}
         training["seed"] = self.run.seed
 
@@ -678,11 +691,8 @@ class ClassifierFile(_LearningFile):
             sold = allocate(chosen(scenario, gamma)).epsilon
             return self._search(sold, (rows.X_validation, rows.y_validation))
 
-        charged = self.learner.tuning == "charged"
-        study = Study({CHARGED: chosen}, axes=axes, **(training | {"learner": search}))
-        if not charged:
-            study = Study({CHARGED: chosen}, axes=axes)
-        second = study.run(**options)
+        charged = {"learner": search, **training} if self.learner.tuning == "charged" else {}
+        second = Study({CHARGED: chosen}, axes=axes, **charged).run(**options)
         if charged:
             more = _numbered(second, len(tables["runs"]))
             kept = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
@@ -690,15 +700,15 @@ class ClassifierFile(_LearningFile):
             curve = pd.concat([curve, kept.assign(regularization=np.nan)], ignore_index=True)
             for name in ("sellers", "fits"):
                 tables[name] = pd.concat([tables[name], more[name]], ignore_index=True)
-        sold, guarantees = tables["sellers"].groupby("run").epsilon, {}
-        for row in curve.drop_duplicates("run").itertuples():
-            if row.model == CHARGED:
-                model = search(row.scenario, row.gamma)
-            else:
-                model = self.learner_of(row.regularization)
-            guarantees[row.run] = self._fitted(model, rows, sold.get_group(row.run)).guarantee_
+        sold = tables["sellers"].groupby("run").epsilon
+        epsilons = []
+        for row in curve.itertuples():
+            epsilon = sold.get_group(row.run).to_numpy()
+            if row.model != CHARGED:  # a search spends all that was sold
+                guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
+                epsilon = guarantee.epsilon
+            epsilons.append(epsilon)
         draws = _of_curve(curve, tables["fits"], _KEY).rename(columns={"noise_draw": "draw"})
-        audits = second.tables["audits"].rename(columns={"market": "model"})
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         keys = {"runs": runs.keys["runs"], "curve": _KEY, "audits": _KEY}
         keys |= {"draws": (*_KEY, "draw"), "sellers": (*_KEY, "id")}
@@ -706,26 +716,23 @@ class ClassifierFile(_LearningFile):
             "runs": runs.tables["runs"],
             "curve": _curve(curve),
             "draws": draws[[*_KEY, "draw", "test_error"]],
-            "sellers": _offers(curve, tables["sellers"], _KEY, guarantees),
-            "audits": audits.assign(model=MECHANISM),
+            "sellers": _offers(curve, tables["sellers"], _KEY, epsilons),
+            "audits": second.tables["audits"].rename(columns={"market": "model"}),
         }
+        measured["audits"]["model"] = MECHANISM
         facts: dict[str, Any] = {**self._baseline(rows), "one_class_error": float(1 - common)}
-        facts |= {"guarantee": _words(guarantees[curve.run.iloc[0]]), "caveats": CAVEATS_OF_CHOICES}
-        return keys, measured, facts
-
-    def _fitted(self, model: Any, rows: MarketData, epsilon: Any) -> Any:
-        """Return a model that is trained under the first draw of the noise."""
-        state = Simulation(self.run.stream(_NOISE, 0))
-        return model.fit(
-            rows.X_train, rows.y_train, epsilon=np.asarray(epsilon), random_state=state
+        return (
+            keys,
+            measured,
+            facts | {"guarantee": _words(guarantee), "caveats": CAVEATS_OF_CHOICES},
         )
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
         """Return the search for Lambda among those with which half of what was sold is kept."""
         candidates = []
-        for value in self.learner.regularization:
+        for value in self.learner.candidates:
             try:
-                self.learner_of(value).promise(sold / 2 * (1 - 1e-9))
+                self.learner_of(value).promise(sold / 2 * (1 - 1e-9), validation[0].shape[1])
             except ParameterError:
                 continue
             candidates.append(value)
@@ -734,23 +741,17 @@ class ClassifierFile(_LearningFile):
         learner, grid = self.learner_of(candidates[0]), {"regularization": candidates}
         return PrivateSearch(learner, grid, validation=validation, trials=float(len(candidates)))
 
-    def _baseline(self, rows: MarketData) -> dict[str, float]:
+    def _baseline(self, rows: MarketData) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
         errors = []
-        for value in self.learner.regularization:
-            model = self._fitted(self.learner_of(value), rows, np.inf)
+        for value in sorted(self.learner.candidates, reverse=True):  # of equals, the largest
+            model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = np.mean(model.predict(rows.X_validation) != rows.y_validation)
-            errors.append((validation, -value, np.mean(model.predict(rows.X_test) != rows.y_test)))
-        _, value, error = min(errors)
-        return {"baseline_error": float(error), "baseline_regularization": -value}
+            errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
+        _, value, error = min(errors, key=lambda each: each[0])
+        return {"baseline_error": float(error), "baseline_regularization": value}
 
-    def subproblems(self) -> list[Family]:
-        """Return the market, the training of its model, and the fit to predictions."""
-        value, rows = _middle(self.learner.regularization), self.read()[0]
-        assert isinstance(rows, MarketData)
-        mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
-        gamma, cap = _middle(self.objective.gamma), self.objective.cap
-        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
+    def _trainings(self, rows: MarketData, market_of: Any, value: float) -> list[Family]:
         private = rows.X_train[:MOST_PRIVATE], rows.y_train[:MOST_PRIVATE]
         norm = rows.data_norm
 
@@ -764,13 +765,12 @@ class ClassifierFile(_LearningFile):
             return draw_fit(*arguments, size, rng)
 
         return [
-            *allocation_families(market_of),
             Family("weighted logistic regression", logistic),
             Family("semi-interactive fit", fit, largest=MOST_POINTS),
         ]
 
 
-def _chosen(runs: Frame, gammas: Iterable[float]) -> Frame:
+def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     """Return for each scenario, model and gamma the run with the smallest overall error.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
@@ -889,21 +889,17 @@ class RidgeFile(_LearningFile):
     def _measured(
         self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        table, values = self.learner, self.learner.regularization
+        table, values, gammas = self.learner, self.learner.regularization, self.objective.gamma
         m, n_features = rows.X_train.shape
         choices = self._choices(m, n_features)
-        constants = choices.set_index("regularization")[["mu", "sigma"]]
-        constants = constants[~constants.index.duplicated()]
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
-            mu, sigma = constants.loc[regularization]
+            (mu,), (sigma,) = self.weights(self._plain(regularization), n_features)
             return self.objective.market(sellers[scenario], mu, sigma, gamma)
 
-        gammas = self.objective.gamma
-        axes = dict(zip(_RIDGE_KEY, (list(sellers), gammas, values), strict=True))
         study = Study(
             {MECHANISM: market},
-            axes=axes,
+            axes=dict(zip(_RIDGE_KEY, (list(sellers), gammas, values), strict=True)),
             seed=self.run.seed,
             learner=lambda regularization: self._plain(regularization),
             data=rows,
@@ -920,16 +916,17 @@ class RidgeFile(_LearningFile):
             )
         constant = float(rows.y_test.mean())  # the best constant for the public rows
         constant_rmse = float(np.sqrt(np.mean((rows.y_test - constant) ** 2)))
-        measured, guarantees = [], {}
+        measured, guarantees = [], []
         for row in curve.itertuples():
             sold = tables["sellers"][tables["sellers"].run == row.run]
             draws = tables["fits"].test_error[tables["fits"].run == row.run].to_numpy()
             measured.append(self._errors(row, sold, draws, rows, constant_rmse))
-            guarantees[row.run] = self._plain(row.regularization).promise(sold.epsilon)
+            guarantees.append(self._plain(row.regularization).promise(sold.epsilon))
         curve = curve.join(pd.DataFrame(measured, index=curve.index))
         columns = ["marked", "mu", "sigma", "eta", "n_bought", "payments", *measured[0]]
         columns += ["objective", "lower_bound", "gap", "epsilon_max"]
-        offers = _offers(curve, tables["sellers"], _RIDGE_KEY, guarantees)
+        epsilons = [guarantee.epsilon for guarantee in guarantees]
+        offers = _offers(curve, tables["sellers"], _RIDGE_KEY, epsilons)
         baselines = []
         for value in values:
             model = self.learner_of(value, weighting="equal", epsilon=np.inf)
@@ -944,7 +941,7 @@ class RidgeFile(_LearningFile):
             "choices": ("gamma", "regularization"),
             "baselines": ("regularization",),
         }
-        measures = {
+        results = {
             "runs": runs.tables["runs"],
             "curve": curve[[*_RIDGE_KEY, *columns]],
             "sellers": offers.merge(curve[[*_RIDGE_KEY, "marked"]], on=list(_RIDGE_KEY)),
@@ -953,7 +950,7 @@ class RidgeFile(_LearningFile):
             "baselines": pd.DataFrame(baselines),
         }
         facts = {"constant": constant, "constant_rmse": constant_rmse, "caveats": CAVEATS_OF_RIDGE}
-        return keys, measures, facts | {"guarantee": _words(guarantees[curve.run.iloc[0]])}
+        return keys, results, facts | {"guarantee": _words(guarantees[0])}
 
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
@@ -1005,19 +1002,13 @@ class RidgeFile(_LearningFile):
             "bound": bound.total,
         }
 
-    def subproblems(self) -> list[Family]:
-        """Return the market, and the training of its model."""
-        value, rows = _middle(self.learner.regularization), self.read()[0]
-        (mu,), (sigma,) = self.weights(self._plain(value), rows.X_train.shape[1])
-        gamma, cap = _middle(self.objective.gamma), self.objective.cap
-        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
-
+    def _trainings(self, rows: RegressionData, market_of: Any, value: float) -> list[Family]:
         def ridge(size: int, rng: np.random.Generator) -> Any:
             weights = allocate(market_of(size, rng)).weights
             arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
             return draw_ridge(*arguments, rng)
 
-        return [*allocation_families(market_of), Family("ridge", ridge)]
+        return [Family("ridge", ridge)]
 
 
 def model_of_market(table: Mapping[str, Any]) -> type[ProblemFile]:
