@@ -19,17 +19,29 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 import convexmarket.learners as shipped
 from convexmarket.allocation import allocate
 from convexmarket.data.datasets import MarketData, RegressionData, correlate
 from convexmarket.deal import Deal, buy
-from convexmarket.errors import NotSupportedError, ParameterError, ProblemFileError
+from convexmarket.errors import (
+    ConvexMarketError,
+    NotSupportedError,
+    ParameterError,
+    ProblemFileError,
+)
 from convexmarket.learners import PersonalizedRidge, PrivateSearch, expected_loss
 from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.market import Market
-from convexmarket.privacy import Accounting, Sensitivity, ridge_sensitivity
+from convexmarket.privacy import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
@@ -37,7 +49,6 @@ from convexmarket.studies.files.base import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
-    Nonnegative,
     Positive,
     Positives,
     PriorTable,
@@ -45,9 +56,9 @@ from convexmarket.studies.files.base import (
     Range,
     Reports,
     RunTable,
-    Share,
     Table,
     listed_once,
+    refuse_unknown,
 )
 from convexmarket.studies.files.data import Data, InlineData, OwnData
 from convexmarket.studies.files.market import VariantsFile
@@ -64,7 +75,7 @@ from convexmarket.studies.subproblems.families import (
     papers_market,
 )
 from convexmarket.studies.subproblems.models import draw_fit, draw_logistic, draw_ridge
-from convexmarket.terms import Cap, Constraint, EtaRange, GroupShare, Noise, Spread
+from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
 __all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
 
@@ -159,71 +170,73 @@ class BuyerTable(Table):
         constants of the learner's error bound.
     cap : float
         Largest weight, in multiples of the average.
-    eta_range : list of two floats
-        Smallest and largest total privacy.
     """
 
     gamma: Positives
     mu: Positives | None = None
     sigma: Positives | None = None
     cap: Annotated[float, Field(ge=1)] | None = None
-    eta_range: Range | None = None
-
-    def market(
-        self, sellers: Sellers, mu: float, sigma: float, gamma: float, eta: float | None = None
-    ) -> Market:
-        """Return the papers' market, at a fixed eta if one is given."""
-        ends = self.eta_range if eta is None else (eta, eta)
-        return Market.standard(
-            sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.cap, eta_range=ends
-        )
 
 
-_Option = bool | float | Annotated[str, Field(max_length=LONGEST_TEXT)]
+_Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+_Pair = Annotated[tuple[float, float], Field(strict=False)]
+_SCHEMA: Any = {
+    "additionalProperties": {
+        "type": ["number", "boolean", "string", "array"],
+        "maxLength": LONGEST_TEXT,
+        "maxItems": 2,
+    }
+}
 
 
 class LearnerTable(Table):
-    """A classifier.
+    """A private learner. Other keys are arguments of its constructor.
+
+    Of "PersonalizedRidge", labels of ``target_range`` are mapped to [-1, 1]. ``label_noise``,
+    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are those of
+    :func:`convexmarket.learners.ridge_error_bound`, on that scale.
 
     Attributes
     ----------
     name : str
         A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
-    options : table
-        Arguments of its constructor besides ``regularization``.
     regularization : list of float, or str
-        Values of Lambda that are tried, or "auto": the learner's public rule.
+        Values that are tried, or "auto": the public rule of a classifier.
     draws : int
-        Noise draws of each candidate.
-    accounting : str
-        The proof of the guarantee: "sharp", or that of the "paper".
-    calibration : str
-        Whether the "total" guarantee equals what was sold, or the "noise" alone, as in the paper.
+        Noise draws of each model.
     tuning : str
         "charged" also chooses Lambda within the privacy that was sold.
+    options : table
+        Arguments, as an alternative to keys.
     """
 
+    model_config = ConfigDict(json_schema_extra=_SCHEMA)
+
     name: Column = "PrivateLogisticRegression"
-    options: Annotated[dict[Column, _Option], Field(max_length=1_000)] = Field(default_factory=dict)
     regularization: Positives | Literal["auto"]
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    accounting: Accounting | None = None
-    calibration: Literal["total", "noise"] | None = None
+    draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
     tuning: Literal["free", "charged"] = "free"
+    options: Annotated[dict[Column, bool | float | _Text | _Pair], Field(max_length=1_000)] = Field(
+        default_factory=dict
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _arguments(cls, given: Any) -> Any:
+        """Collect the keys of the constructor in ``options``."""
+        if not isinstance(given, Mapping):
+            return given
+        others = {key: given[key] for key in given if key not in cls.model_fields}
+        known = {key: given[key] for key in given if key in cls.model_fields}
+        options = known.get("options", {})
+        if others and isinstance(options, Mapping):
+            known["options"] = {**others, **options}
+        return known
 
     @property
     def candidates(self) -> tuple[Any, ...]:
         """The values of the regularization."""
         return ("auto",) if self.regularization == "auto" else self.regularization
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.tuning == "charged" and self.calibration == "noise":
-            raise ValueError(
-                "tuning must be 'free' with calibration = 'noise', got 'charged': a search keeps "
-                "what was sold; use calibration = 'total'"
-            )
-        return self
 
 
 class NaiveTable(Table):
@@ -239,62 +252,6 @@ class NaiveTable(Table):
 
     eta_range: Range
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-
-
-def _wide(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] >= ends[1]:
-        raise ValueError("the range has no width; give [low, high] with low < high")
-    return ends
-
-
-class RidgeTable(Table):
-    """The private ridge regression, and public facts of its data (R, Theorem 3.6).
-
-    Labels of ``target_range`` are mapped to [-1, 1]; ``label_noise``, ``coef_norm``,
-    ``smallest_eigenvalue`` and ``max_norm`` are on that scale.
-
-    Attributes
-    ----------
-    name : str
-        "PersonalizedRidge".
-    regularization : list of float
-        Values of lambda, all of which are reported.
-    label_noise : float
-        Standard deviation of the labels' noise.
-    coef_norm : float
-        Bound on the norm of the true coefficients.
-    smallest_eigenvalue : float
-        Bound on the smallest eigenvalue of the second moments.
-    failure_probability : float
-        Probability with which the bound may fail.
-    sensitivity : str
-        The bound on the influence of a row: "tight", or that of the "paper".
-    max_norm : float
-        Bound on the norm of the model.
-    target_range : list of two floats
-        Range of the labels.
-    draws : int
-        Simulated releases.
-    """
-
-    name: Literal["PersonalizedRidge"]
-    regularization: Positives
-    label_noise: Positive
-    coef_norm: Positive
-    smallest_eigenvalue: Nonnegative = 0.0
-    failure_probability: Share = 0.05
-    sensitivity: Sensitivity = "tight"
-    max_norm: Positive | None = None
-    target_range: Annotated[tuple[float, float], Field(strict=False), AfterValidator(_wide)] = (
-        -1.0,
-        1.0,
-    )
-    draws: Annotated[int, Field(ge=2, le=10_000)] = 200
-
-    @property
-    def candidates(self) -> tuple[float, ...]:
-        """The values of the regularization."""
-        return self.regularization
 
 
 class UnitsTable(Table):
@@ -317,6 +274,8 @@ class UnitsTable(Table):
 
 # -------------------------------------------------------------------------------------- files
 
+#: The public facts that bound the error of ridge regression, and are not the constructor's.
+_BOUND = ("label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability")
 #: Keys of tables, tables and facts.
 _Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
 
@@ -345,7 +304,7 @@ class _LearningFile(ProblemFile):
     prior: PriorTable
     sellers: ReportsTable = ReportsTable()
     objective: BuyerTable
-    learner: Any
+    learner: LearnerTable
     run: RunTable = RunTable()
 
     #: The purposes of public rows, of which the first is "validation" for a classification.
@@ -380,13 +339,55 @@ class _LearningFile(ProblemFile):
                 )
         return self
 
-    def learner_of(self, regularization: Any, **arguments: Any) -> Any:
-        """Return the learner for one regularization."""
+    @model_validator(mode="after")
+    def _learner_takes_its_arguments(self) -> Self:
+        try:
+            for value in self.learner.candidates:
+                self.weights(self.learner_of(value), 1)
+                self.learner_of(value).promise([np.inf])
+        except (ConvexMarketError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"learner: {error}") from None
+        return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Arguments of the learner that follow from other tables, where its class takes them."""
         raise NotImplementedError
 
+    def learner_of(self, regularization: Any, **arguments: Any) -> Any:
+        """Return the learner for one regularization."""
+        name, options = self.learner.name, self.learner.options
+        made = vars(shipped).get(name)
+        if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
+            raise ParameterError(
+                f"{name!r} is not a learner; give a class of convexmarket.learners, or use "
+                "convexmarket.Study for a learner of your own"
+            )
+        known = signature(made).parameters
+        facts = {key: value for key, value in self.facts.items() if key in known}
+        given = {key: value for key, value in options.items() if key not in _BOUND}
+        refuse_unknown(given, [*LearnerTable.model_fields, *known, *_BOUND])
+        return made(regularization=regularization, **(facts | given | arguments))
+
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma."""
-        raise NotImplementedError
+        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        mu, sigma = self.objective.mu, self.objective.sigma
+        if mu is None or sigma is None:
+            risk = learner.risk(n_features, **self._assumed)
+            mu, sigma = mu or (risk[0],), sigma or (risk[1],)
+        return mu, sigma
+
+    @property
+    def _assumed(self) -> dict[str, Any]:
+        """Arguments of the learner's risk."""
+        return {}
+
+    def market(
+        self, sellers: Sellers, mu: float, sigma: float, gamma: float, **options: Any
+    ) -> Market:
+        """Return the papers' market."""
+        cap = self.objective.cap
+        return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap, **options)
 
     def read(self) -> tuple[Rows, People | None]:
         """Return the rows, and the sellers of a user's table."""
@@ -463,7 +464,7 @@ class _LearningFile(ProblemFile):
         show_cells: bool = False,
         **options: Any,
     ) -> tuple[Deal, People]:
-        """Buy from the sellers of a user's table, and train the model.
+        """Buy from the sellers of a user's table, and train the model: :func:`convexmarket.buy`.
 
         Parameters
         ----------
@@ -483,15 +484,6 @@ class _LearningFile(ProblemFile):
         deal : Deal
         people : People
             The sellers and the public rows.
-
-        Raises
-        ------
-        NotSupportedError
-            If the data are not a user's table.
-        ParameterError
-            If the file leaves a choice, or has no reports.
-        DataError, AllocationError
-            As :func:`convexmarket.buy`.
         """
         data = self.data
         if not isinstance(data, OwnData):
@@ -519,8 +511,6 @@ class _LearningFile(ProblemFile):
         constraints: list[Constraint] = []
         if self.objective.cap is not None:
             constraints.append(Cap(self.objective.cap))
-        if self.objective.eta_range is not None:
-            constraints.append(EtaRange(*self.objective.eta_range))
         if group is not None:
             table[group] = people.groups
             constraints += [GroupShare(people.groups, at_least)] if at_least else []
@@ -619,52 +609,39 @@ class ClassifierFile(_LearningFile):
     offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
     """
 
-    learner: LearnerTable
     naive: NaiveTable | None = None
 
     _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
-    def learner_of(self, regularization: Any, **arguments: Any) -> Any:
-        """Return the learner for one Lambda, with the public facts that its constructor takes."""
-        table, made = self.learner, vars(shipped).get(self.learner.name)
-        if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
-            raise ParameterError(
-                f"learner.name is {table.name!r}, which is not a learner; give a class of "
-                "convexmarket.learners, or use convexmarket.Study for a learner of your own"
+    @model_validator(mode="after")
+    def _a_search_keeps_what_was_sold(self) -> Self:
+        table = self.learner
+        if table.tuning == "charged" and table.options.get("calibration") == "noise":
+            raise ValueError(
+                "learner.tuning must be 'free' with calibration = 'noise', got 'charged': a search "
+                "keeps what was sold; use calibration = 'total'"
             )
-        known, norm = signature(made).parameters, self.data.data_norm
-        facts = {"data_norm": norm, "cap": self.objective.cap, "tol": 1e-9, **arguments}
-        facts = {name: value for name, value in facts.items() if name in known}
-        facts |= table.model_dump(include={"accounting", "calibration"}, exclude_none=True)
-        try:
-            return made(regularization=regularization, **(facts | table.options))
-        except TypeError as error:
-            raise ParameterError(
-                f"learner.name is {table.name!r}, which cannot be constructed: {error}; its "
-                "constructor has to take regularization and all of learner.options"
-            ) from None
+        return self
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
-        mu, sigma = self.objective.mu, self.objective.sigma
-        if mu is None or sigma is None:
-            risk = learner.risk(n_features)
-            mu, sigma = mu or (risk[0],), sigma or (risk[1],)
-        return mu, sigma
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Public facts, and the accuracy of the solver."""
+        return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
     def _measured(
         self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
         buyer, values, n_features = self.objective, self.learner.candidates, rows.X_train.shape[1]
         mu, sigma = self.weights(self.learner_of(values[0]), n_features)
-        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws}
+        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws or 15}
         training["seed"] = self.run.seed
 
         def mechanism(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return buyer.market(sellers[scenario], mu, sigma, gamma)
+            return self.market(sellers[scenario], mu, sigma, gamma)
 
         def naive(scenario: str, eta_bought: float) -> Market:
-            return buyer.market(sellers[scenario], 0.0, 0.0, 1.0, eta_bought)
+            eta = (eta_bought, eta_bought)
+            return self.market(sellers[scenario], 0.0, 0.0, 1.0, eta_range=eta)
 
         markets: dict[str, Any] = {MECHANISM: mechanism}
         axes: dict[str, Any] = {"scenario": list(sellers), "gamma": buyer.gamma}
@@ -834,35 +811,32 @@ class RidgeFile(_LearningFile):
     ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
     """
 
-    learner: RidgeTable
     units: UnitsTable = UnitsTable()
 
     _purposes: ClassVar[tuple[str, ...]] = ("test",)
 
-    def learner_of(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
-        """Return the learner for one lambda."""
-        table = self.learner
-        return PersonalizedRidge(
-            regularization,
-            perturbation="output",
-            fit_intercept=False,
-            max_norm=table.max_norm,
-            sensitivity=table.sensitivity,
-            target_range=table.target_range,
-            **arguments,
-        )
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The learner of Theorem 3.6."""
+        return {"perturbation": "output", "fit_intercept": False}
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the constants of Theorem 3.6."""
-        table = self.learner
-        chance = table.failure_probability
-        risk = learner.risk(n_features, label_noise=table.label_noise, failure_probability=chance)
-        return (risk[0],), (risk[1],)
+    @property
+    def _bounded(self) -> dict[str, Any]:
+        given = {key: value for key, value in self.learner.options.items() if key in _BOUND}
+        return {"failure_probability": 0.05, **given}
+
+    @property
+    def _assumed(self) -> dict[str, Any]:
+        """Arguments of the learner's risk."""
+        return {key: self._bounded[key] for key in ("label_noise", "failure_probability")}
 
     @model_validator(mode="after")
     def _nothing_to_choose(self) -> Self:
         if self.objective.mu is not None or self.objective.sigma is not None:
             raise ValueError("objective: mu and sigma follow from Theorem 3.6; leave them out")
+        if missing := {"label_noise", "coef_norm"} - set(self.learner.options):
+            raise ValueError(f"learner.{sorted(missing)[0]} is missing")
+        self._bound(np.ones(1), 1.0, self.learner.candidates[0], 1)
         return self
 
     def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
@@ -873,29 +847,22 @@ class RidgeFile(_LearningFile):
         self, weights: Floats, eta: float, regularization: float, n_features: int
     ) -> RidgeErrorBound:
         """Return the terms of Theorem 3.6 for a purchase."""
-        table = self.learner
-        kappa = ridge_sensitivity(regularization, n_features, table.max_norm, table.sensitivity)
+        learner = self._plain(regularization)
+        kappa = ridge_sensitivity(regularization, n_features, learner.max_norm, learner.sensitivity)
         return ridge_error_bound(
-            weights,
-            eta / kappa,
-            regularization,
-            n_features=n_features,
-            coef_norm=table.coef_norm,
-            label_noise=table.label_noise,
-            failure_probability=table.failure_probability,
-            smallest_eigenvalue=table.smallest_eigenvalue,
+            weights, eta / kappa, regularization, n_features=n_features, **self._bounded
         )
 
     def _measured(
         self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        table, values, gammas = self.learner, self.learner.regularization, self.objective.gamma
+        values, gammas = self.learner.candidates, self.objective.gamma
         m, n_features = rows.X_train.shape
         choices = self._choices(m, n_features)
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
             (mu,), (sigma,) = self.weights(self._plain(regularization), n_features)
-            return self.objective.market(sellers[scenario], mu, sigma, gamma)
+            return self.market(sellers[scenario], mu, sigma, gamma)
 
         study = Study(
             {MECHANISM: market},
@@ -903,7 +870,7 @@ class RidgeFile(_LearningFile):
             seed=self.run.seed,
             learner=lambda regularization: self._plain(regularization),
             data=rows,
-            noise_draws=table.draws,
+            noise_draws=self.learner.draws or 200,
         )
         runs = study.run(**options)
         tables = _numbered(runs)
@@ -960,9 +927,9 @@ class RidgeFile(_LearningFile):
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []
         for gamma in self.objective.gamma:
-            for value in self.learner.regularization:
+            for value in self.learner.candidates:
                 (mu,), (sigma,) = self.weights(self._plain(value), n_features)
-                found = allocate(self.objective.market(quantiles, mu, sigma, gamma))
+                found = allocate(self.market(quantiles, mu, sigma, gamma))
                 bias = self._bound(found.weights, found.eta, value, n_features).bias
                 row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
                 rows.append(row | {"bias": bias, "expected_objective": bias + found.objective})
@@ -1005,7 +972,7 @@ class RidgeFile(_LearningFile):
     def _trainings(self, rows: RegressionData, market_of: Any, value: float) -> list[Family]:
         def ridge(size: int, rng: np.random.Generator) -> Any:
             weights = allocate(market_of(size, rng)).weights
-            arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
+            arguments = rows.X_train, rows.y_train, weights, value, self._bounded["label_noise"]
             return draw_ridge(*arguments, rng)
 
         return [Family("ridge", ridge)]

@@ -240,7 +240,7 @@ def test_another_learner_of_the_package_is_named_in_the_file():
     assert (linear.guarantee <= linear.epsilon * (1 + 1e-12)).all()
     assert linear.guarantee.max() > 0
     for name in ("Ridge", "load_model", "os:abc"):
-        with pytest.raises(ParameterError, match="is not a learner; give a class of"):
+        with pytest.raises(ProblemFileError, match="is not a learner; give a class of"):
             run(f'learner.name="{name}"', *FEW)
 
 

@@ -31,7 +31,6 @@ def test_values_and_defaults():
     assert problem.prior == Uniform(0, 1)
     assert problem.objective.mu == (1.0,)
     assert problem.objective.cap is None
-    assert problem.learner.draws == 15
     assert problem.sellers.scenarios == ("independent",)
 
 
@@ -79,7 +78,11 @@ def test_problems_are_immutable():
         ('sellers.scenarios=["correlated", "correlated"]', "an entry is listed twice"),
         ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is not a feature"),
         ("learner.draws=1.5", "learner.draws must be a valid integer, got 1.5"),
-        ('learner.accounting="shrp"', "learner.accounting is 'shrp'; did you mean 'sharp'?"),
+        ("learner.tolerance=1", "learner: 'tolerance' is not a known key; known are"),
+        (
+            'learner.accounting="shrp"',
+            "learner: accounting must be one of 'sharp', 'general', 'paper', got 'shrp'",
+        ),
         ("naive.eta_range=[2, 1]", "naive.eta_range: the range is empty"),
         ("run.jobs=0", "run.jobs: 0 jobs cannot run"),
         ('kind="markt"', "kind is 'markt'; did you mean 'market'?"),
@@ -181,20 +184,18 @@ coef_norm = 1.0
 def test_a_regression_market_and_its_defaults():
     problem = parse_file(MARKET)
     assert isinstance(problem, RidgeFile)
-    assert problem.learner.sensitivity == "tight"
-    assert problem.learner.target_range == (-1.0, 1.0)
-    assert problem.learner.smallest_eigenvalue == 0.0
+    assert problem.learner.options == {"label_noise": 0.2, "coef_norm": 1.0}
     assert problem.units.per_label == 1.0
 
 
 @for_each(
     [
-        ("learner.target_range=[1.0, 1.0]", "learner.target_range"),
+        ("learner.target_range=[1.0, 1.0]", "learner"),
         ("learner.regularization=[1.0, 1.0]", "learner.regularization"),
         ("learner.regularization=[0.0]", "learner.regularization[0]"),
-        ("learner.label_noise=-1.0", "learner.label_noise"),
-        ("learner.failure_probability=1.0", "learner.failure_probability"),
-        ('learner.sensitivity="loose"', "learner.sensitivity"),
+        ("learner.label_noise=-1.0", "learner"),
+        ("learner.failure_probability=1.0", "learner"),
+        ('learner.sensitivity="loose"', "learner"),
         ("objective.gamma=[0.1, 0.1]", "objective.gamma"),
         ("objective.mu=[1.0]", "objective"),
         ('data.source="wdbc"', "data"),
