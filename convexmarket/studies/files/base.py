@@ -166,7 +166,7 @@ class Table(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, given: Any) -> Any:
-        if isinstance(given, Mapping):
+        if isinstance(given, Mapping) and cls.model_config["extra"] == "forbid":
             refuse_unknown(given, cls.model_fields)
         return given
 

@@ -93,27 +93,18 @@ _AUDITED, _MISREPORTS = 200, 17
 #: Scale of the noise in the predictions of the model behind a fit.
 _PREDICTION_NOISE = 0.2
 
-_SEEDED = (
+CAVEATS = (
+    "The guarantees are those of one model whose parameters are fixed before reports and rows are "
+    "read. They do not cover a choice between models, nor the release of several.",
+    "Incentives are audited in each market, with fixed parameters. A choice between candidates by "
+    "their total payments depends on the reports, and is not truthful.",
     "The noise comes from the seed of the problem file, which is public; a release draws fresh "
-    "noise."
-)
-CAVEATS_OF_CHOICES = (
-    "mu, sigma, Lambda and the naive model's eta were chosen with models that were trained on the "
-    "sellers' rows. The guarantees are those of one model with parameters fixed beforehand; they "
-    "do not cover the choice. Outside an experiment, choose on public data.",
-    "Incentives are audited in each chosen market, with fixed parameters. A choice between "
-    "candidates by their total payments depends on the reports, and is not truthful.",
-    "Validation and test use the same noise draws on different rows.",
-    _SEEDED,
+    "noise. Validation and test use the same draws.",
 )
 CAVEATS_OF_RIDGE = (
-    "Each row of the table is a market with a release. Releasing the models of several rows, or "
-    "several draws, would add up their guarantees.",
-    "The regularization has to be fixed before reports and rows are read. Choosing the one with "
-    "the smallest test error is not covered by a guarantee.",
+    *CAVEATS,
     "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
     "noise. Truthfulness and privacy hold without that; the quality of the purchase does not.",
-    _SEEDED,
     "The expected errors are computed from the sold rows, without a guarantee.",
 )
 
@@ -178,14 +169,11 @@ class BuyerTable(Table):
     cap: Annotated[float, Field(ge=1)] | None = None
 
 
-_Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-_Pair = Annotated[tuple[float, float], Field(strict=False)]
-_SCHEMA: Any = {
-    "additionalProperties": {
-        "type": ["number", "boolean", "string", "array"],
-        "maxLength": LONGEST_TEXT,
-        "maxItems": 2,
-    }
+#: The schema of arguments of a constructor.
+_ARGUMENT: Any = {
+    "type": ["number", "boolean", "string", "array"],
+    "maxLength": LONGEST_TEXT,
+    "maxItems": 2,
 }
 
 
@@ -206,32 +194,19 @@ class LearnerTable(Table):
         Noise draws of each model.
     tuning : str
         "charged" also chooses Lambda within the privacy that was sold.
-    options : table
-        Arguments, as an alternative to keys.
     """
 
-    model_config = ConfigDict(json_schema_extra=_SCHEMA)
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
 
     name: Column = "PrivateLogisticRegression"
     regularization: Positives | Literal["auto"]
     draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
     tuning: Literal["free", "charged"] = "free"
-    options: Annotated[dict[Column, bool | float | _Text | _Pair], Field(max_length=1_000)] = Field(
-        default_factory=dict
-    )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _arguments(cls, given: Any) -> Any:
-        """Collect the keys of the constructor in ``options``."""
-        if not isinstance(given, Mapping):
-            return given
-        others = {key: given[key] for key in given if key not in cls.model_fields}
-        known = {key: given[key] for key in given if key in cls.model_fields}
-        options = known.get("options", {})
-        if others and isinstance(options, Mapping):
-            known["options"] = {**others, **options}
-        return known
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of the constructor, and of the learner's risk."""
+        return self.model_extra or {}
 
     @property
     def candidates(self) -> tuple[Any, ...]:
@@ -701,7 +676,7 @@ class ClassifierFile(_LearningFile):
         return (
             keys,
             measured,
-            facts | {"guarantee": _words(guarantee), "caveats": CAVEATS_OF_CHOICES},
+            facts | {"guarantee": _words(guarantee), "caveats": CAVEATS},
         )
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
