@@ -128,12 +128,7 @@ def suggestion(given: str, known: Iterable[str]) -> str:
 
 
 def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
-    """Refuse keys that are not known.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Refuse keys that are not known, as a ValueError."""
     names = list(known)
     unknown = [str(key) for key in given if key not in names]
     if unknown:

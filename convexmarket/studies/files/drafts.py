@@ -108,15 +108,7 @@ coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that sc
 
 @dataclass(frozen=True)
 class Draft:
-    """A problem file whose user has to declare what is public.
-
-    Attributes
-    ----------
-    text : str
-        The file.
-    roles : dict of str to str
-        The recognised columns of id, report and label.
-    """
+    """The text of a problem file to be completed, and the columns of id, report and label."""
 
     text: str
     roles: dict[str, str]

@@ -206,7 +206,8 @@ class LearnerTable(Table):
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of the constructor, and of the learner's risk."""
-        return self.model_extra or {}
+        given = (self.model_extra or {}).items()
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
 
     @property
     def candidates(self) -> tuple[Any, ...]:
@@ -372,13 +373,7 @@ class _LearningFile(ProblemFile):
         return self.data.rows(), None
 
     def sellers_of(self, rows: Rows, people: People | None = None) -> dict[str, Sellers]:
-        """Return the sellers of each scenario, one for each training row.
-
-        Raises
-        ------
-        ProblemFileError
-            If sensitivities do not match the rows, or there is no such feature.
-        """
+        """Return the sellers of each scenario, one for each training row."""
         ids = None if people is None else people.ids
         if people is not None and people.reports is not None:
             return {REPORTED: Sellers(people.reports, self.prior, ids)}
@@ -672,12 +667,9 @@ class ClassifierFile(_LearningFile):
             "audits": second.tables["audits"].rename(columns={"market": "model"}),
         }
         measured["audits"]["model"] = MECHANISM
-        facts: dict[str, Any] = {**self._baseline(rows), "one_class_error": float(1 - common)}
-        return (
-            keys,
-            measured,
-            facts | {"guarantee": _words(guarantee), "caveats": CAVEATS},
-        )
+        facts = self._baseline(rows) | {"one_class_error": float(1 - common)}
+        facts |= {"guarantee": _words(guarantee), "caveats": CAVEATS}
+        return keys, measured, facts
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
         """Return the search for Lambda among those with which half of what was sold is kept."""

@@ -76,13 +76,7 @@ def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a problem file as text.
-
-    Raises
-    ------
-    ProblemFileError
-        If it cannot be read or is not UTF-8 text.
-    """
+    """Read a problem file as text."""
     try:
         return read_limited(path, _LARGEST_FILE).decode("utf-8")
     except OSError as error:
@@ -133,15 +127,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def subproblems_of(path: str | Path) -> Problem:
-    """Return the subproblems of a problem file, for a comparison of solvers.
-
-    Raises
-    ------
-    ProblemFileError
-        As :func:`load_file`.
-    NotSupportedError
-        If the file has no subproblems.
-    """
+    """Return the subproblems of a problem file, for a comparison of solvers."""
     problem = load_file(path)
     assert problem.source is not None
     return Problem(problem.subproblems(), problem.source.sha256)

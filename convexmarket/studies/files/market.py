@@ -165,13 +165,7 @@ class VariantTable(Table):
         return (np.nan,) if self.sweep is None else self.sweep.values
 
     def complete(self, base: Mapping[str, Any], path: str, seed: int) -> None:
-        """Validate the market at each value of the sweep.
-
-        Raises
-        ------
-        ValueError
-            With the key path of the mistake, which begins with ``path``.
-        """
+        """Validate the market at each value of the sweep; key paths in errors begin with path."""
         changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
         table, markets = _merged(base, changes, path), []
         for value in self.values:
@@ -240,9 +234,9 @@ class VariantsFile(ProblemFile):
     prior : table
         Distribution of the sensitivities, common knowledge.
     objective : table
-        Terms of the buyer's objective, by label.
+        Terms of the buyer's objective, by label: classes of convexmarket.terms.
     constraints : table
-        Constraints of the purchase.
+        Constraints of the purchase: classes of convexmarket.terms.
     run : table
         How the markets are solved, paid and audited.
     variants : list of tables
@@ -277,13 +271,7 @@ class VariantsFile(ProblemFile):
                 yield variant, value, table
 
     def points(self) -> list[Point]:
-        """Return the markets of every variant.
-
-        Raises
-        ------
-        DataError
-            If the sellers' file cannot be read, or has a wrong row.
-        """
+        """Return the markets of every variant, with the sellers of their files."""
         lists: dict[Any, pd.DataFrame] = {}
         return [
             Point(

@@ -45,19 +45,9 @@ _PUBLIC = 1_000
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The sellers of a file, and the public rows.
+    """The sellers of a file, their reports and groups if it has them, and the public rows.
 
-    Attributes
-    ----------
-    data : OwnData
-    path : pathlib.Path
-        Of the file.
-    parts : dict of str to DataFrame
-        "sold", and "validation" and "test" if there are such rows: the columns of features and
-        label. The index of "sold" holds the sellers' ids.
-    reports : ndarray of shape (n_sold,), or None
-        None if the file has no reports.
-    groups : ndarray of shape (n_sold,), or None
+    The parts are "sold", whose index holds the sellers' ids, and those of public rows.
     """
 
     data: OwnData
@@ -105,21 +95,9 @@ def read_people(
     na_values: Sequence[str] = (),
     show_cells: bool = False,
 ) -> People:
-    """Read the sellers and the public rows of a problem whose data are a user's table.
+    """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
 
-    Parameters
-    ----------
-    problem : ProblemFile
-        With a prior, and ``data`` of type :class:`OwnData`.
-    group : str, optional
-        The column of the sellers' groups.
-    na_values, show_cells
-        As for :func:`convexmarket.price`.
-
-    Raises
-    ------
-    DataError
-        If a file cannot be read or has a wrong row; the message names lines and ids.
+    ``group`` is the column of the sellers' groups; errors name lines and ids.
     """
     fields: Any = problem
     data: OwnData = fields.data
@@ -158,26 +136,14 @@ def read_people(
 
 
 def check_file(problem: ProblemFile) -> None:
-    """Check that the file of rows, if it exists, has the declared columns.
-
-    Raises
-    ------
-    DataError
-        If it has not, or cannot be read.
-    """
+    """Check that the file of rows, if it exists, has the declared columns."""
     data: OwnData = problem.data  # type: ignore[attr-defined]
     if os.path.lexists(path := problem.place(data.file)):
         _Table(data, path, {data.id: "data.id", data.report: "data.report"})
 
 
 def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
-    """Read the files of public rows, by purpose.
-
-    Raises
-    ------
-    DataError
-        As :func:`read_people`.
-    """
+    """Read the files of public rows, by purpose."""
     data: OwnData = problem.data  # type: ignore[attr-defined]
     return {
         part: _Table(data, problem.place(name), {}, na_values).rows(data, None)
@@ -306,23 +272,7 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
 def read_columns(
     path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Read columns of a file; the index counts its lines, or rows from 1.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    parquet : bool
-        Whether it is a Parquet file, and not CSV.
-    keys : dict of str to str
-        The key that names each column, for the error if it is missing.
-    na_values : sequence of str, optional
-        Texts that mark an empty cell of a CSV file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is too large to be held in memory, or lacks a column.
-    """
+    """Read columns of a file, by the keys that name them; the index counts its lines, or rows."""
 
     def choose(columns: list[str]) -> list[str]:
         for column, key in keys.items():

@@ -310,18 +310,8 @@ class SellersTable(Table):
         return (GroupTable(name="all", count=self.count, sensitivities=self.sensitivities),)
 
     def resized(self, size: int) -> SellersTable | None:
-        """Return so many drawn sellers, groups in proportion; None if sellers are given."""
-        if not self.parts or any(part.count is None for part in self.parts):
-            return None
-        if not self.groups:
-            return SellersTable(count=size)
-        counts = np.array([part.size for part in self.parts], dtype=float)
-        ends = np.round(np.cumsum(counts) / counts.sum() * size).astype(int)
-        groups = tuple(
-            part.model_copy(update={"count": max(int(count), 1)})
-            for part, count in zip(self.parts, np.diff(ends, prepend=0), strict=True)
-        )
-        return self.model_copy(update={"groups": groups})
+        """Return so many drawn sellers; None if sellers are given, or in groups."""
+        return None if self.count is None else SellersTable(count=size)
 
 
 # ------------------------------------------------------------------------------------- market
@@ -337,9 +327,9 @@ class MarketTable(Table):
     prior : table
         Distribution of the sensitivities, common knowledge.
     objective : table
-        Terms of the buyer's objective, by label.
+        Terms of the buyer's objective, by label: classes of convexmarket.terms.
     constraints : table
-        Constraints of the purchase.
+        Constraints of the purchase: classes of convexmarket.terms.
     """
 
     sellers: SellersTable
@@ -365,15 +355,10 @@ class MarketTable(Table):
         return priors
 
     def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
-        """Return the market.
+        """Return the market; ``listed`` holds the id, sensitivity and group of a file's sellers.
 
-        Parameters
-        ----------
-        seed : int
-            Of the sensitivities that are drawn. The k-th seller has the same quantile of every
-            prior, so that variants with different priors are compared on paired draws.
-        listed : DataFrame, optional
-            The sellers of the file: id, sensitivity and, if its column is named, group.
+        The k-th seller that is drawn has the same quantile of every prior, so that variants with
+        different priors are compared on paired draws.
         """
         priors, parts, ids, groups = self.priors, self.sellers.parts, None, None
         if listed is not None:
@@ -399,12 +384,7 @@ class MarketTable(Table):
         return Market(sellers, objective, constraints)
 
     def check(self, seed: int) -> None:
-        """Refuse a market that cannot be declared; sellers in a file are not read.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse a market that cannot be declared; sellers in a file are not read."""
         if self.sellers.file is None:
             self.build(seed)
         elif self.priors and self.sellers.group is None:
