@@ -157,12 +157,14 @@ def _constraint(labelled: tuple[str, Any]) -> Piece:
     name, given = labelled
     kind = named(Constraint, "_")[name]
     keys = list(_keys(kind))
-    if isinstance(given, Mapping):
+    if len(keys) == 1:
+        arguments = {keys[0]: given}
+    elif isinstance(given, Mapping):
         arguments = dict(given)
-    elif isinstance(given, list) and len(given) == len(keys) == 2:
+    elif isinstance(given, list) and len(given) == len(keys):
         arguments = dict(zip(keys, given, strict=True))
     else:
-        arguments = {keys[0]: given}
+        raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
     return Piece(name, kind, arguments).checked()
 
 
@@ -196,9 +198,8 @@ def _constraints_schema() -> dict[str, Any]:
     for name, kind in named(Constraint, "_").items():
         keys = {key: _SCHEMAS[each.type] for key, each in _keys(kind).items()}
         table = {"type": "object", "properties": keys, "additionalProperties": False}
-        schema = next(iter(keys.values())) if len(keys) == 1 else table
-        if name == "eta_range":
-            schema = {**_list_of(_NUMBER), "minItems": 2, "maxItems": 2}
+        in_order = {"type": "array", "minItems": len(keys), "maxItems": len(keys)}
+        schema = {"anyOf": [table, in_order]} if len(keys) > 1 else next(iter(keys.values()))
         text = str(inspect.getdoc(kind)).partition("\n\n")[0].replace("\n", " ")
         properties[name] = schema | {"description": text}
     return {"type": "object", "properties": properties, "additionalProperties": False}

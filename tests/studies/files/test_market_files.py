@@ -254,9 +254,9 @@ def test_a_sweep_is_a_market_for_each_value():
         ),
         (
             "constraints.moments={A=[[1], [2, 3]], b=[1]}",
-            "constraints.moments: A is a tuple; give a matrix of finite numbers",
+            "constraints.moments: A is a list; give a matrix of finite numbers",
         ),
-        ("constraints.effective_size=0.5", "constraints.effective_size must be"),
+        ("constraints.effective_size=0.5", "constraints.effective_size: the effective size must be"),
         ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
         (
             "constraints.given_epsilon=1",
