@@ -256,7 +256,10 @@ def test_a_sweep_is_a_market_for_each_value():
             "constraints.moments={A=[[1], [2, 3]], b=[1]}",
             "constraints.moments: A is a list; give a matrix of finite numbers",
         ),
-        ("constraints.effective_size=0.5", "constraints.effective_size: the effective size must be"),
+        (
+            "constraints.effective_size=0.5",
+            "constraints.effective_size: the effective size must be",
+        ),
         ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
         (
             "constraints.given_epsilon=1",
@@ -266,7 +269,6 @@ def test_a_sweep_is_a_market_for_each_value():
             "constraints.bugdet=1",
             "constraints: 'bugdet' is not a known key; did you mean 'budget'?",
         ),
-        ("constraints.group_share={}", "constraints.group_share: the table is empty"),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
             "sellers.groups: two groups have the same name",
