@@ -60,7 +60,7 @@ from convexmarket.studies.files.base import (
     listed_once,
     refuse_unknown,
 )
-from convexmarket.studies.files.data import Data, InlineData, OwnData
+from convexmarket.studies.files.data import Data, OwnData
 from convexmarket.studies.files.market import VariantsFile
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people
@@ -308,11 +308,6 @@ class _LearningFile(ProblemFile):
             )
         if given is not None:
             self.prior.check_reports(given)
-            if isinstance(data, InlineData) and len(given) != len(data.labels):
-                raise ValueError(
-                    f"sellers: there are {len(given)} sensitivities for {len(data.labels)} rows of "
-                    "data; give one for each"
-                )
         return self
 
     @model_validator(mode="after")

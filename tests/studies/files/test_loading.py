@@ -68,7 +68,6 @@ def test_the_source_is_kept():
         ("prior.high=-1", "prior: Uniform: low = 0, high = -1; give 0 <= low < high"),
         ("prior.top=1", "prior: Uniform: got an unexpected keyword argument 'top'"),
         ("sellers.sensitivities=[0.1, 1.5]", "1 of 2 sensitivities are not in the support"),
-        ("sellers.sensitivities=[0.1]", "there are 1 sensitivities for 2 rows of data"),
         ('sellers.scenarios=["corelated"]', "scenarios[0] is 'corelated'; did you mean"),
         ('sellers.scenarios=["correlated", "correlated"]', "an entry is listed twice"),
         ("sellers.correlated_with=-1", "sellers.correlated_with: -1 is not a feature"),

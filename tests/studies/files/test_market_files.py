@@ -258,7 +258,7 @@ def test_a_sweep_is_a_market_for_each_value():
         ),
         (
             "constraints.effective_size=0.5",
-            "constraints.effective_size: the effective size must be",
+            "effective_size: the effective size must",
         ),
         ("constraints.cap=0.5", "constraints.cap: cap is 0.5"),
         (
