@@ -191,7 +191,7 @@ class LearnerTable(Table):
     regularization : list of float, or str
         Values that are tried, or "auto": the public rule of a classifier.
     draws : int
-        Noise draws of each model.
+        Noise draws of each model; 15 of a classifier and 200 of a regression by default.
     tuning : str
         "charged" also chooses Lambda within the privacy that was sold.
     """
@@ -331,8 +331,8 @@ class _LearningFile(ProblemFile):
         made = vars(shipped).get(name)
         if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
             raise ParameterError(
-                f"{name!r} is not a learner; give a class of convexmarket.learners, or use "
-                "convexmarket.Study for a learner of your own"
+                f"{name!r} is not a learner; give a class of convexmarket.learners, or pass "
+                "your learner to convexmarket.Study"
             )
         known = signature(made).parameters
         facts = {key: value for key, value in self.facts.items() if key in known}
@@ -500,7 +500,11 @@ class _LearningFile(ProblemFile):
 
     def subproblems(self) -> list[Family]:
         """Return the market, the training of its model, and the fit to predictions."""
-        value, rows = _middle(self.learner.candidates), self.read()[0]
+        if (value := _middle(self.learner.candidates)) == "auto":
+            raise NotSupportedError(
+                "learner.regularization is 'auto', and a comparison of solvers needs a number"
+            )
+        rows = self.read()[0]
         mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
         gamma, cap = _middle(self.objective.gamma), self.objective.cap
         market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
@@ -646,7 +650,7 @@ class ClassifierFile(_LearningFile):
         epsilons = []
         for row in curve.itertuples():
             epsilon = sold.get_group(row.run).to_numpy()
-            if row.model != CHARGED:  # a search spends all that was sold
+            if row.model != CHARGED:  # a search spends the whole purchase
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
                 epsilon = guarantee.epsilon
             epsilons.append(epsilon)

@@ -172,15 +172,6 @@ def test_a_draw_can_be_trained_again(result):
     assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
 
 
-def test_inline_rows_and_given_sensitivities():
-    found = run(
-        'data={source="inline", features=[[1.0], [-1.0]], labels=[1, -1]}',
-        "sellers={sensitivities=[0.03, 0.05]}",
-    )
-    assert list(found.tables["sellers"].sensitivity[:2]) == [0.03, 0.05]
-    np.testing.assert_allclose(found.tables["sellers"].virtual_cost[:2], [0.04, 0.08])
-
-
 def test_what_does_not_fit_the_data():
     with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
         run("sellers={sensitivities=[0.03, 0.05]}")

@@ -146,16 +146,6 @@ def test_groups_are_those_of_the_sellers(tmp_path):
     assert list(people.groups) == list(table.loc[people.ids, "region"])
 
 
-def test_a_decimal_comma_is_read(tmp_path):
-    table = patients(120)
-    path = written(tmp_path, table=table)
-    expected = read_people(load_file(path))
-    table.to_csv(tmp_path / "patients.csv", sep=";", decimal=",")
-    found = read_people(load_file(path))
-    np.testing.assert_array_equal(found.reports, expected.reports)
-    np.testing.assert_array_equal(found.rows().X_train, expected.rows().X_train)
-
-
 # ---------------------------------------------------------------------------- what is refused
 
 
