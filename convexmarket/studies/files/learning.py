@@ -252,6 +252,8 @@ class UnitsTable(Table):
 
 #: The public facts that bound the error of ridge regression, and are not the constructor's.
 _BOUND = ("label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability")
+#: Arguments of constructors that a file does not decide.
+_OURS = ("regularization", "epsilon", "random_state", "features", "classes")
 #: Keys of tables, tables and facts.
 _Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
 
@@ -314,11 +316,15 @@ class _LearningFile(ProblemFile):
     def _learner_takes_its_arguments(self) -> Self:
         try:
             for value in self.learner.candidates:
-                self.weights(self.learner_of(value), 1)
-                self.learner_of(value).promise([np.inf])
+                self._try(value)
         except (ConvexMarketError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"learner: {error}") from None
         return self
+
+    def _try(self, regularization: Any) -> None:
+        """Let the learner check its arguments."""
+        self.weights(self.learner_of(regularization), 1)
+        self.learner_of(regularization).promise([np.inf])
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -337,7 +343,8 @@ class _LearningFile(ProblemFile):
         known = signature(made).parameters
         facts = {key: value for key, value in self.facts.items() if key in known}
         given = {key: value for key, value in options.items() if key not in _BOUND}
-        refuse_unknown(given, [*LearnerTable.model_fields, *known, *_BOUND])
+        open_keys = [key for key in known if key not in {*self.facts, *_OURS}]
+        refuse_unknown(given, [*LearnerTable.model_fields, *open_keys, *_BOUND])
         return made(regularization=regularization, **(facts | given | arguments))
 
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
@@ -794,16 +801,19 @@ class RidgeFile(_LearningFile):
     @property
     def _assumed(self) -> dict[str, Any]:
         """Arguments of the learner's risk."""
+        if missing := {"label_noise", "coef_norm"} - set(self.learner.options):
+            raise ParameterError(f"{sorted(missing)[0]} is missing")
         return {key: self._bounded[key] for key in ("label_noise", "failure_probability")}
 
     @model_validator(mode="after")
     def _nothing_to_choose(self) -> Self:
         if self.objective.mu is not None or self.objective.sigma is not None:
             raise ValueError("objective: mu and sigma follow from Theorem 3.6; leave them out")
-        if missing := {"label_noise", "coef_norm"} - set(self.learner.options):
-            raise ValueError(f"learner.{sorted(missing)[0]} is missing")
-        self._bound(np.ones(1), 1.0, self.learner.candidates[0], 1)
         return self
+
+    def _try(self, regularization: float) -> None:
+        super()._try(regularization)
+        self._bound(np.ones(1), 1.0, regularization, 1)
 
     def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
         """Return the learner of Theorem 3.6, with noise in floating point."""
