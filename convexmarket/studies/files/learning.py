@@ -360,12 +360,9 @@ class _LearningFile(ProblemFile):
         """Arguments of the learner's risk."""
         return {}
 
-    def market(
-        self, sellers: Sellers, mu: float, sigma: float, gamma: float, **options: Any
-    ) -> Market:
+    def market(self, sellers: Sellers, **numbers: Any) -> Market:
         """Return the papers' market."""
-        cap = self.objective.cap
-        return Market.standard(sellers, mu=mu, sigma=sigma, gamma=gamma, cap=cap, **options)
+        return Market.standard(sellers, cap=self.objective.cap, **numbers)
 
     def read(self) -> tuple[Rows, People | None]:
         """Return the rows, and the sellers of a user's table."""
@@ -613,11 +610,11 @@ class ClassifierFile(_LearningFile):
         training["seed"] = self.run.seed
 
         def mechanism(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return self.market(sellers[scenario], mu, sigma, gamma)
+            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
 
         def naive(scenario: str, eta_bought: float) -> Market:
             eta = (eta_bought, eta_bought)
-            return self.market(sellers[scenario], 0.0, 0.0, 1.0, eta_range=eta)
+            return self.market(sellers[scenario], mu=0.0, sigma=0.0, gamma=1.0, eta_range=eta)
 
         markets: dict[str, Any] = {MECHANISM: mechanism}
         axes: dict[str, Any] = {"scenario": list(sellers), "gamma": buyer.gamma}
@@ -838,7 +835,7 @@ class RidgeFile(_LearningFile):
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
             (mu,), (sigma,) = self.weights(self._plain(regularization), n_features)
-            return self.market(sellers[scenario], mu, sigma, gamma)
+            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
 
         study = Study(
             {MECHANISM: market},
@@ -905,7 +902,7 @@ class RidgeFile(_LearningFile):
         for gamma in self.objective.gamma:
             for value in self.learner.candidates:
                 (mu,), (sigma,) = self.weights(self._plain(value), n_features)
-                found = allocate(self.market(quantiles, mu, sigma, gamma))
+                found = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
                 bias = self._bound(found.weights, found.eta, value, n_features).bias
                 row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
                 rows.append(row | {"bias": bias, "expected_objective": bias + found.objective})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from os import PathLike
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -265,20 +265,15 @@ class VariantsFile(ProblemFile):
             variant.complete(base, f"variants[{place}]", problem.run.seed)
         return problem
 
-    def _tables(self) -> Iterator[tuple[VariantTable, float, MarketTable]]:
-        for variant in self.variants:
-            for value, table in zip(variant.values, variant.markets, strict=True):
-                yield variant, value, table
-
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
         lists: dict[Any, pd.DataFrame] = {}
-        return [
-            Point(
-                variant.name, value, table, table.build(self.run.seed, self._listed(table, lists))
-            )
-            for variant, value, table in self._tables()
-        ]
+        points = []
+        for variant in self.variants:
+            for value, table in zip(variant.values, variant.markets, strict=True):
+                market = table.build(self.run.seed, self._listed(table, lists))
+                points.append(Point(variant.name, value, table, market))
+        return points
 
     def _listed(self, table: MarketTable, lists: dict[Any, pd.DataFrame]) -> pd.DataFrame | None:
         """Return the sellers of a file, read once for each prior."""
