@@ -244,11 +244,13 @@ class Reserve(cm.Term):
 
 def test_a_term_that_is_exported_has_a_table(monkeypatch):
     monkeypatch.setattr(terms, "Reserve", Reserve, raising=False)
-    table = pieces.term_tables()["ReserveTable"]
-    assert table(term="reserve", weight=0.5, level=2.0).build() == Reserve(2.0)
+    kind = pieces.named(cm.Term, "-")["reserve"]
+    assert pieces.Piece("reserve", kind, {"level": 2.0}, 0.5).checked().build(None) == (
+        0.5 * Reserve(2.0)
+    )
     for wrong in ({"level": -1.0}, {}, {"level": "2"}, {"level": 2.0, "other": 1}):
-        with pytest.raises(ValueError, match=r"level|other"):
-            table(term="reserve", weight=1.0, **wrong)
+        with pytest.raises(ValueError, match=r"level|other|supported"):
+            pieces.Piece("reserve", kind, wrong).checked()
 
 
 def test_a_term_of_ones_own_goes_everywhere():

@@ -22,6 +22,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     PrivateAttr,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
-    from pydantic_core import CoreSchema
+    from pydantic_core import CoreSchema, ErrorDetails
 
     from convexmarket.deal import Deal
     from convexmarket.report import Report
@@ -45,7 +46,6 @@ __all__ = [
     "LONGEST_TEXT",
     "MOST_ENTRIES",
     "Column",
-    "Count",
     "FileName",
     "Name",
     "Nonnegative",
@@ -54,28 +54,53 @@ __all__ = [
     "PriorTable",
     "ProblemFile",
     "Range",
+    "Reports",
     "RunTable",
-    "Seed",
     "Share",
     "Source",
     "Table",
-    "WideRange",
     "listed_once",
+    "meanings",
+    "mistakes",
+    "refuse_unknown",
     "suggestion",
 ]
 
 #: Characters of a text, and entries of a list, in a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
+#: Mistakes that an error lists, unknown keys of a table that it names, and characters of each.
+_MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
+
+
+def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse an entry that is listed twice."""
+    if len(set(values)) < len(values):
+        raise ValueError("an entry is listed twice; list each once")
+    return values
+
+
+def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("the range is empty; give [low, high] with low <= high")
+    return ends
+
 
 Positive = Annotated[float, Field(gt=0)]
 Nonnegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Name = Annotated[str, Field(min_length=1, max_length=60)]
 Column = Annotated[str, Field(min_length=1, max_length=200)]
 FileName = Annotated[str, Field(min_length=1, max_length=500)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Words = Annotated[str, Field(max_length=5_000)]
+
+# TOML has arrays and no tuples, so these fields are not strict about their container.
+_SomeReports = Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
+Reports = Annotated[tuple[Nonnegative, ...], _SomeReports]
+_Once = AfterValidator(listed_once)
+Positives = Annotated[
+    tuple[Positive, ...], Field(strict=False, min_length=1, max_length=100), _Once
+]
+Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
 
 PriorTable = Annotated[
     Prior,
@@ -93,17 +118,6 @@ PriorTable = Annotated[
 ]
 
 
-#: Unknown keys of a table that an error names.
-_MOST_KEYS = 5
-
-
-def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse an entry that is listed twice."""
-    if len(set(values)) < len(values):
-        raise ValueError("an entry is listed twice; list each once")
-    return values
-
-
 def suggestion(given: str, known: Iterable[str]) -> str:
     """Return the remedy for an unknown name: the closest known one, or all of them."""
     names = list(known)
@@ -113,54 +127,42 @@ def suggestion(given: str, known: Iterable[str]) -> str:
     return f"known are {', '.join(map(repr, names))}"
 
 
-def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] > ends[1]:
-        raise ValueError("the range is empty; give [low, high] with low <= high")
-    return ends
+def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
+    """Refuse keys that are not known, as a ValueError."""
+    names = list(known)
+    unknown = [str(key) for key in given if key not in names]
+    if unknown:
+        words = [
+            f"{key[:60]!r} is not a known key; {suggestion(key, names)}"
+            for key in unknown[:_MOST_KEYS]
+        ]
+        more = len(unknown) - _MOST_KEYS
+        raise ValueError("; ".join(words) + (f"; {more} more unknown keys" if more > 0 else ""))
 
 
-def _wide(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] >= ends[1]:
-        raise ValueError("the range has no width; give [low, high] with low < high")
-    return ends
-
-
-# TOML has arrays and no tuples, so these fields are not strict about their container.
-Positives = Annotated[
-    tuple[Positive, ...],
-    Field(strict=False, min_length=1, max_length=100),
-    AfterValidator(listed_once),
-]
-Range = Annotated[tuple[Positive, Positive], Field(strict=False), AfterValidator(_ordered)]
-WideRange = Annotated[tuple[float, float], Field(strict=False), AfterValidator(_wide)]
+def meanings(cls: type[Any]) -> dict[str, str]:
+    """Return the descriptions of attributes or parameters in the docstrings of a class."""
+    texts: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        text = inspect.cleandoc(each.__doc__ or "")
+        section = re.split(r"^(?:Attributes|Parameters)\n-{10}\n", text, flags=re.M)[-1]
+        for names, described in re.findall(
+            r"^([\w, ]+) : .*\n((?:    .*\n?)+)", section + "\n", flags=re.M
+        ):
+            texts |= dict.fromkeys(names.split(", "), " ".join(described.split()))
+    return texts
 
 
 class Table(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        ser_json_inf_nan="constants",  # p = inf is not null
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, given: Any) -> Any:
-        unknown = (
-            [key for key in given if key not in cls.model_fields]
-            if isinstance(given, Mapping)
-            else []
-        )
-        if unknown:
-            words = [
-                f"{str(key)[:60]!r} is not a known key; {suggestion(str(key), cls.model_fields)}"
-                for key in unknown[:_MOST_KEYS]
-            ]
-            more = len(unknown) - _MOST_KEYS
-            raise ValueError("; ".join(words) + (f"; {more} more unknown keys" if more > 0 else ""))
+        if isinstance(given, Mapping) and cls.model_config["extra"] == "forbid":
+            refuse_unknown(given, cls.model_fields)
         return given
 
     @classmethod
@@ -169,25 +171,12 @@ class Table(BaseModel):
     ) -> dict[str, Any]:
         schema = handler(core)
         described = handler.resolve_ref_schema(schema)
-        meanings = _meanings(cls)
-        described["description"] = inspect.getdoc(cls).partition("\n\n")[0].replace("\n", " ")  # type: ignore[union-attr]
+        described["description"] = str(inspect.getdoc(cls)).partition("\n\n")[0].replace("\n", " ")
+        texts = meanings(cls)
         for key, entry in described.get("properties", {}).items():
-            if key in meanings:
-                entry["description"] = meanings[key]
+            if key in texts:
+                entry["description"] = texts[key]
         return schema
-
-
-def _meanings(cls: type[Table]) -> dict[str, str]:
-    """Return the descriptions of fields in the section Attributes of a docstring, and its bases."""
-    meanings: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        _, _, section = (inspect.cleandoc(each.__doc__ or "")).partition("Attributes\n----------\n")
-        for names, _, text in re.findall(
-            r"^([\w, ]+) : (.*)\n((?:    .*\n?)+)", section + "\n", flags=re.M
-        ):
-            for name in names.split(", "):
-                meanings[name] = " ".join(text.split())
-    return meanings
 
 
 @dataclass(frozen=True)
@@ -231,7 +220,7 @@ class RunTable(Table):
         Parallel jobs, at most one per core; -1 for all cores. Results do not depend on it.
     """
 
-    seed: Seed = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_job)] = 2
 
     @property
@@ -246,7 +235,7 @@ class RunTable(Table):
 
 
 class ProblemFile(Table):
-    """What every problem file states.
+    """The common part of problem files.
 
     Attributes
     ----------
@@ -272,11 +261,6 @@ class ProblemFile(Table):
 
     #: Whether the journal of a finished run is kept.
     keeps_journal: ClassVar[bool] = False
-
-    @classmethod
-    def completed(cls, table: dict[str, Any]) -> dict[str, Any]:
-        """Return the parsed table with the entries that other entries imply."""
-        return table
 
     @property
     def source(self) -> Source | None:
@@ -327,3 +311,73 @@ class ProblemFile(Table):
         """Return the path of a file that the problem names, relative to the problem file."""
         folder = Path(self._source.path).parent if self._source else Path()
         return folder / name
+
+
+# ------------------------------------------------------------------------------- mistakes
+
+#: TOML's words for pydantic's.
+_EXPECTED = {
+    "tuple_type": "be a list",
+    "too_short": "have more entries",
+    "too_long": "have fewer entries",
+    "model_type": "be a table",
+    "model_attributes_type": "be a table",
+}
+
+
+def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
+    """Return a line for each mistake in a parsed table: the key path, the value and the remedy."""
+    details = error.errors()
+    # An error of a list or table that only repeats that an entry is wrong is left out.
+    inside = {each["loc"][:k] for each in details for k in range(1, len(each["loc"]))}
+    lines = [
+        line[:_LONGEST_WORDS]
+        for each in details
+        if each["loc"] not in inside
+        for line in _in_words(table, each).splitlines()
+    ]
+    lines = list(dict.fromkeys(lines))
+    if (more := len(lines) - _MOST_MISTAKES) > 0:
+        lines[_MOST_MISTAKES:] = [f"{more} more mistakes"]
+    return lines
+
+
+def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
+    path = _path(table, detail["loc"], detail["type"] == "missing") or "the file"
+    context, given = detail.get("ctx", {}), detail["input"]
+    match detail["type"]:
+        case "missing":
+            return f"{path} is missing"
+        case "value_error":
+            return f"{path}: {context['error']}" if detail["loc"] else str(context["error"])
+        case "literal_error" if isinstance(given, str):
+            known = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            return f"{path} is {given!r}; {suggestion(given, known)}"
+        case "union_tag_invalid":
+            key, known = context["discriminator"].strip("'"), context["expected_tags"]
+            remedy = suggestion(context["tag"], known.replace("'", "").split(", "))
+            return f"{path}.{key} is {context['tag']!r}; {remedy}"
+        case "union_tag_not_found":
+            return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
+    expected = _EXPECTED.get(detail["type"]) or detail["msg"].partition("should ")[2]
+    text = repr(given)
+    text = text if len(text) <= 60 else f"{text[:57]}..."
+    return f"{path} must {expected or 'be valid'}, got {text}"
+
+
+def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
+    """Return a key path such as ``study.sizes[1]``, without the steps that name a model.
+
+    The last key may be ``missing`` in the table.
+    """
+    text, here = "", table
+    for place, step in enumerate(location):
+        known = step in here if isinstance(here, Mapping) else isinstance(step, int)
+        if not known and not (missing and place == len(location) - 1):
+            continue
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+        try:
+            here = here[step]
+        except (KeyError, IndexError, TypeError):
+            here = None
+    return text

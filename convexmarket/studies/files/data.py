@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -18,35 +17,26 @@ from convexmarket.studies.files.base import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
-    Count,
     FileName,
     Nonnegative,
     Positive,
-    Seed,
     Share,
     Table,
 )
 
 __all__ = ["Data", "InlineData", "OwnData", "PackageData"]
 
-#: The keys of each data set of the package; those without a default of its function are required.
-_KEYS: dict[str, set[str]] = {
-    "wdbc": {"seed", "train_fraction", "validation_fraction", "data_norm"},
-    "synthetic": {"seed", "n_sellers", "n_features", "n_validation", "n_test", "data_norm"},
-    "medical": {"seed", "train_fraction"},
-    "synthetic-regression": {"seed", "n_rows", "n_features", "train_fraction", "label_noise"},
-}
-_REQUIRED = {"n_sellers", "n_features", "n_rows"}
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Width = Annotated[int, Field(ge=1, le=10_000)]
 
 
-class PackageData(Table):
-    """A data set of :mod:`convexmarket.data.datasets`; each training row belongs to a seller.
+class _Drawn(Table):
+    """A data set of the package; each training row belongs to a seller.
 
     Attributes
     ----------
     source : str
-        "wdbc" (breast cancer) and "synthetic" (a linear boundary) for classifiers, "medical"
-        (insurance charges) and "synthetic-regression" for regressions.
+        The data set.
     seed : int
         Seed of the split, or of the rows that are drawn.
     train_fraction, validation_fraction : float
@@ -59,56 +49,78 @@ class PackageData(Table):
         Public bound on the norm of a row of a classification.
     """
 
-    source: Literal["wdbc", "synthetic", "medical", "synthetic-regression"]
-    seed: Seed = 0
-    train_fraction: Share | None = None
+    is_classification: ClassVar[bool] = True
+
+    source: str
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+    def rows(self) -> MarketData | RegressionData:
+        """Return the rows: training rows, which are sold, and public rows."""
+        given = self.model_dump(exclude={"source", "seed"})
+        load: Any = getattr(datasets, self.source.replace("-", "_"))
+        rows: MarketData | RegressionData = load(**given, random_state=self.seed)
+        return rows
+
+
+class Wdbc(_Drawn):
+    """The Wisconsin breast-cancer data, for a classifier."""
+
+    source: Literal["wdbc"]
+    train_fraction: Share = 0.6
     validation_fraction: Share = 0.2
-    n_sellers: Count | None = None
-    n_rows: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
-    n_features: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    n_validation: Count = 500
-    n_test: Count = 500
-    label_noise: Nonnegative = 0.0
     data_norm: Positive = 1.0
 
-    @property
-    def is_classification(self) -> bool:
-        """Whether labels are classes."""
-        return self.source in ("wdbc", "synthetic")
-
     @model_validator(mode="after")
-    def _keys_of_the_source(self) -> Self:
-        known, defaults = _KEYS[self.source], type(self).model_fields
-        given = {
-            key for key in self.model_fields_set if getattr(self, key) != defaults[key].default
-        }
-        if other := given - known - {"source"}:
-            raise ValueError(
-                f"{sorted(other)[0]} is not a key of the source {self.source!r}; known are "
-                f"{', '.join(sorted(known))}"
-            )
-        if missing := (known & _REQUIRED) - given:
-            raise ValueError(f"{sorted(missing)[0]} is missing, for the source {self.source!r}")
-        total = (self.train_fraction or 0.6) + self.validation_fraction
-        if self.source == "wdbc" and total >= 1:
+    def _rows_for_the_test(self) -> Self:
+        if (total := self.train_fraction + self.validation_fraction) >= 1:
             raise ValueError(
                 f"train_fraction + validation_fraction is {total:g}, which leaves no rows for the "
                 "test; give fractions that sum to less than 1"
             )
         return self
 
-    def rows(self) -> MarketData | RegressionData:
-        """Return the rows: training rows, which are sold, and public rows."""
-        given = self.model_dump(include=_KEYS[self.source], exclude_defaults=True)
-        given["random_state"] = given.pop("seed", 0)
-        if self.source == "wdbc":
-            train, validation = self.train_fraction or 0.6, self.validation_fraction
-            given.pop("train_fraction", None), given.pop("validation_fraction", None)
-            given["fractions"] = train, validation, 1.0 - train - validation
-        load: Callable[..., Any] = getattr(datasets, self.source.replace("-", "_"))
-        rows: MarketData | RegressionData = load(**given)
-        return rows
+    def rows(self) -> MarketData:
+        """Return the rows in three parts."""
+        train, validation = self.train_fraction, self.validation_fraction
+        parts = train, validation, 1.0 - train - validation
+        return datasets.wdbc(self.seed, fractions=parts, data_norm=self.data_norm)
 
+
+class Synthetic(_Drawn):
+    """Gaussian rows with a linear boundary, for a classifier."""
+
+    source: Literal["synthetic"]
+    n_sellers: Count
+    n_features: Width
+    n_validation: Count = 500
+    n_test: Count = 2000
+    data_norm: Positive = 1.0
+
+
+class _Regression(_Drawn):
+    is_classification = False
+    data_norm: ClassVar[float] = 1.0
+
+
+class Medical(_Regression):
+    """Insurance charges, for a regression."""
+
+    source: Literal["medical"]
+    train_fraction: Share = 0.8
+
+
+class SyntheticRegression(_Regression):
+    """Rows with a linear label, for a regression."""
+
+    source: Literal["synthetic-regression"]
+    n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
+    n_features: Width
+    train_fraction: Share = 0.8
+    label_noise: Nonnegative = 0.0
+
+
+#: A data set of :mod:`convexmarket.data.datasets`.
+PackageData: TypeAlias = Wdbc | Synthetic | Medical | SyntheticRegression
 
 _Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
 _Labels = tuple[Literal[-1, 1], ...]
@@ -129,6 +141,8 @@ class InlineData(Table):
         Public bound on the norm of a row.
     """
 
+    is_classification: ClassVar[bool] = True
+
     source: Literal["inline"]
     features: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1, max_length=10_000)]
     labels: Annotated[_Labels, Field(strict=False, min_length=1, max_length=10_000)]
@@ -146,11 +160,6 @@ class InlineData(Table):
             )
         return self
 
-    @property
-    def is_classification(self) -> bool:
-        """Whether labels are classes."""
-        return True
-
     def rows(self) -> MarketData:
         """Return the rows, three times."""
         rows = np.array(self.features), np.array(self.labels, dtype=float)
@@ -165,7 +174,7 @@ class InlineData(Table):
 
 
 def _label(value: Any) -> str | int | float:
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
+    if isinstance(value, str) or is_number(value):
         return value
     raise ValueError(f"{value!r} cannot be a label; give a text or a number")
 
@@ -196,22 +205,13 @@ def _public_column(value: Any) -> _Public:
     )
 
 
-_numbers = {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-_words = {
-    "type": "array",
-    "items": {"type": ["string", "boolean"], "maxLength": LONGEST_TEXT},
-    "minItems": 1,
-    "maxItems": MOST_ENTRIES,
-    "uniqueItems": True,
-}
+_item = {"type": ["number", "string", "boolean"], "maxLength": LONGEST_TEXT}
 _PublicEntry = Annotated[
     _Public,
     PlainValidator(_public_column),
     PlainSerializer(list),
-    WithJsonSchema({"oneOf": [_numbers, _words]}),
+    WithJsonSchema({"type": "array", "items": _item, "minItems": 1, "maxItems": MOST_ENTRIES}),
 ]
-
-
 _Purpose = Literal["validation", "test"]
 
 
@@ -289,7 +289,7 @@ class OwnData(Table):
         )
 
     @model_validator(mode="after")
-    def _columns_differ(self) -> Self:
+    def _consistent(self) -> Self:
         named = {"id": self.id, "report": self.report, "label": self.label}
         for key, column in named.items():
             if column in self.features:
@@ -297,26 +297,17 @@ class OwnData(Table):
             if column is not None and list(named.values()).count(column) > 1:
                 raise ValueError(f"the column {column!r} is named twice among {', '.join(named)}")
         refuse_reports(list(self.features), report=self.report)
-        return self
-
-    @model_validator(mode="after")
-    def _rows_to_buy(self) -> Self:
         if (total := sum(self.public_shares.values())) >= 1:
             raise ValueError(
                 f"public: the shares sum to {total:g}, which leaves no rows to buy; give shares "
                 "that sum to less than 1"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _two_classes(self) -> Self:
-        if self.classes is not None:
-            negative, positive = self.classes
-            if negative == positive or isinstance(negative, str) != isinstance(positive, str):
-                raise ValueError(
-                    f"classes are {negative!r} and {positive!r}; give [negative, positive], two "
-                    "different texts or numbers"
-                )
+        negative, positive = self.classes or (0, 1)
+        if negative == positive or isinstance(negative, str) != isinstance(positive, str):
+            raise ValueError(
+                f"classes are {negative!r} and {positive!r}; give [negative, positive], two "
+                "different texts or numbers"
+            )
         return self
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from convexmarket.data.columns import ID_NAMES, roles_of
 from convexmarket.data.csv_rows import numbers_in, read_texts
@@ -25,8 +24,6 @@ from convexmarket.studies.files.loading import UNDECLARED
 __all__ = ["Draft", "draft_problem"]
 
 Learnt: TypeAlias = Literal["class", "number"]
-#: The type of a column: whole numbers, numbers, truth values, dates, or words.
-Type: TypeAlias = Literal["whole", "number", "bool", "date", "word"]
 
 #: Characters of a name, and columns, that a problem file holds.
 _LONGEST, _MOST = 200, 1_000
@@ -36,14 +33,10 @@ _FIRST_ROWS = 1_000
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
-    "label": (
-        *("label", "target", "outcome", "class", "diagnosis", "response", "result", "y", "price"),
-    ),
+    "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
 #: A number of a person: "Nr.", or "Patient-Nr.", whose first part is the name of an id.
 _NUMBER = re.compile(r"(^|[\W_]+)(id|nr|no|number|code)\W*$")
-_DATE = r"\s*(\d{4}-\d\d?-\d\d?|\d\d?[./]\d\d?[./]\d{4})([ T].*)?"
-_TRUTH = r"(?i)\s*(true|false)\s*"
 
 _DRAFT = """\
 # A purchase from the people of a table.
@@ -87,6 +80,7 @@ gamma = [0.001, 0.003, 0.01]   # the price of money, in error per unit of curren
 [run]
 seed = 0   # of the public rows, and of simulations
 """
+_CLASSES = 'classes = "{undeclared}"   # negative and positive: ["no", "yes"]\n'
 _CLASS = """\
 mu = [1.0]   # weight of the spread: fewer sellers, a worse sample
 sigma = [30.0]   # weight of the noise that privacy costs
@@ -114,15 +108,7 @@ coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that sc
 
 @dataclass(frozen=True)
 class Draft:
-    """A problem file whose user has to declare what is public.
-
-    Attributes
-    ----------
-    text : str
-        The file.
-    roles : dict of str to str
-        The recognised columns of id, report and label.
-    """
+    """The text of a problem file to be completed, and the columns of id, report and label."""
 
     text: str
     roles: dict[str, str]
@@ -147,7 +133,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     """
     path = Path(path)
     parquet = path.suffix == ".parquet"
-    types = {name: what for name, what in (_parquet if parquet else _csv)(path).items() if name}
+    types = {name: kind for name, kind in (_parquet if parquet else _csv)(path).items() if name}
     longest = max(map(len, types), default=0)
     if longest > _LONGEST or len(types) > _MOST:
         what = f"a name of {longest} characters" if longest > _LONGEST else f"{len(types)} columns"
@@ -155,11 +141,20 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
             f"{path}: {what} is more than a problem file holds ({_LONGEST} and {_MOST}); "
             "remove, or rename, columns"
         )
-    roles, sale = _roles(list(types))
+    sale: dict[str, str] = dict(roles_of(list(types)))
+    roles = _roles(list(types), sale)
     if learns is None:
-        learns = "number" if types.get(roles.get("label", "")) == "number" else "class"
+        learns = "number" if types.get(roles.get("label", "")) == "f" else "class"
     given = {role: f"{role} = {_text(roles[role])}" for role in roles}
     is_class = learns == "class"
+    lines = []
+    for name, kind in types.items():
+        if name not in roles.values():
+            key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
+            hint = "categories" if kind == "O" else "[low, high]"
+            if name in sale:
+                key, hint = f"# {key}", f"left out: its name is that of a column of {sale[name]}s"
+            lines.append(f'{key} = "{UNDECLARED}"   # {hint}')
     text = _DRAFT.format(
         undeclared=UNDECLARED,
         title=_text(f"Buying the rows of {path.name}"),
@@ -168,85 +163,47 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
         id=given.get("id", '# id = "..."'),
         report=given.get("report", '# report = "..."'),
         label=_text(roles.get("label", UNDECLARED)),
-        classes=f'classes = "{UNDECLARED}"   # negative and positive: ["no", "yes"]\n'
-        if is_class
-        else "",
+        classes=_CLASSES.format(undeclared=UNDECLARED) if is_class else "",
         shares="{ validation = 0.2, test = 0.2 }" if is_class else "{ test = 0.2 }",
         files='{ validation = "v.csv", test = "t.csv" }' if is_class else '{ test = "t.csv" }',
-        features="\n".join(
-            _feature(name, what, sale.get(name))
-            for name, what in types.items()
-            if name not in roles.values()
-        ),
+        features="\n".join(lines),
         model=_CLASS if is_class else _REGRESSION.format(undeclared=UNDECLARED),
     )
     return Draft(text, roles)
 
 
-def _feature(name: str, what: Type, sale: str | None) -> str:
-    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-    if sale is not None:
-        return f'# {key} = "{UNDECLARED}"   # left out: its name is that of a column of {sale}s'
-    if what == "date":
-        return f'# {key} = "{UNDECLARED}"   # left out: a date; write it as a number, such as years'
-    hints = {"word": "categories", "bool": "[false, true]"}
-    return f'{key} = "{UNDECLARED}"   # {hints.get(what, "[low, high]")}'
-
-
-def _csv(path: Path) -> dict[str, Type]:
+def _csv(path: Path) -> dict[str, str]:
+    """Return the columns: "f" for decimals, "i" for whole numbers, "O" for words."""
     table = read_texts(path, most_rows=_FIRST_ROWS)
     if table.empty:
         raise DataError(f"{path}: there is no row under a header; give one row per seller")
-    return {str(name): _type(table[name]) for name in table if name}
+    types = {}
+    for name in table:
+        numbers = numbers_in(table[name][~blank(table[name])])
+        numeric = len(numbers) and np.isfinite(numbers).all()
+        types[str(name)] = ("i" if (numbers % 1 == 0).all() else "f") if numeric else "O"
+    return types
 
 
-def _type(cells: pd.Series[str]) -> Type:
-    filled = cells[~blank(cells)]
-    if filled.empty:
-        return "word"
-    numbers = numbers_in(filled)
-    if np.isfinite(numbers).all():
-        return "whole" if (numbers % 1 == 0).all() else "number"
-    if filled.str.fullmatch(_TRUTH).all():
-        return "bool"
-    return "date" if filled.str.fullmatch(_DATE).all() else "word"
-
-
-def _parquet(path: Path) -> dict[str, Type]:
-    from pyarrow import types
-
-    def held(kind: object) -> Type:
-        if types.is_integer(kind):
-            return "whole"
-        if types.is_boolean(kind):
-            return "bool"
-        if types.is_date(kind) or types.is_timestamp(kind):
-            return "date"
-        return "number" if types.is_floating(kind) or types.is_decimal(kind) else "word"
-
+def _parquet(path: Path) -> dict[str, str]:
     with open_parquet(path) as stored:
-        return {field.name: held(field.type) for field in stored.schema_arrow}
+        types = stored.schema_arrow.empty_table().to_pandas(ignore_metadata=True).dtypes
+    return {str(name): kind.kind if kind.kind in "if" else "O" for name, kind in types.items()}
 
 
-def _roles(columns: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the columns of id, report and label, and other columns that concern the sale."""
-    sale: dict[str, str] = dict(roles_of(columns))
-    prices = [name for name in columns if name.strip().lower() == "price"]
+def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
+    """Return the columns of id, report and label; ``sale`` holds those known by common names."""
+    called = {name.strip().lower(): name for name in reversed(columns)}
+    stems = {name: _NUMBER.sub("", name.strip().lower()) for name in columns}
     roles: dict[str, str] = {}
     for role, common in _NAMES.items():
-        called = {name.strip().lower(): name for name in reversed(columns)}
         named = [called[name] for name in common if name in called]
         if role == "id":
-            stems = {name: _NUMBER.sub("", name.strip().lower()) for name in columns}
             numbers = [name for name in columns if stems[name] != name.strip().lower()]
             named += [name for name in numbers if stems[name] in ("", *common)]
-        choices = named or [name for name, known in sale.items() if known == role]
-        choices = [name for name in choices if role == "label" or name not in prices]
-        if choices:
+        if choices := named or [name for name, known in sale.items() if known == role]:
             roles[role] = choices[0]
-    if "report" not in roles and roles.get("label") not in [None, *prices] and prices:
-        roles["report"] = prices[0]
-    return roles, {name: role for name, role in sale.items() if name not in roles.values()}
+    return roles
 
 
 def _text(text: str) -> str:

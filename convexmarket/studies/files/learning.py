@@ -9,7 +9,7 @@ fixed in advance. All models are trained on paired noise draws.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from inspect import signature
@@ -19,17 +19,29 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 
 import convexmarket.learners as shipped
 from convexmarket.allocation import allocate
 from convexmarket.data.datasets import MarketData, RegressionData, correlate
 from convexmarket.deal import Deal, buy
-from convexmarket.errors import NotSupportedError, ParameterError, ProblemFileError
+from convexmarket.errors import (
+    ConvexMarketError,
+    NotSupportedError,
+    ParameterError,
+    ProblemFileError,
+)
 from convexmarket.learners import PersonalizedRidge, PrivateSearch, expected_loss
 from convexmarket.learners.ridge_math import RidgeErrorBound, ridge_error_bound
 from convexmarket.market import Market
-from convexmarket.privacy import Accounting, Sensitivity, Simulation, ridge_sensitivity
+from convexmarket.privacy import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
@@ -37,20 +49,20 @@ from convexmarket.studies.files.base import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
-    Nonnegative,
     Positive,
     Positives,
     PriorTable,
     ProblemFile,
     Range,
+    Reports,
     RunTable,
-    Share,
     Table,
-    WideRange,
     listed_once,
+    refuse_unknown,
 )
-from convexmarket.studies.files.data import Data, InlineData, OwnData
+from convexmarket.studies.files.data import Data, OwnData
 from convexmarket.studies.files.market import VariantsFile
+from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
@@ -63,7 +75,7 @@ from convexmarket.studies.subproblems.families import (
     papers_market,
 )
 from convexmarket.studies.subproblems.models import draw_fit, draw_logistic, draw_ridge
-from convexmarket.terms import Cap, Constraint, EtaRange, GroupShare, Noise, Spread
+from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
 __all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
 
@@ -72,37 +84,28 @@ Rows = MarketData | RegressionData
 #: A DataFrame: its columns have known types.
 Frame = Any
 
-#: The learner of a file that names none.
-LOGISTIC = "PrivateLogisticRegression"
-#: The names of the models on the page: the mechanism, the papers' baseline, and the mechanism with
-#: Lambda chosen within the privacy that was sold.
-MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 #: The scenario of reports that a user's table holds.
 REPORTED = "reported"
-#: The branches of the seed: for sensitivities, and for the noise of a study's learner.
-_SENSITIVITIES, _NOISE = 0, 1
+#: The branch of the seed for sensitivities.
+_SENSITIVITIES = 0
 #: Sellers that an audit takes, and misreports of each.
 _AUDITED, _MISREPORTS = 200, 17
 #: Scale of the noise in the predictions of the model behind a fit.
 _PREDICTION_NOISE = 0.2
 
-CAVEATS_OF_CHOICES = (
-    "mu, sigma, Lambda and the naive model's eta were chosen with models that were trained on the "
-    "sellers' rows. The guarantees are those of one model with parameters fixed beforehand; they "
-    "do not cover the choice. Outside an experiment, choose on public data.",
-    "Incentives are audited in each chosen market, with fixed parameters. A choice between "
-    "candidates by their total payments depends on the reports, and is not truthful.",
-    "Validation and test use the same noise draws on different rows.",
+CAVEATS = (
+    "The guarantees are those of one model whose parameters are fixed before reports and rows are "
+    "read. They do not cover a choice between models, nor the release of several.",
+    "Incentives are audited in each market, with fixed parameters. A choice between candidates by "
+    "their total payments depends on the reports, and is not truthful.",
+    "The noise comes from the seed of the problem file, which is public; a release draws fresh "
+    "noise. Validation and test use the same draws.",
 )
 CAVEATS_OF_RIDGE = (
-    "Each row of the table is a market with a release. Releasing the models of several rows, or "
-    "several draws, would add up their guarantees.",
-    "The regularization has to be fixed before reports and rows are read. Choosing the one with "
-    "the smallest test error is not covered by a guarantee.",
+    *CAVEATS,
     "Theorem 3.6 bounds coefficients in the worst case and assumes a linear label with Gaussian "
     "noise. Truthfulness and privacy hold without that; the quality of the purchase does not.",
-    "The noise comes from the seed of the problem file, which is public. A release draws fresh "
-    "noise. The expected errors are computed from the sold rows, without a guarantee.",
+    "The expected errors are computed from the sold rows, without a guarantee.",
 )
 
 
@@ -119,9 +122,6 @@ _Feature = Annotated[
     str | int,
     PlainValidator(_feature),
     WithJsonSchema({"type": ["string", "integer"], "maxLength": 200, "maximum": MOST_ENTRIES}),
-]
-_Reports = Annotated[
-    tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
 ]
 _Scenarios = Annotated[
     tuple[Literal["independent", "correlated"], ...],
@@ -144,7 +144,7 @@ class ReportsTable(Table):
         That feature, by name or position.
     """
 
-    sensitivities: _Reports | None = None
+    sensitivities: Reports | None = None
     scenarios: _Scenarios = ("independent",)
     correlated_with: _Feature = 0
 
@@ -161,78 +161,58 @@ class BuyerTable(Table):
         constants of the learner's error bound.
     cap : float
         Largest weight, in multiples of the average.
-    eta_range : list of two floats
-        Smallest and largest total privacy.
     """
 
     gamma: Positives
     mu: Positives | None = None
     sigma: Positives | None = None
     cap: Annotated[float, Field(ge=1)] | None = None
-    eta_range: Range | None = None
-
-    @property
-    def constraints(self) -> list[Constraint]:
-        """The constraints of a purchase."""
-        limits: list[Constraint] = [] if self.cap is None else [Cap(self.cap)]
-        return limits if self.eta_range is None else [*limits, EtaRange(*self.eta_range)]
-
-    def market(
-        self, sellers: Sellers, mu: float, sigma: float, gamma: float, eta: float | None = None
-    ) -> Market:
-        """Return the papers' market, at a fixed eta if one is given."""
-        ends = self.eta_range if eta is None else (eta, eta)
-        return Market.standard(
-            sellers, mu=mu, sigma=sigma, gamma=gamma, cap=self.cap, eta_range=ends
-        )
 
 
-_Option = bool | float | Annotated[str, Field(max_length=LONGEST_TEXT)]
+#: The schema of arguments of a constructor.
+_ARGUMENT: Any = {
+    "type": ["number", "boolean", "string", "array"],
+    "maxLength": LONGEST_TEXT,
+    "maxItems": 2,
+}
 
 
 class LearnerTable(Table):
-    """A classifier.
+    """A private learner. Other keys are arguments of its constructor.
+
+    Of "PersonalizedRidge", labels of ``target_range`` are mapped to [-1, 1]. ``label_noise``,
+    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are those of
+    :func:`convexmarket.learners.ridge_error_bound`, on that scale.
 
     Attributes
     ----------
     name : str
         A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
-    options : table
-        Arguments of its constructor besides ``regularization``.
-    regularization : list of float
-        Values of Lambda that are tried.
+    regularization : list of float, or str
+        Values that are tried, or "auto": the public rule of a classifier.
     draws : int
-        Noise draws of each candidate.
-    accounting : str
-        The proof of the guarantee: "sharp", or that of the "paper".
-    calibration : str
-        Whether the "total" guarantee equals what was sold, or the "noise" alone, as in the paper.
+        Noise draws of each model; 15 of a classifier and 200 of a regression by default.
     tuning : str
         "charged" also chooses Lambda within the privacy that was sold.
     """
 
-    name: Column = LOGISTIC
-    options: Annotated[dict[Column, _Option], Field(max_length=1_000)] = Field(default_factory=dict)
-    regularization: Positives
-    draws: Annotated[int, Field(ge=1, le=10_000)] = 15
-    accounting: Accounting = "sharp"
-    calibration: Literal["total", "noise"] = "total"
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
+
+    name: Column = "PrivateLogisticRegression"
+    regularization: Positives | Literal["auto"]
+    draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
     tuning: Literal["free", "charged"] = "free"
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.tuning == "charged" and self.calibration == "noise":
-            raise ValueError(
-                "tuning must be 'free' with calibration = 'noise', got 'charged': a search keeps "
-                "what was sold; use calibration = 'total'"
-            )
-        ours = {"accounting", "calibration", "tuning"} & self.model_fields_set
-        if self.name != LOGISTIC and ours:
-            raise ValueError(
-                f"{', '.join(sorted(ours))} is for {LOGISTIC}; leave it out with {self.name!r}, "
-                "and pass arguments of its constructor as options"
-            )
-        return self
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of the constructor, and of the learner's risk."""
+        given = (self.model_extra or {}).items()
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+
+    @property
+    def candidates(self) -> tuple[Any, ...]:
+        """The values of the regularization."""
+        return ("auto",) if self.regularization == "auto" else self.regularization
 
 
 class NaiveTable(Table):
@@ -248,48 +228,6 @@ class NaiveTable(Table):
 
     eta_range: Range
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
-
-
-class RidgeTable(Table):
-    """The private ridge regression, and public facts of its data (R, Theorem 3.6).
-
-    Labels of ``target_range`` are mapped to [-1, 1]; ``label_noise``, ``coef_norm``,
-    ``smallest_eigenvalue`` and ``max_norm`` are on that scale.
-
-    Attributes
-    ----------
-    name : str
-        "PersonalizedRidge".
-    regularization : list of float
-        Values of lambda, all of which are reported.
-    label_noise : float
-        Standard deviation of the labels' noise.
-    coef_norm : float
-        Bound on the norm of the true coefficients.
-    smallest_eigenvalue : float
-        Bound on the smallest eigenvalue of the second moments.
-    failure_probability : float
-        Probability with which the bound may fail.
-    sensitivity : str
-        The bound on the influence of a row: "tight", or that of the "paper".
-    max_norm : float
-        Bound on the norm of the model.
-    target_range : list of two floats
-        Range of the labels.
-    draws : int
-        Simulated releases.
-    """
-
-    name: Literal["PersonalizedRidge"]
-    regularization: Positives
-    label_noise: Positive
-    coef_norm: Positive
-    smallest_eigenvalue: Nonnegative = 0.0
-    failure_probability: Share = 0.05
-    sensitivity: Sensitivity = "tight"
-    max_norm: Positive | None = None
-    target_range: WideRange = (-1.0, 1.0)
-    draws: Annotated[int, Field(ge=2, le=10_000)] = 200
 
 
 class UnitsTable(Table):
@@ -311,6 +249,13 @@ class UnitsTable(Table):
 
 
 # -------------------------------------------------------------------------------------- files
+
+#: The public facts that bound the error of ridge regression, and are not the constructor's.
+_BOUND = ("label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability")
+#: Arguments of constructors that a file does not decide.
+_OURS = ("regularization", "epsilon", "random_state", "features", "classes")
+#: Keys of tables, tables and facts.
+_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
 
 
 class _LearningFile(ProblemFile):
@@ -337,7 +282,7 @@ class _LearningFile(ProblemFile):
     prior: PriorTable
     sellers: ReportsTable = ReportsTable()
     objective: BuyerTable
-    learner: Any
+    learner: LearnerTable
     run: RunTable = RunTable()
 
     #: The purposes of public rows, of which the first is "validation" for a classification.
@@ -365,20 +310,59 @@ class _LearningFile(ProblemFile):
             )
         if given is not None:
             self.prior.check_reports(given)
-            if isinstance(data, InlineData) and len(given) != len(data.labels):
-                raise ValueError(
-                    f"sellers: there are {len(given)} sensitivities for {len(data.labels)} rows of "
-                    "data; give one for each"
-                )
         return self
 
-    def learner_of(self, regularization: float, **arguments: Any) -> Any:
-        """Return the learner for one regularization."""
+    @model_validator(mode="after")
+    def _learner_takes_its_arguments(self) -> Self:
+        try:
+            for value in self.learner.candidates:
+                self._try(value)
+        except (ConvexMarketError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"learner: {error}") from None
+        return self
+
+    def _try(self, regularization: Any) -> None:
+        """Let the learner check its arguments."""
+        self.weights(self.learner_of(regularization), 1)
+        self.learner_of(regularization).promise([np.inf])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Arguments of the learner that follow from other tables, where its class takes them."""
         raise NotImplementedError
 
+    def learner_of(self, regularization: Any, **arguments: Any) -> Any:
+        """Return the learner for one regularization."""
+        name, options = self.learner.name, self.learner.options
+        made = vars(shipped).get(name)
+        if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
+            raise ParameterError(
+                f"{name!r} is not a learner; give a class of convexmarket.learners, or pass "
+                "your learner to convexmarket.Study"
+            )
+        known = signature(made).parameters
+        facts = {key: value for key, value in self.facts.items() if key in known}
+        given = {key: value for key, value in options.items() if key not in _BOUND}
+        open_keys = [key for key in known if key not in {*self.facts, *_OURS}]
+        refuse_unknown(given, [*LearnerTable.model_fields, *open_keys, *_BOUND])
+        return made(regularization=regularization, **(facts | given | arguments))
+
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma."""
-        raise NotImplementedError
+        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        mu, sigma = self.objective.mu, self.objective.sigma
+        if mu is None or sigma is None:
+            risk = learner.risk(n_features, **self._assumed)
+            mu, sigma = mu or (risk[0],), sigma or (risk[1],)
+        return mu, sigma
+
+    @property
+    def _assumed(self) -> dict[str, Any]:
+        """Arguments of the learner's risk."""
+        return {}
+
+    def market(self, sellers: Sellers, **numbers: Any) -> Market:
+        """Return the papers' market."""
+        return Market.standard(sellers, cap=self.objective.cap, **numbers)
 
     def read(self) -> tuple[Rows, People | None]:
         """Return the rows, and the sellers of a user's table."""
@@ -388,13 +372,7 @@ class _LearningFile(ProblemFile):
         return self.data.rows(), None
 
     def sellers_of(self, rows: Rows, people: People | None = None) -> dict[str, Sellers]:
-        """Return the sellers of each scenario, one for each training row.
-
-        Raises
-        ------
-        ProblemFileError
-            If sensitivities do not match the rows, or there is no such feature.
-        """
+        """Return the sellers of each scenario, one for each training row."""
         ids = None if people is None else people.ids
         if people is not None and people.reports is not None:
             return {REPORTED: Sellers(people.reports, self.prior, ids)}
@@ -455,7 +433,7 @@ class _LearningFile(ProblemFile):
         show_cells: bool = False,
         **options: Any,
     ) -> tuple[Deal, People]:
-        """Buy from the sellers of a user's table, and train the model.
+        """Buy from the sellers of a user's table, and train the model: :func:`convexmarket.buy`.
 
         Parameters
         ----------
@@ -475,15 +453,6 @@ class _LearningFile(ProblemFile):
         deal : Deal
         people : People
             The sellers and the public rows.
-
-        Raises
-        ------
-        NotSupportedError
-            If the data are not a user's table.
-        ParameterError
-            If the file leaves a choice, or has no reports.
-        DataError, AllocationError
-            As :func:`convexmarket.buy`.
         """
         data = self.data
         if not isinstance(data, OwnData):
@@ -500,7 +469,7 @@ class _LearningFile(ProblemFile):
             raise ParameterError("at_least needs the column of groups: --group-column")
         if gamma is None and budget is None:
             gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
-        value = _single("learner.regularization", self.learner.regularization)
+        value = _single("learner.regularization", self.learner.candidates)
         features = data.public_features
         classes: dict[str, Any] = {} if data.classes is None else {"classes": data.classes}
         learner = self.learner_of(value, features=features, **classes)
@@ -508,7 +477,9 @@ class _LearningFile(ProblemFile):
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         people = read_people(self, group, na_values, show_cells)
         table = people.parts[SOLD].assign(**{data.report: people.reports})
-        constraints = list(self.objective.constraints)
+        constraints: list[Constraint] = []
+        if self.objective.cap is not None:
+            constraints.append(Cap(self.objective.cap))
         if group is not None:
             table[group] = people.groups
             constraints += [GroupShare(people.groups, at_least)] if at_least else []
@@ -531,12 +502,23 @@ class _LearningFile(ProblemFile):
         """Return the report of runs."""
         return market_page.learning_report(self, runs)
 
+    def subproblems(self) -> list[Family]:
+        """Return the market, the training of its model, and the fit to predictions."""
+        if (value := _middle(self.learner.candidates)) == "auto":
+            raise NotSupportedError(
+                "learner.regularization is 'auto', and a comparison of solvers needs a number"
+            )
+        rows = self.read()[0]
+        mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
+        gamma, cap = _middle(self.objective.gamma), self.objective.cap
+        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
+        return [*allocation_families(market_of), *self._trainings(rows, market_of, value)]
 
-#: Keys of tables, tables and facts.
-_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
+    def _trainings(self, rows: Any, market_of: Any, value: float) -> list[Family]:
+        raise NotImplementedError
 
 
-def _single(key: str, values: Sequence[float], instead: str = "") -> float:
+def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
     """Return the only value that a file lists; a choice would depend on reports or rows."""
     if len(values) == 1:
         return values[0]
@@ -547,7 +529,7 @@ def _single(key: str, values: Sequence[float], instead: str = "") -> float:
     )
 
 
-def _middle(values: Sequence[float]) -> float:
+def _middle(values: Sequence[Any]) -> Any:
     return values[len(values) // 2]
 
 
@@ -561,16 +543,12 @@ def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
 
 def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
     """Return the rows of a table that belong to the runs of a curve."""
-    others = table.drop(columns=[key for key in keys if key in table])
-    return curve[[*keys, "run"]].merge(others, on="run")
+    return curve[[*keys, "run"]].merge(table.drop(columns=list(keys), errors="ignore"), on="run")
 
 
-def _offers(
-    curve: Frame, sellers: Frame, keys: Sequence[str], guarantees: Mapping[int, Any]
-) -> Frame:
-    """Return the offer to each seller at the points of a curve, and the guarantee of its row."""
-    table = _of_curve(curve, sellers, keys)
-    table["guarantee"] = np.concatenate([guarantees[run].epsilon for run in curve.run])
+def _offers(curve: Frame, sellers: Frame, keys: Sequence[str], epsilons: list[Floats]) -> Frame:
+    """Return the offers at the points of a curve, and the guarantees of the rows."""
+    table = _of_curve(curve, sellers, keys).assign(guarantee=np.concatenate(epsilons))
     table["surplus"] = table.payment - table.sensitivity * table.epsilon
     columns = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
     return table[[*keys, *columns, "surplus"]]
@@ -604,54 +582,39 @@ class ClassifierFile(_LearningFile):
     offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
     """
 
-    learner: LearnerTable
     naive: NaiveTable | None = None
 
     _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
-    def learner_of(self, regularization: float, **arguments: Any) -> Any:
-        """Return the learner for one Lambda, with the public facts that its constructor takes."""
-        table, made = self.learner, vars(shipped).get(self.learner.name)
-        if not (isinstance(made, type) and hasattr(made, "fit") and hasattr(made, "risk")):
-            raise ParameterError(
-                f"learner.name is {table.name!r}, which is not a learner; give a class of "
-                "convexmarket.learners, or use convexmarket.Study for a learner of your own"
+    @model_validator(mode="after")
+    def _a_search_keeps_what_was_sold(self) -> Self:
+        table = self.learner
+        if table.tuning == "charged" and table.options.get("calibration") == "noise":
+            raise ValueError(
+                "learner.tuning must be 'free' with calibration = 'noise', got 'charged': a search "
+                "keeps what was sold; use calibration = 'total'"
             )
-        known = signature(made).parameters
-        norm = getattr(self.data, "data_norm", 1.0)
-        public = {"data_norm": norm, "cap": self.objective.cap, "tol": 1e-9, **arguments}
-        if table.name == LOGISTIC:
-            public |= {"accounting": table.accounting, "calibration": table.calibration}
-        public = {name: value for name, value in public.items() if name in known}
-        try:
-            return made(regularization=regularization, **(public | table.options))
-        except TypeError as error:
-            raise ParameterError(
-                f"learner.name is {table.name!r}, which cannot be constructed: {error}; its "
-                "constructor has to take regularization and all of learner.options"
-            ) from None
+        return self
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
-        mu, sigma = self.objective.mu, self.objective.sigma
-        if mu is None or sigma is None:
-            risk = learner.risk(n_features)
-            mu, sigma = mu or (risk[0],), sigma or (risk[1],)
-        return mu, sigma
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Public facts, and the accuracy of the solver."""
+        return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
     def _measured(
         self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        buyer, values = self.objective, self.learner.regularization
-        mu, sigma = self.weights(self.learner_of(values[0]), rows.X_train.shape[1])
-        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws}
+        buyer, values, n_features = self.objective, self.learner.candidates, rows.X_train.shape[1]
+        mu, sigma = self.weights(self.learner_of(values[0]), n_features)
+        training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws or 15}
         training["seed"] = self.run.seed
 
         def mechanism(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return buyer.market(sellers[scenario], mu, sigma, gamma)
+            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
 
         def naive(scenario: str, eta_bought: float) -> Market:
-            return buyer.market(sellers[scenario], 0.0, 0.0, 1.0, eta_bought)
+            eta = (eta_bought, eta_bought)
+            return self.market(sellers[scenario], mu=0.0, sigma=0.0, gamma=1.0, eta_range=eta)
 
         markets: dict[str, Any] = {MECHANISM: mechanism}
         axes: dict[str, Any] = {"scenario": list(sellers), "gamma": buyer.gamma}
@@ -678,11 +641,8 @@ class ClassifierFile(_LearningFile):
             sold = allocate(chosen(scenario, gamma)).epsilon
             return self._search(sold, (rows.X_validation, rows.y_validation))
 
-        charged = self.learner.tuning == "charged"
-        study = Study({CHARGED: chosen}, axes=axes, **(training | {"learner": search}))
-        if not charged:
-            study = Study({CHARGED: chosen}, axes=axes)
-        second = study.run(**options)
+        charged = {"learner": search, **training} if self.learner.tuning == "charged" else {}
+        second = Study({CHARGED: chosen}, axes=axes, **charged).run(**options)
         if charged:
             more = _numbered(second, len(tables["runs"]))
             kept = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
@@ -690,15 +650,15 @@ class ClassifierFile(_LearningFile):
             curve = pd.concat([curve, kept.assign(regularization=np.nan)], ignore_index=True)
             for name in ("sellers", "fits"):
                 tables[name] = pd.concat([tables[name], more[name]], ignore_index=True)
-        sold, guarantees = tables["sellers"].groupby("run").epsilon, {}
-        for row in curve.drop_duplicates("run").itertuples():
-            if row.model == CHARGED:
-                model = search(row.scenario, row.gamma)
-            else:
-                model = self.learner_of(row.regularization)
-            guarantees[row.run] = self._fitted(model, rows, sold.get_group(row.run)).guarantee_
+        sold = tables["sellers"].groupby("run").epsilon
+        epsilons = []
+        for row in curve.itertuples():
+            epsilon = sold.get_group(row.run).to_numpy()
+            if row.model != CHARGED:  # a search spends the whole purchase
+                guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
+                epsilon = guarantee.epsilon
+            epsilons.append(epsilon)
         draws = _of_curve(curve, tables["fits"], _KEY).rename(columns={"noise_draw": "draw"})
-        audits = second.tables["audits"].rename(columns={"market": "model"})
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         keys = {"runs": runs.keys["runs"], "curve": _KEY, "audits": _KEY}
         keys |= {"draws": (*_KEY, "draw"), "sellers": (*_KEY, "id")}
@@ -706,26 +666,20 @@ class ClassifierFile(_LearningFile):
             "runs": runs.tables["runs"],
             "curve": _curve(curve),
             "draws": draws[[*_KEY, "draw", "test_error"]],
-            "sellers": _offers(curve, tables["sellers"], _KEY, guarantees),
-            "audits": audits.assign(model=MECHANISM),
+            "sellers": _offers(curve, tables["sellers"], _KEY, epsilons),
+            "audits": second.tables["audits"].rename(columns={"market": "model"}),
         }
-        facts: dict[str, Any] = {**self._baseline(rows), "one_class_error": float(1 - common)}
-        facts |= {"guarantee": _words(guarantees[curve.run.iloc[0]]), "caveats": CAVEATS_OF_CHOICES}
+        measured["audits"]["model"] = MECHANISM
+        facts = self._baseline(rows) | {"one_class_error": float(1 - common)}
+        facts |= {"guarantee": _words(guarantee), "caveats": CAVEATS}
         return keys, measured, facts
-
-    def _fitted(self, model: Any, rows: MarketData, epsilon: Any) -> Any:
-        """Return a model that is trained under the first draw of the noise."""
-        state = Simulation(self.run.stream(_NOISE, 0))
-        return model.fit(
-            rows.X_train, rows.y_train, epsilon=np.asarray(epsilon), random_state=state
-        )
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
         """Return the search for Lambda among those with which half of what was sold is kept."""
         candidates = []
-        for value in self.learner.regularization:
+        for value in self.learner.candidates:
             try:
-                self.learner_of(value).promise(sold / 2 * (1 - 1e-9))
+                self.learner_of(value).promise(sold / 2 * (1 - 1e-9), validation[0].shape[1])
             except ParameterError:
                 continue
             candidates.append(value)
@@ -734,23 +688,17 @@ class ClassifierFile(_LearningFile):
         learner, grid = self.learner_of(candidates[0]), {"regularization": candidates}
         return PrivateSearch(learner, grid, validation=validation, trials=float(len(candidates)))
 
-    def _baseline(self, rows: MarketData) -> dict[str, float]:
+    def _baseline(self, rows: MarketData) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
         errors = []
-        for value in self.learner.regularization:
-            model = self._fitted(self.learner_of(value), rows, np.inf)
+        for value in sorted(self.learner.candidates, reverse=True):  # of equals, the largest
+            model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = np.mean(model.predict(rows.X_validation) != rows.y_validation)
-            errors.append((validation, -value, np.mean(model.predict(rows.X_test) != rows.y_test)))
-        _, value, error = min(errors)
-        return {"baseline_error": float(error), "baseline_regularization": -value}
+            errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
+        _, value, error = min(errors, key=lambda each: each[0])
+        return {"baseline_error": float(error), "baseline_regularization": value}
 
-    def subproblems(self) -> list[Family]:
-        """Return the market, the training of its model, and the fit to predictions."""
-        value, rows = _middle(self.learner.regularization), self.read()[0]
-        assert isinstance(rows, MarketData)
-        mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
-        gamma, cap = _middle(self.objective.gamma), self.objective.cap
-        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
+    def _trainings(self, rows: MarketData, market_of: Any, value: float) -> list[Family]:
         private = rows.X_train[:MOST_PRIVATE], rows.y_train[:MOST_PRIVATE]
         norm = rows.data_norm
 
@@ -764,13 +712,12 @@ class ClassifierFile(_LearningFile):
             return draw_fit(*arguments, size, rng)
 
         return [
-            *allocation_families(market_of),
             Family("weighted logistic regression", logistic),
             Family("semi-interactive fit", fit, largest=MOST_POINTS),
         ]
 
 
-def _chosen(runs: Frame, gammas: Iterable[float]) -> Frame:
+def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
     """Return for each scenario, model and gamma the run with the smallest overall error.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
@@ -834,36 +781,36 @@ class RidgeFile(_LearningFile):
     ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
     """
 
-    learner: RidgeTable
     units: UnitsTable = UnitsTable()
 
     _purposes: ClassVar[tuple[str, ...]] = ("test",)
 
-    def learner_of(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
-        """Return the learner for one lambda."""
-        table = self.learner
-        return PersonalizedRidge(
-            regularization,
-            perturbation="output",
-            fit_intercept=False,
-            max_norm=table.max_norm,
-            sensitivity=table.sensitivity,
-            target_range=table.target_range,
-            **arguments,
-        )
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The learner of Theorem 3.6."""
+        return {"perturbation": "output", "fit_intercept": False}
 
-    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the constants of Theorem 3.6."""
-        table = self.learner
-        chance = table.failure_probability
-        risk = learner.risk(n_features, label_noise=table.label_noise, failure_probability=chance)
-        return (risk[0],), (risk[1],)
+    @property
+    def _bounded(self) -> dict[str, Any]:
+        given = {key: value for key, value in self.learner.options.items() if key in _BOUND}
+        return {"failure_probability": 0.05, **given}
+
+    @property
+    def _assumed(self) -> dict[str, Any]:
+        """Arguments of the learner's risk."""
+        if missing := {"label_noise", "coef_norm"} - set(self.learner.options):
+            raise ParameterError(f"{sorted(missing)[0]} is missing")
+        return {key: self._bounded[key] for key in ("label_noise", "failure_probability")}
 
     @model_validator(mode="after")
     def _nothing_to_choose(self) -> Self:
         if self.objective.mu is not None or self.objective.sigma is not None:
             raise ValueError("objective: mu and sigma follow from Theorem 3.6; leave them out")
         return self
+
+    def _try(self, regularization: float) -> None:
+        super()._try(regularization)
+        self._bound(np.ones(1), 1.0, regularization, 1)
 
     def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
         """Return the learner of Theorem 3.6, with noise in floating point."""
@@ -873,41 +820,30 @@ class RidgeFile(_LearningFile):
         self, weights: Floats, eta: float, regularization: float, n_features: int
     ) -> RidgeErrorBound:
         """Return the terms of Theorem 3.6 for a purchase."""
-        table = self.learner
-        kappa = ridge_sensitivity(regularization, n_features, table.max_norm, table.sensitivity)
+        learner = self._plain(regularization)
+        kappa = ridge_sensitivity(regularization, n_features, learner.max_norm, learner.sensitivity)
         return ridge_error_bound(
-            weights,
-            eta / kappa,
-            regularization,
-            n_features=n_features,
-            coef_norm=table.coef_norm,
-            label_noise=table.label_noise,
-            failure_probability=table.failure_probability,
-            smallest_eigenvalue=table.smallest_eigenvalue,
+            weights, eta / kappa, regularization, n_features=n_features, **self._bounded
         )
 
     def _measured(
         self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        table, values = self.learner, self.learner.regularization
+        values, gammas = self.learner.candidates, self.objective.gamma
         m, n_features = rows.X_train.shape
         choices = self._choices(m, n_features)
-        constants = choices.set_index("regularization")[["mu", "sigma"]]
-        constants = constants[~constants.index.duplicated()]
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
-            mu, sigma = constants.loc[regularization]
-            return self.objective.market(sellers[scenario], mu, sigma, gamma)
+            (mu,), (sigma,) = self.weights(self._plain(regularization), n_features)
+            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
 
-        gammas = self.objective.gamma
-        axes = dict(zip(_RIDGE_KEY, (list(sellers), gammas, values), strict=True))
         study = Study(
             {MECHANISM: market},
-            axes=axes,
+            axes=dict(zip(_RIDGE_KEY, (list(sellers), gammas, values), strict=True)),
             seed=self.run.seed,
             learner=lambda regularization: self._plain(regularization),
             data=rows,
-            noise_draws=table.draws,
+            noise_draws=self.learner.draws or 200,
         )
         runs = study.run(**options)
         tables = _numbered(runs)
@@ -920,16 +856,17 @@ class RidgeFile(_LearningFile):
             )
         constant = float(rows.y_test.mean())  # the best constant for the public rows
         constant_rmse = float(np.sqrt(np.mean((rows.y_test - constant) ** 2)))
-        measured, guarantees = [], {}
+        measured, guarantees = [], []
         for row in curve.itertuples():
             sold = tables["sellers"][tables["sellers"].run == row.run]
             draws = tables["fits"].test_error[tables["fits"].run == row.run].to_numpy()
             measured.append(self._errors(row, sold, draws, rows, constant_rmse))
-            guarantees[row.run] = self._plain(row.regularization).promise(sold.epsilon)
+            guarantees.append(self._plain(row.regularization).promise(sold.epsilon))
         curve = curve.join(pd.DataFrame(measured, index=curve.index))
         columns = ["marked", "mu", "sigma", "eta", "n_bought", "payments", *measured[0]]
         columns += ["objective", "lower_bound", "gap", "epsilon_max"]
-        offers = _offers(curve, tables["sellers"], _RIDGE_KEY, guarantees)
+        epsilons = [guarantee.epsilon for guarantee in guarantees]
+        offers = _offers(curve, tables["sellers"], _RIDGE_KEY, epsilons)
         baselines = []
         for value in values:
             model = self.learner_of(value, weighting="equal", epsilon=np.inf)
@@ -944,7 +881,7 @@ class RidgeFile(_LearningFile):
             "choices": ("gamma", "regularization"),
             "baselines": ("regularization",),
         }
-        measures = {
+        results = {
             "runs": runs.tables["runs"],
             "curve": curve[[*_RIDGE_KEY, *columns]],
             "sellers": offers.merge(curve[[*_RIDGE_KEY, "marked"]], on=list(_RIDGE_KEY)),
@@ -953,7 +890,7 @@ class RidgeFile(_LearningFile):
             "baselines": pd.DataFrame(baselines),
         }
         facts = {"constant": constant, "constant_rmse": constant_rmse, "caveats": CAVEATS_OF_RIDGE}
-        return keys, measures, facts | {"guarantee": _words(guarantees[curve.run.iloc[0]])}
+        return keys, results, facts | {"guarantee": _words(guarantees[0])}
 
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
@@ -963,9 +900,9 @@ class RidgeFile(_LearningFile):
         quantiles = Sellers(self.prior.quantile((np.arange(m) + 0.5) / m), self.prior)
         rows = []
         for gamma in self.objective.gamma:
-            for value in self.learner.regularization:
+            for value in self.learner.candidates:
                 (mu,), (sigma,) = self.weights(self._plain(value), n_features)
-                found = allocate(self.objective.market(quantiles, mu, sigma, gamma))
+                found = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
                 bias = self._bound(found.weights, found.eta, value, n_features).bias
                 row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
                 rows.append(row | {"bias": bias, "expected_objective": bias + found.objective})
@@ -1005,19 +942,13 @@ class RidgeFile(_LearningFile):
             "bound": bound.total,
         }
 
-    def subproblems(self) -> list[Family]:
-        """Return the market, and the training of its model."""
-        value, rows = _middle(self.learner.regularization), self.read()[0]
-        (mu,), (sigma,) = self.weights(self._plain(value), rows.X_train.shape[1])
-        gamma, cap = _middle(self.objective.gamma), self.objective.cap
-        market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
-
+    def _trainings(self, rows: RegressionData, market_of: Any, value: float) -> list[Family]:
         def ridge(size: int, rng: np.random.Generator) -> Any:
             weights = allocate(market_of(size, rng)).weights
-            arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
+            arguments = rows.X_train, rows.y_train, weights, value, self._bounded["label_noise"]
             return draw_ridge(*arguments, rng)
 
-        return [*allocation_families(market_of), Family("ridge", ridge)]
+        return [Family("ridge", ridge)]
 
 
 def model_of_market(table: Mapping[str, Any]) -> type[ProblemFile]:

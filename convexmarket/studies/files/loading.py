@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Union
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
-from convexmarket.studies.files.base import ProblemFile, Source, suggestion
+from convexmarket.studies.files.base import ProblemFile, Source, mistakes, suggestion
 from convexmarket.studies.files.learning import ClassifierFile, RidgeFile, model_of_market
 from convexmarket.studies.files.market import VariantsFile
 from convexmarket.studies.files.online import OnlineFile
@@ -52,16 +51,6 @@ _DECLARE = {
 
 #: Bytes of the largest problem file, and dots in a line: the parser needs the square of the latter.
 _LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
-#: Mistakes that an error lists.
-_MOST_MISTAKES = 50
-#: TOML's words for pydantic's.
-_EXPECTED = {
-    "tuple_type": "be a list",
-    "too_short": "have more entries",
-    "too_long": "have fewer entries",
-    "model_type": "be a table",
-    "model_attributes_type": "be a table",
-}
 
 
 def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
@@ -87,13 +76,7 @@ def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a problem file as text.
-
-    Raises
-    ------
-    ProblemFileError
-        If it cannot be read or is not UTF-8 text.
-    """
+    """Read a problem file as text."""
     try:
         return read_limited(path, _LARGEST_FILE).decode("utf-8")
     except OSError as error:
@@ -104,10 +87,7 @@ def read_text(path: str | Path) -> str:
 
 def kind_of(path: str | Path) -> str:
     """Return the kind that a problem file names; empty if it names none."""
-    try:
-        return str(_parsed(read_text(path)).get("kind", ""))
-    except ValueError as error:
-        raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
+    return str(_parsed(read_text(path), str(path)).get("kind", ""))
 
 
 def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -> ProblemFile:
@@ -120,42 +100,23 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     ...
     convexmarket.errors.ProblemFileError: <text>: kind is 'solver'; did you mean 'solvers'?
     """
-    try:
-        table = _parsed(text)
-    except ValueError as error:
-        raise ProblemFileError(f"{path}: not valid TOML: {error}") from None
-    overrides = tuple(overrides)
+    table, overrides = _parsed(text, path), tuple(overrides)
     for override in overrides:
         _override(table, override)
-    if "kind" not in table:
-        raise ProblemFileError(f"{path}: kind is missing; {suggestion('', KINDS)}")
-    if str(table["kind"]) not in KINDS:
-        advice = suggestion(str(table["kind"]), KINDS)
-        raise ProblemFileError(f"{path}: kind is {_short(table['kind'])}; {advice}")
-    source = Source(path, text, overrides, table)
+    kind = table.get("kind", "")
     try:
-        if undeclared := list(_undeclared(table)):
-            raise ProblemFileError("\n".join(f"{path}: {words}" for words in undeclared))
-        model = KINDS[str(table["kind"])](table)
-        table = model.completed(table)
-        problem = model.model_validate(table)
+        if str(kind) not in KINDS:
+            what = f"is {kind!r:.60}" if "kind" in table else "is missing"
+            wrong = [f"kind {what}; {suggestion(str(kind), KINDS)}"]
+        elif not (wrong := list(_undeclared(table))):
+            problem = KINDS[str(kind)](table).model_validate(table)
+            problem._source = Source(path, text, overrides, table)
+            return problem
     except ValidationError as error:
-        details = error.errors()
-        # An error of a list or table that only repeats that an entry is wrong is left out, and
-        # errors of the market in a file that its variants repeat.
-        places = {each["loc"] for each in details}
-        inside = {place[:k] for place in places for k in range(len(place))}
-        inside |= {place for place in places if place[0:1] == ("variants",) and place[2:] in places}
-        kept = [each for each in details if each["loc"] not in inside or not each["loc"]]
-        mistakes = list(dict.fromkeys(_in_words(table, each) for each in kept))
-        lines = [f"{path}: {mistake}" for mistake in mistakes[:_MOST_MISTAKES]]
-        if len(mistakes) > _MOST_MISTAKES:
-            lines.append(f"{path}: {len(mistakes) - _MOST_MISTAKES} more mistakes")
-        raise ProblemFileError("\n".join(lines)) from None
+        wrong = mistakes(table, error)
     except RecursionError:
-        raise ProblemFileError(f"{path}: its tables are nested too deeply") from None
-    problem._source = source
-    return problem
+        wrong = ["its tables are nested too deeply"]
+    raise ProblemFileError("\n".join(f"{path}: {line}" for line in wrong))
 
 
 def json_schema() -> dict[str, Any]:
@@ -166,15 +127,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def subproblems_of(path: str | Path) -> Problem:
-    """Return the subproblems of a problem file, for a comparison of solvers.
-
-    Raises
-    ------
-    ProblemFileError
-        As :func:`load_file`.
-    NotSupportedError
-        If the file has no subproblems.
-    """
+    """Return the subproblems of a problem file, for a comparison of solvers."""
     problem = load_file(path)
     assert problem.source is not None
     return Problem(problem.subproblems(), problem.source.sha256)
@@ -192,13 +145,16 @@ def _undeclared(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterato
             yield f"{'.'.join(here)} is {UNDECLARED!r}, which is not declared yet; {advice}"
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-        raise ValueError(f"a line has more than {_MOST_DOTS} dots")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ValueError("its lists and tables are nested too deeply") from None
+def _parsed(text: str, path: str) -> dict[str, Any]:
+    why = f"a line has more than {_MOST_DOTS} dots"
+    if all(line.count(".") <= _MOST_DOTS for line in text.splitlines()):
+        try:
+            return tomllib.loads(text)
+        except RecursionError:
+            why = "its lists and tables are nested too deeply"
+        except ValueError as error:
+            why = str(error)
+    raise ProblemFileError(f"{path}: not valid TOML: {why}")
 
 
 def _override(table: dict[str, Any], setting: str) -> None:
@@ -210,12 +166,12 @@ def _override(table: dict[str, Any], setting: str) -> None:
             f"--set {setting}; write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
         )
     try:
-        parsed = _parsed(f"value = {value}")
-    except ValueError:
+        parsed = _parsed(f"value = {value}", "--set")
+    except ProblemFileError:
         parsed = {}
     if parsed.keys() != {"value"}:
         raise ProblemFileError(
-            f"--set {key}: {_short(value.strip())} is not a TOML value; write numbers as 0.01, "
+            f"--set {key}: {value.strip()!r:.60} is not a TOML value; write numbers as 0.01, "
             "lists as [0.001,0.01], and text in double quotes: "
             f"--set '{key}=\"{value.strip()[:60]}\"'"
         )
@@ -226,50 +182,3 @@ def _override(table: dict[str, Any], setting: str) -> None:
                 f"--set {key}: {'.'.join(path[:depth])} is not a table, so it has no keys to set"
             )
     table[path[-1]] = parsed["value"]
-
-
-def _in_words(table: Mapping[str, Any], detail: ErrorDetails) -> str:
-    """Return one of pydantic's errors as key path, value and remedy."""
-    path = _path(table, detail["loc"], detail["type"] == "missing") or "the file"
-    context, given = detail.get("ctx", {}), detail["input"]
-    match detail["type"]:
-        case "missing":
-            return f"{path} is missing"
-        case "value_error":
-            words = str(context["error"])
-            words = words if len(words) <= 1_000 else f"{words[:997]}..."
-            return f"{path}: {words}" if detail["loc"] else words
-        case "literal_error" if isinstance(given, str):
-            known = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-            return f"{path} is {given!r}; {suggestion(given, known)}"
-        case "union_tag_invalid":
-            key, known = context["discriminator"].strip("'"), context["expected_tags"]
-            remedy = suggestion(context["tag"], known.replace("'", "").split(", "))
-            return f"{path}.{key} is {context['tag']!r}; {remedy}"
-        case "union_tag_not_found":
-            return f"{path}.{context['discriminator'].strip(chr(39))} is missing"
-    expected = _EXPECTED.get(detail["type"]) or detail["msg"].partition("should ")[2]
-    return f"{path} must {expected or 'be valid'}, got {_short(given)}"
-
-
-def _path(table: Any, location: tuple[int | str, ...], missing: bool) -> str:
-    """Return a key path such as ``study.sizes[1]``; steps that name a model are left out.
-
-    The last key may be ``missing`` in the table.
-    """
-    text, here = "", table
-    for place, step in enumerate(location):
-        known = step in here if isinstance(here, Mapping) else isinstance(step, int)
-        if not known and not (missing and place == len(location) - 1):
-            continue
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-        try:
-            here = here[step]
-        except (KeyError, IndexError, TypeError):
-            here = None
-    return text
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

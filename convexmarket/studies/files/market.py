@@ -12,24 +12,32 @@ import pandas as pd
 from pydantic import (
     AfterValidator,
     Field,
-    GetJsonSchemaHandler,
+    PlainValidator,
     PrivateAttr,
     ValidationError,
+    WithJsonSchema,
     model_validator,
 )
-from pydantic_core import CoreSchema, InitErrorDetails
 
+from convexmarket.checks import is_number
 from convexmarket.data.lists import read_list
-from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.report import Report
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.base import Name, PriorTable, ProblemFile, RunTable, Share, Table
+from convexmarket.studies.files.base import (
+    Name,
+    PriorTable,
+    ProblemFile,
+    RunTable,
+    Share,
+    Table,
+    mistakes,
+)
 from convexmarket.studies.files.pieces import (
     ConstraintsTable,
     MarketTable,
-    Number,
     SellersTable,
     TermsTable,
 )
@@ -44,7 +52,7 @@ __all__ = ["Point", "VariantsFile"]
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
-#: What a list's errors call a column, and the key of the problem file that names it.
+#: The words of a list's errors for a column, and the key of the problem file that names it.
 _COLUMNS = {
     "--id-column (id in Python)": "sellers.id",
     "--sensitivity-column (ask in Python)": "sellers.report",
@@ -52,9 +60,7 @@ _COLUMNS = {
 }
 
 
-def merged(
-    base: Mapping[str, Any], changes: Mapping[str, Any], path: tuple[str | int, ...] = ()
-) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the base with the changes, key by key; ``false`` removes an entry.
 
     ``sellers``, ``prior``, ``privacy_cost`` and a term of another kind under the same label are
@@ -62,40 +68,37 @@ def merged(
     """
     result = dict(base)
     for key, value in changes.items():
-        here, known = (*path, key), base.get(key)
+        here, known = f"{path}.{key}", base.get(key)
         if value is False:
             if key not in base:
-                raise _refusal(here, value, f"there is no {key} to remove")
+                raise ValueError(f"{here}: there is no {key} to remove")
             del result[key]
         elif isinstance(known, Mapping) and isinstance(value, Mapping):
             other = value.get("term", known.get("term")) != known.get("term")
             whole = other or key in ("sellers", "prior", "privacy_cost")
-            result[key] = value if whole else merged(known, value, here)
+            result[key] = value if whole else _merged(known, value, here)
         else:
             result[key] = value
     return result
 
 
-def with_value(
-    table: Mapping[str, Any], path: str, value: Any, variant: tuple[str | int, ...] = ()
-) -> dict[str, Any]:
+def _with_value(table: Mapping[str, Any], key: str, value: Any, path: str) -> dict[str, Any]:
     """Return a copy of nested tables with this value at a path of keys, joined by dots."""
-    key, dot, rest = path.partition(".")
-    if not dot:
-        return {**table, key: value}
-    inner = table.get(key, {})
-    if not isinstance(inner, Mapping):
-        where = (*variant, "sweep", "key")
-        raise _refusal(where, path, f"{key} is not a table, so {path} is not a key")
-    return {**table, key: with_value(inner, rest, value, variant)}
+    first, dot, rest = key.partition(".")
+    inner = table.get(first, {})
+    if dot and not isinstance(inner, Mapping):
+        raise ValueError(f"{path}.sweep.key: {first} is not a table, so {key} is not a key")
+    return {**table, first: _with_value(inner, rest, value, path) if dot else value}
 
 
-def _refusal(path: tuple[str | int, ...], given: Any, words: str) -> ValidationError:
-    """Return an error of one key, to be raised while a table is validated."""
-    detail = InitErrorDetails(
-        type="value_error", loc=path, input=given, ctx={"error": ValueError(words)}
-    )
-    return ValidationError.from_exception_data("problem", [detail])
+def _number(value: Any) -> float:
+    if not is_number(value) or not np.isfinite(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return value
+
+
+#: A number that stays an integer if the file has an integer, such as a count.
+_Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
 
 
 def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -117,13 +120,16 @@ class SweepTable(Table):
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
     values: Annotated[
-        tuple[Number, ...],
+        tuple[_Number, ...],
         Field(strict=False, min_length=2, max_length=200),
         AfterValidator(_rising),
     ]
 
 
-class VariantTable(MarketTable):
+_Changes = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
+
+
+class VariantTable(Table):
     """A variant: the market of the file with changes.
 
     Tables are merged key by key, and ``false`` removes an entry; ``sellers``, ``prior``, and a term
@@ -133,11 +139,17 @@ class VariantTable(MarketTable):
     ----------
     name : str
         Name in figures and tables.
+    sellers, prior, objective, constraints : table
+        Changes of the market.
     sweep : table
         A key with several values.
     """
 
     name: Name
+    sellers: _Changes = None
+    prior: _Changes = None
+    objective: _Changes = None
+    constraints: _Changes = None
     sweep: SweepTable | None = None
 
     _markets: tuple[MarketTable, ...] = PrivateAttr(default=())
@@ -152,31 +164,22 @@ class VariantTable(MarketTable):
         """The values of the swept key; NaN without a sweep."""
         return (np.nan,) if self.sweep is None else self.sweep.values
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _every_market(cls, given: Any, handler: Callable[[Any], Self]) -> Self:
-        """Validate the market at each value of the sweep; ``given`` has the first."""
-        variant = handler(given)
-        table = {key: given[key] for key in _KEYS if key in given}
-        tables = [table]
-        if variant.sweep is not None:
-            key, values = variant.sweep.key, variant.sweep.values
-            tables += [with_value(table, key, value) for value in values[1:]]
-        variant._markets = tuple(map(MarketTable.model_validate, tables))
-        return variant
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        """Describe the changes, which are parts of tables or false."""
-        reference = super().__get_pydantic_json_schema__(core, handler)
-        schema = handler.resolve_ref_schema(reference)
-        for key in _KEYS:
-            words = f"Changes of {key}."
-            schema["properties"][key] = {"type": "object", "description": words}
-        schema["required"] = ["name"]
-        return reference
+    def complete(self, base: Mapping[str, Any], path: str, seed: int) -> None:
+        """Validate the market at each value of the sweep; key paths in errors begin with path."""
+        changes = {key: getattr(self, key) for key in _KEYS if key in self.model_fields_set}
+        table, markets = _merged(base, changes, path), []
+        for value in self.values:
+            if self.sweep is not None:
+                table = _with_value(table, self.sweep.key, value, path)
+            try:
+                markets.append(MarketTable.model_validate(table))
+                markets[-1].check(seed)
+            except ValidationError as error:
+                lines = (f"{path}.{line}" for line in mistakes(table, error))
+                raise ValueError("\n".join(lines)) from None
+            except (ConvexMarketError, ValueError) as error:
+                raise ValueError(f"{path}: {error}") from None
+        self._markets = tuple(markets)
 
 
 class MarketRunTable(RunTable):
@@ -231,9 +234,9 @@ class VariantsFile(ProblemFile):
     prior : table
         Distribution of the sensitivities, common knowledge.
     objective : table
-        Terms of the buyer's objective, by label.
+        Terms of the buyer's objective, by label: classes of convexmarket.terms.
     constraints : table
-        Constraints of the purchase.
+        Constraints of the purchase: classes of convexmarket.terms.
     run : table
         How the markets are solved, paid and audited.
     variants : list of tables
@@ -244,51 +247,26 @@ class VariantsFile(ProblemFile):
     sellers: SellersTable | None = None
     prior: PriorTable | None = None
     objective: TermsTable | None = None
-    constraints: ConstraintsTable = ConstraintsTable()
+    constraints: ConstraintsTable = Field(default_factory=dict)
     run: MarketRunTable = MarketRunTable()
     variants: Annotated[
         tuple[VariantTable, ...],
         Field(strict=False, min_length=1, max_length=50),
         AfterValidator(_named_once),
-    ] = ()
+    ] = Field(default_factory=lambda: (VariantTable(name="market"),))
 
+    @model_validator(mode="wrap")
     @classmethod
-    def completed(cls, table: dict[str, Any]) -> dict[str, Any]:
-        """Merge the market of the file into each variant, with the first value of its sweep."""
-        base = {key: table[key] for key in _KEYS if key in table}
-        variants = table.get("variants", [{"name": "market"}])
-        if not isinstance(variants, list):
-            return table
-        complete = []
-        for place, variant in enumerate(variants):
-            if isinstance(variant, Mapping):
-                variant = merged(base, variant, ("variants", place))
-                sweep = variant.get("sweep")
-                if isinstance(sweep, Mapping) and isinstance(key := sweep.get("key"), str):
-                    values = sweep.get("values")
-                    first = values[0] if isinstance(values, list) and values else None
-                    variant = with_value(variant, key, first, ("variants", place))
-            complete.append(variant)
-        return {**table, "variants": complete}
-
-    @model_validator(mode="after")
-    def _declarable(self) -> Self:
-        for place, variant in enumerate(self.variants):
-            for table in variant.markets:
-                try:
-                    table.check(self.run.seed)
-                except ValueError as error:
-                    raise _refusal(("variants", place), variant.name, str(error)) from None
-        return self
+    def _complete(cls, given: Any, handler: Callable[[Any], Self]) -> Self:
+        """Merge the tables of the file into each variant, and validate its markets."""
+        problem = handler(given)
+        base = {key: given[key] for key in _KEYS if key in given}
+        for place, variant in enumerate(problem.variants):
+            variant.complete(base, f"variants[{place}]", problem.run.seed)
+        return problem
 
     def points(self) -> list[Point]:
-        """Return the markets of every variant.
-
-        Raises
-        ------
-        DataError
-            If the sellers' file cannot be read, or has a wrong row.
-        """
+        """Return the markets of every variant, with the sellers of their files."""
         lists: dict[Any, pd.DataFrame] = {}
         points = []
         for variant in self.variants:
@@ -330,16 +308,13 @@ class VariantsFile(ProblemFile):
         points = self.points()
         options = self.run.model_dump(exclude={"seed", "payments", "audits"})
         options |= {"jobs": self.run.workers, "journal": journal, "progress": progress}
-        study = Study({str(place): point.market for place, point in enumerate(points)})
-        runs = study.run(payments=self.run.payments, audits="none", **options)
+        markets = {str(place): point.market for place, point in enumerate(points)}
+        runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
         tables = dict(runs.tables)
         solved = set(tables["runs"].market[tables["runs"].status == "solved"])
-        audited, start = {}, 0
-        for variant in self.variants:
-            middle = start + len(variant.markets) // 2
-            if str(middle) in solved:
-                audited[str(middle)] = points[middle].market
-            start += len(variant.markets)
+        starts = np.cumsum([0, *(len(variant.markets) for variant in self.variants)])
+        middles = [str(low + (high - low) // 2) for low, high in pairwise(starts)]
+        audited = {place: markets[place] for place in middles if place in solved}
         if audited and self.run.audits != "none":
             audits = Study(audited).run(payments="none", audits=self.run.audits, **options)
             tables["audits"] = audits.tables["audits"]
@@ -363,30 +338,27 @@ class VariantsFile(ProblemFile):
         families, lists = [], dict[Any, pd.DataFrame]()
         for variant in self.variants:
             table = variant.markets[len(variant.markets) // 2]
-            listed = self._listed(table, lists)
-            if (family := _family(variant.name, table, listed)) is not None:
-                families.append(family)
+            try:
+                families.append(_family(variant.name, table, self._listed(table, lists)))
+            except NotSupportedError:  # studies have no such class
+                continue
         return families
 
 
-def _family(name: str, table: MarketTable, listed: pd.DataFrame | None) -> Family | None:
-    """Return the subproblem of a market; None if studies have no such class."""
-    limits = table.constraints
-    each = any(isinstance(v, tuple) for v in (limits.cap, limits.max_epsilon, limits.given_epsilon))
+def _family(name: str, table: MarketTable, listed: pd.DataFrame | None) -> Family:
+    """Return the subproblem of a market, at any size if no number belongs to one seller."""
+    each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
     small = None if each else table.sellers.resized(50)
+    if small is None:
+        market = table.build(0, listed)
+        return market_family(market, lambda _size, _rng: market, name, len(market.sellers))
 
     def sized(size: int, rng: np.random.Generator) -> Market:
-        seed = int(rng.integers(2**31))
-        if small is None:
-            return example
-        return table.model_copy(update={"sellers": table.sellers.resized(size)}).build(seed)
+        changed = table.model_copy(update={"sellers": table.sellers.resized(size)})
+        return changed.build(int(rng.integers(2**31)))
 
-    chosen = table if small is None else table.model_copy(update={"sellers": small})
-    example = chosen.build(0, listed)
-    try:
-        return market_family(example, sized, name, len(example.sellers) if small is None else None)
-    except NotSupportedError:
-        return None
+    example = table.model_copy(update={"sellers": small}).build(0)
+    return market_family(example, sized, name, None)
 
 
 # ------------------------------------------------------------------------------------- tables

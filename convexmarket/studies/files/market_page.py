@@ -1,8 +1,8 @@
-"""The reports of files of kind "market": a finding, three figures, two tables, and an appendix."""
+"""The reports of files of kind "market": a headline, figures, two tables, and an appendix."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,40 +14,26 @@ from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import DUST
 
-__all__ = ["change_at_equal", "learning_report", "variants_report"]
+__all__ = ["CHARGED", "MECHANISM", "NAIVE", "change_at_equal", "learning_report", "variants_report"]
 
 #: A DataFrame: its columns have known types.
 Frame = Any
+#: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
+#: chosen within the privacy that was sold.
+MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 #: Relative differences between interpolated curves that count as a tie.
 CLOSE = 2e-3
-#: Swept keys that limit the sales of each seller.
-LIMITS = ("constraints.max_epsilon", "constraints.cap")
-MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
-SOLD = " with Λ chosen within what was sold"
-FREE = " with Λ chosen on validation rows, a choice that no guarantee covers,"
 
 
-def _draw(report: Report, figure: Any, caption: str, name: str, alt: str) -> None:
-    report.add(figure, caption, name=name, alt=alt)
-
-
-def _finish(report: Report, runs: Runs, names: Iterable[str]) -> None:
-    """Add caveats, and tables that the page does not show."""
-    report.add(
-        "\n".join(f"- {escape_markdown(text)}" for text in runs.facts["caveats"]), appendix=True
-    )
-    for name in names:
-        table = runs.tables[name]
-        if len(table) and name not in [each.name for each in report.tables]:
+def _appendix(report: Report, runs: Runs) -> None:
+    """Add the caveats, and the tables that the page does not show."""
+    caveats = (f"- {escape_markdown(text)}" for text in runs.facts["caveats"])
+    report.add("\n".join(caveats), appendix=True)
+    for name, table in runs.tables.items():
+        if len(table):
             caption = name.replace("_", " ").capitalize()
-            report.add(
-                table,
-                caption,
-                name=name.replace("_", "-"),
-                keys=runs.keys[name],
-                rows=15,
-                appendix=True,
-            )
+            name, keys = name.replace("_", "-"), runs.keys[name]
+            report.add(table, caption, name=name, keys=keys, rows=15, appendix=True)
 
 
 def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
@@ -67,17 +53,11 @@ def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
     )
 
 
-def _draw_sold(report: Report, offers: Frame) -> None:
-    """Draw the sales of each seller at the ends and the middle of gamma."""
-    gammas = sorted(set(offers.gamma))
-    few = sorted({gammas[0], gammas[len(gammas) // 2], gammas[-1]})
-    sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma")
-    sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
-    options: dict[str, Any] = {"hue": "series", "panels": "scenario", "log": "y", "joined": False}
-    figure = lines(sold, "sensitivity", "epsilon", xlabel="sensitivity", ylabel="ε sold", **options)
-    caption = "Privacy sold by each seller over its sensitivity, at three γ"
-    alt = "Falling points of epsilon over sensitivity, one series for each gamma."
-    _draw(report, figure, caption, "sold", alt)
+def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
+    figure = lines(sold, "sensitivity", "epsilon", ylabel="ε sold", **options)
+    caption = "Privacy sold by each seller over its sensitivity"
+    alt = "Falling points of epsilon over sensitivity, one series for each market."
+    report.add(figure, caption, name="sold", alt=alt)
 
 
 # ---------------------------------------------------------------------------- with a learner
@@ -88,21 +68,24 @@ def learning_report(problem: Any, runs: Runs) -> Report:
     report = Report(problem.title, settings=runs.facts)
     if "choices" in runs.tables:
         _regression(report, runs, problem.units)
+        offers = runs.tables["sellers"].query("marked")
     else:
         _classification(report, runs)
+        offers = runs.tables["sellers"].query("model == @MECHANISM")
+    gammas = sorted(set(offers.gamma))
+    few = {gammas[0], gammas[len(gammas) // 2], gammas[-1]}
+    sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma")
+    sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
+    _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
     if (data := problem.data).source in ("csv", "parquet"):
-        column = f"are the column “{data.report}” of “{data.file}”"
-        counts = ", ".join(
-            f"{number:,} for {part}"
-            for part, number in runs.facts["rows"].items()
-            if part != "train"
-        )
-        origin = column if data.report else "are simulated"
-        text = f"The reports {origin}. Public rows, which are not bought: {counts}."
-        report.add(escape_markdown(text))
-    label = ["scenario", "gamma", *(["regularization"] if "choices" in runs.tables else [])]
+        origin = f"are the column “{data.report}” of “{data.file}”"
+        rows = runs.facts["rows"].items()
+        counts = ", ".join(f"{number:,} for {part}" for part, number in rows if part != "train")
+        text = f"The reports {origin if data.report else 'are simulated'}. Public rows, which are "
+        report.add(escape_markdown(f"{text}not bought: {counts}."))
+    label = [key for key in runs.keys["audits"] if key != "model"]
     _claim_audits(report, runs.tables["audits"], label)
-    _finish(report, runs, runs.tables)
+    _appendix(report, runs)
     return report
 
 
@@ -124,44 +107,23 @@ def _classification(report: Report, runs: Runs) -> None:
     overall["error"] = overall.test_error + overall.gamma * overall.payments
     wide = overall.pivot_table(index=["scenario", "gamma", "draw"], columns="model", values="error")
     if NAIVE in wide:
-        verdicts, headline = _against_naive(wide, honest, SOLD if honest == CHARGED else "")
-        counts = verdicts.value_counts()
-        listed = [
-            f"{word} at {counts[word]}" for word in ("lower", "tie", "higher") if word in counts
-        ]
-        report.headline(f"{headline[:-1]}; {', '.join(listed)} of {len(verdicts)} points.")
+        _against_naive(report, wide[[honest, NAIVE]].dropna())
         report.add(at_middle)
-        if honest != MECHANISM:
-            report.add(_against_naive(wide, MECHANISM, FREE)[1])
-        report.claim(
-            "The mechanism has a lower overall error than the naive model at every γ",
-            holds=verdicts == "lower",
-            source="A, Fig. 2",
-            detail="Paired over noise draws at each point; a tie counts against the claim.",
-        )
     else:
         report.headline(at_middle)
-    ends = {"low": curve.error_mean - curve.error_std, "high": curve.error_mean + curve.error_std}
+    bands = curve.assign(
+        low=curve.error_mean - curve.error_std, high=curve.error_mean + curve.error_std
+    )
     options: dict[str, Any] = {"hue": "model", "panels": "scenario", "low": "low", "high": "high"}
     options |= {"log": "x", "ylabel": "test error"}
     options["levels"] = {"without privacy": facts["baseline_error"]}
-    _draw(
-        report,
-        lines(
-            curve.assign(**ends), "gamma", "error_mean", xlabel="γ, weight of payments", **options
-        ),
-        "Test error over γ. Bands: one standard deviation over noise draws.",
-        "error",
-        "Lines of the test error over gamma, one for each model; the errors are in the table.",
-    )
-    _draw(
-        report,
-        lines(curve.assign(**ends), "payments", "error_mean", xlabel="total payments", **options),
-        "Test error over payments, one point for each γ. Lower and further left is better.",
-        "frontier",
-        "Lines of the test error over payments, one for each model.",
-    )
-    _draw_sold(report, tables["sellers"].query("model == @MECHANISM"))
+    for name, x, words in (
+        ("error", "gamma", "γ, weight of payments"),
+        ("frontier", "payments", "total payments"),
+    ):
+        figure = lines(bands, x, "error_mean", xlabel=words, **options)
+        caption = f"Test error over {words}. Bands: one standard deviation over noise draws."
+        report.add(figure, caption, name=name, alt=f"Test error over {words}, by model.")
     shown = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
         curve[[*key, *shown]],
@@ -173,16 +135,25 @@ def _classification(report: Report, runs: Runs) -> None:
     )
 
 
-def _against_naive(errors: Frame, model: str, how: str) -> tuple[Any, str]:
+def _against_naive(report: Report, errors: Frame) -> None:
     """Compare a model with the naive one, paired over draws: at each point, and on average."""
-    pairs = errors[[model, NAIVE]].dropna()
-    verdicts = pairs.groupby(["scenario", "gamma"]).apply(
-        lambda rows: compare(rows[model], rows[NAIVE]).verdict
+    model, naive = errors.columns
+    verdicts = errors.groupby(["scenario", "gamma"]).apply(
+        lambda rows: compare(rows[model], rows[naive]).verdict
     )
-    means = pairs.groupby("draw").mean()
+    means = errors.groupby("draw").mean()
+    how = " with Λ chosen within what was sold" if model == CHARGED else ""
     subject = f"The overall error of the mechanism{how}"
-    words = compare(means[model], means[NAIVE]).sentence(subject, "that of the naive model")
-    return verdicts, words
+    words = compare(means[model], means[naive]).sentence(subject, "that of the naive model")
+    counts = verdicts.value_counts()
+    listed = [f"{word} at {counts[word]}" for word in ("lower", "tie", "higher") if word in counts]
+    report.headline(f"{words[:-1]}; {', '.join(listed)} of {len(verdicts)} points.")
+    report.claim(
+        "The mechanism has a lower overall error than the naive model at every γ",
+        holds=verdicts == "lower",
+        source="A, Fig. 2",
+        detail="Paired over noise draws at each point; a tie counts against the claim.",
+    )
 
 
 def _regression(report: Report, runs: Runs, units: Any) -> None:
@@ -193,55 +164,40 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
     plain = runs.tables["baselines"].rmse.min() * units.per_label
     constant = runs.facts["constant_rmse"] * units.per_label
     curve["series"] = [f"λ = {format_number(value)}" for value in curve.regularization]
-    best, priced = curve.loc[curve.rmse.idxmin()], curve.dropna(subset=["uniform_rmse"])
-    smallest = (
-        f"the smallest expected test RMSE is {format_number(best.rmse)} {units.label} at γ = "
+    best, labelled = (
+        curve.loc[curve.rmse.idxmin()],
+        curve.set_index(["scenario", "series", "gamma"]),
+    )
+    report.headline(
+        f"The smallest expected test RMSE is {format_number(best.rmse)} {units.label} at γ = "
         f"{format_number(best.gamma)} and {best.series} ({best.scenario}), and that of the mean "
         f"of the public rows {format_number(constant)}, which the model exceeds at "
-        f"{(curve.rmse > constant).sum()} of {len(curve)} points"
+        f"{(curve.rmse > constant).sum()} of {len(curve)} points."
     )
-    labelled = priced.set_index(["scenario", "series", "gamma"])
-    cheaper = labelled.rmse < labelled.uniform_rmse
-    if len(priced):
-        smallest = (
-            "at equal expense the market has a smaller expected test RMSE than one price for all "
-            f"at {cheaper.sum()} of {len(cheaper)} points; {smallest}"
-        )
-        report.claim("At equal expense the market predicts better than one price", holds=cheaper)
-    report.headline(f"{smallest[0].upper()}{smallest[1:]}.")
+    priced = labelled.dropna(subset=["uniform_rmse"])
+    report.claim(
+        "At equal expense the market predicts better than one price",
+        holds=priced.rmse < priced.uniform_rmse if len(priced) else None,
+    )
     report.claim(
         "The released model predicts better than the mean of the public rows",
-        holds=curve.set_index(["scenario", "series", "gamma"]).rmse < constant,
+        holds=labelled.rmse < constant,
         detail=f"That mean has an RMSE of {format_number(constant)} {units.label}.",
     )
-    _draw(
-        report,
-        lines(
-            curve,
-            "payments",
-            "rmse",
-            hue="series",
-            panels="scenario",
-            low="rmse_low",
-            high="rmse_high",
-            log="x",
-            xlabel=f"payments ({units.money or 'money'})",
-            ylabel=f"test RMSE ({units.label})",
-            levels={"mean of the public rows": constant, "without privacy": plain},
-        ),
+    options: dict[str, Any] = {"hue": "series", "panels": "scenario", "log": "x"}
+    options |= {"low": "rmse_low", "high": "rmse_high"}
+    options["levels"] = {"mean of the public rows": constant, "without privacy": plain}
+    options |= {"xlabel": f"payments ({units.money or 'money'})"}
+    report.add(
+        lines(curve, "payments", "rmse", ylabel=f"test RMSE ({units.label})", **options),
         "Expected test RMSE over payments, one point for each γ. Bands: 10 % to 90 % of simulated "
         "releases.",
-        "tradeoff",
-        "Lines of the test error over payments, one for each lambda.",
-    )
-    _draw_sold(report, runs.tables["sellers"].query("marked"))
-    shown = ["marked", "n_bought", "payments", "epsilon_mean", *errors, "bound"]
-    report.add(
-        curve[[*key, *shown]],
-        f"Purchases and errors ({units.label}); marked is the λ with the best public bound",
         name="tradeoff",
-        keys=key,
+        alt="Lines of the test error over payments, one for each lambda.",
     )
+    shown = ["marked", "n_bought", "payments", "epsilon_mean", *errors, "bound"]
+    caption = f"Purchases and errors ({units.label}); marked is the λ with the best public bound"
+    report.add(curve[[*key, *shown]], caption, name="purchases", keys=key)
 
 
 # ------------------------------------------------------------------------- without a learner
@@ -253,13 +209,13 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     tables: Any = runs.tables
     table, groups = tables["runs"], tables["groups"]
     solved = table[table.status == "solved"]
-    swept = {each.name: each.sweep.key for each in problem.variants if each.sweep is not None}
-    curves = [name for name in swept if (solved.market == name).sum() > 1]
-    single = solved[~solved.market.isin(list(swept))]
-    findings = [*_of_curves(problem, solved, swept, curves), *_of_singles(problem, single, groups)]
+    swept = [each.name for each in problem.variants if each.sweep is not None]
+    curves = solved[solved.market.isin([n for n in swept if (solved.market == n).sum() > 1])]
+    single = solved[~solved.market.isin(swept)]
+    groups = groups[groups.market.isin(single.market)]
+    findings = [*_of_curves(problem, curves), *_of_singles(single, groups)]
     files = {market.sellers.file for each in problem.variants for market in each.markets} - {None}
-    if files:
-        findings.append(f"The reports come from {', '.join(map(str, files))}.")
+    findings += [f"The reports come from {name}." for name in sorted(files)]
     findings += [
         f"“{row.market}” has no answer: {row.status}. {row.message}"
         for row in table[table.status != "solved"].head(5).itertuples()
@@ -274,7 +230,22 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         detail="The table of runs gives the reason for each variant.",
     )
     _claim_audits(report, tables["audits"], ["market"])
-    _draw_variants(report, solved[solved.market.isin(curves)], single, tables)
+    if len(curves):
+        caption = "Error over expected payments, one point for each swept value. Lower is better."
+        figure = lines(curves, "expected_payments", "error", hue="market", log="x")
+        report.add(figure, caption, name="curves", alt="Lines of the error over payments.")
+    if len(single):
+        sellers = tables["sellers"]
+        sizes = sellers.groupby(["market", "value"], dropna=False).weight.transform("size")
+        bought = sellers.market.isin(single.market) & (sellers.weight * sizes > DUST)
+        panels = "group" if len(groups) else None
+        _draw_sold(report, sellers[bought], hue="market", panels=panels, joined=panels is None)
+    if len(groups):
+        figure = bars(groups, "share_of_weight", "group", hue="market")
+        alt = "Bars of the share of the weight by group and variant."
+        report.add(figure, "Share of the weight of each group", name="shares", alt=alt)
+    if len(tables["virtual_costs"]):
+        _draw_costs(report, tables["virtual_costs"])
     names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
     report.add(
         table[[*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
@@ -283,7 +254,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         keys=[name for name in ("market", "value") if table[name].notna().any()],
         rows=len(table),
     )
-    _finish(report, runs, tables)
+    _appendix(report, runs)
     return report
 
 
@@ -301,118 +272,61 @@ def change_at_equal(base: Frame, other: Frame, x: str, y: str) -> Any:
     return (other[y] - there) / there.abs()
 
 
-def _of_curves(problem: Any, solved: Frame, swept: dict[str, str], curves: list[str]) -> list[str]:
-    """Compare curves: limits at equal guarantees, others with the first at equal payments."""
-    limits = sorted((n for n in curves if swept[n] in LIMITS), key=lambda n: LIMITS.index(swept[n]))
-    pairs = [(limits[0], name, "epsilon_max", "objective") for name in limits[1:]]
+def _of_curves(problem: Any, curves: Frame) -> list[str]:
+    """Compare each curve with the first at equal payments, if all minimise the same error."""
     errors = [
-        {label: term for label, term in each.markets[0].objective.items() if not term.builds.pays}
+        {label: term for label, term in each.markets[0].objective.items() if not term.kind.pays}
         for each in problem.variants
     ]
-    if all(error == errors[0] for error in errors):
-        pairs += [(curves[0], name, "expected_payments", "error") for name in curves[1:]]
+    names = list(curves.market.unique()) if all(each == errors[0] for each in errors) else []
     findings = []
-    for first, other, x, y in pairs:
-        base, new = (solved[solved.market == name] for name in (first, other))
-        change = change_at_equal(base, new, x, y)
+    for other in names[1:]:
+        base, new = (curves[curves.market == name] for name in (names[0], other))
+        change = change_at_equal(base, new, "expected_payments", "error")
         known = change.dropna()
-        where = "largest ε sold" if x == "epsilon_max" else x.replace("_", " ")
-        points = f"({len(known)} of {len(change)} points, interpolated)"
-        if known.empty:
-            findings.append(f"“{first}” and “{other}” have no {where} in common.")
-        elif known.abs().max() < CLOSE:
+        known = known.where(known.abs() >= CLOSE, 0.0)  # below it interpolation decides
+        words = f"differs from that of “{names[0]}” by {known.min():+.1%} to {known.max():+.1%}"
+        if not known.any():
+            words = f"and that of “{names[0]}” tie, within {CLOSE:.1%}"
+        if len(known):
             findings.append(
-                f"At equal {where} the {y} of “{other}” and “{first}” tie, within {CLOSE:.1%} "
-                f"{points}."
-            )
-        else:
-            known = known.where(known.abs() >= CLOSE, 0.0)  # below it interpolation decides
-            words = [f"{known.min():+.1%}" if known.min() else "0", f"{known.max():+.1%}"]
-            findings.append(
-                f"At equal {where} the {y} of “{other}” differs from that of “{first}” by "
-                f"{words[0]} to {words[1]} {points}."
+                f"At equal expected payments the error of “{other}” {words} ({len(known)} of "
+                f"{len(change)} points, interpolated)."
             )
     return findings
 
 
-def _of_singles(problem: Any, single: Frame, groups: Frame) -> list[str]:
-    """Compare variants without a sweep: groups, the cost of constraints, and extremes."""
-    findings = []
+def _of_singles(single: Frame, groups: Frame) -> list[str]:
+    """Give the extreme variants: the share of the group that changes most, and the largest ε."""
+    findings: list[str] = []
+    if len(single) < 2:
+        return findings
     if len(groups):
-        table = groups[groups.market.isin(single.market)] if len(single) else groups
-        shares = table.pivot_table(index="group", columns="market", values="share_of_weight")
+        shares = groups.pivot_table(index="group", columns="market", values="share_of_weight")
         group = (shares.max(axis=1) - shares.min(axis=1)).idxmax()
         share = shares.T[group].sort_values()
         findings.append(
             f"The group “{group}” carries {share.iloc[0]:.1%} of the weight in “{share.index[0]}” "
             f"and {share.iloc[-1]:.1%} in “{share.index[-1]}”."
         )
-    if len(single) < 2:
-        return findings
-    markets = {each.name: each.markets[0] for each in problem.variants}
-    rows = list(single.itertuples())
-    base = markets[rows[0].market]
-    for row in rows[1:]:
-        market = markets[row.market]
-        if all(getattr(base, p) == getattr(market, p) for p in ("sellers", "prior", "objective")):
-            change = (row.objective - rows[0].objective) / abs(rows[0].objective)
-            findings.append(
-                f"The constraints of “{row.market}” change the objective by {change:+.2%} compared "
-                f"with “{rows[0].market}”."
-            )
-    for column, words in (("epsilon_max", "largest ε sold"), ("expected_payments", "payment")):
-        values = single.set_index("market")[column].sort_values()
-        findings.append(
-            f"The {words} is between {format_number(values.iloc[0])} in “{values.index[0]}” and "
-            f"{format_number(values.iloc[-1])} in “{values.index[-1]}”."
-        )
+    values = single.set_index("market").epsilon_max.sort_values()
+    findings.append(
+        f"The largest ε sold is between {format_number(values.iloc[0])} in “{values.index[0]}” and "
+        f"{format_number(values.iloc[-1])} in “{values.index[-1]}”."
+    )
     return findings
 
 
-def _draw_variants(report: Report, curves: Frame, single: Frame, tables: Any) -> None:
-    """Draw curves, the sales of each seller, groups and virtual costs."""
-    if len(curves):
-        for x, y, words in (
-            ("expected_payments", "error", "error over expected payments"),
-            ("epsilon_max", "objective", "objective over the largest ε sold"),
-        ):
-            figure = lines(curves, x, y, hue="market", log="x", xlabel=x.replace("_", " "))
-            caption = f"{words.capitalize()}, one point for each swept value. Lower is better."
-            _draw(report, figure, caption, f"{y}-curves", f"Lines of the {words}, by variant.")
-    sellers = tables["sellers"]
-    if len(single):
-        sizes = sellers.groupby(["market", "value"], dropna=False).weight.transform("size")
-        bought = sellers.market.isin(single.market) & (sellers.weight * sizes > DUST)
-        sold = sellers[bought]
-        panels = "group" if (sold.group != "").any() else None
-        options: dict[str, Any] = {"hue": "market", "panels": panels, "joined": panels is None}
-        figure = lines(
-            sold, "sensitivity", "epsilon", xlabel="sensitivity", ylabel="ε sold", **options
-        )
-        caption = "Privacy sold by each seller over its sensitivity"
-        alt = "Falling lines of epsilon over sensitivity, one for each variant."
-        _draw(report, figure, caption, "allocations", alt)
-    groups = tables["groups"][tables["groups"].market.isin(single.market)]
-    if len(groups):
-        figure = bars(
-            groups, "share_of_weight", "group", hue="market", xlabel="share of the weight"
-        )
-        alt = "Bars of the share of the weight by group and variant."
-        _draw(report, figure, "Share of the weight of each group", "groups", alt)
-    costs = tables["virtual_costs"]
-    if len(costs):  # near the top of a support a virtual cost may grow without bound
-        prior = costs.market.where(costs.group == "", costs.market + ", " + costs.group)
-        long = costs.assign(prior=prior).melt(
-            ["prior", "sensitivity"], ["raw", "ironed"], var_name="cost", value_name="psi"
-        )
-        top = 1.3 * long.groupby("prior").psi.transform(lambda values: values.quantile(0.9))
-        long = long[long.psi <= top]
-        options = {"hue": "cost", "panels": "prior", "ylabel": "virtual cost ψ"}
-        _draw(
-            report,
-            lines(long, "sensitivity", "psi", **options),
-            "Virtual costs, raw and ironed. Where the ironed one is flat, sellers are treated "
-            "alike.",
-            "virtual-costs",
-            "The raw curve falls in places; the ironed one is flat there.",
-        )
+def _draw_costs(report: Report, costs: Frame) -> None:
+    """Draw virtual costs up to where they begin to grow without bound."""
+    prior = costs.market.where(costs.group == "", costs.market + ", " + costs.group)
+    long = costs.assign(prior=prior).melt(
+        ["prior", "sensitivity"], ["raw", "ironed"], var_name="cost", value_name="psi"
+    )
+    top = 1.3 * long.groupby("prior").psi.transform(lambda values: values.quantile(0.9))
+    report.add(
+        lines(long[long.psi <= top], "sensitivity", "psi", hue="cost", panels="prior"),
+        "Virtual costs, raw and ironed. Where the ironed one is flat, sellers are treated alike.",
+        name="costs",
+        alt="The raw curve falls in places; the ironed one is flat there.",
+    )

@@ -45,19 +45,9 @@ _PUBLIC = 1_000
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The sellers of a file, and the public rows.
+    """The sellers of a file, their reports and groups if it has them, and the public rows.
 
-    Attributes
-    ----------
-    data : OwnData
-    path : pathlib.Path
-        Of the file.
-    parts : dict of str to DataFrame
-        "sold", and "validation" and "test" if there are such rows: the columns of features and
-        label. The index of "sold" holds the sellers' ids.
-    reports : ndarray of shape (n_sold,), or None
-        None if the file has no reports.
-    groups : ndarray of shape (n_sold,), or None
+    The parts are "sold", whose index holds the sellers' ids, and those of public rows.
     """
 
     data: OwnData
@@ -105,42 +95,33 @@ def read_people(
     na_values: Sequence[str] = (),
     show_cells: bool = False,
 ) -> People:
-    """Read the sellers and the public rows of a problem whose data are a user's table.
+    """Read the sellers and the public rows of a problem with a prior and :class:`OwnData`.
 
-    Parameters
-    ----------
-    problem : ProblemFile
-        With a prior, and ``data`` of type :class:`OwnData`.
-    group : str, optional
-        The column of the sellers' groups.
-    na_values, show_cells
-        As for :func:`convexmarket.price`.
-
-    Raises
-    ------
-    DataError
-        If a file cannot be read or has a wrong row; the message names lines and ids.
+    ``group`` is the column of the sellers' groups; errors name lines and ids.
     """
-    data: OwnData = problem.data  # type: ignore[attr-defined]
-    prior = problem.prior  # type: ignore[attr-defined]
-    target_range = getattr(getattr(problem, "learner", None), "target_range", None)
+    fields: Any = problem
+    data: OwnData = fields.data
     path = problem.place(data.file)
-    table = _Table.read(data, path, (data.id, data.report, group), na_values)
+    table = _Table(data, path, {data.id: "data.id", data.report: "data.report"}, na_values, group)
+    frame, reports = table.frame, None
     if data.id is not None:
-        ids = checked_ids(_texts(table.frame[data.id]), table.place).tolist()
-        table = _Table(table.frame, table.place, ids)
-    reports = None
+        ids = checked_ids(_texts(frame[data.id]), table.place).tolist()
+    else:
+        ids = [f"{table.unit}-{line}" for line in frame.index]
+    table.ids = ids
     if data.report is not None:
-        reports = numbers_in(table.frame[data.report])
-        for wrong, why in report_faults(reports, prior):
+        reports = numbers_in(frame[data.report])
+        for wrong, why in report_faults(reports, fields.prior):
             what = "the report"
             if show_cells and wrong.any():
-                what += f" {clipped(table.frame[data.report][wrong].iloc[0])}"
+                what += f" {clipped(frame[data.report][wrong].iloc[0])}"
             table.refuse(wrong, what, why)
-    rows = table.rows(data, target_range)
+    learner = getattr(problem, "learner", None)
+    target_range = getattr(learner, "options", {}).get("target_range")
+    rows = table.rows(data, target_range).set_axis(pd.Series(ids, dtype=object))
     groups = None
     if group is not None:
-        groups = _texts(table.frame[group])
+        groups = _texts(frame[group])
         table.refuse(blank(groups), f"the group (column {group!r})", "is missing")
     parts = _drawn(rows, data.public_shares, problem.run.seed, path)
     parts |= read_public(problem, na_values)
@@ -155,29 +136,17 @@ def read_people(
 
 
 def check_file(problem: ProblemFile) -> None:
-    """Check that the file of rows, if it exists, has the declared columns.
-
-    Raises
-    ------
-    DataError
-        If it has not, or cannot be read.
-    """
+    """Check that the file of rows, if it exists, has the declared columns."""
     data: OwnData = problem.data  # type: ignore[attr-defined]
     if os.path.lexists(path := problem.place(data.file)):
-        _Table.read(data, path, (data.id, data.report, None))
+        _Table(data, path, {data.id: "data.id", data.report: "data.report"})
 
 
 def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
-    """Read the files of public rows, by purpose.
-
-    Raises
-    ------
-    DataError
-        As :func:`read_people`.
-    """
+    """Read the files of public rows, by purpose."""
     data: OwnData = problem.data  # type: ignore[attr-defined]
     return {
-        part: _Table.read(data, problem.place(name), (), na_values).rows(data, None)
+        part: _Table(data, problem.place(name), {}, na_values).rows(data, None)
         for part, name in data.public_files.items()
     }
 
@@ -202,42 +171,37 @@ def _drawn(
     return parts
 
 
-@dataclass(frozen=True, eq=False)
 class _Table:
-    """The columns of a file that are read; the index counts its lines."""
+    """The columns of a file that are read: those of features and label, and others by their keys.
 
-    frame: pd.DataFrame
-    place: str
-    ids: list[str] | None
+    The index counts the lines; ``ids`` names the sellers in errors.
+    """
 
-    @classmethod
-    def read(
-        cls,
+    def __init__(
+        self,
         data: OwnData,
         path: Path,
-        others: tuple[str | None, ...],
+        others: dict[str | None, str],
         na_values: Sequence[str] = (),
-    ) -> _Table:
-        """Read the columns of features and label, and others: id, report and group."""
+        group: str | None = None,
+    ) -> None:
         keys = {data.label: "data.label"}
-        for key, column in zip(("data.id", "data.report", "--group-column"), others, strict=False):
-            if column is not None:
-                keys[column] = key
+        keys |= {column: key for column, key in others.items() if column is not None}
+        keys |= {} if group is None else {group: "--group-column"}
         keys |= {column: f"data.features.{column}" for column in data.features}
         parquet = data.source == "parquet"
-        frame = read_columns(path, parquet, keys, na_values)
-        if frame.empty:
+        self.unit = "row" if parquet else "line"
+        self.place = f"{path}: {self.unit}"
+        self.ids: list[str] | None = None
+        self.frame = read_columns(path, parquet, keys, na_values)
+        if self.frame.empty:
             raise DataError(f"{path}: there are no rows in it; give one row per seller")
-        unit = "row" if parquet else "line"
-        ids = [f"{unit}-{line}" for line in frame.index] if others else None
-        return cls(frame, f"{path}: {unit}", ids)
 
     def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
         """Return checked features and labels, as the learner takes them."""
         columns: dict[str, Any] = dict(self._features(data))
         columns[data.label] = self._labels(data, target_range)
-        rows = pd.DataFrame(columns)
-        return rows if self.ids is None else rows.set_axis(pd.Series(self.ids, dtype=object))
+        return pd.DataFrame(columns)
 
     def _features(self, data: OwnData) -> Iterator[tuple[str, NDArray[Any]]]:
         for name, public in data.features.items():
@@ -308,23 +272,7 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
 def read_columns(
     path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Read columns of a file; the index counts its lines, or rows from 1.
-
-    Parameters
-    ----------
-    path : pathlib.Path
-    parquet : bool
-        Whether it is a Parquet file, and not CSV.
-    keys : dict of str to str
-        The key that names each column, for the error if it is missing.
-    na_values : sequence of str, optional
-        Texts that mark an empty cell of a CSV file.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is too large to be held in memory, or lacks a column.
-    """
+    """Read columns of a file, by the keys that name them; the index counts its lines, or rows."""
 
     def choose(columns: list[str]) -> list[str]:
         for column, key in keys.items():

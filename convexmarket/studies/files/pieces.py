@@ -1,35 +1,25 @@
-"""Tables of the pieces of a market: terms, constraints, sellers and priors.
+"""The pieces of a market in a file: terms, constraints and sellers.
 
-The pieces check their arguments; a table adds the key to the error.
+A term or constraint is a class of :mod:`convexmarket.terms`. The keys of its table, and their
+schema, are the fields of that class, which checks them; the file adds the key to its error.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, get_args
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, Self, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetJsonSchemaHandler,
-    PlainSerializer,
-    PlainValidator,
-    WithJsonSchema,
-    create_model,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import model_validator as validator
 
 from convexmarket import terms
+from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
@@ -38,360 +28,200 @@ from convexmarket.studies.files.base import (
     Column,
     FileName,
     Name,
-    Nonnegative,
-    Positive,
     PriorTable,
-    Range,
+    Reports,
     Table,
+    meanings,
+    refuse_unknown,
+    suggestion,
 )
-from convexmarket.terms import Constraint, Moments, Objective, PrivacyCost, Term
+from convexmarket.terms import Constraint, Objective, PrivacyCost, Term
 from convexmarket.terms.risk import Kind, Of, Rule
 
-__all__ = [
-    "ConstraintsTable",
-    "GroupTable",
-    "MarketTable",
-    "Number",
-    "SellersTable",
-    "TermTable",
-    "TermsTable",
-]
+__all__ = ["ConstraintsTable", "GroupTable", "MarketTable", "Piece", "SellersTable", "TermsTable"]
 
-# ------------------------------------------------------------------------------------ entries
+Groups = NDArray[np.str_] | None
 
-_COSTS: dict[str, PrivacyCost] = {
-    "linear": terms.LinearCost(),
-    "exponential": terms.ExponentialCost(),
+# --------------------------------------------------------------------- terms and constraints
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items, "maxItems": MOST_ENTRIES}
+
+
+_NUMBER = {"type": "number"}
+_COSTS = {"linear": terms.LinearCost(), "exponential": terms.ExponentialCost()}
+_COST_TABLE = {"power": _NUMBER, "slopes": _list_of(_NUMBER), "thresholds": _list_of(_NUMBER)}
+#: The JSON Schemas of fields, by their types. A class with a field of another type is for Python.
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("float", "float | None", "Number"), _NUMBER),
+    "bool": {"type": "boolean"},
+    "float | Floats": {"oneOf": [_NUMBER, _list_of(_NUMBER)]},
+    **dict.fromkeys(("Floats", "Floats | None"), _list_of(_NUMBER)),
+    **dict.fromkeys(("Matrix", "Any"), _list_of(_list_of(_NUMBER))),
+    "Mapping[Any, float]": {"type": "object", "additionalProperties": _NUMBER},
+    **{name: {"enum": [*get_args(c)]} for name, c in (("Of", Of), ("Kind", Kind), ("Rule", Rule))},
+    "PrivacyCost": {"oneOf": [{"enum": [*_COSTS]}, {"type": "object", "properties": _COST_TABLE}]},
 }
 
 
+def _keys(kind: type[Any]) -> dict[str, Any]:
+    """Return the fields of a class that a file gives; groups are those of the sellers."""
+    return {each.name: each for each in fields(kind) if each.init and each.name != "groups"}
+
+
+def named(base: type[Any], sign: str) -> dict[str, Any]:
+    """Return the exported classes whose fields a file can hold, by name: "squared-spread"."""
+    return {
+        re.sub("(?<=[a-z])(?=[A-Z][a-z])", sign, kind.__name__).lower(): kind
+        for kind in vars(terms).values()
+        if inspect.isclass(kind)
+        and issubclass(kind, base)
+        and not inspect.isabstract(kind)
+        and all(each.type in _SCHEMAS for each in _keys(kind).values())
+    }
+
+
 def _privacy_cost(value: Any) -> PrivacyCost:
-    if isinstance(value, PrivacyCost):
-        return value
     if isinstance(value, str) and value in _COSTS:
         return _COSTS[value]
-    if isinstance(value, Mapping) and set(value) == {"power"} and type(value["power"]) is not bool:
-        return terms.PowerCost(value["power"])
+    if isinstance(value, Mapping) and set(value) == {"power"}:
+        return terms.PowerCost(**value)
     if isinstance(value, Mapping) and set(value) == {"slopes", "thresholds"}:
-        return terms.TieredCost(value["slopes"], value["thresholds"])
+        return terms.TieredCost(**value)
     raise ValueError(
         f'{value!r} is not a privacy cost; give "linear", "exponential", {{power = 2}} or '
         "{slopes = [1, 3], thresholds = [0.5]}"
     )
 
 
-def _written_cost(cost: PrivacyCost) -> str | dict[str, Any]:
-    entries = vars(cost).items()
-    written = {name: list(v) if isinstance(v, tuple) else v for name, v in entries}
-    return written or str(cost.name)
+@dataclass(frozen=True)
+class Piece:
+    """A term or constraint: its name, its class, its arguments, and the weight of a term."""
 
+    name: str
+    kind: Any
+    arguments: dict[str, Any]
+    weight: Any = 1.0
 
-def _closed(**properties: Any) -> dict[str, Any]:
-    """Return the schema of a table with these keys."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-_positives = {"type": "array", "items": {"type": "number", "exclusiveMinimum": 0}, "maxItems": 100}
-_tables = [_closed(power={"type": "number", "minimum": 1})]
-_tables.append(_closed(slopes=_positives, thresholds=_positives))
-_PrivacyCostEntry = Annotated[
-    PrivacyCost,
-    PlainValidator(_privacy_cost),
-    PlainSerializer(_written_cost),
-    WithJsonSchema({"oneOf": [{"enum": list(_COSTS)}, *_tables]}),
-]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> float:
-    if not (_is_number(value) and math.isfinite(value)):
-        raise ValueError(f"{value!r} is not a finite number")
-    return value
-
-
-def _one_or_each(value: Any) -> float | tuple[float, ...]:
-    if _is_number(value):
-        return value
-    if isinstance(value, list | tuple) and value and all(map(_is_number, value)):
-        return tuple(value)
-    raise ValueError(f"{value!r} is neither a number nor a list with a number for each seller")
-
-
-#: A number that stays an integer if the file has an integer.
-Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
-_list = {"type": "array", "items": {"type": "number"}, "maxItems": MOST_ENTRIES}
-_OneOrEach = Annotated[
-    float | tuple[float, ...],
-    PlainValidator(_one_or_each),
-    WithJsonSchema({"oneOf": [{"type": "number"}, _list]}),
-]
-_Numbers = Annotated[tuple[Number, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
-_Rows = Annotated[tuple[_Numbers, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)]
-
-#: The types of the arguments of terms, as entries of a file.
-_ENTRIES: dict[Any, Any] = {
-    "float": Annotated[float, Field(allow_inf_nan=True, validate_default=True)],
-    "float | None": Number | None,
-    "float | Floats": _OneOrEach,
-    "Floats": _Numbers,
-    "Floats | None": _Numbers | None,
-    "Matrix": _Rows,
-    "Of": Annotated[str, Field(json_schema_extra={"enum": [*get_args(Of)]})],
-    "Kind": Kind,
-    "Rule": Rule,
-    "PrivacyCost": _PrivacyCostEntry,
-    "Groups": None,  # those of the sellers
-}
-
-
-# -------------------------------------------------------------------------------------- terms
-
-
-class TermTable(Table):
-    """A term of the objective.
-
-    Attributes
-    ----------
-    term : str
-        Which term; the label of the entry by default.
-    weight : float
-        Weight in the objective.
-    """
-
-    builds: ClassVar[type[Any]]
-    weight: Nonnegative
-
-    def build(self, groups: NDArray[np.str_] | None = None) -> Term:
-        """Return the term; ``groups`` has shape (m,), for terms that need groups."""
-        keys = {field.name: getattr(self, field.name) for field in _given(self.builds)}
+    def build(self, groups: Groups) -> Any:
+        """Return the weighted term, or the constraint; ``groups`` has shape (m,)."""
+        arguments = dict(self.arguments)
+        if "privacy_cost" in arguments:
+            arguments["privacy_cost"] = _privacy_cost(arguments["privacy_cost"])
         if self.needs_groups:
-            keys["groups"] = _needed(groups, f"the term {self.builds.__name__.lower()}")
-        return self.builds(**keys)
+            if groups is None:
+                raise ValueError(
+                    f"{self.name} needs groups; give sellers.groups, each with a name and a count, "
+                    "or the column of sellers.file that holds them, sellers.group"
+                )
+            arguments["groups"] = groups
+        built = self.kind(**arguments)
+        return self.weight * built if issubclass(self.kind, Term) else built
 
     @property
     def needs_groups(self) -> bool:
-        """Whether the term concerns groups of sellers."""
-        return any(field.type == "Groups" for field in fields(self.builds))
+        """Whether the piece concerns groups of sellers."""
+        return len(_keys(self.kind)) < sum(each.init for each in fields(self.kind))
 
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
+    def checked(self) -> Self:
+        """Return the piece if its class takes the arguments."""
+        keys = _keys(self.kind)
+        refuse_unknown(self.arguments, keys)
+        for name, each in keys.items():
+            required = each.default is MISSING and each.default_factory is MISSING
+            if required and name not in self.arguments:
+                raise ValueError(f"{name} is missing")
         if not self.needs_groups:
-            self.build()
+            try:
+                self.build(None)
+            except (ConvexMarketError, TypeError, OverflowError) as error:
+                raise ValueError(str(error)) from None
         return self
 
 
-def _given(kind: type[Any]) -> list[Any]:
-    """Return the fields of a term that a file gives."""
-    return [field for field in fields(kind) if field.init and field.type != "Groups"]
+def _term(labelled: tuple[str, Any]) -> Piece:
+    label, given = labelled
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{given!r} is not a table; give {{ weight = 1.0 }}")
+    arguments = dict(given)
+    known, name = named(Term, "-"), arguments.pop("term", label)
+    if name not in known:
+        raise ValueError(f"term is {name!r}; {suggestion(str(name), known)}")
+    if "weight" not in arguments:
+        raise ValueError("weight is missing")
+    return Piece(name, known[name], arguments, arguments.pop("weight")).checked()
 
 
-def _table_of(kind: type[Any]) -> type[TermTable]:
-    """Return the table of a term: its name, its weight, and the arguments of its constructor."""
-    name = re.sub("(?<=[a-z])(?=[A-Z][a-z])", "-", kind.__name__).lower()
-    entries: dict[str, Any] = {"term": (Literal[name], ...)}
-    for field in _given(kind):
-        entry = _ENTRIES[field.type]
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        if len(choices := get_args(entry)) == 1:
-            default = choices[0]
-        entries[field.name] = (entry, ... if default is MISSING else default)
-    if "privacy_cost" in entries:  # privacy may not be free
-        entries["weight"] = (Positive, ...)
-    table = create_model(
-        f"{kind.__name__}Table", __base__=TermTable, __module__=__name__, **entries
-    )
-    text = inspect.getdoc(kind) or ""
-    table.builds, table.__doc__ = kind, text.replace("Parameters\n------", "Attributes\n------")
-    return table
+def _constraint(labelled: tuple[str, Any]) -> Piece:
+    name, given = labelled
+    kind = named(Constraint, "_")[name]
+    keys = list(_keys(kind))
+    if len(keys) == 1:
+        arguments = {keys[0]: given}
+    elif isinstance(given, Mapping):
+        arguments = dict(given)
+    elif isinstance(given, list) and len(given) == len(keys):
+        arguments = dict(zip(keys, given, strict=True))
+    else:
+        raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
+    return Piece(name, kind, arguments).checked()
 
 
-def term_tables() -> dict[str, type[TermTable]]:
-    """Return the tables of the exported terms whose arguments a file can hold, by class."""
-    classes: list[Any] = [kind for kind in vars(terms).values() if inspect.isclass(kind)]
-    exported: list[Any] = [k for k in classes if issubclass(k, Term) and not inspect.isabstract(k)]
-    return {
-        f"{kind.__name__}Table": _table_of(kind)
-        for kind in exported
-        if all(field.type in _ENTRIES for field in fields(kind) if field.init)
-    }
-
-
-_TABLES = term_tables()
-globals().update(_TABLES)  # where pickles look for them
-
-
-def _needed(groups: NDArray[np.str_] | None, by: str) -> NDArray[np.str_]:
-    if groups is None:
-        raise ValueError(
-            f"{by} needs groups; give sellers.groups, each with a name and a count, or the column "
-            "of sellers.file that holds them, sellers.group"
-        )
-    return groups
-
-
-def _named_by_label(table: Any) -> Any:
+def _labelled(table: Any) -> Any:
     if not isinstance(table, Mapping):
         return table
-    return {
-        label: {"term": label, **entry} if isinstance(entry, Mapping) else entry
-        for label, entry in table.items()
-    }
+    return {label: (label, entry) for label, entry in table.items()}
 
 
-class _LabelsNameTerms:
-    """Allow entries of the JSON Schema under the name of a term to leave out ``term``."""
-
-    def __get_pydantic_json_schema__(
-        self, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        weight = {"type": "number", "minimum": 0}
-        weighted = {"type": "object", "properties": {"weight": weight}, "required": ["weight"]}
-        kinds: list[Any] = [table.model_fields["term"].annotation for table in _TABLES.values()]
-        names = [get_args(kind)[0] for kind in kinds]
-        return {**dict(handler(core)), "properties": dict.fromkeys(names, weighted)}
+def _known_constraints(table: Any) -> Any:
+    if isinstance(table, Mapping):
+        refuse_unknown(table, named(Constraint, "_"))
+    return _labelled(table)
 
 
-if TYPE_CHECKING:
-    _AnyTermTable = TermTable
-else:
-    _AnyTermTable = Union[tuple(_TABLES.values())]  # noqa: UP007
+def _term_schema() -> dict[str, Any]:
+    """Return the schema of a term: the keys of all terms."""
+    known = named(Term, "-")
+    properties: dict[str, Any] = {"term": {"enum": [*known]}, "weight": _NUMBER}
+    for kind in known.values():
+        texts = meanings(kind)
+        for key, each in _keys(kind).items():
+            properties.setdefault(key, _SCHEMAS[each.type] | {"description": texts.get(key, "")})
+    term = {"type": "object", "properties": properties, "required": ["weight"]}
+    return {"type": "object", "additionalProperties": term | {"additionalProperties": False}}
 
-#: Terms by label. A label that is the name of a term need not repeat it.
+
+def _constraints_schema() -> dict[str, Any]:
+    """Return the schema of the constraints: one key for each."""
+    properties = {}
+    for name, kind in named(Constraint, "_").items():
+        keys = {key: _SCHEMAS[each.type] for key, each in _keys(kind).items()}
+        table = {"type": "object", "properties": keys, "additionalProperties": False}
+        in_order = {"type": "array", "minItems": len(keys), "maxItems": len(keys)}
+        schema = {"anyOf": [table, in_order]} if len(keys) > 1 else next(iter(keys.values()))
+        text = str(inspect.getdoc(kind)).partition("\n\n")[0].replace("\n", " ")
+        properties[name] = schema | {"description": text}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+#: Terms by label; a label that is the name of a term need not repeat it.
 TermsTable = Annotated[
-    dict[str, Annotated[_AnyTermTable, Field(discriminator="term")]],
-    BeforeValidator(_named_by_label),
+    dict[str, Annotated[Piece, PlainValidator(_term)]],
+    BeforeValidator(_labelled),
     Field(min_length=1, max_length=50),
-    _LabelsNameTerms(),
+    WithJsonSchema(_term_schema()),
 ]
-
-
-# -------------------------------------------------------------------------------- constraints
-
-_ShareOfWeight = Annotated[float, Field(ge=0, le=1)]
-_Shares = Annotated[dict[str, _ShareOfWeight], Field(max_length=50)]
-
-
-class GroupShareTable(Table):
-    """Bounds on the share of the weight of groups of sellers.
-
-    Attributes
-    ----------
-    at_least, at_most : table
-        Smallest and largest share of each group.
-    equal : bool
-        Whether all groups have the same share.
-    """
-
-    at_least: _Shares = Field(default_factory=dict)
-    at_most: _Shares = Field(default_factory=dict)
-    equal: bool = False
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Self:
-        if not (self.at_least or self.at_most or self.equal):
-            raise ValueError("the table is empty; give at_least, at_most or equal = true")
-        return self
-
-
-class MomentsTable(Table):
-    """Averages of public features that the weighted sellers should have.
-
-    Attributes
-    ----------
-    A : list of lists
-        Public features, one row per seller.
-    b : list of float
-        The averages.
-    tol : float or list of float
-        Largest difference of each average.
-    """
-
-    A: _Rows
-    b: _Numbers
-    tol: _OneOrEach = 0.0
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        Moments(**dict(self))
-        return self
-
-
-#: Constraints that take one number, or a pair; by their keys.
-_SIMPLE: dict[str, Any] = {
-    "cap": terms.Cap,
-    "max_epsilon": terms.MaxEpsilon,
-    "given_epsilon": terms.GivenEpsilon,
-    "budget": terms.Budget,
-    "eta_range": lambda ends: terms.EtaRange(*ends),
-}
-
-
-class ConstraintsTable(Table):
-    """Constraints of a purchase; each key is one.
-
-    Attributes
-    ----------
-    cap : float or list of float
-        Largest weight of a seller, in multiples of the average.
-    max_epsilon, given_epsilon : float or list of float
-        Largest guarantee of a seller; and what each seller grants at most, without payment.
-    budget : float
-        Largest expected payment in all.
-    eta_range : list of two floats
-        Smallest and largest total privacy.
-    group_share, moments : table
-        Shares of groups, and averages of public features.
-    effective_size : float
-        Smallest number of equally weighted sellers that the weights amount to.
-    """
-
-    cap: _OneOrEach | None = None
-    max_epsilon: _OneOrEach | None = None
-    given_epsilon: _OneOrEach | None = None
-    budget: Positive | None = None
-    eta_range: Range | None = None
-    group_share: GroupShareTable | None = None
-    moments: MomentsTable | None = None
-    effective_size: Annotated[float, Field(ge=1)] | None = None
-
-    def build(self, groups: NDArray[np.str_] | None = None) -> list[Constraint]:
-        """Return the constraints; ``groups`` has shape (m,), for ``group_share``."""
-        built: list[Constraint] = [
-            kind(value)
-            for key, kind in _SIMPLE.items()
-            if (value := getattr(self, key)) is not None
-        ]
-        if self.group_share is not None:
-            groups = _needed(groups, "constraints.group_share")
-            built.append(terms.GroupShare(groups, **dict(self.group_share)))
-        if self.moments is not None:
-            built.append(Moments(**dict(self.moments)))
-        if self.effective_size is not None:
-            built.append(terms.EffectiveSize(self.effective_size))
-        return built
-
-    @field_validator(*_SIMPLE)
-    @classmethod
-    def _possible(cls, value: Any, info: Any) -> Any:
-        if value is not None:
-            _SIMPLE[info.field_name](value)
-        return value
-
+#: Constraints by name.
+ConstraintsTable = Annotated[
+    dict[str, Annotated[Piece, PlainValidator(_constraint)]],
+    BeforeValidator(_known_constraints),
+    WithJsonSchema(_constraints_schema()),
+]
 
 # ------------------------------------------------------------------------------------ sellers
 
 _Count = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
-_Reports = Annotated[
-    tuple[Nonnegative, ...], Field(strict=False, min_length=1, max_length=MOST_ENTRIES)
-]
 
 
 class GroupTable(Table):
@@ -411,10 +241,10 @@ class GroupTable(Table):
 
     name: Name
     count: _Count | None = None
-    sensitivities: _Reports | None = None
+    sensitivities: Reports | None = None
     prior: PriorTable | None = None
 
-    @model_validator(mode="after")
+    @validator(mode="after")
     def _one_source(self) -> Self:
         if (self.count is None) == (self.sensitivities is None):
             raise ValueError("give either count, to draw so many from the prior, or sensitivities")
@@ -430,11 +260,6 @@ def _named_once(groups: tuple[GroupTable, ...]) -> tuple[GroupTable, ...]:
     if len({group.name for group in groups}) < len(groups):
         raise ValueError("two groups have the same name; give each another name")
     return groups
-
-
-_Groups = Annotated[
-    tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(_named_once)
-]
 
 
 class SellersTable(Table):
@@ -455,14 +280,16 @@ class SellersTable(Table):
     """
 
     count: _Count | None = None
-    sensitivities: _Reports | None = None
-    groups: _Groups = ()
+    sensitivities: Reports | None = None
+    groups: Annotated[
+        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(_named_once)
+    ] = ()
     file: FileName | None = None
     id: Column | None = None
     report: Column | None = None
     group: Column | None = None
 
-    @model_validator(mode="after")
+    @validator(mode="after")
     def _one_source(self) -> Self:
         sources = (self.count, self.sensitivities, self.groups or None, self.file)
         if sum(source is not None for source in sources) != 1:
@@ -484,18 +311,8 @@ class SellersTable(Table):
         return (GroupTable(name="all", count=self.count, sensitivities=self.sensitivities),)
 
     def resized(self, size: int) -> SellersTable | None:
-        """Return so many drawn sellers, groups in proportion; None if sellers are given."""
-        if not self.parts or any(part.count is None for part in self.parts):
-            return None
-        if not self.groups:
-            return SellersTable(count=size)
-        counts = np.array([part.size for part in self.parts], dtype=float)
-        ends = np.round(np.cumsum(counts) / counts.sum() * size).astype(int)
-        groups = tuple(
-            part.model_copy(update={"count": max(int(count), 1)})
-            for part, count in zip(self.parts, np.diff(ends, prepend=0), strict=True)
-        )
-        return self.model_copy(update={"groups": groups})
+        """Return so many drawn sellers; None if sellers are given, or in groups."""
+        return None if self.count is None else SellersTable(count=size)
 
 
 # ------------------------------------------------------------------------------------- market
@@ -511,75 +328,66 @@ class MarketTable(Table):
     prior : table
         Distribution of the sensitivities, common knowledge.
     objective : table
-        Terms of the buyer's objective, by label.
+        Terms of the buyer's objective, by label: classes of convexmarket.terms.
     constraints : table
-        Constraints of the purchase.
+        Constraints of the purchase: classes of convexmarket.terms.
     """
 
     sellers: SellersTable
     prior: PriorTable | None = None
     objective: TermsTable
-    constraints: ConstraintsTable = ConstraintsTable()
+    constraints: ConstraintsTable = Field(default_factory=dict)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The terms and constraints."""
+        return [*self.objective.values(), *self.constraints.values()]
 
     @property
     def priors(self) -> dict[str, Prior]:
         """The prior of each group; of all sellers under "" if there are no groups."""
-        if not self.sellers.groups:
-            return {"": self._required(self.prior, "the sellers")}
-        return {
-            group.name: self._required(group.prior or self.prior, f"the group {group.name!r}")
-            for group in self.sellers.groups
-        }
-
-    @staticmethod
-    def _required(prior: Prior | None, of: str) -> Prior:
-        if prior is None:
-            raise ValueError(f"{of} have no prior; give [prior]")
-        return prior
+        named = {group.name: group.prior or self.prior for group in self.sellers.groups}
+        priors = {}
+        for name, prior in (named or {"": self.prior}).items():
+            if prior is None:
+                of = f"the group {name!r} has" if name else "the sellers have"
+                raise ValueError(f"{of} no prior; give [prior]")
+            priors[name] = prior
+        return priors
 
     def build(self, seed: int, listed: pd.DataFrame | None = None) -> Market:
-        """Return the market.
+        """Return the market; ``listed`` holds the id, sensitivity and group of a file's sellers.
 
-        Parameters
-        ----------
-        seed : int
-            Of the sensitivities that are drawn. The k-th seller has the same quantile of every
-            prior, so that variants with different priors are compared on paired draws.
-        listed : DataFrame, optional
-            The sellers of the file: id, sensitivity and, if its column is named, group.
+        The k-th seller that is drawn has the same quantile of every prior, so that variants with
+        different priors are compared on paired draws.
         """
-        priors = self.priors
+        priors, parts, ids, groups = self.priors, self.sellers.parts, None, None
         if listed is not None:
-            named = listed["group"].astype(str).to_numpy(np.str_) if "group" in listed else None
-            reports = listed["sensitivity"].to_numpy()
-            sellers = Sellers(reports, priors[""], ids=listed["id"].tolist(), groups=named)
+            reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
+            if "group" in listed:
+                groups = listed["group"].astype(str).to_numpy(np.str_)
         else:
-            parts = self.sellers.parts
             sizes = [part.size for part in parts]
-            levels = np.random.default_rng(seed).random(sum(sizes))
-            drawn = [
-                np.array(part.sensitivities) if part.count is None else prior.quantile(own)
-                for part, prior, own in zip(
-                    parts, priors.values(), np.split(levels, np.cumsum(sizes)[:-1]), strict=True
-                )
-            ]
-            named = np.repeat([part.name for part in parts], sizes) if self.sellers.groups else None
-            prior: Any = priors[""] if named is None else priors
-            sellers = Sellers(np.concatenate(drawn), prior, groups=named)
-        weighted = [entry.weight * entry.build(named) for entry in self.objective.values()]
+            levels = np.split(np.random.default_rng(seed).random(sum(sizes)), np.cumsum(sizes)[:-1])
+            reports = np.concatenate(
+                [
+                    np.array(part.sensitivities) if part.count is None else prior.quantile(level)
+                    for part, prior, level in zip(parts, priors.values(), levels, strict=True)
+                ]
+            )
+            if self.sellers.groups:
+                groups = np.repeat([part.name for part in parts], sizes)
+        prior: Any = priors if self.sellers.groups else priors[""]
+        sellers = Sellers(reports, prior, ids=ids, groups=groups)
+        weighted = [term.build(groups) for term in self.objective.values()]
         objective: Objective = sum(weighted[1:], start=weighted[0])
-        return Market(sellers, objective, self.constraints.build(named))
+        constraints = [constraint.build(groups) for constraint in self.constraints.values()]
+        return Market(sellers, objective, constraints)
 
     def check(self, seed: int) -> None:
-        """Refuse a market that cannot be declared; sellers in a file are not read.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Refuse a market that cannot be declared; sellers in a file are not read."""
         if self.sellers.file is None:
             self.build(seed)
         elif self.priors and self.sellers.group is None:
-            for entry in self.objective.values():
-                entry.build()
-            self.constraints.build()
+            for piece in self.pieces:
+                piece.build(None)

@@ -108,7 +108,7 @@ CHOICES = {
     "sensitivities": ["[0.1, 1.0, 0.1]", "[0.5, 0.5, 0.5]"],
 }  # fmt: skip
 EXTRA = {
-    "objective": ["cap", "eta_range"],
+    "objective": ["cap"],
     "constraints": ["cap", "max_epsilon", "budget", "eta_range"],
     "learner": ["accounting", "calibration"],
     "sellers": ["scenarios", "sensitivities"],

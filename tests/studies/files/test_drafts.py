@@ -12,7 +12,6 @@ from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.studies.files import drafts
 from convexmarket.studies.files.drafts import draft_problem
 from convexmarket.studies.files.loading import load_file, parse_file
-from convexmarket.studies.files.people import read_people
 from tests.studies.files.builders import declared, patients
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
@@ -78,34 +77,14 @@ def test_nothing_of_the_cells_is_written_nor_how_many_there_are(tmp_path, name):
         ),
         (["seller_id", "x", "asking price"], {"id": "seller_id", "report": "asking price"}),
         (["x", "z"], {}),
-        (["Nr.", "size", "ask", "price"], {"id": "Nr.", "report": "ask", "label": "price"}),
-        (["size", "price", "ask"], {"report": "ask", "label": "price"}),
-        (["No", "size", "Price"], {"id": "No", "label": "Price"}),
+        (["Nr.", "size", "ask", "price"], {"id": "Nr.", "report": "ask"}),
+        (["No", "size", "Price"], {"id": "No", "report": "Price"}),
         (["size", "price", "label"], {"report": "price", "label": "label"}),
     ],
 )
 def test_roles_are_guessed_by_names(tmp_path, columns, roles):
     table = pd.DataFrame({name: ["1", "2"] for name in columns}).set_index(columns[0])
     assert draft(tmp_path, table).roles == roles
-
-
-@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
-def test_dates_are_left_out_and_truth_values_can_be_declared(tmp_path, name):
-    days = pd.date_range("1990-01-01", periods=120)
-    table = patients(120).assign(born=days, alive=np.arange(120) % 3 > 0)
-    text = draft(tmp_path, table, name=name).text
-    assert '# born = "?"' in text
-    assert 'alive = "?"   # [false, true]' in text
-    if name.endswith(".csv"):
-        written = days.strftime("%d.%m.%Y")
-        table["alive"] = table["alive"].astype(str).str.lower()
-        assert draft(tmp_path, table.assign(born=written)).text == text
-    text = declared(text.replace('alive = "?"', "alive = [false, true]"))
-    (tmp_path / "market.toml").write_text(text)
-    problem = load_file(tmp_path / "market.toml")
-    rows = read_people(problem).rows()
-    shares = rows.X_train[:, [name.startswith("alive=") for name in rows.feature_names]]
-    assert (shares > 0).sum(axis=1).tolist() == [1] * len(shares)
 
 
 def test_what_else_is_about_the_sale_is_left_out(tmp_path):

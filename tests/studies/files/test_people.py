@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.data import tables
 from convexmarket.errors import DataError
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files import people as module
@@ -141,26 +140,10 @@ def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
     assert (rows.y_validation.size, rows.y_test.size) == (50, 20)
 
 
-def test_without_ids_sellers_are_called_by_their_lines(tmp_path):
-    people = read(tmp_path, TRADEOFF.replace('id = "patient"\n', ""))
-    lines = {f"line-{number}" for number in range(2, 122)}
-    assert set(people.ids) < lines
-
-
 def test_groups_are_those_of_the_sellers(tmp_path):
     table = patients(120)
     people = read(tmp_path, table=table, group="region")
     assert list(people.groups) == list(table.loc[people.ids, "region"])
-
-
-def test_a_decimal_comma_is_read(tmp_path):
-    table = patients(120)
-    path = written(tmp_path, table=table)
-    expected = read_people(load_file(path))
-    table.to_csv(tmp_path / "patients.csv", sep=";", decimal=",")
-    found = read_people(load_file(path))
-    np.testing.assert_array_equal(found.reports, expected.reports)
-    np.testing.assert_array_equal(found.rows().X_train, expected.rows().X_train)
 
 
 # ---------------------------------------------------------------------------- what is refused
@@ -242,13 +225,6 @@ def test_what_cannot_be_read(tmp_path):
         read(tmp_path, settings=[*settings, 'data.file="nothing.parquet"'])
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read(tmp_path, settings=settings)
-
-
-def test_a_table_of_too_many_cells_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "MOST_CELLS", 100)
-    patients(120).to_parquet(tmp_path / "patients.parquet")
-    with pytest.raises(DataError, match="at most 100 cells"):
-        read(tmp_path, settings=['data.source="parquet"', 'data.file="patients.parquet"'])
 
 
 # -------------------------------------------------------------------------------- the runs
