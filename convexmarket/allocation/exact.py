@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounded import minimise_bounded
-from convexmarket.allocation.bounds import check_noise, dual_bound, rates_of, unconstrained_eta
 from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
@@ -25,11 +24,12 @@ from convexmarket.allocation.path import (
     beta_at,
     minimise,
     point_at,
+    rates_of,
     stationary_beta,
 )
+from convexmarket.allocation.simplex import cheapest_purchase
 from convexmarket.errors import (
     InfeasibleMarketError,
-    ParameterError,
     SolverError,
     UnattainedOptimumError,
 )
@@ -40,11 +40,14 @@ __all__ = [
     "PathSegment",
     "best_segment",
     "check_feasible",
+    "check_noise",
     "costs_that_matter",
+    "dual_bound",
     "highest_cost_bought",
     "optimum",
     "solve_exact",
     "unattained",
+    "unconstrained_eta",
 ]
 
 Floats = NDArray[np.float64]
@@ -85,7 +88,6 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
-    _check_products(form)
     if form.max_epsilon < np.inf and form.sigma > 0:  # the optimum without the bound may respect it
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
@@ -141,6 +143,32 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
         )
 
 
+def check_noise(form: StandardForm) -> None:
+    """Raise an UnattainedOptimumError without a noise term and a lower bound on eta."""
+    if form.sigma == 0 and form.eta_low == 0:
+        raise UnattainedOptimumError(
+            "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
+            "to 0; give sigma > 0 or an EtaRange"
+        )
+
+
+def dual_bound(form: StandardForm, costs: Floats, weights: Floats) -> float:
+    """Compute a lower bound on the minimum of ``mu*||a|| + costs'a`` from any weights.
+
+    With ``y = mu*weights/||weights||``, it is the minimum of ``(y + costs)'a``.
+    """
+    direction = weights / np.linalg.norm(weights)
+    return cheapest_purchase(form.mu * direction + costs, form.max_weight)
+
+
+def unconstrained_eta(form: StandardForm, cost: float) -> float:
+    """Return the stationary point of ``sigma/eta + gamma*eta*cost``, with ``cost = psi'a``."""
+    if form.sigma == 0:
+        return 0.0
+    root = np.sqrt(form.sigma) / np.sqrt(form.gamma)  # the quotient may overflow
+    return float(root / np.sqrt(cost)) if cost > 0 else np.inf
+
+
 def unattained(free: int = 0) -> UnattainedOptimumError:
     """Return the error for sellers with free privacy."""
     who = f"{free} sellers have" if free else "at some report a seller has"
@@ -152,17 +180,6 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 
 
 # ------------------------------------------------------------------- sellers who matter
-
-
-def _check_products(form: StandardForm) -> None:
-    """Refuse parameters whose products vanish in floating point."""
-    pairs = {"sigma": form.sigma, "eta_low": form.eta_low, "eta_high": form.eta_high}
-    for name, value in pairs.items():
-        if value > 0 and form.gamma > 0 and not value * form.gamma > 0:
-            raise ParameterError(
-                f"gamma * {name} must be above 1e-308, got {form.gamma:g} * {value:g}; "
-                "use another unit of money"
-            )
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:

@@ -24,8 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
-from convexmarket.allocation.formulations import embed
+from convexmarket.allocation.eta_search import (
+    Evaluated,
+    Found,
+    allocation_of,
+    first_look,
+    search_eta,
+)
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     ROUNDING,
@@ -325,7 +330,6 @@ def solve_projections(
     The target gap is at most 1e-10, which costs little more than a larger one.
     """
     began = time.perf_counter()
-    check_gap(gap, max_solves)
     projectable = ProjectableForm.with_shares(market.form)
     if projectable is None:
         raise NotSupportedError(
@@ -333,27 +337,14 @@ def solve_projections(
             "Payments and Losses under Cap, EtaRange, MaxEpsilon, GivenEpsilon and one GroupShare, "
             f"with payments or largest guarantees; this market is {shown(market)}"
         )
-    form, active = projectable
+    form = projectable[0]
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
-    for end in ends.values():  # the search stops next to an end that binds
+    for end in form.eta_range:  # the search stops next to an end that binds
         if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
             best = min(runner.solve(end), best, key=lambda point: point.objective)
-    allocation = Allocation(
-        weights=embed(best.weights, active),
-        eta=best.eta,
-        objective=best.objective,
-        lower_bound=bound,
-        multiplier=best.cut.price / best.eta,
-        method="projections",
-        seconds=time.perf_counter() - began,
-        scale=best.scale,
-        tolerance=gap,
-        solves=tuple(runner.records),
-        binding=tuple(name for name, end in ends.items() if best.eta == end),
-    )
+    allocation = allocation_of(Found(best, bound), runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )

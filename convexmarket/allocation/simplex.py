@@ -25,12 +25,20 @@ __all__ = [
     "Projection",
     "cheapest_purchase",
     "common_price",
+    "embed",
     "feasible_limits",
     "largest_eta",
     "norm_minimiser",
     "project",
     "project_capped_simplex",
 ]
+
+
+def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
+    """Return weights for all sellers from those of a mask: zero for the others."""
+    everyone = np.zeros(sellers.size)
+    everyone[sellers] = weights
+    return everyone
 
 
 class Projection(NamedTuple):
