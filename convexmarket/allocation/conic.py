@@ -54,8 +54,8 @@ _NO_ROOM = 1e-8
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
 #: Shares of the multipliers from which on constraints are named in errors, and used in proofs.
 _NAMED, _NOISE = 1e-3, 1e-7
-#: Multiples of the natural eta at which a search may begin.
-_GRID = np.geomspace(1e-15, 1e15, 121)
+#: Logarithms of eta between which the balance of noise and payments is interpolated.
+_LOG_ETAS = np.linspace(-60.0, 60.0, 241)
 
 
 class LeastViolation:
@@ -358,15 +358,16 @@ def branch_and_bound(
 
 
 def _balanced_eta(market: Market, view: MarketExpressions) -> float:
-    """Compute the eta with the least noise and payments at equal weights."""
-    form, natural, m = market.form, market.form.natural_eta, view.active.size
+    """Compute the eta at which noise and payments balance at equal weights."""
+    form, m = market.form, view.active.size
     mean = float(form.virtual_costs[view.active].mean())
     if not (form.sigma > 0 and form.payment_terms and mean > 0):
-        return natural
-    etas = natural * _GRID
-    with np.errstate(all="ignore"):
+        return form.natural_eta
+    etas = np.exp(_LOG_ETAS)
+    with np.errstate(over="ignore", divide="ignore"):
         bill = sum(weight * m * mean * cost(etas / m) for weight, cost in form.payment_terms)
-        return float(etas[np.nanargmin(form.sigma / etas + bill)])
+        excess = np.clip(np.log(bill * etas / form.sigma), -1e3, 1e3)
+    return float(np.exp(np.interp(0.0, excess, _LOG_ETAS)))
 
 
 def _repair(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:

@@ -341,7 +341,7 @@ def sandwich(
     nodes: Ints,
     rho: float,
     rates: Sequence[float],
-    dearest: float,
+    highest: float,
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Return the levels between which a path enclosed by two others may be stationary.
 
@@ -361,7 +361,7 @@ def sandwich(
         As for :func:`minimise`; 0 to ignore stationary points.
     rates : sequence of float
         Rates r that count as stationary, too.
-    dearest : float
+    highest : float
         Largest cost over scale of an additional seller.
 
     Returns
@@ -371,7 +371,7 @@ def sandwich(
     """
     low, high = fewer.node(nodes), more.node(nodes)
     costs, filled = fewer.costs, more.end()[0].cost[0]
-    beyond = low.cost[-1] + dearest / max(int(costs.number(costs.size)[0]), 1)
+    beyond = low.cost[-1] + highest / max(int(costs.number(costs.size)[0]), 1)
     tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = low.beta / high.beta

@@ -124,8 +124,8 @@ class MarketExpressions:
         return replaced is None or any(id(each) in replaced for each in expression.parameters())
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression with parameters replaced, or turned into constants."""
-        if self.parameters is None or not expression.parameters():
+        """Return the expression for solvers, with parameters replaced or turned into constants."""
+        if self.parameters is None:
             return expression
         replaced = self.parameters
         leaves = {
