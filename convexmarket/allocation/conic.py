@@ -241,11 +241,11 @@ class Conic:
         A market without pieces in the guarantees is one convex program in the weights and 1/eta,
         which gives its optimal eta. Others begin at ``start``, or where noise and payments balance.
         """
-        view, items = self.view, self.view.flat_constraints()
-        if view.terms and view.is_jointly_convex and not any(map(view.bounds_epsilon, items)):
+        view = self.view
+        if view.terms and view.is_jointly_convex:
             if self._program is None:
                 goal = cp.Minimize(view.objective())
-                self._program = cp.Problem(goal, [*view.simplex, *items])
+                self._program = cp.Problem(goal, [*view.simplex, *view.flat_constraints()])
             if run_solver(self._program, self.solver, self.options) in SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:

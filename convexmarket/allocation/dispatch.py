@@ -218,7 +218,7 @@ def _closed_form(market: Market) -> Allocation:
             f"eta = {exact.eta:g} and the objective {exact.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
-    return Allocation(**vars(exact), method="exact", seconds=time.perf_counter() - start)
+    return replace(exact, seconds=time.perf_counter() - start)
 
 
 _METHODS: dict[str, Callable[..., Allocation]] = {

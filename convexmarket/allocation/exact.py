@@ -8,7 +8,7 @@ the optimum on its piece of the path, from deviations of the costs themselves.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,8 @@ from convexmarket.allocation.path import (
     rates_of,
     stationary_beta,
 )
-from convexmarket.allocation.simplex import cheapest_purchase
+from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.simplex import cheapest_purchase, check_sold
 from convexmarket.errors import (
     InfeasibleMarketError,
     SolverError,
@@ -36,7 +37,6 @@ from convexmarket.errors import (
 from convexmarket.market import StandardForm
 
 __all__ = [
-    "ExactSolution",
     "PathSegment",
     "best_segment",
     "check_feasible",
@@ -56,19 +56,7 @@ Floats = NDArray[np.float64]
 _WORTH_PASSES = 20_000
 
 
-@dataclass(frozen=True)
-class ExactSolution:
-    """Optimal weights, total privacy and multiplier, with the dual value at that eta."""
-
-    weights: Floats
-    eta: float
-    objective: float
-    lower_bound: float
-    multiplier: float
-    binding: tuple[str, ...] = ()
-
-
-def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution:
+def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
     Parameters
@@ -135,12 +123,7 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
             "weight; raise the cap"
         )
     check_noise(form)
-    if form.eta_low > form.max_epsilon * available * (1 + 1e-12):
-        raise InfeasibleMarketError(
-            f"{available} sellers at no more than epsilon = {form.max_epsilon:g} sell "
-            f"{form.max_epsilon * available:g} in all, but the EtaRange starts at "
-            f"{form.eta_low:g}; raise one or lower the other"
-        )
+    check_sold(form.eta_low, form.max_epsilon * available, form.max_epsilon, available)
 
 
 def check_noise(form: StandardForm) -> None:
@@ -292,7 +275,7 @@ class PathSegment(NamedTuple):
         weights += self.share
         return np.clip(weights, 0.0, self.cap, out=weights)
 
-    def solution(self, form: StandardForm) -> ExactSolution:
+    def solution(self, form: StandardForm) -> Allocation:
         """Return eta, objective and dual value, but no weights."""
         eta, binding = self.eta, self.binding
         if eta is None:
@@ -306,7 +289,8 @@ class PathSegment(NamedTuple):
         objective = form.mu * norm + noise + t * self.cost
         dual = min(objective, tau - self.cap * at_cap + noise)
         multiplier = tau / eta if self.level is None else form.gamma * self.level
-        return ExactSolution(np.empty(0), eta, objective, dual, multiplier, binding)
+        found = np.empty(0), eta, objective, dual, multiplier
+        return Allocation(*found, method="exact", seconds=0.0, binding=binding)
 
 
 def best_segment(form: StandardForm, costs: Costs) -> PathSegment:

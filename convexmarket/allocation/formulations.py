@@ -242,7 +242,7 @@ class ConvexProgram(DeclaredMarket):
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
         self.view = view = MarketExpressions(market, 1.0 / eta_scale, None)
-        if not view.is_jointly_convex or any(map(view.bounds_epsilon, view.flat_constraints())):
+        if not view.is_jointly_convex:
             raise NotSupportedError(
                 f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
                 "not convex in the weights and 1/eta together; declare it at a fixed eta: "

@@ -31,8 +31,8 @@ from convexmarket.errors import SolverError
 __all__ = ["Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
-#: Multipliers of the arguments of each atom with a kink, keyed by the atom's id.
-Hints = Mapping[int, Sequence[Floats]]
+#: Multipliers of the argument of each atom with a kink, keyed by the atom's id.
+Hints = Mapping[int, Floats]
 
 #: Atoms with a missing or wrong gradient in CVXPY.
 _WRONG_GRADIENT = ("norm_inf", "dotsort", "SuppFuncAtom")
@@ -132,11 +132,13 @@ def _has_kink(expression: cp.Expression) -> bool:
     )
 
 
-def _stacked(atom: Any) -> cp.Expression:
-    """Write a maximum or minimum by entry, or a running maximum, by maxima of arrays."""
+def _plain(atom: Any) -> cp.Expression:
+    """Write maxima by entry and running maxima as maxima of arrays, with arguments of one shape."""
     name = type(atom).__name__
-    if name in ("maximum", "minimum"):
+    if isinstance(atom, Elementwise):  # CVXPY's gradients require arguments of equal shape
         whole = [x if x.shape == atom.shape else x + np.zeros(atom.shape) for x in atom.args]
+        if name not in ("maximum", "minimum"):
+            return atom if all(x.shape == atom.shape for x in atom.args) else atom.copy(whole)
         rows = cp.vstack([cp.vec(x, order="F") for x in whole])
         largest = (cp.max if name == "maximum" else cp.min)(rows, axis=0)
         extreme: cp.Expression = cp.reshape(largest, atom.shape, order="F")
@@ -182,18 +184,17 @@ class Lifted:
         self._leaves = leaves
         self._follow = follow
         self._kinks = kinks
-        self._links: dict[int, list[tuple[cp.Constraint, float]]] = {}
+        self._links: dict[int, tuple[cp.Constraint, float]] = {}
 
     @property
     def links(self) -> list[cp.Constraint]:
         """The constraints between the new variables and the arguments that they replace."""
-        return [link for links in self._links.values() for link, _ in links]
+        return [link for link, _ in self._links.values()]
 
     def hints(self, scale: float) -> Hints:
         """Return the multipliers of the links, times a scale, after a solve."""
         return {
-            key: [sign * scale * _flat(link.dual_value) for link, sign in links]
-            for key, links in self._links.items()
+            key: sign * scale * _flat(link.dual_value) for key, (link, sign) in self._links.items()
         }
 
     def __call__(self, expression: Any) -> cp.Expression:
@@ -206,29 +207,23 @@ class Lifted:
         if not all(new is old for new, old in zip(args, expression.args, strict=True)):
             expression = _copied(expression, args)
         if not self._kinks and not expression.is_constant():
-            expression = _stacked(expression)
+            expression = _plain(expression)
         if self._follow and expression.is_constant() and expression.parameters():
             return _following(expression)
         return expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
-        links: list[tuple[cp.Constraint, float]] = []
-        lifted = []
-        for old, new in zip(atom.args, args, strict=True):
-            if old.is_constant():
-                lifted.append(new)
-                continue
-            square = len(old.shape) == 2 and old.is_symmetric()
-            variable = cp.Variable(old.shape, symmetric=square)
-            if old.is_affine():
-                links.append((variable == new, -1.0))
-            elif old.is_convex():
-                links.append((new <= variable, 1.0))
-            else:
-                links.append((variable <= new, -1.0))
-            lifted.append(variable)
-        self._links[id(atom)] = links
-        return lifted
+        """Replace the first argument of an atom, the only one that is not constant."""
+        old, new = atom.args[0], args[0]
+        square = len(old.shape) == 2 and old.is_symmetric()
+        variable = cp.Variable(old.shape, symmetric=square)
+        if old.is_affine():
+            self._links[id(atom)] = variable == new, -1.0
+        elif old.is_convex():
+            self._links[id(atom)] = new <= variable, 1.0
+        else:
+            self._links[id(atom)] = variable <= new, -1.0
+        return [variable, *args[1:]]
 
     def constraint(self, item: cp.Constraint) -> cp.Constraint:
         """Return the copy of a comparison."""
@@ -285,7 +280,7 @@ class Minorants:
         hint = hints.get(id(expression)) if hints is not None else None
         wrong = type(expression).__name__ in _WRONG_GRADIENT
         if hint is None and (wrong or (hints is None and _has_kink(expression))):
-            hint = [np.zeros(expression.args[0].size)]  # the centre of the subdifferential
+            hint = np.zeros(expression.args[0].size)  # the centre of the subdifferential
         if hint is not None:
             const, parts = _by_conjugate(expression, dual, hint)
         else:
@@ -315,16 +310,12 @@ class Minorants:
 
     def _tangent(self, atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
         """Return constant and slopes in the arguments from the atom's gradient."""
-        values, plain = [argument.value for argument in atom.args], atom
-        spread = isinstance(atom, Elementwise) and any(x.shape != atom.shape for x in atom.args)
-        if spread:  # CVXPY's gradients require arguments of equal shape
-            values = [np.broadcast_to(value, atom.shape) for value in values]
-            plain = atom.copy([cp.Variable(atom.shape) for _ in values])
+        values = [argument.value for argument in atom.args]
         value, key = atom.value, id(atom)
-        jacobians = self._local[key][1] if key in self._local else _gradient(plain, values)
+        jacobians = self._local[key][1] if key in self._local else _gradient(atom, values)
         if any(matrix is None for matrix in jacobians):  # such as that of an entropy at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
-            value, jacobians = atom.numeric(values), _gradient(plain, values)
+            value, jacobians = atom.numeric(values), _gradient(atom, values)
         if isinstance(atom, AffAtom) and not atom.parameters():
             self._local[key] = atom, jacobians
         const, parts = float(dual @ _flat(value)), []
@@ -335,8 +326,6 @@ class Minorants:
                     raise SolverError(f"{atom} has no gradient at the solver's point")
                 part = _times(jacobians[i], dual)
                 const -= float(part @ _flat(values[i]))
-                if spread:
-                    part = _unspread(part, atom.shape, argument)
             parts.append(part)
         return const, parts
 
@@ -366,11 +355,11 @@ def _gradient(atom: Any, values: list[Any]) -> list[Any]:
         return [None] * len(values)
 
 
-def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[float, list[Floats]]:
+def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Floats]]:
     """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
     name = type(atom).__name__
     rows = _rows(atom)
-    v = np.divide(hints[0][rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
+    v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     argument = atom.args[0]
     if not argument.is_affine():  # the rules of convexity determine the sign of its slope
         positive = (dual[:, None] > 0) == argument.is_convex()
@@ -383,11 +372,3 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     slopes = np.zeros(argument.size)
     slopes[rows] = dual[:, None] * v
     return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
-
-
-def _unspread(slope: Floats, shape: tuple[int, ...], argument: cp.Expression) -> Floats:
-    """Return the slope in an argument from the slope in its broadcast copy."""
-    total = slope.reshape(shape, order="F")
-    total = total.sum(axis=tuple(range(len(shape) - argument.ndim)))
-    short = tuple(i for i, n in enumerate(argument.shape) if n != total.shape[i])
-    return np.ravel(total.sum(axis=short, keepdims=True), order="F")

@@ -35,6 +35,7 @@ from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     ROUNDING,
     Projection,
+    check_sold,
     feasible_limits,
     largest_eta,
     norm_minimiser,
@@ -248,13 +249,8 @@ class ProjectableForm(MarketNumbers):
 
     def check_sold(self, eta: float) -> None:
         """Check that the largest guarantees add up to at least eta."""
-        largest = self.largest_eta()
-        if eta > largest * (1 + 1e-12):
-            raise InfeasibleMarketError(
-                f"{self.virtual_costs.size} sellers at no more than epsilon = "
-                f"{np.max(self.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
-                f"{eta:g}; raise one or lower the other"
-            )
+        bound, m = float(np.max(self.max_epsilon)), self.virtual_costs.size
+        check_sold(eta, self.largest_eta(), bound, m)
 
 
 class Projections:

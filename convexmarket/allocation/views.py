@@ -140,8 +140,9 @@ class MarketExpressions:
 
     @property
     def is_jointly_convex(self) -> bool:
-        """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        return not any(self.bounds_epsilon(e) for _, _, e in self.terms)
+        """Whether no piece is in the guarantees, so that the market is convex in (a, 1/eta)."""
+        in_terms = any(self.bounds_epsilon(expression) for _, _, expression in self.terms)
+        return not in_terms and not any(map(self.bounds_epsilon, self.flat_constraints()))
 
     @property
     def simplex(self) -> list[cp.Constraint]:
