@@ -83,13 +83,13 @@ class KeptSpreadCut:
             size = abs(self.const) + abs(value) + self._least
             size += 2.0 * max(float(np.max(-self.costs)), 0.0)
             size += 2.0 * eta * max(float(np.max(-self.slopes)), 0.0)
-            self._known[eta] = self.const + value - _ROUNDING * size
+            self._known[eta] = _proven(self.const + value - _ROUNDING * size)
         return self._known[eta]
 
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
         noise = self.noise / eta
-        return self._concave(eta) + noise - _ROUNDING * abs(noise)
+        return _proven(self._concave(eta) + noise - _ROUNDING * abs(noise))
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
@@ -127,6 +127,11 @@ class KeptSpreadCut:
         return _least_of_chord(start - dip, (end - start) / width, self.noise, low, high, more)
 
 
+def _proven(bound: float) -> float:
+    """Return a bound, or -inf if multipliers have overflowed."""
+    return -np.inf if np.isnan(bound) else bound
+
+
 def _least_of_chord(
     start: float, slope: float, noise: float, low: float, high: float, more: float = 0.0
 ) -> tuple[float, float]:
@@ -143,7 +148,7 @@ def _least_of_chord(
         rise = slope * (t - low) if slope else 0.0
         rest = more * (t - low) if more else 0.0
         size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t
-        return start + rise + (noise + rest) / t - _ROUNDING * size
+        return _proven(start + rise + (noise + rest) / t - _ROUNDING * size)
 
     points = [(t, value(t)) for t in (low, high)]
     curved = noise - more * low
