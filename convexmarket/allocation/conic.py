@@ -16,7 +16,6 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import (
@@ -24,8 +23,7 @@ from convexmarket.allocation.eta_search import (
     Evaluated,
     Excluded,
     Found,
-    Range,
-    check_gap,
+    allocation_of,
     first_look,
     search_eta,
 )
@@ -56,8 +54,8 @@ _NO_ROOM = 1e-8
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
 #: Shares of the multipliers from which on constraints are named in errors, and used in proofs.
 _NAMED, _NOISE = 1e-3, 1e-7
-#: Factor of eta that counts as unbounded; steps of Newton's method towards an end.
-_REACH, _NEWTON = 1e9, 50
+#: Logarithms of eta between which the balance of noise and payments is interpolated.
+_LOG_ETAS = np.linspace(-60.0, 60.0, 241)
 
 
 class LeastViolation:
@@ -148,20 +146,6 @@ class LeastViolation:
         low, high = (end if level > 0 else 0.0), (end if level < 0 else np.inf)
         return Excluded(*((0.0, np.inf) if np.isnan(end) else (low, high)), tuple(names))
 
-    def interval(self, eta: float) -> tuple[float, float]:
-        """Compute the feasible range of eta by Newton's method; 0 and inf if unbounded."""
-        ends = Range(*self.view.market.form.eta_range)
-        for way in (-1.0, 1.0):
-            at = ends.low if way < 0 else ends.high
-            at = at if 0 < at < np.inf else eta * _REACH**way
-            for _ in range(_NEWTON):
-                proof = self.proof(at)
-                if proof is None:
-                    break
-                ends.exclude(proof)
-                at = ends.low if way < 0 else ends.high
-        return ends.low, ends.high
-
 
 class Conic:
     """A market compiled once for a solver.
@@ -184,7 +168,7 @@ class Conic:
         self._compile()
 
     def _compile(self) -> None:
-        self._natural = self.market.form.natural_eta
+        self.ends, self._natural = self.market.form.eta_range, self.market.form.natural_eta
         self.view = MarketExpressions(self.market, 1.0 / self._natural, self._parameters)
         self.linearizer = Linearizer(self.view)
         vars(self).pop("violation", None)
@@ -200,14 +184,10 @@ class Conic:
         """The least violation of the constraints."""
         return LeastViolation(self.view, self.solver)
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The given range of eta."""
-        return self.market.form.eta_range
-
     def refresh(self) -> None:
         """Discard past solves; compile again if parameters have changed the scale a lot."""
         form = self.market.form
+        self.ends = form.eta_range
         same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
@@ -261,11 +241,11 @@ class Conic:
         A market without pieces in the guarantees is one convex program in the weights and 1/eta,
         which gives its optimal eta. Others begin at ``start``, or where noise and payments balance.
         """
-        view, items = self.view, self.view.flat_constraints()
-        if view.terms and view.is_jointly_convex and not any(map(view.bounds_epsilon, items)):
+        view = self.view
+        if view.terms and view.is_jointly_convex:
             if self._program is None:
                 goal = cp.Minimize(view.objective())
-                self._program = cp.Problem(goal, [*view.simplex, *items])
+                self._program = cp.Problem(goal, [*view.simplex, *view.flat_constraints()])
             if run_solver(self._program, self.solver, self.options) in SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
                 if inverse * self._natural > _NO_ROOM:
@@ -288,37 +268,32 @@ class Conic:
 
     def finish(self, found: Found, gap: float, began: float) -> Allocation:
         """Build the allocation of the best point and a lower bound."""
-        best, bound = found
+        view, best = self.view, found.best
         weights, objective = self._without_traces(best, gap)
-        eta, scale = best.eta, self.view.size(weights, best.eta)
+        eta, scale = best.eta, view.size(weights, best.eta)
         for end in self.ends:
             if not 0 < end < np.inf or end == eta:
                 continue
-            feasible = np.max(_violations(self.view, weights, end)[0], initial=0.0) <= ROUNDING
-            if feasible and self.view.value(weights, end) <= objective:
-                eta, objective = end, self.view.value(weights, end)
-        if bound > objective + _CONTRADICTION * scale:
+            feasible = np.max(_violations(view, weights, end)[0], initial=0.0) <= ROUNDING
+            if feasible and view.value(weights, end) <= objective:
+                eta, objective = end, view.value(weights, end)
+        if found.bound > objective + _CONTRADICTION * scale:
             raise SolverError(
-                f"the lower bound {bound:.10g} exceeds the objective {objective:.10g}: "
+                f"the lower bound {found.bound:.10g} exceeds the objective {objective:.10g}: "
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
-        ends = zip(("eta_low", "eta_high"), self.ends, strict=True)
-        allocation = Allocation(
-            weights=weights,
-            eta=eta,
-            objective=objective,
-            lower_bound=min(bound, objective),  # the point may be a solver's error outside
-            multiplier=best.cut.price / eta,
-            method="branch_and_bound",
-            seconds=time.perf_counter() - began,
-            scale=scale,
+        point = Evaluated(weights[view.active], eta, objective, best.cut, scale)
+        allocation = allocation_of(
+            Found(point, min(found.bound, objective)),  # the point may be a solver's error outside
+            self,
+            self.market,
+            "branch_and_bound",
+            gap,
+            began,
             formulation="primal",
             solver=self.solver,
             solver_version=self.version,
-            tolerance=gap,
-            solves=tuple(self.records),
-            binding=tuple(name for name, end in ends if eta == end),
             pricing=self._pricing(weights, eta, best),
         )
         allocation.warn_if_loose(
@@ -378,26 +353,21 @@ def branch_and_bound(
     The result may have a larger gap because of ``max_solves``, ``time_limit`` or the accuracy of
     the solver. Its bound is valid in any case.
     """
-    check_gap(gap, max_solves)
     conic = Conic(market, solver, solver_options)
     return conic.search(gap, max_solves, start, progress, time_limit)
 
 
 def _balanced_eta(market: Market, view: MarketExpressions) -> float:
     """Compute the eta at which noise and payments balance at equal weights."""
-    noise, payment_terms = market.form.sigma, market.form.payment_terms
-    costs = market.form.virtual_costs[view.active]
-    m, mean = view.active.size, float(costs.mean())
-    if not (noise > 0 and payment_terms and mean > 0):
-        return market.form.natural_eta
-
-    def excess(log_eta: float) -> float:
-        share = np.exp(log_eta) / m
-        with np.errstate(over="ignore", divide="ignore"):
-            bill = sum(weight * m * mean * float(cost(share)) for weight, cost in payment_terms)
-            return float(np.clip(np.log(bill) + log_eta - np.log(noise), -1e3, 1e3))
-
-    return float(np.exp(brentq(excess, -60.0, 60.0, xtol=1e-2)))
+    form, m = market.form, view.active.size
+    mean = float(form.virtual_costs[view.active].mean())
+    if not (form.sigma > 0 and form.payment_terms and mean > 0):
+        return form.natural_eta
+    etas = np.exp(_LOG_ETAS)
+    with np.errstate(over="ignore", divide="ignore"):
+        bill = sum(weight * m * mean * cost(etas / m) for weight, cost in form.payment_terms)
+        excess = np.clip(np.log(bill * etas / form.sigma), -1e3, 1e3)
+    return float(np.exp(np.interp(0.0, excess, _LOG_ETAS)))
 
 
 def _repair(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from convexmarket.allocation.bounds import rates_of
 from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.allocation.exact import (
     check_feasible,
@@ -20,7 +19,7 @@ from convexmarket.allocation.exact import (
     solve_exact,
     unattained,
 )
-from convexmarket.allocation.path import Path
+from convexmarket.allocation.path import Path, rates_of
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]

@@ -12,10 +12,8 @@ The minimum over the simplex is concave in eta, so a chord bounds D on an interv
 bound whatever the solver returned. With optimal weights and multipliers it touches the optimal
 value at the eta of the solve, with the same slope (docs/theory.md, section 9).
 
-Any multipliers are valid, even as functions of eta. Two other cuts of the same solve use this where
-D is unbounded below. For eta near 0, a cut without 1/eta: the multipliers of upper bounds on
-privacy, such as ``psi'a <= B s``, are scaled so that their part cancels ``g_s``. For large eta, a
-cut with a part in the guarantees that decreases as 1/eta.
+Any multipliers are valid, even as functions of eta. Where D is unbounded below for large eta, a
+second cut of the same solve has a part in the guarantees that decreases as 1/eta.
 """
 
 from __future__ import annotations
@@ -56,8 +54,8 @@ class KeptSpreadCut:
     W is the minimum of a spread term plus linear costs, ``costs + eta*slopes`` (g_a and g_eps of
     the active sellers). ``spread`` maps linear costs to that minimum, or to a lower bound on it;
     chords of lower bounds on a concave function are lower bounds. ``price`` is the multiplier of
-    ``sum a = 1`` at the point of the tangent. ``others`` are cuts of the same solve, each valid
-    from an eta on. A bound on rounding errors is subtracted.
+    ``sum a = 1`` at the point of the tangent. ``tail`` is another cut, valid from the eta of the
+    solve on, with that eta. A bound on rounding errors is subtracted.
     """
 
     const: float
@@ -66,7 +64,7 @@ class KeptSpreadCut:
     slopes: Floats
     spread: Callable[[Floats], Floats | float]
     price: float
-    others: tuple[tuple[float, KeptSpreadCut], ...] = ()
+    tail: tuple[float, KeptSpreadCut] | None = None
     _known: dict[float, float] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -85,13 +83,13 @@ class KeptSpreadCut:
             size = abs(self.const) + abs(value) + self._least
             size += 2.0 * max(float(np.max(-self.costs)), 0.0)
             size += 2.0 * eta * max(float(np.max(-self.slopes)), 0.0)
-            self._known[eta] = self.const + value - _ROUNDING * size
+            self._known[eta] = _proven(self.const + value - _ROUNDING * size)
         return self._known[eta]
 
     def __call__(self, eta: float) -> float:
         """Return the bound at one eta."""
         noise = self.noise / eta
-        return self._concave(eta) + noise - _ROUNDING * abs(noise)
+        return _proven(self._concave(eta) + noise - _ROUNDING * abs(noise))
 
     def minimum(self, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound over low <= eta <= high; ends may be 0 and inf."""
@@ -103,8 +101,9 @@ class KeptSpreadCut:
         if high < np.inf:
             slope = (self._concave(high) - start) / (high - low)
         eta, value = _least_of_chord(start, slope, self.noise, low, high)
-        others = [cut.minimum(low, high)[1] for place, cut in self.others if place <= low]
-        return eta, max([value, *others])
+        if self.tail is not None and self.tail[0] <= low:
+            value = max(value, self.tail[1].minimum(low, high)[1])
+        return eta, value
 
     def blend(self, other: KeptSpreadCut, share: float) -> KeptSpreadCut:
         """Return the cut of the multipliers ``(1 - share)*self + share*other``."""
@@ -112,7 +111,7 @@ class KeptSpreadCut:
             name: (1 - share) * getattr(self, name) + share * getattr(other, name)
             for name in ("const", "noise", "costs", "slopes")
         }
-        return replace(self, **mixed, others=())
+        return replace(self, **mixed, tail=None)
 
     def interval_bound(self, other: KeptSpreadCut, low: float, high: float) -> tuple[float, float]:
         """Return (eta, value) of a lower bound between this cut's eta, low, and the other's, high.
@@ -126,6 +125,11 @@ class KeptSpreadCut:
         start, end = self._concave(low), other._concave(high)
         more = (other.noise - self.noise) / width
         return _least_of_chord(start - dip, (end - start) / width, self.noise, low, high, more)
+
+
+def _proven(bound: float) -> float:
+    """Return a bound, or -inf if multipliers have overflowed."""
+    return -np.inf if np.isnan(bound) else bound
 
 
 def _least_of_chord(
@@ -144,7 +148,7 @@ def _least_of_chord(
         rise = slope * (t - low) if slope else 0.0
         rest = more * (t - low) if more else 0.0
         size = abs(start) + abs(rise) + (abs(noise) + abs(rest)) / t
-        return start + rise + (noise + rest) / t - _ROUNDING * size
+        return _proven(start + rise + (noise + rest) / t - _ROUNDING * size)
 
     points = [(t, value(t)) for t in (low, high)]
     curved = noise - more * low
@@ -238,17 +242,14 @@ class Linearizer:
         polished = a + step / max(1.0, 2.0 * np.max(-step[sells] / a[sells], initial=0.0))
         return polished if np.isfinite(polished).all() else a
 
-    def _lagrangian(
-        self, multipliers: list[Floats | None], hints: Hints
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return three minorants at the placed point; their sum bounds all but the kept term.
+    def _lagrangian(self, multipliers: list[Floats | None], hints: Hints) -> tuple[Floats, Floats]:
+        """Return two minorants at the placed point; their sum bounds all but the kept term.
 
         The second is of parts in the guarantees alone with a lower bound, which is part of the
-        first. It may be multiplied by any share in [0, 1]. The third is of upper bounds on privacy,
-        and may be multiplied by any number >= 0.
+        first. It may be multiplied by any share in [0, 1].
         """
         view = self.view
-        rest, bounded, coupled = np.zeros((3, 2 + 2 * np.count_nonzero(view.active)))
+        rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))
         for _, _, expression in view.terms:
             if any(expression is kept for kept in self.kept):
                 continue
@@ -265,9 +266,9 @@ class Linearizer:
             if isinstance(item, cp.constraints.Inequality):
                 dual = np.maximum(dual, 0.0)
             part = self.minorant(item.expr, dual, hints)
-            kind = bounded if view.bounds_epsilon(item) else coupled if part[1] < 0 else rest
+            kind = bounded if view.bounds_epsilon(item) else rest
             kind += part
-        return rest, bounded, coupled
+        return rest, bounded
 
     def _least(self, expression: cp.Expression) -> float:
         """Bound a term in the guarantees alone from below, for all guarantees; else -inf."""
@@ -281,23 +282,19 @@ class Linearizer:
     def _cut(
         self, point: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
-        rest, bounded, coupled = self._lagrangian(multipliers, hints)
-        total = rest + bounded + coupled
+        rest, bounded = self._lagrangian(multipliers, hints)
+        total = rest + bounded
         _, _, costs, slopes = _split(sum(self.minorant(e, 1.0, {}) for e in self.kept) + total)
         price = float((costs + eta * slopes) @ point)
-        others = []
-        if coupled[1] < 0 <= rest[1]:  # without 1/eta
-            level = rest + bounded - rest[1] / coupled[1] * coupled
-            level[1] = 0.0
-            others.append((0.0, KeptSpreadCut(*_split(level), self._minimum, price)))
+        tail = None
         if np.all(_split(rest)[3] >= 0):
             # A term with the minorant ``c + v'eps`` and the least value b is above
             # ``(1 - k)*b + k*(c + v'eps)`` for k = eta_0/eta, which is ``b + k*c + eta_0*v'a``.
-            const, noise, costs, slopes = _split(rest + coupled)
-            noise, costs = noise + eta * bounded[0], costs + eta * _split(rest + bounded)[3]
-            tail = KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)
-            others.append((eta, tail))
-        return KeptSpreadCut(*_split(total), self._minimum, price, tuple(others))
+            const, noise, costs, slopes = _split(rest)
+            noise, costs = noise + eta * bounded[0], costs + eta * _split(total)[3]
+            cut = KeptSpreadCut(const, noise, costs, 0.0 * slopes, self._minimum, price)
+            tail = eta, cut
+        return KeptSpreadCut(*_split(total), self._minimum, price, tail)
 
     def _minimum(self, costs: Floats) -> Floats:
         """Return the minimum over the simplex of the kept spread plus linear costs."""

@@ -30,9 +30,9 @@ from convexmarket.checks import (
     shown,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
-from convexmarket.market import Market, StandardForm
+from convexmarket.market import Market
 
-__all__ = ["allocate", "standard_form_of"]
+__all__ = ["allocate", "best_method"]
 
 Method = Literal["auto", "exact", "projections", "branch_and_bound", "line_search"]
 
@@ -130,6 +130,9 @@ def allocate(
     check_callable("progress", progress)
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
+    method = best_method(market) if method == "auto" else method
+    solve = _METHODS[method]
+    takes = signature(solve).parameters
     options: dict[str, Any] = {}
     if solver_options is not None:
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
@@ -138,25 +141,26 @@ def allocate(
         options["max_solves"] = check_count("max_solves", max_solves)
     if time_limit is not None:
         options["time_limit"] = check_positive("time_limit", time_limit)
-    method = best_method(market) if method == "auto" else method
-    takes = {name: set(signature(serve).parameters) for name, serve in _METHODS.items()}
-    for name in sorted(options.keys() - takes[method]):
-        takers = " or ".join(repr(other) for other in takes if name in takes[other])
+    if unknown := sorted(options.keys() - takes):
+        takers = [
+            name for name, other in _METHODS.items() if unknown[0] in signature(other).parameters
+        ]
         raise ParameterError(
-            f"the method {method!r} takes no {name}; leave it out, or choose method={takers}"
+            f"the method {method!r} takes no {unknown[0]}; leave it out, or choose method="
+            + " or ".join(map(repr, takers))
         )
     options |= {"gap": gap, "start": _eta_of(start), "progress": progress}
     options["formulation"] = formulation or "projection"
-    options = {name: value for name, value in options.items() if name in takes[method]}
-    if "solver" not in takes[method]:
-        return _completed(market, _METHODS[method](market, **options))
+    options = {name: value for name, value in options.items() if name in takes}
+    if "solver" not in takes:
+        return _completed(market, solve(market, **options))
     fast = ["PIQP"] * (options.get("formulation") == "projection")
     solvers = [*fast, "CLARABEL"] if solver is None else solver
     solvers = [solvers] if isinstance(solvers, str) else list(solvers)
     failure: Exception = ParameterError("solver is an empty list; name a solver, such as CLARABEL")
     for name in solvers:
         try:
-            return _completed(market, _METHODS[method](market, **options, solver=name))
+            return _completed(market, solve(market, **options, solver=name))
         except SolverError as error:
             failure = error
     raise failure
@@ -196,16 +200,6 @@ def _eta_of(start: float | Allocation | None) -> float | None:
     return eta
 
 
-def standard_form_of(market: Market, method: str) -> StandardForm:
-    """Return the market as A's Eq. (11), or raise an error that names the method."""
-    if market.standard_form is None:
-        raise NotSupportedError(
-            f"{method} takes sums of Spread, Noise and Payments (with gamma > 0), constrained by "
-            f"Cap and EtaRange; this market is {shown(market)}"
-        )
-    return market.standard_form
-
-
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
     form, start = market.form, time.perf_counter()
@@ -213,13 +207,18 @@ def _closed_form(market: Market) -> Allocation:
         return allocate_guarantees(form, form.granted)
     if form.is_budgeted:
         return allocate_budget(form)
-    exact = solve_exact(form.exact or standard_form_of(market, "the exact solver"))
+    if form.exact is None:
+        raise NotSupportedError(
+            "the exact solver takes sums of Spread, Noise and Payments (with gamma > 0), "
+            f"constrained by Cap and EtaRange; this market is {shown(market)}"
+        )
+    exact = solve_exact(form.exact)
     if not (0 < exact.eta < np.inf and np.isfinite(exact.objective)):
         raise SolverError(
             f"eta = {exact.eta:g} and the objective {exact.objective:g} are beyond double "
             "precision; bring the weights of the terms and the virtual costs closer"
         )
-    return Allocation(**vars(exact), method="exact", seconds=time.perf_counter() - start)
+    return replace(exact, seconds=time.perf_counter() - start)
 
 
 _METHODS: dict[str, Callable[..., Allocation]] = {

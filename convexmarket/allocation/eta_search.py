@@ -18,24 +18,26 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq
 
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.result import SolveRecord
+from convexmarket.allocation.result import Allocation, SolveRecord
+from convexmarket.allocation.simplex import embed
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
+from convexmarket.market import Market
 
 __all__ = [
     "FOR_TRACES",
     "Evaluated",
     "Excluded",
     "Found",
-    "Range",
     "Runner",
+    "allocation_of",
     "check_gap",
     "first_look",
     "search_eta",
@@ -63,14 +65,10 @@ _ACCURACY = 1e-6
 _ROUGH = 1e-9
 #: Relative width of intervals of eta that are not split.
 _NARROW = 1e-12
-#: Relative distances from a proven end of eta at which the market is solved, until one succeeds.
-_INSIDE = (1e-9, 1e-6, 1e-4)
 #: Proofs of infeasibility after which the search gives up.
 _MAX_EXCLUDED = 60
 #: Number of cuts on either side of an interval that are used to bound it.
 _REACH = 2
-#: Factor of eta that a descent covers up and down, and its number of steps.
-_STRIDE, _STEPS = 4.0, 40
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
@@ -119,21 +117,16 @@ class Found(NamedTuple):
 
 
 class Runner(Protocol):
-    """Interface of solvers of a market at given eta."""
+    """Solver of a market at given eta, with the range of eta and the solves so far."""
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The given range of eta; 0 and inf without bounds."""
-
-    @property
-    def records(self) -> list[SolveRecord]:
-        """The solves so far."""
+    ends: tuple[float, float]
+    records: list[SolveRecord]
 
     def solve(self, eta: float) -> Evaluated | Excluded:
         """Compute a feasible point near eta and its cut, or exclude eta."""
 
 
-class Range:
+class _Range:
     """The eta that are not proven infeasible."""
 
     def __init__(self, low: float, high: float) -> None:
@@ -189,12 +182,11 @@ class _Search:
 
     def __init__(self, runner: Runner, progress: Callable[[SolveRecord], None] | None) -> None:
         self.runner, self.progress = runner, progress
-        self.range = Range(*runner.ends)
+        self.range = _Range(*runner.ends)
         self.places: list[float] = []
         self.cuts: list[KeptSpreadCut] = []
         self.best: Evaluated | None = None
         self.short = 0.0  # distance of the best point from its cut
-        self.approached: dict[float, int] = {}  # number of solves next to each proven end of eta
 
     def solve(self, eta: float) -> Evaluated | None:
         """Solve at an eta; narrow the range and return None if it is infeasible."""
@@ -256,17 +248,8 @@ class _Search:
         return _Interval(max(value, known), low, high, where, len(self.cuts))
 
     def split_at(self, interval: _Interval) -> float:
-        """Choose the eta at which to split: the crossing of the highest cuts at both ends.
-
-        If the bound is lowest at a proven end of eta, the split is next to that end.
-        """
+        """Choose the eta at which to split: the crossing of the highest cuts at both ends."""
         _, low, high, where, _ = interval
-        for end, way in ((self.range.low, 1.0), (self.range.high, -1.0)):
-            tried = self.approached.get(end, 0)
-            near = end * (1 + way * _INSIDE[tried]) if tried < len(_INSIDE) else np.nan
-            if where == end and low < near < high:
-                self.approached[end] = tried + 1
-                return near
         if high == np.inf:
             return min(max(where, 1.5 * low), 4 * low)
         if low == 0:
@@ -343,7 +326,6 @@ def search_eta(
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
         used_up = len(search.cuts) >= max_solves or time.perf_counter() > until
-        approached = sum(search.approached.values())
         eta = search.split_at(least)
         if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
             aside.append(least)  # its bound is the lowest of all
@@ -357,14 +339,11 @@ def search_eta(
             except SolverError as error:
                 if first / _NEAR < eta < first * _NEAR:
                     failure = error
-                at_end = sum(search.approached.values()) > approached  # of a domain, perhaps
-                (heap if at_end else aside).append(least)
-                heapq.heapify(heap)
+                aside.append(least)
                 continue
             if point is None:
                 heapq.heappush(heap, least)
                 continue
-            search.approached |= dict.fromkeys(search.approached, len(_INSIDE))
             best = min(best, point, key=lambda point: point.objective)
             short = 1.1 * search.short / best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
@@ -374,11 +353,36 @@ def search_eta(
     bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
     if len(search.cuts) < max_solves and time.perf_counter() <= until:
         search.check_attained(best)
-        if best.objective - bound > max(10 * gap, slack) * best.aim:
-            if failure is not None:
-                raise failure
-            _descend(search, best, max_solves - len(search.cuts))
+        if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
+            raise failure
     return Found(search.best or best, bound)
+
+
+def allocation_of(
+    found: Found,
+    runner: Runner,
+    market: Market,
+    method: str,
+    gap: float,
+    began: float,
+    **settings: Any,
+) -> Allocation:
+    """Build the allocation of the best point, whose weights are those of the active sellers."""
+    best, ends = found.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    return Allocation(
+        weights=embed(best.weights, market.form.active),
+        eta=best.eta,
+        objective=best.objective,
+        lower_bound=found.bound,
+        multiplier=best.cut.price / best.eta,
+        method=method,
+        seconds=time.perf_counter() - began,
+        scale=best.scale,
+        tolerance=gap,
+        solves=tuple(runner.records),
+        binding=tuple(name for name, end in ends if best.eta == end),
+        **settings,
+    )
 
 
 def _unattained(more: bool, objective: float, bound: float, place: float) -> UnattainedOptimumError:
@@ -398,26 +402,6 @@ def _unattained(more: bool, objective: float, bound: float, place: float) -> Una
     return UnattainedOptimumError(
         f"the optimum is not attained (eta tends to 0; {where}): buying ever less privacy keeps "
         "lowering the objective; give Noise() a weight sigma > 0, or an EtaRange"
-    )
-
-
-def _descend(search: _Search, best: Evaluated, max_solves: int) -> None:
-    """Minimise over eta without cuts, for markets with cuts that are not tight."""
-
-    def objective(log_eta: float) -> float:
-        try:
-            point = search.solve(float(np.exp(log_eta)))
-        except SolverError:
-            point = None
-        return np.inf if point is None else point.objective
-
-    low = max(best.eta / _STRIDE, search.range.low)
-    high = min(best.eta * _STRIDE, search.range.high)
-    minimize_scalar(
-        objective,
-        bounds=(float(np.log(low)), float(np.log(high))),
-        method="bounded",
-        options={"xatol": 1e-6, "maxiter": min(max_solves, _STEPS)},
     )
 
 

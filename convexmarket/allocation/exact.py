@@ -8,14 +8,13 @@ the optimum on its piece of the path, from deviations of the costs themselves.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.bounded import minimise_bounded
-from convexmarket.allocation.bounds import check_noise, dual_bound, rates_of, unconstrained_eta
 from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
@@ -25,26 +24,30 @@ from convexmarket.allocation.path import (
     beta_at,
     minimise,
     point_at,
+    rates_of,
     stationary_beta,
 )
+from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.simplex import cheapest_purchase, check_sold
 from convexmarket.errors import (
     InfeasibleMarketError,
-    ParameterError,
     SolverError,
     UnattainedOptimumError,
 )
 from convexmarket.market import StandardForm
 
 __all__ = [
-    "ExactSolution",
     "PathSegment",
     "best_segment",
     "check_feasible",
+    "check_noise",
     "costs_that_matter",
+    "dual_bound",
     "highest_cost_bought",
     "optimum",
     "solve_exact",
     "unattained",
+    "unconstrained_eta",
 ]
 
 Floats = NDArray[np.float64]
@@ -53,19 +56,7 @@ Floats = NDArray[np.float64]
 _WORTH_PASSES = 20_000
 
 
-@dataclass(frozen=True)
-class ExactSolution:
-    """Optimal weights, total privacy and multiplier, with the dual value at that eta."""
-
-    weights: Floats
-    eta: float
-    objective: float
-    lower_bound: float
-    multiplier: float
-    binding: tuple[str, ...] = ()
-
-
-def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution:
+def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
     Parameters
@@ -85,7 +76,6 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> ExactSolution
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
-    _check_products(form)
     if form.max_epsilon < np.inf and form.sigma > 0:  # the optimum without the bound may respect it
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
@@ -133,12 +123,33 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
             "weight; raise the cap"
         )
     check_noise(form)
-    if form.eta_low > form.max_epsilon * available * (1 + 1e-12):
-        raise InfeasibleMarketError(
-            f"{available} sellers at no more than epsilon = {form.max_epsilon:g} sell "
-            f"{form.max_epsilon * available:g} in all, but the EtaRange starts at "
-            f"{form.eta_low:g}; raise one or lower the other"
+    check_sold(form.eta_low, form.max_epsilon * available, form.max_epsilon, available)
+
+
+def check_noise(form: StandardForm) -> None:
+    """Raise an UnattainedOptimumError without a noise term and a lower bound on eta."""
+    if form.sigma == 0 and form.eta_low == 0:
+        raise UnattainedOptimumError(
+            "sigma, the weight of Noise, is 0, so less privacy is always cheaper and eta tends "
+            "to 0; give sigma > 0 or an EtaRange"
         )
+
+
+def dual_bound(form: StandardForm, costs: Floats, weights: Floats) -> float:
+    """Compute a lower bound on the minimum of ``mu*||a|| + costs'a`` from any weights.
+
+    With ``y = mu*weights/||weights||``, it is the minimum of ``(y + costs)'a``.
+    """
+    direction = weights / np.linalg.norm(weights)
+    return cheapest_purchase(form.mu * direction + costs, form.max_weight)
+
+
+def unconstrained_eta(form: StandardForm, cost: float) -> float:
+    """Return the stationary point of ``sigma/eta + gamma*eta*cost``, with ``cost = psi'a``."""
+    if form.sigma == 0:
+        return 0.0
+    root = np.sqrt(form.sigma) / np.sqrt(form.gamma)  # the quotient may overflow
+    return float(root / np.sqrt(cost)) if cost > 0 else np.inf
 
 
 def unattained(free: int = 0) -> UnattainedOptimumError:
@@ -152,17 +163,6 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
 
 
 # ------------------------------------------------------------------- sellers who matter
-
-
-def _check_products(form: StandardForm) -> None:
-    """Refuse parameters whose products vanish in floating point."""
-    pairs = {"sigma": form.sigma, "eta_low": form.eta_low, "eta_high": form.eta_high}
-    for name, value in pairs.items():
-        if value > 0 and form.gamma > 0 and not value * form.gamma > 0:
-            raise ParameterError(
-                f"gamma * {name} must be above 1e-308, got {form.gamma:g} * {value:g}; "
-                "use another unit of money"
-            )
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
@@ -275,7 +275,7 @@ class PathSegment(NamedTuple):
         weights += self.share
         return np.clip(weights, 0.0, self.cap, out=weights)
 
-    def solution(self, form: StandardForm) -> ExactSolution:
+    def solution(self, form: StandardForm) -> Allocation:
         """Return eta, objective and dual value, but no weights."""
         eta, binding = self.eta, self.binding
         if eta is None:
@@ -289,7 +289,8 @@ class PathSegment(NamedTuple):
         objective = form.mu * norm + noise + t * self.cost
         dual = min(objective, tau - self.cap * at_cap + noise)
         multiplier = tau / eta if self.level is None else form.gamma * self.level
-        return ExactSolution(np.empty(0), eta, objective, dual, multiplier, binding)
+        found = np.empty(0), eta, objective, dual, multiplier
+        return Allocation(*found, method="exact", seconds=0.0, binding=binding)
 
 
 def best_segment(form: StandardForm, costs: Costs) -> PathSegment:

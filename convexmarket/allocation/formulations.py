@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from convexmarket.allocation.simplex import (
     ROUNDING,
     common_price,
+    embed,
     feasible_limits,
     norm_minimiser,
     project_capped_simplex,
@@ -51,7 +52,6 @@ __all__ = [
     "FixedEtaProblem",
     "Formulation",
     "declare",
-    "embed",
     "marginal_price",
     "optimal_weights",
     "papers_form",
@@ -98,13 +98,6 @@ def recover_weights(form: StandardForm, raw: Floats, t: float) -> Floats:
     if others * form.max_weight < 1 or not np.any(weights[expensive]):
         return weights
     return project_capped_simplex(np.where(expensive, -np.inf, weights), form.max_weight)
-
-
-def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
-    """Return weights for all sellers from those of some: zero for the others."""
-    everyone = np.zeros(sellers.size)
-    everyone[sellers] = weights
-    return everyone
 
 
 def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
@@ -227,12 +220,6 @@ class FixedEtaProblem(DeclaredMarket):
         weights = recover_weights(self._form, self.raw_weights, self._form.gamma * self.eta)
         return embed(weights, self._sellers)
 
-    @property
-    def multiplier(self) -> float:
-        """Lambda of A, Eq. (13)-(14): the multiplier of ``sum a = 1``, divided by eta."""
-        eta, weights = self.eta, self.weights[self._sellers]
-        return marginal_price(self._form, weights, self._form.gamma * eta) / eta
-
 
 class ConvexProgram(DeclaredMarket):
     """A whole market as one :class:`cvxpy.Problem` in the weights and 1/eta.
@@ -255,7 +242,7 @@ class ConvexProgram(DeclaredMarket):
 
     def __init__(self, market: Market, eta_scale: float = 1.0) -> None:
         self.view = view = MarketExpressions(market, 1.0 / eta_scale, None)
-        if not view.is_jointly_convex or any(map(view.bounds_epsilon, view.flat_constraints())):
+        if not view.is_jointly_convex:
             raise NotSupportedError(
                 f"{shown(market)} has a term or a bound in the guarantees eps = eta*a, which is "
                 "not convex in the weights and 1/eta together; declare it at a fixed eta: "

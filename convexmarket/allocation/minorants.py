@@ -18,6 +18,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.affine.wraps import nonneg_wrap, nonpos_wrap
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
@@ -30,11 +31,11 @@ from convexmarket.errors import SolverError
 __all__ = ["Hints", "Lifted", "Minorants"]
 
 Floats = NDArray[np.float64]
-#: Multipliers of the arguments of each atom with a kink, keyed by the atom's id.
-Hints = Mapping[int, Sequence[Floats]]
+#: Multipliers of the argument of each atom with a kink, keyed by the atom's id.
+Hints = Mapping[int, Floats]
 
 #: Atoms with a missing or wrong gradient in CVXPY.
-_WRONG_GRADIENT = ("norm_inf", "dotsort", "cummax", "SuppFuncAtom")
+_WRONG_GRADIENT = ("norm_inf", "dotsort", "SuppFuncAtom")
 #: Replacement of zero where the gradient at zero does not exist.
 _TINY = 1e-200
 
@@ -105,8 +106,6 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
     "abs": _box,
     "max": _some,
     "min": _some,
-    "maximum": _some,
-    "minimum": _some,
     "SumLargest": _some,
     "sum_largest": _some,
     "norm1": _box,
@@ -128,19 +127,29 @@ def _has_kink(expression: cp.Expression) -> bool:
         return False
     if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
         return expression.args[1].is_constant()
-    known = type(expression).__name__ in (*_SUPPORT, "cummax")
-    return known and not (hasattr(expression, "p") and float(expression.p) <= 1)
+    return type(expression).__name__ in _SUPPORT and not (
+        hasattr(expression, "p") and float(expression.p) <= 1
+    )
 
 
-def _broadcasts(atom: Any) -> bool:
-    """Whether an atom is the largest or smallest of its arguments, entry by entry."""
-    return type(atom).__name__ in ("maximum", "minimum")
-
-
-def _centre(atom: Any) -> list[Floats]:
-    """Return the hints that choose the centre of a subdifferential."""
-    args = [x for x in atom.args if not x.is_constant()]
-    return [np.zeros(atom.size if _broadcasts(atom) else x.size) for x in args]
+def _plain(atom: Any) -> cp.Expression:
+    """Write maxima by entry and running maxima as maxima of arrays, with arguments of one shape."""
+    name = type(atom).__name__
+    if isinstance(atom, Elementwise):  # CVXPY's gradients require arguments of equal shape
+        whole = [x if x.shape == atom.shape else x + np.zeros(atom.shape) for x in atom.args]
+        if name not in ("maximum", "minimum"):
+            return atom if all(x.shape == atom.shape for x in atom.args) else atom.copy(whole)
+        rows = cp.vstack([cp.vec(x, order="F") for x in whole])
+        largest = (cp.max if name == "maximum" else cp.min)(rows, axis=0)
+        extreme: cp.Expression = cp.reshape(largest, atom.shape, order="F")
+        signs = {nonneg_wrap: atom.is_nonneg(), nonpos_wrap: atom.is_nonpos()}
+        return next((wrap(extreme) for wrap, known in signs.items() if known), extreme)
+    if name == "cummax":
+        x = atom.args[0] if atom.ndim < 2 or atom.axis == 0 else atom.args[0].T
+        parts = [cp.max(x[: i + 1], axis=0) for i in range(x.shape[0])]
+        running = cp.vstack(parts) if x.ndim == 2 else cp.hstack(parts)
+        return running if x is atom.args[0] else running.T
+    return atom
 
 
 def _rows(atom: Any) -> NDArray[np.intp]:
@@ -163,9 +172,10 @@ class Lifted:
     """Copier of expressions that replaces leaves, and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
-    arguments of atoms with kinks become variables, defined by :attr:`links`. With ``follow`` an
-    expression in parameters alone, such as a product of two, becomes one parameter that follows
-    them, so that the problem is compiled once.
+    arguments of atoms with kinks become variables, defined by :attr:`links`. Without, maxima by
+    entry become maxima of arrays, as this module requires. With ``follow`` an expression in
+    parameters alone, such as a product of two, becomes one parameter that follows them, so that the
+    problem is compiled once.
     """
 
     def __init__(
@@ -174,18 +184,17 @@ class Lifted:
         self._leaves = leaves
         self._follow = follow
         self._kinks = kinks
-        self._links: dict[int, list[tuple[cp.Constraint, float]]] = {}
+        self._links: dict[int, tuple[cp.Constraint, float]] = {}
 
     @property
     def links(self) -> list[cp.Constraint]:
         """The constraints between the new variables and the arguments that they replace."""
-        return [link for links in self._links.values() for link, _ in links]
+        return [link for link, _ in self._links.values()]
 
     def hints(self, scale: float) -> Hints:
         """Return the multipliers of the links, times a scale, after a solve."""
         return {
-            key: [sign * scale * _flat(link.dual_value) for link, sign in links]
-            for key, links in self._links.items()
+            key: sign * scale * _flat(link.dual_value) for key, (link, sign) in self._links.items()
         }
 
     def __call__(self, expression: Any) -> cp.Expression:
@@ -197,30 +206,24 @@ class Lifted:
             args = self._lift(expression, args)
         if not all(new is old for new, old in zip(args, expression.args, strict=True)):
             expression = _copied(expression, args)
+        if not self._kinks and not expression.is_constant():
+            expression = _plain(expression)
         if self._follow and expression.is_constant() and expression.parameters():
             return _following(expression)
         return expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
-        spread = _broadcasts(atom)
-        links: list[tuple[cp.Constraint, float]] = []
-        lifted = []
-        for old, new in zip(atom.args, args, strict=True):
-            if old.is_constant():
-                lifted.append(new)
-                continue
-            shape = atom.shape if spread else old.shape
-            square = len(old.shape) == 2 and shape == old.shape and old.is_symmetric()
-            variable = cp.Variable(shape, symmetric=square)
-            if old.is_affine():
-                links.append((variable == new, -1.0))
-            elif old.is_convex():
-                links.append((new <= variable, 1.0))
-            else:
-                links.append((variable <= new, -1.0))
-            lifted.append(variable)
-        self._links[id(atom)] = links
-        return lifted
+        """Replace the first argument of an atom, the only one that is not constant."""
+        old, new = atom.args[0], args[0]
+        square = len(old.shape) == 2 and old.is_symmetric()
+        variable = cp.Variable(old.shape, symmetric=square)
+        if old.is_affine():
+            self._links[id(atom)] = variable == new, -1.0
+        elif old.is_convex():
+            self._links[id(atom)] = new <= variable, 1.0
+        else:
+            self._links[id(atom)] = variable <= new, -1.0
+        return [variable, *args[1:]]
 
     def constraint(self, item: cp.Constraint) -> cp.Constraint:
         """Return the copy of a comparison."""
@@ -277,7 +280,7 @@ class Minorants:
         hint = hints.get(id(expression)) if hints is not None else None
         wrong = type(expression).__name__ in _WRONG_GRADIENT
         if hint is None and (wrong or (hints is None and _has_kink(expression))):
-            hint = _centre(expression)
+            hint = np.zeros(expression.args[0].size)  # the centre of the subdifferential
         if hint is not None:
             const, parts = _by_conjugate(expression, dual, hint)
         else:
@@ -307,16 +310,12 @@ class Minorants:
 
     def _tangent(self, atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
         """Return constant and slopes in the arguments from the atom's gradient."""
-        values, plain = [argument.value for argument in atom.args], atom
-        spread = isinstance(atom, Elementwise) and any(x.shape != atom.shape for x in atom.args)
-        if spread:  # CVXPY's gradients require arguments of equal shape
-            values = [np.broadcast_to(value, atom.shape) for value in values]
-            plain = atom.copy([cp.Variable(atom.shape) for _ in values])
+        values = [argument.value for argument in atom.args]
         value, key = atom.value, id(atom)
-        jacobians = self._local[key][1] if key in self._local else _gradient(plain, values)
+        jacobians = self._local[key][1] if key in self._local else _gradient(atom, values)
         if any(matrix is None for matrix in jacobians):  # such as that of an entropy at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
-            value, jacobians = atom.numeric(values), _gradient(plain, values)
+            value, jacobians = atom.numeric(values), _gradient(atom, values)
         if isinstance(atom, AffAtom) and not atom.parameters():
             self._local[key] = atom, jacobians
         const, parts = float(dual @ _flat(value)), []
@@ -327,8 +326,6 @@ class Minorants:
                     raise SolverError(f"{atom} has no gradient at the solver's point")
                 part = _times(jacobians[i], dual)
                 const -= float(part @ _flat(values[i]))
-                if spread:
-                    part = _unspread(part, atom.shape, argument)
             parts.append(part)
         return const, parts
 
@@ -358,17 +355,11 @@ def _gradient(atom: Any, values: list[Any]) -> list[Any]:
         return [None] * len(values)
 
 
-def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[float, list[Floats]]:
+def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Floats]]:
     """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
     name = type(atom).__name__
-    if _broadcasts(atom):
-        v = _shares(atom, dual, hints)
-        parts = (dual[:, None] * _some(atom, v)).T
-        return 0.0, [_unspread(p, atom.shape, x) for p, x in zip(parts, atom.args, strict=True)]
-    if name == "cummax":
-        return 0.0, [_handed_down(atom, dual, hints[0])]
     rows = _rows(atom)
-    v = np.divide(hints[0][rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
+    v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
     argument = atom.args[0]
     if not argument.is_affine():  # the rules of convexity determine the sign of its slope
         positive = (dual[:, None] > 0) == argument.is_convex()
@@ -381,42 +372,3 @@ def _by_conjugate(atom: Any, dual: Floats, hints: Sequence[Floats]) -> tuple[flo
     slopes = np.zeros(argument.size)
     slopes[rows] = dual[:, None] * v
     return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
-
-
-def _shares(atom: Any, dual: Floats, hints: Sequence[Floats]) -> Floats:
-    """Return the shares of the arguments of a maximum or minimum in each of its entries.
-
-    Constants have no multipliers: the highest one, or the lowest, gets the remainder.
-    """
-    fixed = np.array([x.is_constant() for x in atom.args])
-    v = np.zeros((dual.size, fixed.size))
-    known = np.stack(hints, axis=1)
-    v[:, ~fixed] = np.divide(known, dual[:, None], out=0.0 * known, where=dual[:, None] != 0)
-    if fixed.any():
-        sign = 1.0 if type(atom).__name__ == "maximum" else -1.0
-        values = [
-            sign * _flat(np.broadcast_to(x.value, atom.shape))
-            if constant
-            else np.full(dual.size, -np.inf)
-            for x, constant in zip(atom.args, fixed, strict=True)
-        ]
-        rest = 1.0 - np.clip(v, 0.0, 1.0).sum(axis=1)
-        v[np.arange(dual.size), np.argmax(values, axis=0)] = np.maximum(rest, 0.0)
-    return v
-
-
-def _handed_down(atom: Any, dual: Floats, hint: Floats) -> Floats:
-    """Distribute the dual of each running maximum among the entries up to it."""
-    share, axis = hint.reshape(atom.shape, order="F"), atom.axis
-    due = np.cumsum(dual.reshape(atom.shape, order="F"), axis=axis)
-    taken = np.maximum(np.cumsum(np.maximum(share, 0.0), axis=axis), due)
-    taken = np.minimum(taken, np.take(due, [-1], axis=axis))
-    return np.ravel(np.diff(taken, axis=axis, prepend=0.0), order="F")
-
-
-def _unspread(slope: Floats, shape: tuple[int, ...], argument: cp.Expression) -> Floats:
-    """Return the slope in an argument from the slope in its broadcast copy."""
-    total = slope.reshape(shape, order="F")
-    total = total.sum(axis=tuple(range(len(shape) - argument.ndim)))
-    short = tuple(i for i, n in enumerate(argument.shape) if n != total.shape[i])
-    return np.ravel(total.sum(axis=short, keepdims=True), order="F")

@@ -175,8 +175,8 @@ def allocate_parts(parts: SellerParts, market: Market) -> PartedAllocation:
     instead = None
     if _can_do_without_one(m, form):
         low, top = prior.support
-        dearest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
-        instead = float(prior.ironed_virtual_cost(low)), dearest
+        highest = float(prior.ironed_virtual_cost(top)) if np.isfinite(top) else np.inf
+        instead = float(prior.ironed_virtual_cost(low)), highest
     costs, limit = screen_sellers(each, form, ceiling, _MOST, check, instead)
     segment = best_segment(form, costs)
     best = segment.solution(form)

@@ -24,9 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.bounds import rates_of
 from convexmarket.allocation.costs import Costs, StructOfArrays
-from convexmarket.allocation.path import Path, sandwich
+from convexmarket.allocation.path import Path, rates_of, sandwich
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]
@@ -98,13 +97,13 @@ def screen_sellers(
     full = int(np.searchsorted(np.cumsum(cells.number), filling + spare))
     limit = ceiling(float(_value(cells.high[min(full, cells.high.size - 1)])))
     cells = cells[_value(cells.low) <= limit]
-    dearest = None
+    highest = None
     if instead is not None:
-        floor, dearest = _keys(np.array(instead[:1])), min(instead[1], limit)
+        floor, highest = _keys(np.array(instead[:1])), min(instead[1], limit)
         if floor[0] < cells.low[0]:
             cells = _Cells.joined([_Cells(floor, cells.low[:1], np.zeros(1, np.int64)), cells])
     for counts in range(1, _COUNTS + 1):
-        stationary, matters, endless = classify_cells(cells, form, filling, dearest)
+        stationary, matters, endless = classify_cells(cells, form, filling, highest)
         runs = _runs(matters)
         spans = [(int(cells.low[a]), int(cells.high[b - 1])) for a, b in runs]
         shifts = [max((high - low - 1).bit_length() - _SPLIT, 0) for low, high in spans]
@@ -187,7 +186,7 @@ def _added(counts: Sequence[tuple[Any, Ints]]) -> tuple[Any, Ints]:
 
 
 def classify_cells(
-    cells: _Cells, form: StandardForm, filling: int, dearest: float | None
+    cells: _Cells, form: StandardForm, filling: int, highest: float | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], bool]:
     """Return masks of cells with a stationary point and of relevant cells, and the end's flag.
 
@@ -197,15 +196,15 @@ def classify_cells(
     seller may leave or change its cost, the first has one seller less, the second one more.
     """
     edges = np.append(_value(cells.low), _value(cells.high[-1]))
-    last, spare = cells.number.size - 1, int(dearest is not None)
+    last, spare = cells.number.size - 1, int(highest is not None)
     fewer, more = np.append(0, cells.number), np.append(cells.number, 0)
     fewer[np.flatnonzero(fewer)[0]] -= spare
     more[0] += spare
     few, many = (Path(Costs(edges, some), 1.0 / form.max_weight) for some in (fewer, more))
     nodes = np.arange(edges.size + 1)
     rho, _, rates = rates_of(form, few.costs)
-    dear = (dearest or 0.0) / few.costs.scale
-    stationary, *betas = sandwich(few, many, nodes, rho, rates, dear)
+    scaled_highest = (highest or 0.0) / few.costs.scale
+    stationary, *betas = sandwich(few, many, nodes, rho, rates, scaled_highest)
     if not stationary.any():  # rounding errors, as scales differ too much
         stationary[:] = True
     touched = np.zeros(last + 2, np.int64)

@@ -34,6 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.errors import SolverError
+from convexmarket.market import StandardForm
 
 __all__ = [
     "Path",
@@ -42,15 +44,30 @@ __all__ = [
     "beta_at",
     "minimise",
     "point_at",
+    "rates_of",
     "sandwich",
     "segment",
     "stationary_beta",
 ]
 
+#: Range of the ratio of scales within which no digits are lost.
+_LEAST, _LARGEST = 1e-300, 1e300
 #: Relative slack of the test that discards a stretch, to allow for rounding errors.
 _SLACK = 1e-9
 #: Number of parts of the paths in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
+
+
+def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float]]:
+    """Return rho, the rate at eta = 1, and the rates at the finite ends of the range of eta."""
+    unit = form.gamma * costs.scale / form.mu
+    rho = form.sigma / form.mu * unit
+    if not (_LEAST < rho < _LARGEST or form.sigma == 0):
+        raise SolverError(
+            f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
+            "the ratio of scales exceeds double precision; bring the weights of the terms closer"
+        )
+    return rho, unit, [eta * unit for eta in (form.eta_low, form.eta_high) if 0 < eta < np.inf]
 
 
 @dataclass(frozen=True)
@@ -324,7 +341,7 @@ def sandwich(
     nodes: Ints,
     rho: float,
     rates: Sequence[float],
-    dearest: float,
+    highest: float,
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Return the levels between which a path enclosed by two others may be stationary.
 
@@ -344,7 +361,7 @@ def sandwich(
         As for :func:`minimise`; 0 to ignore stationary points.
     rates : sequence of float
         Rates r that count as stationary, too.
-    dearest : float
+    highest : float
         Largest cost over scale of an additional seller.
 
     Returns
@@ -354,7 +371,7 @@ def sandwich(
     """
     low, high = fewer.node(nodes), more.node(nodes)
     costs, filled = fewer.costs, more.end()[0].cost[0]
-    beyond = low.cost[-1] + dearest / max(int(costs.number(costs.size)[0]), 1)
+    beyond = low.cost[-1] + highest / max(int(costs.number(costs.size)[0]), 1)
     tau = costs.offset + costs.value(np.minimum(nodes, costs.size - 1))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = low.beta / high.beta

@@ -24,12 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.eta_search import Evaluated, check_gap, first_look, search_eta
-from convexmarket.allocation.formulations import embed
+from convexmarket.allocation.eta_search import (
+    Evaluated,
+    Found,
+    allocation_of,
+    first_look,
+    search_eta,
+)
 from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     ROUNDING,
     Projection,
+    check_sold,
     feasible_limits,
     largest_eta,
     norm_minimiser,
@@ -243,13 +249,8 @@ class ProjectableForm(MarketNumbers):
 
     def check_sold(self, eta: float) -> None:
         """Check that the largest guarantees add up to at least eta."""
-        largest = self.largest_eta()
-        if eta > largest * (1 + 1e-12):
-            raise InfeasibleMarketError(
-                f"{self.virtual_costs.size} sellers at no more than epsilon = "
-                f"{np.max(self.max_epsilon):g} sell {largest:g} in all, but the EtaRange starts at "
-                f"{eta:g}; raise one or lower the other"
-            )
+        bound, m = float(np.max(self.max_epsilon)), self.virtual_costs.size
+        check_sold(eta, self.largest_eta(), bound, m)
 
 
 class Projections:
@@ -325,7 +326,6 @@ def solve_projections(
     The target gap is at most 1e-10, which costs little more than a larger one.
     """
     began = time.perf_counter()
-    check_gap(gap, max_solves)
     projectable = ProjectableForm.with_shares(market.form)
     if projectable is None:
         raise NotSupportedError(
@@ -333,27 +333,14 @@ def solve_projections(
             "Payments and Losses under Cap, EtaRange, MaxEpsilon, GivenEpsilon and one GroupShare, "
             f"with payments or largest guarantees; this market is {shown(market)}"
         )
-    form, active = projectable
+    form = projectable[0]
     runner = Projections(form)
     first = first_look(runner.first(), start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    ends = {"eta_low": form.eta_low, "eta_high": form.eta_high}
-    for end in ends.values():  # the search stops next to an end that binds
+    for end in form.eta_range:  # the search stops next to an end that binds
         if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
             best = min(runner.solve(end), best, key=lambda point: point.objective)
-    allocation = Allocation(
-        weights=embed(best.weights, active),
-        eta=best.eta,
-        objective=best.objective,
-        lower_bound=bound,
-        multiplier=best.cut.price / best.eta,
-        method="projections",
-        seconds=time.perf_counter() - began,
-        scale=best.scale,
-        tolerance=gap,
-        solves=tuple(runner.records),
-        binding=tuple(name for name, end in ends.items() if best.eta == end),
-    )
+    allocation = allocation_of(Found(best, bound), runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )

@@ -24,13 +24,22 @@ _FAR = 1e4
 __all__ = [
     "Projection",
     "cheapest_purchase",
+    "check_sold",
     "common_price",
+    "embed",
     "feasible_limits",
     "largest_eta",
     "norm_minimiser",
     "project",
     "project_capped_simplex",
 ]
+
+
+def embed(weights: Floats, sellers: NDArray[np.bool_]) -> Floats:
+    """Return weights for all sellers from those of a mask: zero for the others."""
+    everyone = np.zeros(sellers.size)
+    everyone[sellers] = weights
+    return everyone
 
 
 class Projection(NamedTuple):
@@ -209,6 +218,15 @@ def largest_eta(
             break
         s += max(steps)
     return 1.0 / s
+
+
+def check_sold(eta: float, largest: float, max_epsilon: float, m: int) -> None:
+    """Check that m sellers, who sell at most ``largest`` in all, sell at least eta."""
+    if eta > largest * (1 + 1e-12):
+        raise InfeasibleMarketError(
+            f"{m} sellers at no more than epsilon = {max_epsilon:g} sell {largest:g} in all, but "
+            f"the EtaRange starts at {eta:g}; raise one or lower the other"
+        )
 
 
 def cheapest_purchase(costs: Floats, max_weight: float) -> float:

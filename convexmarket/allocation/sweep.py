@@ -82,7 +82,18 @@ def sweep(
     check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
     copy = cp.Parameter(parameter.shape, **signs)
-    checked = _checked_values(copy, values)
+    checked: list[Floats] = []
+    try:
+        for value in values:
+            copy.value = np.asarray(value, dtype=float)
+            checked.append(copy.value)
+        if not all(np.isfinite(value).all() for value in checked):
+            raise ValueError("one of them is not finite")
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ParameterError(
+            "the values to sweep over must be a list of finite numbers that the parameter can "
+            f"have: {error}"
+        ) from None
     results: list[Allocation] = []
     if not checked:
         return results
@@ -104,19 +115,3 @@ def sweep(
             start = results[-1].eta if results else None
             results.append(compiled.search(gap, max_solves, start, progress))
     return results
-
-
-def _checked_values(parameter: cp.Parameter, values: Iterable[ArrayLike]) -> list[Floats]:
-    """Convert the values, and check that the parameter accepts each."""
-    try:
-        given = [np.asarray(value, dtype=float) for value in values]
-    except (TypeError, ValueError, OverflowError):
-        given = [np.array(np.nan)]
-    if not all(np.isfinite(value).all() for value in given):
-        raise ParameterError("the values to sweep over must be a list of finite numbers")
-    for value in given:
-        try:
-            parameter.value = value
-        except ValueError as error:
-            raise ParameterError(f"the parameter cannot be {value}: {error}") from error
-    return given

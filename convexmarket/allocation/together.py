@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import check_gap, search_eta
-from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.result import Allocation, CertifiedPurchase
+from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.solvers import SOLVED, run_solver
 from convexmarket.allocation.views import numbers
 from convexmarket.checks import shown

@@ -124,8 +124,8 @@ class MarketExpressions:
         return replaced is None or any(id(each) in replaced for each in expression.parameters())
 
     def _settled(self, expression: cp.Expression) -> cp.Expression:
-        """Return an expression with parameters replaced, or turned into constants."""
-        if self.parameters is None or not expression.parameters():
+        """Return the expression for solvers, with parameters replaced or turned into constants."""
+        if self.parameters is None:
             return expression
         replaced = self.parameters
         leaves = {
@@ -140,8 +140,9 @@ class MarketExpressions:
 
     @property
     def is_jointly_convex(self) -> bool:
-        """Whether no term is in the guarantees, so that the market is convex in (a, 1/eta)."""
-        return not any(self.bounds_epsilon(e) for _, _, e in self.terms)
+        """Whether no piece is in the guarantees, so that the market is convex in (a, 1/eta)."""
+        in_terms = any(self.bounds_epsilon(expression) for _, _, expression in self.terms)
+        return not in_terms and not any(map(self.bounds_epsilon, self.flat_constraints()))
 
     @property
     def simplex(self) -> list[cp.Constraint]:

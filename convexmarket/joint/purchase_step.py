@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from convexmarket.allocation import allocate
 from convexmarket.allocation.eta_search import search_eta
-from convexmarket.allocation.formulations import embed
 from convexmarket.allocation.projections import ProjectableForm, Projections
+from convexmarket.allocation.simplex import embed
 from convexmarket.joint.problem import JointMarket
 from convexmarket.market import Market
 from convexmarket.terms import EtaRange, Losses

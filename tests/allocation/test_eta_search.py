@@ -1,7 +1,5 @@
 """The search over eta without a solver: cuts by place, where it looks, when it stops."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -113,27 +111,6 @@ def test_a_search_that_is_stopped_claims_no_more_than_it_has_proven(most):
     best, bound = search_eta(falls, 1.0, 1e-30, most, None)
     assert len(falls.records) == most
     assert bound <= 1.0 < best.objective
-
-
-def test_where_cuts_do_not_touch_a_descent_takes_over():
-    """Cuts that prove 1 and no more, of an objective of at least 2: no split raises the bound."""
-
-    class Flat(Tangents):
-        def solve(self, eta):
-            return replace(super().solve(eta), cut=line(1.0, 0.0))
-
-    def solver() -> Flat:
-        return Flat(lambda x: 2 + np.log(x / 3) ** 2, lambda _: 0.0, (0.1, 40.0))
-
-    runner = solver()
-    best, bound = search_eta(runner, 10.0, 1e-6, 120, None)
-    assert best.objective == pytest.approx(2.0, rel=1e-9)
-    assert best.eta == pytest.approx(3.0, rel=1e-4)
-    assert bound == pytest.approx(1.0, abs=1e-13)
-    assert 10 <= len(runner.records) <= 120
-    few = solver()
-    search_eta(few, 10.0, 1e-6, 18, None)
-    assert len(few.records) <= 19
 
 
 # ------------------------------------------------------------- proofs of infeasibility

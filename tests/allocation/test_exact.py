@@ -4,24 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.exact import (
-    solve_exact,
-)
+from convexmarket.allocation.exact import dual_bound, solve_exact, unconstrained_eta
+from convexmarket.allocation.formulations import optimal_weights
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 from tests.allocation import builders
 from tests.allocation.brute_force import brute_force, least_linear
 from tests.allocation.builders import (
-    FORMULATIONS,
     LARGE,
     assert_leaving_out_loses_nothing,
     assert_sound,
-    caps,
-    costs,
     forms,
     large_form,
     market_of,
@@ -112,25 +108,6 @@ def test_a_range_for_eta(form, seed):
         assert abs(slope) <= 1e-7 * form.sigma / found.eta**2
 
 
-@pytest.mark.parametrize(
-    ("eta_range", "binding"),
-    [
-        ((0.01, 100), ()),
-        ((5, 100), ("eta_low",)),
-        ((0.1, 1), ("eta_high",)),
-        ((2, 2), None),
-        # Only the local minimum at eta = 0.83 is inside, but the end beside the global one wins.
-        ((0.01, 2.9), ("eta_high",)),
-    ],
-)
-def test_a_range_on_either_side_of_the_optimum(eta_range, binding):
-    form = replace(three_roots(), eta_low=eta_range[0], eta_high=eta_range[1])
-    found = solve_exact(form)
-    assert found.objective == pytest.approx(brute_force(form), rel=1e-12)
-    if binding is not None:
-        assert found.binding == binding
-
-
 def solved_at(market: StandardForm, eta: float):
     return solve_exact(replace(market, eta_low=eta, eta_high=eta))
 
@@ -204,27 +181,6 @@ def test_money_has_no_unit(form, scale):
 
 
 # ------------------------------------------------------ conic solvers as oracles
-
-
-@st.composite
-def conic_forms(draw):
-    """Forms within the few decades that conic solvers manage in the market's own units."""
-    psi = draw(costs())
-    assume(psi.max() <= 30 * psi.min() and psi.min() >= 0.01)
-    moderate = st.floats(-0.7, 0.7).map(lambda exponent: 10.0**exponent)
-    mu, sigma, gamma, cap = (draw(part) for part in (moderate, moderate, moderate, caps(psi.size)))
-    return StandardForm(psi, mu, sigma, gamma, cap)
-
-
-@given(conic_forms())
-def test_certified_searches_agree(form):
-    market = market_of(form)
-    allocation = cm.allocate(market)
-    for formulation in FORMULATIONS:
-        searched = cm.allocate(market, method="line_search", formulation=formulation, gap=1e-8)
-        assert searched.lower_bound <= allocation.objective * (1 + 1e-12)
-        assert allocation.lower_bound <= searched.objective * (1 + 1e-12)
-        assert searched.objective == pytest.approx(allocation.objective, rel=1e-6)
 
 
 # ------------------------------------------------------ sellers who are left out
@@ -330,3 +286,26 @@ def test_weights_become_equal_as_mu_grows():
     ranges = [np.ptp(solve_exact(form(mu=mu)).weights) for mu in (1.0, 10.0, 1e2, 1e4)]
     assert all(np.diff(ranges) < 0)
     assert ranges[-1] < 1e-3 / len(PSI)
+
+
+# ------------------------------------------------------------ what any weights prove
+
+
+@given(forms(), st.floats(-3, 3), st.integers(0, 1000))
+def test_any_weights_prove_a_valid_bound(market, exponent, seed):
+    rng = np.random.default_rng(seed)
+    psi = market.virtual_costs
+    t = 10**exponent / psi.mean()
+    best = optimal_weights(market, t)
+    value = market.mu * np.linalg.norm(best) + t * psi @ best
+    assert dual_bound(market, t * psi, best) == pytest.approx(value, rel=1e-9)
+    assert dual_bound(market, t * psi, rng.exponential(size=psi.size)) <= value * (1 + 1e-12)
+
+
+def test_the_best_eta_for_given_weights_balances_noise_and_payments():
+    market, weights = form([0.2, 0.6]), np.array([0.75, 0.25])
+    best = unconstrained_eta(market, weights @ [0.2, 0.6])
+    values = [market.objective(weights, best * factor) for factor in (0.99, 1.0, 1.01)]
+    assert np.argmin(values) == 1
+    assert unconstrained_eta(form([0.2, 0.6], sigma=0.0), 0.3) == 0.0
+    assert unconstrained_eta(form([0.0, 0.6]), 0.0) == np.inf

@@ -72,12 +72,6 @@ def test_constraints_with_room_cost_nothing(pieces):
     assert found.binding == ()
 
 
-def test_a_budget_that_binds_is_named():
-    found = cm.allocate(cm.Market(SELLERS, UNPAID, [cm.Budget(0.7)]))
-    assert found.binding == ("Budget",)
-    assert found.certificate()["prices"] == [found.prices[0]]
-
-
 def test_prices_that_are_not_unique_are_nan():
     """Everybody is at the cap and eta at its end."""
     market = cm.Market(SELLERS, PAID, [cm.Cap(1.0), cm.EtaRange(0.1, 0.8)])

@@ -3,7 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -15,11 +15,8 @@ from convexmarket.allocation.projections import (
 from convexmarket.errors import (
     InfeasibleMarketError,
     NotSupportedError,
-    ParameterError,
-    UnattainedOptimumError,
 )
 from tests.allocation import builders
-from tests.allocation.builders import check_feasible
 
 COSTS = np.array([0.1, 0.4, 0.4, 0.9])
 PAID = cm.Spread() + cm.Noise() + cm.Payments()
@@ -48,81 +45,6 @@ BOUNDED = {"max_weight": np.array([0.4, 0.3, 1.0, 1.0]), "max_epsilon": np.array
 
 
 # ---------------------------------------------------------------- random markets
-
-
-def one_or_each(rng, m, bounds, low=0.0):
-    """Return one bound for all, or one for each seller; some may be at the lower end."""
-    if bounds == "one":
-        return float(np.exp(rng.normal())) + low
-    each = np.exp(rng.normal(size=m)) + low
-    return each * rng.choice([0, 1, 1, 1], size=m) if rng.random() < 0.5 and m > 1 else each
-
-
-def random_market(seed, squared, losses, largest, cap, paid):
-    rng = np.random.default_rng(seed)
-    m = int(rng.integers(1, 40))
-    sellers = cm.Sellers(virtual_costs=rng.exponential(size=m) * rng.choice([0, 1, 1, 1], size=m))
-    mu, sigma, gamma = np.exp(rng.normal(size=3) * 2)
-    spread = cm.terms.SquaredSpread() if squared else cm.Spread()
-    objective = mu * spread + sigma * cm.Noise()
-    if paid:
-        objective += gamma * cm.Payments()
-    if losses:
-        objective += float(np.exp(rng.normal())) * cm.Losses(rng.choice([0.1, 0.5, 2], size=m))
-    constraints = [cm.Cap(one_or_each(rng, m, cap, low=1.0))] if cap else []
-    constraints += [cm.MaxEpsilon(one_or_each(rng, m, largest))] if largest else []
-    if rng.random() < 0.3:
-        constraints += [cm.EtaRange(0.1, 3.0)]
-    return cm.Market(sellers, objective, constraints)
-
-
-def worth_of_violations(market, found):
-    """Return what a solver's point may gain by being beyond its bounds by its own accuracy."""
-    form, able = ProjectableForm.of(market.form)
-    weights = found.weights[able]
-    beyond = np.maximum(weights - form.limit(found.eta), 0.0).sum()
-    assert beyond <= 1e-8
-    marginal = form.slope(weights) + form.prices(found.eta)
-    return beyond * np.ptp(marginal)
-
-
-BOUNDS = st.sampled_from([None, "one", "each"])
-
-
-@pytest.mark.campaign
-@example(seed=103, squared=False, losses=True, largest="each", cap="each", paid=True)
-@example(seed=158, squared=False, losses=False, largest="each", cap="each", paid=True)
-@example(seed=7155, squared=False, losses=True, largest="each", cap="one", paid=True)
-@given(
-    seed=st.integers(0, 10**6),
-    squared=st.booleans(),
-    losses=st.booleans(),
-    largest=BOUNDS,
-    cap=BOUNDS,
-    paid=st.booleans(),
-)
-def test_branch_and_bound_agrees(seed, squared, losses, largest, cap, paid):
-    if not (paid or largest):
-        paid = True
-    try:
-        market = random_market(seed, squared, losses, largest, cap, paid)
-        exact = cm.allocate(market, "projections")
-    except ParameterError:  # caps of less than 1 on average, or nobody who may sell
-        return
-    except (InfeasibleMarketError, UnattainedOptimumError) as error:
-        with pytest.raises(type(error)):
-            cm.allocate(market, "branch_and_bound")
-        return
-    solved = cm.allocate(market, "branch_and_bound", gap=1e-7)
-    slack = 1e-9 * abs(exact.objective)
-    assert exact.gap <= 1e-10
-    check_feasible(market, exact, 1e-12)
-    assert exact.lower_bound <= solved.objective + slack + worth_of_violations(market, solved)
-    assert solved.lower_bound <= exact.objective + slack
-    assert solved.gap <= 1e-6
-    assert exact.objective == pytest.approx(
-        market.objective.value(exact.weights, exact.eta, market.sellers.virtual_costs)
-    )
 
 
 # ----------------------------------------------------------------------- one eta

@@ -6,7 +6,6 @@ import pytest
 import convexmarket as cm
 from tests.allocation.brute_force import BruteForce
 from tests.allocation.builders import LARGE, assert_leaving_out_loses_nothing, large_form
-from tests.allocation.test_variants import TERMS, check_term_without_a_spread
 
 
 @pytest.mark.parametrize("m", [200_000, 1_000_000])
@@ -28,9 +27,3 @@ def test_a_convex_cost_has_local_minima_too(p, power, others):
     assert found.gap <= 1e-6
     assert found.objective <= best * (1 + 1e-6)
     assert found.lower_bound <= best * (1 + 1e-8)
-
-
-@pytest.mark.parametrize("cost", [cm.PowerCost(2), cm.terms.ExponentialCost()])
-@pytest.mark.parametrize("name", TERMS)
-def test_a_term_in_the_guarantees_without_a_spread_at_forty_one_etas(cost, name):
-    check_term_without_a_spread(cost, name, 41)
