@@ -1,7 +1,6 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
 from convexmarket.learners.base import Learner
-from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.linear import (
@@ -15,13 +14,12 @@ from convexmarket.learners.losses import (
     HuberLoss,
     LogisticLoss,
     Loss,
-    QuantileLoss,
 )
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     RidgeErrorBound,
-    noisy_loss,
     ridge_error_bound,
     ridge_risk_constants,
     solve_ridge,
@@ -52,7 +50,6 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateSearch",
-    "QuantileLoss",
     "RidgeErrorBound",
     "expected_loss",
     "lipschitz_risk_constants",
@@ -60,7 +57,6 @@ __all__ = [
     "logistic_error_bound",
     "logistic_norm_bound",
     "logistic_risk_constants",
-    "noisy_loss",
     "objective_perturbation_log_density",
     "ridge_error_bound",
     "ridge_risk_constants",

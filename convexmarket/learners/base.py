@@ -57,8 +57,7 @@ class Learner(Protocol):
         """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
 
         With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``. They
-        are the costs of the spread of the weights a and of the noise of a total eta, from public
-        quantities alone.
+        depend on public quantities alone.
         """
         ...
 
@@ -111,9 +110,7 @@ class PrivateLearner(BaseEstimator):
         """Return the public domain; a part that is None is computed from X and y."""
 
     @abstractmethod
-    def _plan(
-        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
-    ) -> Perturbation:
+    def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
         """Plan the release of the used rows from public numbers only."""
 
     def _granted(self, granted: Granted) -> Granted:
@@ -151,14 +148,13 @@ class PrivateLearner(BaseEstimator):
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
-            default all open accounts, see :func:`convexmarket.privacy.account`. It is checked
-            before the rows are read, and charged before the model is computed. The charge remains
-            if the fit fails later, because the failure depends on the rows.
+            default all open accounts, see :func:`convexmarket.privacy.account`. It may refuse
+            before the rows are read, and is charged before the model is computed. The charge
+            remains if the fit fails later, because the failure depends on the rows.
         random_state : None or Simulation, default None
-            Source of the noise; the constructor's by default. ``None`` means a fresh seed from the
-            operating system, which is not stored. A :class:`~convexmarket.privacy.Simulation` is
-            reproducible, and protects no row. A plain seed raises a
-            :class:`~convexmarket.errors.PrivacyLeakWarning`.
+            Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
+            not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
+            row. A plain seed raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Returns
         -------
@@ -182,7 +178,7 @@ class PrivateLearner(BaseEstimator):
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         source = self.random_state if random_state is None else random_state
         self._check_parameters()
-        granted = self._granted(Granted.of(X, epsilon, None))
+        granted = self._granted(Granted.of(X, epsilon))
         n_features, names = self._n_features(X, y), names_of(X)
         data = None
         if self._leaking():
@@ -191,7 +187,7 @@ class PrivateLearner(BaseEstimator):
             data = self._read(X, y, granted)
         domain = self._domain(n_features, *(data or ()))
         rng = resolve_generator(source)
-        plan = self._plan(granted, n_features, domain, rng)
+        plan = self._plan(granted, n_features, domain)
         guarantee = self._guarantee(granted, plan, domain, source)
         charge = reserve(guarantee, accountant, rows, names=names, random_state=source)
         matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
@@ -228,8 +224,7 @@ class PrivateLearner(BaseEstimator):
         Raises
         ------
         ParameterError
-            As ``fit`` would, if the domain would be read from private rows, or without the number
-            of features, which ``features`` has too.
+            As in ``fit``, or without the number of features, which ``features`` has too.
         """
         if n_features is None:
             if self.features is None:
@@ -260,9 +255,9 @@ class PrivateLearner(BaseEstimator):
         if self._leaking():
             self._refuse_leaks()
         array = np.atleast_1d(checked_numbers("epsilon", epsilon))
-        granted = self._granted(Granted.of(array, array, None))
+        granted = self._granted(Granted.of(array, array))
         domain = self._domain(n_features)
-        return granted, self._plan(granted, n_features, domain, np.random.default_rng(0)), domain
+        return granted, self._plan(granted, n_features, domain), domain
 
     def _predicted(self, X: ArrayLike) -> Floats:
         """Return ``X @ coef_ + intercept_``."""

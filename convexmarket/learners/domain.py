@@ -57,17 +57,6 @@ class Ball:
         """Return rows in double precision, none longer than the bound.
 
         A row that exceeds it by the rounding of its precision is scaled back, by itself.
-
-        Raises
-        ------
-        DataError
-            If a row is longer.
-
-        Examples
-        --------
-        >>> rows = Ball(1.0).rows(np.array([[0.6, 0.8 + 1e-8]], dtype=np.float32))
-        >>> bool(0.999999 < np.linalg.norm(rows) <= 1.0)
-        True
         """
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
@@ -135,13 +124,7 @@ class Box:
         return cls(low, _width("feature_range", low, high), **options)
 
     def rows(self, X: NDArray[Any]) -> Floats:
-        """Return rows on the unit scale.
-
-        Raises
-        ------
-        DataError
-            If a row lies outside of the range.
-        """
+        """Return rows on the unit scale."""
         unit = (X - self.low) / self.width
         _refuse(
             np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
@@ -180,26 +163,18 @@ class Classes:
 
     @classmethod
     def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
-        """Check a public label set; None takes the labels found in y.
-
-        Raises
-        ------
-        ParameterError
-            If it does not hold two different labels.
-        DataError
-            If y does not.
-        """
+        """Check a public set of two labels; None takes those of y."""
         if classes is None:
             assert y is not None
             check_classification_targets(y)
-            found = np.unique(y)
-            if found.size != 2:
+            values = np.unique(y)
+            if values.size != 2:
                 raise DataError(
-                    f"Only binary classification is supported. y holds {found.size} classes; pass "
+                    f"Only binary classification is supported. y holds {values.size} classes; pass "
                     "the public label set as classes=(negative, positive)"
                 )
             _warn_of_leak("classes", "classes=(negative, positive)")
-            return cls(found)
+            return cls(values)
         labels = list(classes) if isinstance(classes, (tuple, list, np.ndarray)) else []
         single = not any(isinstance(label, (tuple, list, dict, np.ndarray)) for label in labels)
         if len(labels) != 2 or not single or labels[0] == labels[1]:
@@ -207,13 +182,7 @@ class Classes:
         return cls(np.asarray(classes))
 
     def numbers(self, y: NDArray[Any]) -> Floats:
-        """Return the labels as -1 and 1.
-
-        Raises
-        ------
-        DataError
-            If a label is not in the set.
-        """
+        """Return the labels as -1 and 1."""
         positive = np.asarray(y == self.values[1])
         unknown = ~(positive | np.asarray(y == self.values[0]))
         remedy = "pass classes=(negative, positive)"
@@ -251,13 +220,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Return labels that are moved into the interval where rounding has put them outside.
-
-        Raises
-        ------
-        DataError
-            If a label lies outside.
-        """
+        """Return labels, moved into the interval where rounding has put them outside."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(

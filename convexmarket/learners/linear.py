@@ -10,6 +10,7 @@ sharper bound.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -38,13 +39,19 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class ObjectiveLearner(PrivateLearner):
     """A loss, and the plan of objective perturbation for it."""
 
-    data_norm: float | None
-    calibration: Calibration
-    tol: float | Literal["auto"]
-    solver_epsilon: Literal["auto"] | float | None
+    regularization: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    data_norm: float | None = 1.0
+    calibration: Calibration = "total"
+    tol: float | Literal["auto"] = "auto"
+    solver_epsilon: Literal["auto"] | float | None = "auto"
+    features: PublicFeatures | None = None
+    epsilon: ArrayLike | None = None
+    random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
     #: Scale of the norms of models in the rule for the regularization.
@@ -106,9 +113,7 @@ class ObjectiveLearner(PrivateLearner):
     def _granted(self, granted: Granted) -> Granted:
         return SecondNoise(self.tol, self.solver_epsilon).granted(granted)
 
-    def _plan(
-        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
-    ) -> ObjectivePerturbation:
+    def _plan(self, granted: Granted, n_features: int, domain: Domain) -> ObjectivePerturbation:
         assert isinstance(domain.rows, Ball)
         accounting, cap = self._accounting()
         return ObjectivePerturbation.of(
@@ -130,13 +135,17 @@ class ObjectiveLearner(PrivateLearner):
         return super()._publish(domain) | {"data_norm_": domain.rows.data_norm}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Classifier(PrivateClassifier, ObjectiveLearner):
+    classes: tuple[Any, Any] | None = (-1, 1)
+
     _public = ("data_norm", "classes")
 
     def _labels(self, y: Any = None) -> Classes:
         return Classes.of(self.classes, y)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLogisticRegression(_Classifier):
     r"""Binary logistic regression with a privacy guarantee for each seller.
 
@@ -223,35 +232,11 @@ class PrivateLogisticRegression(_Classifier):
     (True, True)
     """
 
+    accounting: Accounting = "sharp"
+    cap: float | None = None
+
     _model = "logistic regression"
     _norm = 2.5
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        data_norm: float | None = 1.0,
-        classes: tuple[Any, Any] | None = (-1, 1),
-        accounting: Accounting = "sharp",
-        calibration: Calibration = "total",
-        cap: float | None = None,
-        tol: float | Literal["auto"] = "auto",
-        solver_epsilon: Literal["auto"] | float | None = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.data_norm = data_norm
-        self.classes = classes
-        self.accounting = accounting
-        self.calibration = calibration
-        self.cap = cap
-        self.tol = tol
-        self.solver_epsilon = solver_epsilon
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def risk(
         self,
@@ -290,6 +275,7 @@ class PrivateLogisticRegression(_Classifier):
         return self.accounting, self.cap
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearSVC(_Classifier):
     """Linear support vector machine with a Huberised hinge, under what was sold to each seller.
 
@@ -312,39 +298,17 @@ random_state
     (True, True)
     """
 
+    width: float = 1.0
+
     _model = "a support vector machine"
     _norm = 2.5
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        width: float = 1.0,
-        data_norm: float | None = 1.0,
-        classes: tuple[Any, Any] | None = (-1, 1),
-        calibration: Calibration = "total",
-        tol: float | Literal["auto"] = "auto",
-        solver_epsilon: Literal["auto"] | float | None = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.width = width
-        self.data_norm = data_norm
-        self.classes = classes
-        self.calibration = calibration
-        self.tol = tol
-        self.solver_epsilon = solver_epsilon
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def _loss(self) -> HingeLoss:
         check_scales(width=self.width)
         return HingeLoss(self.width)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     r"""Linear regression with the Huber loss, under what was sold to each seller.
 
@@ -371,34 +335,12 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     (True, True)
     """
 
+    threshold: float = 1.0
+    target_range: tuple[float, float] | None = (-1.0, 1.0)
+
     _model = "Huber regression"
     _norm = 0.5
     _public = ("data_norm", "target_range")
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        threshold: float = 1.0,
-        data_norm: float | None = 1.0,
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        calibration: Calibration = "total",
-        tol: float | Literal["auto"] = "auto",
-        solver_epsilon: Literal["auto"] | float | None = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.threshold = threshold
-        self.data_norm = data_norm
-        self.target_range = target_range
-        self.calibration = calibration
-        self.tol = tol
-        self.solver_epsilon = solver_epsilon
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def predict(self, X: ArrayLike) -> Floats:
         """Return ``X @ coef_``."""

@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.checks import check_scales, is_number
+from convexmarket.checks import aligned, check_scales, is_number
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.granted import Granted, Perturbation
-from convexmarket.learners.losses import Loss
+from convexmarket.learners.losses import LogisticLoss, Loss
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
@@ -46,8 +46,15 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
+from convexmarket.privacy.noise import gamma_sphere_log_density
 
-__all__ = ["Calibration", "ObjectivePerturbation", "SecondNoise", "public_regularization"]
+__all__ = [
+    "Calibration",
+    "ObjectivePerturbation",
+    "SecondNoise",
+    "objective_perturbation_log_density",
+    "public_regularization",
+]
 
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
@@ -358,3 +365,54 @@ def public_regularization(
     half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
     root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)
     return float(np.clip(np.exp(np.clip(root, *np.log(RANGE))), *RANGE))
+
+
+def objective_perturbation_log_density(
+    w: ArrayLike,
+    X: ArrayLike,
+    y: ArrayLike,
+    weights: ArrayLike,
+    eta: float,
+    regularization: float,
+    data_norm: float = 1.0,
+    loss: Loss | None = None,
+) -> float:
+    r"""Compute the log density of the released model at w, given the data.
+
+    The privacy loss at w between two data sets is the difference of two such values. The model is
+    the exact minimiser, without a second noise (``solver_epsilon``).
+
+    Parameters
+    ----------
+    w : array_like of shape (n_features,)
+        Point of evaluation.
+    X, y, weights : array_like of shapes (n_sellers, n_features), (n_sellers,), (n_sellers,)
+        Rows of norm at most ``data_norm`` (not checked), labels as numbers, weights of the loss.
+    eta, regularization, data_norm : float
+        Parameter of the noise, Lambda and R; positive and finite.
+    loss : Loss, optional
+        Logistic by default.
+
+    Returns
+    -------
+    float
+        :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, in nats: h is the density of
+        the noise, b(w) the noise for which w is the minimiser, which is the gradient of the
+        noiseless objective at w up to sign and scale, and J the Hessian of that objective.
+
+    Examples
+    --------
+    >>> data = dict(X=[[1.0], [0.5]], y=[1, -1], weights=[0.5, 0.5], eta=4.0, regularization=1.0)
+    >>> round(objective_perturbation_log_density([0.0], **data), 6)
+    -0.104818
+    """
+    X, y, weights = aligned(X=X, y=y, weights=weights)
+    point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
+    loss = LogisticLoss() if loss is None else loss
+    none = np.zeros_like(point)
+    objective = PerturbedObjective(rows, labels, shares, none, regularization, loss)
+    per_unit = eta / (2.0 * loss.lipschitz * data_norm)
+    noise_norm = per_unit * float(np.linalg.norm(objective.gradient(point)))
+    density = gamma_sphere_log_density(noise_norm, point.size)
+    log_volume = float(np.linalg.slogdet(objective.hessian(point))[1])
+    return density + point.size * float(np.log(per_unit)) + log_volume

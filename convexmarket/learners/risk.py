@@ -40,10 +40,9 @@ def logistic_risk_constants(
 
     Parameters
     ----------
-    failure_probability : float
-        Of the concentration inequality, :math:`\delta` in (0, 1).
-    noise_failure_probability : float
-        Probability :math:`\delta'` that the noise is larger than assumed, in (0, 1).
+    failure_probability, noise_failure_probability : float
+        Probability :math:`\delta` that the concentration inequality fails, and :math:`\delta'` that
+        the noise is larger than assumed, in (0, 1).
     max_norm : float
         Bound :math:`\beta` on the norm of the model, positive. For rows bounded by ``data_norm``
         other than one, pass ``max_norm * data_norm``.
@@ -56,12 +55,7 @@ def logistic_risk_constants(
     Returns
     -------
     mu, sigma : float
-        Weights of the spread of the weights and of the noise, in shares of wrong predictions.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
+        Weights of spread and noise, in shares of wrong predictions.
 
     Notes
     -----
@@ -144,7 +138,7 @@ def logistic_error_bound(
     Raises
     ------
     ParameterError
-        If an argument is out of its range.
+        If ``objective`` is not finite, or another argument is out of its range.
 
     Examples
     --------
@@ -186,11 +180,6 @@ def logistic_norm_bound(
     -------
     float
 
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> round(logistic_norm_bound(0.01, 1000.0, 10), 2)
@@ -227,11 +216,6 @@ def lipschitz_risk_constants(
     -------
     mu, sigma : float
         In shares of wrong labels where the loss classifies, in units of the loss elsewhere.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
 
     Notes
     -----

@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.privacy.lattice import lattice_blur
 from convexmarket.privacy.noise import gamma_sphere_noise

@@ -62,7 +62,7 @@ def residual(X, y, weights, alpha, model):
 def planned(model, epsilon, d, rng=None):
     """Return what the estimator plans for d features."""
     rng = np.random.default_rng(0) if rng is None else rng
-    return model._plan(Granted(epsilon), d, model._domain(d), rng)
+    return model._plan(Granted(epsilon), d, model._domain(d))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-5, 3), st.booleans())
