@@ -251,12 +251,13 @@ class _ExactAudit(ABC):
         points, labels = x[..., 0] @ self.spread, y[:, 0]
         place = np.empty(len(self.X), dtype=np.intp)
         place[rest] = groups + 2
-        sides: list[Any] = []
-        for version in (0, 1):
+
+        def side(version: int) -> Rows:
             place[row] = version
-            sides += self.data(points[place], labels[place])
+            return self.data(points[place], labels[place])
+
         output = length[0] * np.eye(self.n_features)[0] if length[0] else None
-        witness = Neighbours(row, *sides, output)
+        witness = Neighbours(row, *side(0), *side(1), output)
         return self.loss_at(witness, model, scale), witness
 
     def _rounding(self, model: Any) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import deepcopy
-from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -237,8 +236,7 @@ class PrivateLearner(BaseEstimator):
         if isinstance(rows, Ball):
             return plan.noise_effect(np.full(n_features, rows.data_norm**2 / n_features))
         second = np.full(n_features, 1.0 / 12.0 + (0.5 - rows.centre) ** 2)
-        if rows.constant:
-            second = np.append(second, rows.constant**2)
+        second = np.append(second, [rows.constant**2] * bool(rows.constant))
         return _label_units(domain)[0] * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
@@ -315,7 +313,7 @@ class PrivateLearner(BaseEstimator):
         if not in_parts(X):
             return domain.rows.rows(X), labels
         extra = int(getattr(domain.rows, "constant", 0.0) != 0.0)
-        return PartedRows(X, granted.used, partial(_rows_of, domain.rows), extra).fetched(), labels
+        return PartedRows(X, granted.used, domain.rows.rows, extra).fetched(), labels
 
     def _guarantee(
         self, granted: Granted, plan: Perturbation, domain: Domain, source: RandomSource
@@ -378,12 +376,7 @@ def _label_units(domain: Domain) -> tuple[float, float]:
     return 1.0, 0.0
 
 
-def _rows_of(domain: Ball | Box, rows: Floats) -> Floats:
-    return domain.rows(rows)
-
-
 def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:
-    """Return by how much a total exceeds what was granted, as under ``calibration="noise"``."""
     over = total > granted
     if not over.any():
         return ()

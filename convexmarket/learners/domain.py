@@ -86,21 +86,12 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """All rows with every feature in a range, as rows of the unit box.
-
-    Parameters
-    ----------
-    low, width : ndarray of shape (n_features,)
-    centre : float, default 0.0
-        Subtracted from the features on the unit scale.
-    constant : float, default 0.0
-        Value of a constant feature that is appended; 0 appends none.
-    """
+    """All rows with every feature in a range, as rows of the unit box."""
 
     low: Floats
     width: Floats
-    centre: float = 0.0
-    constant: float = 0.0
+    centre: float = 0.0  # subtracted from the features on the unit scale
+    constant: float = 0.0  # a feature that is appended; 0 appends none
 
     @classmethod
     def of(
@@ -272,7 +263,7 @@ def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
 
 
 def _width(name: str, low: Floats, high: Floats) -> Floats:
-    """Return ``high - low``, or refuse an empty range and the ends of floating point."""
+    """Return ``high - low``; refuse an empty range and the ends of floating point."""
     if not (np.all(np.abs([low, high]) <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
             f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "

@@ -82,8 +82,8 @@ class KernelERM(BaseEstimator):
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         accept the table. The ball of its rows must be no larger than that of ``data_norm``.
-    epsilon : float, array_like of shape (n_rows,) or None, default None
-        Default ``epsilon`` of ``fit``, as in a pipeline.
+    epsilon : default None
+        Default ``epsilon`` of ``fit``.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
         the sensitivity of every row, so with unequal weights it must be well below the ratio of the
@@ -207,10 +207,8 @@ class KernelERM(BaseEstimator):
             What each row grants to the releases of this model: nonnegative, in nats, chosen without
             looking at the data; the same for all by default. Rows are weighted in proportion, and
             only the proportions count here. A row that granted 0 is not used.
-        rows, accountant
-            Refused: nothing is released by fitting, so nothing is charged. They go to the release.
-        random_state : optional
-            Unused.
+        rows, accountant, random_state
+            The first two are refused, since fitting releases nothing; the third is not used.
 
         Raises
         ------
@@ -402,10 +400,10 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates of the rows' features in an orthonormal basis of the span, of shape
-    (n_rows, rank), and ``outside`` their distances from it. Kinks of the loss are smoothed ever
-    less. Returns the coordinates of the model, and a bound on its distance from the minimiser over
-    the whole RKHS, which is at most ``tol`` if the search succeeds.
+    ``features`` are coordinates in an orthonormal basis of the span, of shape (n_rows, rank), and
+    ``outside`` distances from it. Kinks of the loss are smoothed ever less. Returns the coordinates
+    of the model, and a bound on its distance from the minimiser over the whole RKHS, which is at
+    most ``tol`` if the search succeeds.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

@@ -80,11 +80,6 @@ class ObjectiveLearner(PrivateLearner):
         """Return (mu, sigma) of :func:`lipschitz_risk_constants`, with the same arguments.
 
         ``max_norm`` bounds the norm of the model; times ``data_norm`` it is the reach.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is out of its range.
         """
         labels = self._labels()
         targets = (labels.low, labels.high) if isinstance(labels, Interval) else (-1.0, 1.0)
@@ -172,24 +167,22 @@ class PrivateLogisticRegression(_Classifier):
         The market's public k, where weights are at most k / n_sellers; used by
         ``accounting="paper"`` only.
     tol : "auto" or float, default "auto"
-        Largest Euclidean norm of the objective's gradient where the solver stops. A bound on the
-        rounding errors of the computed gradient counts. ``"auto"`` follows from the number of rows.
+        Largest Euclidean norm of the objective's gradient where the solver stops, rounding errors
+        included. ``"auto"`` follows from the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point. The coefficients are rounded to a lattice, with exact discrete noise of
-        scale ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
+        floating point: exact discrete noise on a lattice, of scale
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
         ``calibration="total"`` the cost is part of the granted epsilon. ``"auto"`` equates the
-        costs of both noises, with a share of ``sqrt(tol / smallest weight)``. It drops rows with a
+        costs of both noises, with a share of ``sqrt(tol / smallest weight)``, and drops rows with a
         share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
         noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
         read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         take the table as it is. Its rows lie in a ball no larger than that of ``data_norm``.
-    epsilon : float, array_like of shape (n_sellers,) or None, default None
-        Used by ``fit`` where it gets no ``epsilon``, as in a pipeline.
-    random_state : None or Simulation, default None
-        Used by ``fit`` where it gets no ``random_state``, under the same rules.
+    epsilon, random_state : default None
+        Used by ``fit`` where it gets none, under the same rules.
 
     Attributes
     ----------
@@ -247,13 +240,7 @@ class PrivateLogisticRegression(_Classifier):
         max_norm: float = 1.0,
         constants: Constants = "proven",
     ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`logistic_risk_constants`, with the same arguments.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is out of its range, or ``data_norm`` is missing.
-        """
+        """Return (mu, sigma) of :func:`logistic_risk_constants`, with the same arguments."""
         chances = failure_probability, noise_failure_probability
         reach = self._reach(max_norm)
         return logistic_risk_constants(*chances, reach, n_features, constants=constants)

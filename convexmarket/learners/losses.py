@@ -74,7 +74,7 @@ class Loss(ABC):
         return np.full_like(curvatures, self.curvature)
 
     def smoothed(self, width: float) -> Loss:
-        """Return a smooth loss below this one and near it; a smooth loss itself.
+        """Return a smooth loss below this one and near it; a smooth loss returns itself.
 
         Raises
         ------
@@ -258,13 +258,7 @@ NAMED = {
 
 
 def loss_of(given: object) -> Loss:
-    """Return a loss, or the loss of a name.
-
-    Raises
-    ------
-    ParameterError
-        If the name is unknown, or a slope exceeds ``lipschitz``.
-    """
+    """Return a loss, whose slopes are checked against ``lipschitz``, or the loss of a name."""
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
     if not isinstance(given, Loss):

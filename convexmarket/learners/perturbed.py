@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.checks import aligned, check_scales, is_number
+from convexmarket.checks import aligned, check_positives, check_scales
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.granted import Granted, Perturbation
 from convexmarket.learners.losses import LogisticLoss, Loss
@@ -76,15 +76,7 @@ NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and the cost of covering its error.
-
-    Parameters
-    ----------
-    tol : "auto" or float
-        Largest norm of the gradient where the solver stops. ``"auto"`` is a multiple of the
-        rounding error of a sum over the rows.
-    solver_epsilon : "auto", float or None
-    """
+    """The tolerance of the solver, and the cost of covering its error; see the learner."""
 
     tol: Literal["auto"] | float = "auto"
     solver_epsilon: Literal["auto"] | float | None = "auto"
@@ -92,8 +84,7 @@ class SecondNoise:
     def check(self) -> None:
         """Raise a ParameterError if a parameter is out of its range."""
         if self.tol != "auto":
-            if not (is_number(self.tol) and self.tol > 0):
-                raise ParameterError(f"tol must be positive, got {self.tol!r}")
+            check_positives(tol=self.tol)
             if self.solver_epsilon is not None:
                 check_scales(tol=self.tol)
         if isinstance(self.solver_epsilon, str) and self.solver_epsilon != "auto":
@@ -128,30 +119,14 @@ class SecondNoise:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ObjectivePerturbation(Perturbation):
-    """Noise in the objective; see the module.
+    """Noise in the objective; see the module."""
 
-    Attributes
-    ----------
-    eta : float
-        Sets the first noise; infinity means none.
-    data_norm : float
-        R.
-    loss : Loss
-        Smooth.
-    tol : float
-        Largest norm of the gradient where the solver stops.
-    paid : float
-        What each row pays for the second noise.
-    blur : (float, int) or None
-        Step and scale of the second noise; None for none.
-    """
-
-    eta: float
+    eta: float  # sets the first noise; infinity means none
     data_norm: float
     loss: Loss
-    tol: float
-    paid: float
-    blur: tuple[float, int] | None
+    tol: float  # the largest norm of the gradient where the solver stops
+    paid: float  # by each row, for the second noise
+    blur: tuple[float, int] | None  # step and scale of the second noise
 
     @classmethod
     def of(
@@ -169,22 +144,7 @@ class ObjectivePerturbation(Perturbation):
         calibration: Calibration = "total",
         norm: float = 1.0,
     ) -> ObjectivePerturbation:
-        """Plan the noise that keeps what each row sold.
-
-        Parameters
-        ----------
-        weights, sold : ndarray of shape (n_used,)
-        regularization : float or "auto"
-        n_features : int
-            Of the model, that of an intercept included.
-        norm : float
-            The scale s of the rule for ``"auto"``.
-
-        Raises
-        ------
-        ParameterError
-            If no amount of noise keeps what was sold.
-        """
+        """Plan the noise that keeps what each row sold; ``norm`` is the scale s of the rule."""
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
         tol = unit = second.unit(weights.size, eta)
@@ -230,15 +190,12 @@ class ObjectivePerturbation(Perturbation):
     ) -> tuple[Floats, dict[str, Any]]:
         """Return the noisy minimiser, and its fitted attributes.
 
-        Raises
-        ------
-        SolverError
-            If the gradient norm is not reached, or not provably, or if the coefficients are too
-            many steps of the second noise.
+        A SolverError means that the gradient norm is not reached, or not provably, or that the
+        coefficients are too many steps of the second noise.
         """
         weights, n_features = self.weights, X.shape[1]
-        if not (kept := weights > 0).all():  # a share can round to zero
-            X, y, weights = X[kept], y[kept], weights[kept]
+        if not (used := weights > 0).all():  # a share can round to zero
+            X, y, weights = X[used], y[used], weights[used]
         shift = np.zeros(n_features)
         if self.noisy:
             scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
@@ -295,7 +252,6 @@ class ObjectivePerturbation(Perturbation):
 
 
 def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
-    """List the assumptions on the solver and on floating point."""
     if not paid:
         return (
             f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
@@ -320,27 +276,7 @@ def public_regularization(
     loss: Loss,
     norm: float,
 ) -> float:
-    """Return the Lambda of the public rule; see the module.
-
-    Parameters
-    ----------
-    weights, sold : array_like of shape (n_used,)
-        Positive weights, and the epsilon of each row.
-    n_features : int
-    data_norm : float
-        R.
-    loss : Loss
-        With a finite curvature.
-    norm : float
-        The scale s of the norms of models, for rows of norm 1.
-
-    Examples
-    --------
-    >>> from convexmarket.learners import LogisticLoss
-    >>> weights, sold = np.full(1000, 1e-3), np.ones(1000)
-    >>> round(public_regularization(weights, sold, 10, 1.0, LogisticLoss(), 1.0), 5)
-    0.00694
-    """
+    """Return the Lambda of the public rule; ``norm`` is the scale s, for rows of norm 1."""
     shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
     if np.all(shares == shares[0]):  # the row that sold least decides
         shares, kept = shares[:1], np.array([kept.min()])

@@ -120,14 +120,13 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     rounding : "auto", float or None, default "auto"
         For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
         largest power of two that is at most this, and gets exact discrete noise, so that the
-        guarantee holds in floating point. ``"auto"`` takes a step so fine that it adds less than a
-        hundredth to the noise, and leaves out rows of less than a millionth of the mean weight;
-        where the error of the solve has no bound (fewer rows than features, or a tiny
-        ``regularization``) the noise is in floating point, which the guarantee states. ``None``:
-        noise of density :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last
-        digits distinguish neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning`
-        unless it is a simulation. The exact noise has a root mean square
-        :math:`\sqrt{2d/(d+1)}` times as large.
+        guarantee holds in floating point. ``"auto"`` takes a step that adds less than a hundredth
+        to the noise, and leaves out rows of less than a millionth of the mean weight; where the
+        error of the solve has no bound (fewer rows than features, or a tiny ``regularization``) the
+        noise is in floating point, which the guarantee states. ``None``: noise of density
+        :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last digits distinguish
+        neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a
+        simulation. Exact noise has a root mean square :math:`\sqrt{2d/(d+1)}` times as large.
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         take the table as it is. Its rows lie in the unit box.
@@ -259,10 +258,9 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
 
     def _check_parameters(self) -> None:
         check_choice("perturbation", self.perturbation, Where)
-        for name in ("regularization", "max_norm", "label_noise", "failure_probability"):
+        for name in ("max_norm", "label_noise", "failure_probability"):
             value = getattr(self, name)
-            optional = value is None and name in ("max_norm", "label_noise")
-            if not (is_number(value) or optional or (name, value) == ("regularization", "auto")):
+            if not (is_number(value) or (value is None and name != "failure_probability")):
                 raise ParameterError(f"{name} must be a number, got {value!r}")
         if self.regularization not in ("auto", 0):
             check_scales(regularization=self.regularization)
@@ -313,14 +311,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         if np.isfinite(eta):
             check_scales(regularization=value)
             if where == "statistics":
-                centred = bool(self.fit_intercept)
-                return StatisticsPerturbation.of(
-                    weights, sold, value, n_features, centred=centred, delta=self.delta
-                )
-        options: dict[str, Any] = {"rounding": self.rounding, "max_norm": self.max_norm}
-        return OutputPerturbation.of(
-            weights, sold, value, size, sensitivity=self.sensitivity, **options
-        )
+                options: Any = {"centred": bool(self.fit_intercept), "delta": self.delta}
+                return StatisticsPerturbation.of(weights, sold, value, n_features, **options)
+        options = {"max_norm": self.max_norm, "sensitivity": self.sensitivity}
+        terms = weights, sold, value, size
+        return OutputPerturbation.of(*terms, rounding=self.rounding, **options)
 
     def _public_lambda(self, eta: float, n_features: int) -> float:
         """Return the lambda of the module's rule."""

@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from convexmarket.checks import as_float, check_nonnegative, check_share, checked_numbers
+from convexmarket.checks import (
+    as_float,
+    check_count,
+    check_nonnegative,
+    check_positives,
+    check_share,
+    checked_numbers,
+)
 from convexmarket.errors import ParameterError
 from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
@@ -86,11 +93,6 @@ def solve_ridge(
     Returns
     -------
     ndarray of shape (n_features,)
-
-    Raises
-    ------
-    NotSupportedError
-        If rows in partitions need an orthogonal factorisation, which is for memory.
 
     Examples
     --------
@@ -217,7 +219,7 @@ def ridge_error_bound(
     Raises
     ------
     ParameterError
-        If an argument is out of its range.
+        If ``rate`` is not positive, or another argument is out of its range.
 
     Examples
     --------
@@ -229,8 +231,8 @@ def ridge_error_bound(
     """
     array = checked_numbers("weights", weights)
     _check_risk(regularization, n_features, label_noise, failure_probability)
-    for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
-        check_nonnegative(name, value)
+    check_nonnegative("coef_norm", coef_norm)
+    check_nonnegative("smallest_eigenvalue", smallest_eigenvalue)
     if not as_float(rate) > 0:
         raise ParameterError(f"rate must be positive (infinity means no noise), got {rate!r}")
     deviation = np.sqrt(2.0 * n_features / failure_probability)
@@ -274,11 +276,6 @@ def ridge_risk_constants(
         :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
         :math:`\kappa\,(d + \sqrt{2d/\delta})`, in units of the model's norm.
 
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> mu, sigma = ridge_risk_constants(5.0, 12, label_noise=0.1, failure_probability=0.05)
@@ -298,9 +295,7 @@ def ridge_risk_constants(
 def _check_risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
 ) -> None:
-    if not 0 < as_float(regularization) < np.inf:
-        raise ParameterError(f"regularization must be positive and finite, got {regularization!r}")
-    if not 1 <= as_float(n_features) < np.inf:
-        raise ParameterError(f"n_features must be at least 1, got {n_features!r}")
+    check_positives(regularization=regularization)
+    check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
     check_share("failure_probability", failure_probability)
