@@ -104,10 +104,18 @@ def audit_by_formula(
 
 
 class _ExactAudit(ABC):
-    """One mechanism on one data set."""
+    """One mechanism on one data set; a subclass knows the noise and the loss.
 
-    #: From the numbers of a row in the search to all features, shape (dimensions, n_features).
+    ``spread`` maps the numbers of a row in the search to all features, and has the shape
+    (dimensions, n_features). ``candidates`` returns points of shape (4, dimensions, n_candidates),
+    which are both versions of the row and the rows of both groups, labels, and lengths of outputs.
+    ``losses`` returns the loss of each, with the weights of the four points. ``data`` returns such
+    rows and labels in the units of the data, and ``loss_at`` the loss between two data sets.
+    """
+
     spread: Floats
+    model: Any
+    scale = 1.0
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
@@ -128,22 +136,22 @@ class _ExactAudit(ABC):
         rng: np.random.Generator,
     ) -> PrivacyAudit:
         """Return the audit of some rows."""
-        model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
-        claim = model.guarantee_
+        self.model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        claim = self.model.guarantee_
         if rows is None:
             rows = self._spread_rows(claim.epsilon, n_rows)
         published = published_check(self._facts, self._pairs(rows))
-        exact, checks = self._without_second_noise(model, draws, confidence, rng)
-        if exact is not self:
-            model = exact.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        exact, checks = self._without_second_noise(draws, confidence, rng)
+        exact.model = exact.fit(self.X, self.y, draw_seeds(rng, 1)[0])
         noises = np.stack(
             [exact.noise(exact.fit(self.X, self.y, seed)) for seed in draw_seeds(rng, draws)]
         )
-        reference = exact.reference(model, REFERENCE * draws, rng)
+        reference = exact.reference(REFERENCE * draws, rng)
         name = "the noise has the claimed law"
         law, scale = law_check(name, noises, reference, confidence)
-        checks = [published, *checks, law, exact.same_noise(model, rows, rng)]
-        pairs = [exact.worst(row, model, scale or 1.0, rng) for row in rows.tolist()]
+        checks = [published, *checks, law, exact.same_noise(rows, rng)]
+        exact.scale = scale or 1.0
+        pairs = [exact.worst(row, rng) for row in rows.tolist()]
         certain = scale <= 0.0 or not published.passed
         measured = np.array([np.inf if certain else loss for loss, _ in pairs])
         worst = int(np.argmax(ratios(measured, claim.epsilon[rows])))
@@ -174,38 +182,27 @@ class _ExactAudit(ABC):
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats: ...
 
     @abstractmethod
-    def reference(self, model: Any, count: int, rng: np.random.Generator) -> Floats:
+    def reference(self, count: int, rng: np.random.Generator) -> Floats:
         """Return draws of the claimed law, shape (count, n_features)."""
 
     @abstractmethod
-    def candidates(self, numbers: Floats, model: Any) -> tuple[Floats, Floats, Floats]:
-        """Return points of shape (4, dimensions, n_candidates), labels, and lengths of outputs.
-
-        The points are both versions of the row, and the rows of both groups.
-        """
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]: ...
 
     @abstractmethod
-    def losses(
-        self, weights: Floats, model: Any, scale: float, x: Floats, y: Floats, length: Floats
-    ) -> Floats:
-        """Return the loss of each candidate; the weights are those of the four points."""
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats: ...
 
     @abstractmethod
-    def loss_at(self, witness: Neighbours, model: Any, scale: float) -> float:
-        """Return the loss between the data sets of a witness."""
+    def data(self, rows: Floats, labels: Floats) -> Rows: ...
 
     @abstractmethod
-    def data(self, rows: Floats, labels: Floats) -> Rows:
-        """Return rows and labels of the search in the units of the data."""
+    def loss_at(self, witness: Neighbours) -> float: ...
 
-    def same_noise(
-        self, model: Any, rows: NDArray[np.intp], rng: np.random.Generator
-    ) -> AuditCheck:
+    def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
         """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
         name = "rows that were tried enter with their weights, and do not change the noise"
         seed = draw_seeds(rng, 1)[0]
         noise = self.noise(self.fit(self.X, self.y, seed))
-        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self._rounding(model)
+        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self._rounding()
         if allowed > LARGEST_ALLOWED:
             return AuditCheck(name, True, "NOT TESTED: tol is too large relative to the noise")
         order = np.argsort(self.weights, kind="stable")
@@ -228,9 +225,7 @@ class _ExactAudit(ABC):
         )
         return AuditCheck(name, not wrong, detail)
 
-    def worst(
-        self, row: int, model: Any, scale: float, rng: np.random.Generator
-    ) -> tuple[float, Neighbours]:
+    def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
         """Return the largest loss of a row under the search, with its witness."""
         weight, data = float(self.weights[row]), (self.X, self.y)
         if not weight:  # the row is not used: no output tells its versions apart
@@ -240,14 +235,14 @@ class _ExactAudit(ABC):
         weights = np.array([weight, weight, *totals])
 
         def loss(numbers: Floats) -> Floats:
-            return -self.losses(weights, model, scale, *self.candidates(numbers, model))
+            return -self.losses(weights, *self.candidates(numbers))
 
         evolve: Any = differential_evolution  # its stubs do not cover vectorized=True
         bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
         options = {"vectorized": True, "updating": "deferred", "rng": rng, **SEARCH}
         searches = [evolve(loss, bounds, **options) for _ in range(STARTS)]
         best = min(searches, key=lambda search: search.fun).x
-        x, y, length = self.candidates(best[:, None], model)
+        x, y, length = self.candidates(best[:, None])
         points, labels = x[..., 0] @ self.spread, y[:, 0]
         place = np.empty(len(self.X), dtype=np.intp)
         place[rest] = groups + 2
@@ -258,14 +253,14 @@ class _ExactAudit(ABC):
 
         output = length[0] * np.eye(self.n_features)[0] if length[0] else None
         witness = Neighbours(row, *side(0), *side(1), output)
-        return self.loss_at(witness, model, scale), witness
+        return self.loss_at(witness), witness
 
-    def _rounding(self, model: Any) -> float:
+    def _rounding(self) -> float:
         """Return the largest shift of the noise by the fit's tolerance."""
         return 0.0
 
     def _without_second_noise(
-        self, model: Any, draws: int, confidence: float, rng: np.random.Generator
+        self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ExactAudit, list[AuditCheck]]:
         """Return the audit without a second noise, and the check of that noise."""
         return self, []
@@ -327,16 +322,16 @@ class _ObjectiveAudit(_ExactAudit):
         gradient = PerturbedObjective(rows, labels, *terms).gradient(model.coef_)
         return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
 
-    def reference(self, model: Any, count: int, rng: np.random.Generator) -> Floats:
+    def reference(self, count: int, rng: np.random.Generator) -> Floats:
         return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
-    def candidates(self, numbers: Floats, model: Any) -> tuple[Floats, Floats, Floats]:
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
         loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
-        length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / model.data_norm_
+        length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
         radius, angle, side = np.moveaxis(numbers[1:].reshape(4, 3, -1), 1, 0)
         if self.n_features == 1:
             angle = np.round(2.0 * angle) / 2.0
-        radius = model.data_norm_ * _stretched(radius)
+        radius = self.model.data_norm_ * _stretched(radius)
         x = radius * np.cos(2.0 * np.pi * angle)
         if loss.classifies:
             y = np.where(side < 0.5, *bounds)
@@ -348,27 +343,30 @@ class _ObjectiveAudit(_ExactAudit):
         z = radius * np.sin(2.0 * np.pi * angle) * (self.n_features > 1)
         return np.stack([x, z], axis=1), y, length
 
-    def losses(
-        self, weights: Floats, model: Any, scale: float, x: Floats, y: Floats, length: Floats
-    ) -> Floats:
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
         weights = weights[:, None]
         _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
         pulls = (weights * slopes)[:, None] * x
         bends = weights * curvatures * np.stack([x[:, 0] ** 2, x[:, 1] ** 2, x[:, 0] * x[:, 1]])
         rest = bends[:, 2] + bends[:, 3]
-        rest[:2] += model.regularization_
-        half = model.eta_ / scale / (2.0 * self.loss.lipschitz * model.data_norm_)
+        rest[:2] += self.model.regularization_
+        half = self.model.eta_ / self.scale / (2.0 * self.loss.lipschitz * self.model.data_norm_)
         values = []
         for version in (0, 1):
             gradient = pulls[version] + pulls[2] + pulls[3]
-            gradient[0] += model.regularization_ * length
+            gradient[0] += self.model.regularization_ * length
             a, b, c = rest + bends[:, version]
             values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
         return np.asarray(values[0] - values[1])
 
-    def loss_at(self, witness: Neighbours, model: Any, scale: float) -> float:
+    def loss_at(self, witness: Neighbours) -> float:
         assert witness.output is not None
-        terms = self.weights, model.eta_ / scale, model.regularization_, model.data_norm_
+        terms = (
+            self.weights,
+            self.model.eta_ / self.scale,
+            self.model.regularization_,
+            self.model.data_norm_,
+        )
         here, there = (
             objective_perturbation_log_density(
                 witness.output, X, self.domain.labels.numbers(y), *terms, self.loss
@@ -382,30 +380,30 @@ class _ObjectiveAudit(_ExactAudit):
             return rows, labels
         return rows, self.labels[(labels > 0).astype(int)]
 
-    def _rounding(self, model: Any) -> float:
-        pull = model.data_norm_ * self.loss.lipschitz
-        return float(2.0 * model.tol_ * self.granted.epsilon.sum() / pull)
+    def _rounding(self) -> float:
+        pull = self.model.data_norm_ * self.loss.lipschitz
+        return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def _without_second_noise(
-        self, model: Any, draws: int, confidence: float, rng: np.random.Generator
+        self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ExactAudit, list[AuditCheck]]:
         if self.mechanism.solver_epsilon is None:
             return self, []
         plain = clone(self.mechanism).set_params(
             solver_epsilon=None,
             calibration="noise",
-            regularization=model.regularization_,
-            tol=model.tol_,
+            regularization=self.model.regularization_,
+            tol=self.model.tol_,
         )
-        first = _ObjectiveAudit(plain, self.X, self.y, Granted(self.weights * model.eta_))
-        distance = model.tol_ / model.regularization_
-        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
+        first = _ObjectiveAudit(plain, self.X, self.y, Granted(self.weights * self.model.eta_))
+        distance = self.model.tol_ / self.model.regularization_
+        step, scale = lattice_blur(distance, self.n_features, self.model.solver_epsilon_)
         data, seeds = (self.X, self.y), draw_seeds(rng, draws)
         blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
         ideal = _laplace(scale, (REFERENCE * draws, self.n_features), rng)
         name = "the second noise has the claimed law, on a lattice"
         check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
-        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
+        on_lattice = self.model.rounding_ == step and np.all(self.model.coef_ % step == 0)
         passed = bool(check.passed and on_lattice)
         return first, [AuditCheck(name, passed, f"{check.detail}; step {step:.3g}")]
 
@@ -429,45 +427,43 @@ class _OutputAudit(_ExactAudit):
             exact = np.rint(exact / model.rounding_) * model.rounding_
         return (self._unit_model(model) - exact) * model.noise_rate_
 
-    def reference(self, model: Any, count: int, rng: np.random.Generator) -> Floats:
-        if model.rounding_ is None:
+    def reference(self, count: int, rng: np.random.Generator) -> Floats:
+        if self.model.rounding_ is None:
             return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
-        scale = round(1.0 / (model.noise_rate_ * model.rounding_))
+        scale = round(1.0 / (self.model.noise_rate_ * self.model.rounding_))
         return _laplace(scale, (count, self.n_features), rng)
 
-    def candidates(self, numbers: Floats, model: Any) -> tuple[Floats, Floats, Floats]:
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
         points = _stretched(numbers[1:].reshape(4, len(self.spread) + 1, -1))
         return points[:, :-1], 2.0 * points[:, -1] - 1.0, 0.0 * numbers[0]
 
-    def losses(
-        self, weights: Floats, model: Any, scale: float, x: Floats, y: Floats, length: Floats
-    ) -> Floats:
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
         roots = np.sqrt(self.spread.sum(axis=1))
         scaled = x * roots[:, None]
         grams = np.einsum("r,rin,rjn->rnij", weights, scaled, scaled)
         moments = np.einsum("r,rn,rin->rni", weights, y, scaled)
-        rest = grams[2] + grams[3] + model.regularization_ * np.eye(roots.size)
+        rest = grams[2] + grams[3] + self.model.regularization_ * np.eye(roots.size)
         models = [
             np.linalg.solve(rest + grams[k], (moments[2] + moments[3] + moments[k])[..., None])
             for k in (0, 1)
         ]
-        apart, order = (models[0] - models[1])[..., 0], self._order(model)
+        apart, order = (models[0] - models[1])[..., 0], self._order()
         return np.asarray(np.linalg.norm(apart * roots ** (2 - order), order, axis=1))
 
-    def loss_at(self, witness: Neighbours, model: Any, scale: float) -> float:
+    def loss_at(self, witness: Neighbours) -> float:
         sides = (witness.X, witness.y), (witness.X_other, witness.y_other)
         models = [self._unit_model(self.fit(*side, seed=0)) for side in sides]
-        distance = float(np.linalg.norm(models[0] - models[1], self._order(model)))
-        return distance * model.noise_rate_ / scale
+        distance = float(np.linalg.norm(models[0] - models[1], self._order()))
+        return distance * self.model.noise_rate_ / self.scale
 
     def data(self, rows: Floats, labels: Floats) -> Rows:
         box, public = self.domain.rows, self.domain.labels
         y = np.clip(public.middle + public.half * labels, public.low, public.high)
         return np.clip(box.low + box.width * rows, box.low, box.low + box.width), y
 
-    def _order(self, model: Any) -> int:
+    def _order(self) -> int:
         """Return the norm of distances: on a lattice each coordinate has its noise."""
-        return 2 if model.rounding_ is None else 1
+        return 2 if self.model.rounding_ is None else 1
 
 
 def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:

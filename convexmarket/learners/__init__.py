@@ -25,9 +25,7 @@ from convexmarket.learners.ridge_math import (
     solve_ridge,
 )
 from convexmarket.learners.risk import (
-    LogisticErrorBound,
     lipschitz_risk_constants,
-    logistic_error_bound,
     logistic_norm_bound,
     logistic_risk_constants,
 )
@@ -41,7 +39,6 @@ __all__ = [
     "Kernel",
     "KernelERM",
     "Learner",
-    "LogisticErrorBound",
     "LogisticLoss",
     "Loss",
     "NoisyLoss",
@@ -54,7 +51,6 @@ __all__ = [
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",
-    "logistic_error_bound",
     "logistic_norm_bound",
     "logistic_risk_constants",
     "objective_perturbation_log_density",
