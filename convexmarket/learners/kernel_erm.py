@@ -93,14 +93,12 @@ class KernelERM(BaseEstimator):
     ----------
     sensitivity_ : float
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
-        for exact minimisers (K, Theorem 2). With equal weights ``2*L*R_phi**2/(lambda*n)``.
+        for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The same for each row, including the error of both fits; zero where the weight is zero.
-    norm_bound_ : float
-        Public bound on the norm of the model: ``L*R_phi/lambda``, or ``sqrt(loss(0)/lambda)``
-        where that is smaller, and the error allowed.
-    prediction_error_ : float
-        Certified bound on the error of any prediction, at most ``tol * sensitivity_``.
+        The same for each row, with the error of both fits; zero where the weight is zero.
+    norm_bound_, prediction_error_ : float
+        Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
+        error allowed, and a certified bound on the error of any prediction.
     feature_bound_, lipschitz_ : float
         R_phi and L.
     classes_ : ndarray of shape (2,)
@@ -117,8 +115,7 @@ class KernelERM(BaseEstimator):
         releases of its predictions have finite ones: :class:`~convexmarket.InteractiveRelease`,
         :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` and
         :class:`~convexmarket.release.FunctionRelease`.
-    n_features_in_ : int
-    kernel_ : Kernel
+    kernel_, n_features_in_ : Kernel, int
 
     References
     ----------
@@ -227,9 +224,8 @@ class KernelERM(BaseEstimator):
             )
         names, labels = names_of(X), labels_of(y) if labels_of(X) is None else labels_of(X)
         problem = self._problem(X, y, epsilon)
-        loss, kernel, granted, weights = (
-            problem.loss, problem.kernel, problem.granted, problem.weights
-        )  # fmt: skip
+        loss, kernel, granted = problem.loss, problem.kernel, problem.granted
+        weights = granted.weights()
         shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
         sensitivity = float(shifts.max())
         allowed, used = self.tol * sensitivity, weights > 0
@@ -312,10 +308,7 @@ class KernelERM(BaseEstimator):
     def declare(
         self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike | None = None
     ) -> cp.Problem:
-        """Return the problem that :meth:`fit` solves, in CVXPY, at full rank.
-
-        Its variable is "beta", the coefficients of every row's kernel.
-        """
+        """Return the problem that :meth:`fit` solves, in CVXPY, in the coefficients "beta"."""
         problem = self._problem(X, y, epsilon)
         gram = problem.kernel(problem.X, problem.X)
         beta = cp.Variable(len(gram), name="beta")
@@ -324,7 +317,7 @@ class KernelERM(BaseEstimator):
         values, vectors = np.linalg.eigh(gram)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         penalty = self.regularization / 2.0 * cp.sum_squares(root @ beta)
-        return cp.Problem(cp.Minimize(problem.weights @ losses + penalty))
+        return cp.Problem(cp.Minimize(problem.granted.weights() @ losses + penalty))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -374,18 +367,15 @@ class KernelERM(BaseEstimator):
             targets = classes.numbers(labels)
         else:
             targets = moderate(checked_numbers("y", labels, DataError, truth_values=True))
-        return _Problem(loss, kernel, rows, targets, granted, granted.weights(), classes)
+        return _Problem(loss, kernel, rows, targets, granted, classes)
 
 
 class _Problem(NamedTuple):
-    """The used rows, their targets and weights, and a loss and a kernel."""
-
     loss: Loss
     kernel: Kernel
     X: Floats
     targets: Floats
     granted: Granted
-    weights: Floats
     classes: Classes | None
 
 

@@ -186,24 +186,20 @@ class PrivateLogisticRegression(_Classifier):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        The released model w. The noise is not stored.
-    intercept_ : float
-        Zero. For an intercept append a constant column to X, and let ``data_norm`` bound the rows
-        with it: it is then regularised and perturbed like the others.
+    coef_, intercept_ : ndarray of shape (n_features,), float
+        The released model w, and zero. For an intercept append a constant column to X, and let
+        ``data_norm`` bound the rows with it: it is then regularised and perturbed like the others.
     classes_ : ndarray of shape (2,)
         The label set.
-    epsilon_ : ndarray of shape (n_sellers,)
-        Total guarantee of each row, in nats; zero for a row that granted nothing.
-    guarantee_ : Guarantee
-        Guarantee with its assumptions.
+    epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
+        Total guarantee of each row, in nats, and the same with its assumptions.
     eta_, regularization_, data_norm_, tol_, solver_epsilon_ : float
         The eta that set the noise, and the parameters that were used.
     rounding_ : float or None
         The step of the lattice of ``coef_``; None without a second noise.
     gradient_norm_ : float
-        Proven bound on the Euclidean norm of the objective's gradient where the solver stopped.
-        With a second noise it is ``tol``, as the norm that was reached depends on the rows.
+        Proven bound on the norm of the objective's gradient where the solver stopped. With a second
+        noise it is ``tol``, as the norm that was reached depends on the rows.
     n_features_in_, feature_names_in_
         Number of features, and names of the columns, where X has string names.
 

@@ -137,19 +137,15 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
         The released model, in the units of the data.
-    epsilon_ : ndarray of shape (n_rows,)
-        Guarantee of each row, in nats; at most what was granted, and zero for a row that granted
-        nothing.
-    guarantee_ : Guarantee
-        Guarantee with its assumptions.
-    regularization_ : float
-        The :math:`\lambda` that was used.
+    epsilon_, guarantee_ : ndarray of shape (n_rows,), Guarantee
+        Guarantee of each row, in nats, at most what was granted; the same with its assumptions.
+    regularization_, rounding_ : float, float or None
+        The :math:`\lambda` that was used, and the step of the lattice, on the unit scale; None
+        where noise is in floating point.
     noise_rate_ : float
         With ``"output"`` and ``"statistics"``, :math:`\eta`: probabilities of each coordinate are
         proportional to :math:`e^{-\eta|z_j|}` on the unit scale; in floating point the density is
         :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
-    rounding_ : float or None
-        The step of the lattice, on the unit scale; None where noise is in floating point.
     n_features_in_ : int
 
     References
