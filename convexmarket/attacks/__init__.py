@@ -95,11 +95,10 @@ def audit_privacy(
 
     Notes
     -----
-    Objective perturbation: the density of the released model is known
-    (:func:`~convexmarket.learners.objective_perturbation_log_density`), and the difference of two
-    log densities is the loss at an output. Output perturbation: the loss is the distance of two
-    models times the noise's rate. The audit does not see timing, the digits of floating point, or
-    events outside the mechanism.
+    Under objective perturbation the loss is a difference of two values of
+    :func:`~convexmarket.learners.objective_perturbation_log_density`, and under output perturbation
+    the distance of two models times the noise's rate. The audit does not see timing, the digits of
+    floating point, or events outside the mechanism.
 
     Examples
     --------
@@ -164,13 +163,9 @@ def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
     matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
     labels = np.array(y)
     if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
-        raise DataError(
-            f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}"
-        )
+        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
     if labels.shape != (len(matrix),):
-        raise DataError(
-            f"y has shape {labels.shape} for {len(matrix)} rows; give one label per row"
-        )
+        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
     return matrix, labels
 
 
