@@ -104,7 +104,7 @@ def audit_by_formula(
 
 
 class _ExactAudit(ABC):
-    """One mechanism on one data set; a subclass knows the noise and the loss.
+    """One mechanism on one data set; a subclass computes the noise and the loss.
 
     ``spread`` maps the numbers of a row in the search to all features, and has the shape
     (dimensions, n_features). ``candidates`` returns points of shape (4, dimensions, n_candidates),
@@ -300,9 +300,8 @@ class _ExactAudit(ABC):
         model = clone(self.mechanism)
         model.fit(X, y, epsilon=self.granted.epsilon, random_state=Simulation(0))
         # The intercept follows from the coefficients and the public ranges.
-        half, middle, shift = 1.0, 0.0, model.intercept_
+        half, middle, shift = self.domain.half, self.domain.middle, model.intercept_
         if isinstance(self.domain.rows, Box):
-            half, middle = self.domain.labels.half, self.domain.labels.middle
             shift = shift + model.coef_ @ self.domain.rows.low
         values = [np.asarray(getattr(model, name, None)).tolist() for name in PUBLIC]
         return [*values, round(float(shift - middle) / half, 9) + 0.0, model.epsilon_.tolist()]
@@ -419,7 +418,7 @@ class _OutputAudit(_ExactAudit):
         self.spread = np.eye(count)[:, np.arange(self.n_features) * count // self.n_features]
 
     def _unit_model(self, model: Any) -> Floats:
-        return np.asarray(model.coef_ * self.domain.rows.width / self.domain.labels.half)
+        return np.asarray(model.coef_ * self.domain.rows.width / self.domain.half)
 
     def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
         exact = solve_ridge(rows, labels, self.weights, model.regularization_)

@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.checks import aligned, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.domain import Ball, Box, Classes, Domain, Interval
+from convexmarket.learners.domain import Ball, Domain, Interval
 from convexmarket.learners.granted import Granted, Perturbation, dense_rows
 from convexmarket.learners.parted import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
@@ -32,7 +32,7 @@ from convexmarket.privacy.noise import (
     warn_of_plain_noise,
 )
 
-__all__ = ["Domain", "Learner", "PrivateClassifier", "PrivateLearner", "unfitted"]
+__all__ = ["Domain", "Learner", "PrivateLearner", "unfitted"]
 
 Floats = NDArray[np.float64]
 
@@ -195,9 +195,9 @@ class PrivateLearner(BaseEstimator):
         charge()
         model, attributes = plan.release(matrix, labels, rng)
         # Set last, so that a failed fit leaves no part of a model.
-        half, middle = _label_units(domain)
         coef, level = domain.rows.coefficients(model)
-        self.coef_, self.intercept_ = half * coef, float(half * level + middle)
+        self.coef_ = domain.half * coef
+        self.intercept_ = float(domain.half * level + domain.middle)
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
         for name, value in (self._publish(domain) | attributes).items():
             setattr(self, name, value)
@@ -237,7 +237,7 @@ class PrivateLearner(BaseEstimator):
             return plan.noise_effect(np.full(n_features, rows.data_norm**2 / n_features))
         second = np.full(n_features, 1.0 / 12.0 + (0.5 - rows.centre) ** 2)
         second = np.append(second, [rows.constant**2] * bool(rows.constant))
-        return _label_units(domain)[0] * plan.noise_effect(second)
+        return domain.half * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
@@ -306,8 +306,7 @@ class PrivateLearner(BaseEstimator):
         self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
     ) -> tuple[Any, Floats]:
         """Return rows and labels in the units of the release, in the domain."""
-        half, middle = _label_units(domain)
-        labels = (domain.labels.numbers(y) - middle) / half
+        labels = (domain.labels.numbers(y) - domain.middle) / domain.half
         if self._box:
             labels = np.clip(labels, -1.0, 1.0)
         if not in_parts(X):
@@ -343,37 +342,6 @@ class PrivateLearner(BaseEstimator):
             ),
             profile=profile,
         )
-
-
-class PrivateClassifier(ClassifierMixin, PrivateLearner):
-    """Of two labels, from a public set."""
-
-    classes: tuple[Any, Any] | None
-
-    def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
-        return self._predicted(X)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row."""
-        margins = self.decision_function(X)
-        return self.classes_[(margins > 0).astype(np.intp)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-    def _publish(self, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.labels, Classes)
-        return super()._publish(domain) | {"classes_": domain.labels.values}
-
-
-def _label_units(domain: Domain) -> tuple[float, float]:
-    """Return the length of a unit of the release's labels, and the label that is zero there."""
-    if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
-        return domain.labels.half, domain.labels.middle
-    return 1.0, 0.0
 
 
 def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:

@@ -239,10 +239,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Domain:
-    """The public domain of rows and of labels."""
+    """The public domain of rows and labels; a release subtracts a label and divides by a unit."""
 
     rows: Ball | Box
     labels: Classes | Interval
+    middle: float = 0.0
+    half: float = 1.0
 
 
 def _refuse(outside: NDArray[np.bool_], what: str) -> None:

@@ -38,34 +38,18 @@ LEAST = 1e-50
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Perturbation(ABC):
-    """A release that is planned from public numbers.
+    """A release that is planned from public numbers; vectors have one entry per used row."""
 
-    Attributes
-    ----------
-    weights, epsilon : ndarray of shape (n_used,)
-        Weights of the loss, and epsilon of each used row.
-    regularization : float
-    name, accounting : str
-        Description of the noise, and the bound that gives epsilon.
-    assumptions : tuple of str
-        Assumptions of the guarantee, without those on the domain.
-    noisy, exact : bool
-        Whether there is noise, and whether it is exact on a lattice.
-    delta : float
-    shift : ndarray of shape (n_used,) or None
-        Shift of Gaussian noise, in standard deviations; None for a pure release.
-    """
-
-    weights: Vector
+    weights: Vector  # of the loss
     epsilon: Vector
     regularization: float
-    name: str
-    accounting: str
-    assumptions: tuple[str, ...]
+    name: str  # describes the noise in the guarantee
+    accounting: str  # the bound that gives epsilon
+    assumptions: tuple[str, ...]  # of the guarantee, without those on the domain
     noisy: bool = True
-    exact: bool = True
+    exact: bool = True  # noise on a lattice
     delta: float = 0.0
-    shift: Vector | None = None
+    shift: Vector | None = None  # of Gaussian noise, in standard deviations
 
     @abstractmethod
     def release(

@@ -99,8 +99,8 @@ class KernelERM(BaseEstimator):
     norm_bound_, prediction_error_ : float
         Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
         error allowed, and a certified bound on the error of any prediction.
-    feature_bound_, lipschitz_ : float
-        R_phi and L.
+    feature_bound_ : float
+        R_phi.
     classes_ : ndarray of shape (2,)
         The label set, where the loss classifies.
     pivots_, dual_coef_, norm_
@@ -247,7 +247,7 @@ class KernelERM(BaseEstimator):
         self.pivots_ = matrix[pivots]
         self.norm_ = float(np.linalg.norm(theta))
         self.kernel_, self.feature_bound_ = kernel, kernel.feature_bound
-        self.lipschitz_, self.sensitivity_ = loss.lipschitz, sensitivity
+        self.sensitivity_ = sensitivity
         self.row_sensitivities_ = granted.spread(np.where(used, shifts + 2.0 * allowed, 0.0))
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_ = error

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit
-from sklearn.base import RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 
 from convexmarket.checks import check_choice, check_scales
 from convexmarket.data.features import PublicFeatures
-from convexmarket.learners.base import PrivateClassifier, PrivateLearner
+from convexmarket.learners.base import PrivateLearner
 from convexmarket.learners.domain import Ball, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss
@@ -131,10 +131,30 @@ class ObjectiveLearner(PrivateLearner):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _Classifier(PrivateClassifier, ObjectiveLearner):
+class _Classifier(ClassifierMixin, ObjectiveLearner):
+    """Of two labels, from a public set."""
+
     classes: tuple[Any, Any] | None = (-1, 1)
 
     _public = ("data_norm", "classes")
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
+        return self._predicted(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row."""
+        margins = self.decision_function(X)
+        return self.classes_[(margins > 0).astype(np.intp)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _publish(self, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.labels, Classes)
+        return super()._publish(domain) | {"classes_": domain.labels.values}
 
     def _labels(self, y: Any = None) -> Classes:
         return Classes.of(self.classes, y)

@@ -277,7 +277,8 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         constant = self._appends() * (0.5 if self._where() == "objective" else 1.0)
         options = {"centre": 0.5 * bool(centred), "constant": constant}
         box = Box.of(self.feature_range, n_features, X, **options)
-        return Domain(box, Interval.of(self.target_range, y))
+        labels = Interval.of(self.target_range, y)
+        return Domain(box, labels, labels.middle, labels.half)
 
     def _granted(self, granted: Granted) -> Granted:
         return SecondNoise().granted(granted) if self._where() == "objective" else granted
@@ -420,7 +421,6 @@ def expected_loss(
     domain = estimator._domain(n_features, *read)
     rows, labels = estimator._checked(*read, granted, domain)
     assert isinstance(domain.rows, Box)
-    assert isinstance(domain.labels, Interval)
     try:
         options: dict[str, Any] = {
             "box": True,
@@ -436,7 +436,7 @@ def expected_loss(
         raise NotSupportedError(
             "the expected loss is a closed form for perturbation='output' only; pass that"
         )
-    half = domain.labels.half
-    test, truth = domain.rows.unit(test_rows), (test_labels - domain.labels.middle) / half
+    half = domain.half
+    test, truth = domain.rows.unit(test_rows), (test_labels - domain.middle) / half
     loss = noisy_loss(plan.solve(rows, labels), plan.rate, test, truth, penalty, plan.step)
     return NoisyLoss(loss.mean * half**2, loss.std * half**2)

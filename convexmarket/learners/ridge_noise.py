@@ -81,11 +81,8 @@ class SolveError(NamedTuple):
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
     """Bound the error of the solve of a ridge regression on the unit box.
 
-    Raises
-    ------
-    NotSupportedError
-        If there are fewer rows than features, or too little regularization for a
-        Cholesky factorisation.
+    A NotSupportedError means fewer rows than features, or too little regularization for a Cholesky
+    factorisation.
     """
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
@@ -110,22 +107,12 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputPerturbation(Perturbation):
-    """Noise on the model itself; see the module.
+    """Noise on the model itself; see the module."""
 
-    Attributes
-    ----------
-    rate : float
-        Of the noise: infinity for none. On a lattice, of each coordinate.
-    step, scale : float or None, int
-        Of the lattice, None for noise in floating point, and of the noise on it, in steps.
-    error : SolveError or None
-        Of the solve that the noise on the lattice covers.
-    """
-
-    rate: float = np.inf
-    step: float | None = None
-    scale: int = 1
-    error: SolveError | None = None
+    rate: float = np.inf  # of the noise; on a lattice, of each coordinate
+    step: float | None = None  # of the lattice; None for noise in floating point
+    scale: int = 1  # of the noise on the lattice, in steps
+    error: SolveError | None = None  # of the solve, which the noise on the lattice covers
 
     @classmethod
     def of(
@@ -139,15 +126,7 @@ class OutputPerturbation(Perturbation):
         max_norm: float | None,
         sensitivity: Sensitivity,
     ) -> OutputPerturbation:
-        """Plan the noise that keeps what each row sold.
-
-        Raises
-        ------
-        NotSupportedError
-            If ``rounding`` is a number and the error of the solve has no bound.
-        ParameterError
-            If the noise or the step is out of the range of floating point.
-        """
+        """Plan the noise that keeps what each row sold."""
         used, name, limits = weights > 0, "by output perturbation", REAL
         noisy, error = not np.isinf(sold[used]).all(), None
         noise: dict[str, Any] = {}
@@ -242,19 +221,11 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StatisticsPerturbation(Perturbation):
-    """Noise on the sums; see the module.
+    """Noise on the sums; see the module."""
 
-    Attributes
-    ----------
-    centred : bool
-        Whether the last feature is the constant 1 and the others are centred.
-    step, scale : float, int
-        Of the lattice, and of the noise, in steps; its deviation where it is Gaussian.
-    """
-
-    centred: bool
-    step: float
-    scale: int
+    centred: bool  # with the constant 1 as the last feature
+    step: float  # of the lattice
+    scale: int  # of the noise, in steps; its deviation where it is Gaussian
 
     @classmethod
     def of(

@@ -15,20 +15,16 @@ from convexmarket.checks import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
 from convexmarket.io import write_together
+from convexmarket.learners import linear
 from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.linear import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-)
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
-_LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor, PersonalizedRidge)
-KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, PublicPredictor)}
+_LINEAR = linear.PrivateLogisticRegression, linear.PrivateLinearSVC, linear.PrivateHuberRegressor
+KINDS: dict[str, Any] = {x.__name__: x for x in (*_LINEAR, PersonalizedRidge, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
