@@ -256,7 +256,7 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
 ELSEWHERE = {
     *("CVaR", "EffectiveSize", "Fairness", "MarketNumbers", "Moments", "Piece", "QuadraticSpread"),
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
-    *("CoalitionAudit", "Kernel", "Learner", "noisy_loss"),
+    *("CoalitionAudit", "Kernel", "Learner"),
     *("objective_perturbation_log_density", "TracePoint", "convexity_constant", "Buyer"),
     *("MarketPlan", "Plan", "ConstrainedFit", "FitFormulation", "KernelBasis", "Remaining"),
     *(
