@@ -70,7 +70,6 @@ def check_nobody_gains(name, m, seed, mu, cap, eta_range, misreports=9):
     np.testing.assert_allclose(
         audit.to_frame()["payment"], paid, rtol=1e-8, atol=1e-12 * paid.max()
     )
-    assert audit.total_payment == pytest.approx(paid.sum(), rel=1e-12)
 
 
 def test_incentives_do_not_hold_at_a_local_minimum(monkeypatch):
@@ -194,14 +193,11 @@ def check_gains_are_found(name):
     assert "provided that no number" in market.incentives.reason
     plain = audit_incentives(market)
     assert plain.is_incentive_compatible
-    assert plain.is_monotone
+    assert plain.max_rise == 0
     audit = audit_incentives(market, build=build)
     assert not audit.is_incentive_compatible
     assert audit.is_individually_rational
     assert audit.max_gain == pytest.approx(largest, rel=0.02)
-    assert audit.total_payment == pytest.approx(
-        cm.payments(market, cm.allocate(market, gap=1e-8)).sum(), rel=1e-4
-    )
     low, high = market.sellers.priors[0].support
     for seller, row in audit.to_frame().reset_index().iterrows():
         honest = surplus(build, truth, seller, truth[seller])
@@ -219,12 +215,11 @@ def test_building_an_honest_market_again_changes_no_verdict(build):
     plain, again = audit_incentives(market), audit_incentives(market, build=build)
     assert again.is_incentive_compatible
     assert again.is_individually_rational
-    assert again.is_monotone
+    assert again.max_rise == 0
     assert again.n_misreports >= 12
     np.testing.assert_allclose(again.to_frame()["epsilon"], plain.to_frame()["epsilon"], rtol=1e-6)
     paid = cm.payments(market, cm.allocate(market, gap=1e-8))
     np.testing.assert_allclose(again.to_frame()["payment"], paid, rtol=1e-4)
-    assert again.expected_payment == pytest.approx(plain.expected_payment, rel=1e-6)
 
 
 WRONG_BUILDS = {
@@ -298,7 +293,6 @@ def test_a_row_for_each_seller():
     )
     assert allocation.epsilon[1] == 0  # Bob sells nothing, is paid nothing, and has a row
     assert audit.to_frame()["payment"].iloc[1] == 0
-    assert audit.expected_payment == pytest.approx(sellers.virtual_costs @ allocation.epsilon)
     assert "max_gain" in repr(audit)
     assert "min_surplus" in repr(audit)
 
@@ -325,7 +319,6 @@ def test_large_markets_are_sampled():
     rng = np.random.default_rng(1)
     other = audit_incentives(market, max_sellers=40, misreports=9, random_state=rng)
     assert list(other.to_frame().index) != list(audit.to_frame().index)
-    assert audit.total_payment == pytest.approx(cm.payments(market, cm.allocate(market)).sum())
 
 
 # ------------------------------------------------------------------- in expectation
