@@ -14,9 +14,8 @@ from convexmarket.errors import (
     ParameterError,
     UnattainedOptimumError,
 )
-from convexmarket.joint.blocks import ExponentialBlock
-from convexmarket.joint.exponential import best_eta, solve_exponential
-from convexmarket.joint.purchase_step import PurchaseStep
+from convexmarket.joint.exponential import ExponentialBlock, best_eta, solve_exponential
+from convexmarket.joint.steps import PurchaseStep
 from tests import one_in
 from tests.joint.builders import (
     check_bounds_are_kept,

@@ -64,7 +64,7 @@ INSIDE = {
     "priced", "check_labels", "weighted", "comparisons", "reading", "quantities_used",
 }  # fmt: skip
 #: Numbers that may be undefined in a result, as its documentation says.
-UNDEFINED = {"total_payment", "lower_bound", "z_score"}
+UNDEFINED = {"lower_bound", "z_score"}
 
 HOSTILE = [*STRANGE, *EXTREMES, *NOT_POSITIVE]
 X = np.array([[0.6, 0.2], [0.3, 0.5], [0.1, 0.7], [0.4, 0.4], [0.5, 0.1], [0.2, 0.3]])
@@ -257,7 +257,7 @@ ELSEWHERE = {
     *("CVaR", "EffectiveSize", "Fairness", "MarketNumbers", "Moments", "Piece", "QuadraticSpread"),
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
     *("CoalitionAudit", "Kernel", "Learner", "noisy_loss"),
-    *("objective_perturbation_log_density", "TracePoint", "convexity_constant", "Buyer"),
+    *("objective_perturbation_log_density", "convexity_constant", "Buyer"),
     *("MarketPlan", "Plan", "ConstrainedFit", "FitFormulation", "KernelBasis", "Remaining"),
     *(
         "buy",
