@@ -6,16 +6,14 @@ turned into terms (:mod:`convexmarket.online.curves`): what each report sells, a
 """
 
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
-from convexmarket.online.market import MarketPlan, OnlineMarket
-from convexmarket.online.outcome import OnlineOutcome, QuoteAudit, audit_quotes, run_online
+from convexmarket.online.market import MarketPlan, Offer, OnlineMarket
+from convexmarket.online.outcome import OnlineOutcome, audit_quotes, run_online
 from convexmarket.online.plan import Buyer, Plan
-from convexmarket.online.policy import History, OnlinePolicy, Quote
-from convexmarket.online.steps import Offer
+from convexmarket.online.policy import OnlinePolicy, Quote
 
 __all__ = [
     "AdaptivePolicy",
     "Buyer",
-    "History",
     "MarketPlan",
     "Offer",
     "OnlineMarket",
@@ -23,7 +21,6 @@ __all__ = [
     "OnlinePolicy",
     "Plan",
     "Quote",
-    "QuoteAudit",
     "audit_quotes",
     "policy_from_dict",
     "run_online",

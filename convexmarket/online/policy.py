@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -23,7 +22,7 @@ from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
 from convexmarket.priors.base import PriorLike, as_prior
 
-__all__ = ["History", "OnlinePolicy", "Quote", "Rule"]
+__all__ = ["OnlinePolicy", "Quote", "Rule"]
 
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
@@ -42,15 +41,6 @@ class Quote(NamedTuple):
 
     epsilon: Any
     payment: Any
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """Reports, guarantees sold (0 if declined) and payments of the sellers so far, in order."""
-
-    sensitivities: Floats
-    epsilon: Floats
-    payments: Floats
 
 
 class OnlinePolicy:
@@ -76,6 +66,8 @@ class OnlinePolicy:
         Price, eta, objective and a lower bound, in expectation.
     payment_error : float
         Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
+    highest_sensitivity : float
+        Largest report from which something is bought; NaN if nothing is bought.
     support : (float, float)
         The range of reports.
     stages : tuple of int
@@ -165,17 +157,13 @@ class OnlinePolicy:
     def _adopt(self, plan: Plan, support: tuple[float, float]) -> None:
         self.plan, self.support = plan, support
         self._curve = Curve(self.prior, plan.terms, support[0])
+        self.payment_error, self.highest_sensitivity = self._curve.error, self._curve.last
 
     @property
     def buyer(self) -> Buyer:
         """The buyer's objective in numbers."""
         cap = np.inf if self.cap is None else self.cap
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
-
-    @property
-    def payment_error(self) -> float:
-        """Estimated error of any payment, in the currency of the sensitivities."""
-        return self._curve.error
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
         """Quote a report in the support, or an array of them."""
@@ -197,11 +185,6 @@ class OnlinePolicy:
         return Quote(sold.reshape(reports.shape), paid.reshape(reports.shape))
 
     @property
-    def highest_sensitivity(self) -> float:
-        """Largest report from which something is bought; NaN where nothing is."""
-        return self._curve.last
-
-    @property
     def start(self) -> OnlinePolicy:
         """The policy before the first seller: this one."""
         return self
@@ -211,7 +194,7 @@ class OnlinePolicy:
         """The policy of the first sellers: this one."""
         return self
 
-    def replanned(self, history: History) -> OnlinePolicy:
+    def replanned(self, reports: Floats, sold: Floats) -> OnlinePolicy:
         """Return the policy for the next sellers: this one."""
         return self
 

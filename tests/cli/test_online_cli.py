@@ -135,7 +135,7 @@ def test_open_checks_everything_first():
         ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is neither"),
         ('data.label="result"', "no column is called 'result'"),
         ("data.features={three=[0, 1]}", "no column is called 'three'"),
-        ("plan.first=5", "plan: first and growth concern new plans"),
+        ("plan.trust_guess=true", "plan: trust_guess concerns a prior that is learnt"),
     ]:
         assert words in refused("open", "m", "market.toml", "--set", setting)
     other = PROBLEMS / "quickstart.toml"

@@ -144,7 +144,7 @@ def check_truth(policy, n):
     audit = cm.online.audit_quotes(policy, reports, some_reports(policy, n, seed=1))
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational
-    assert (audit.n_truths, audit.n_misreports) == (n, n)
+    assert (audit.n_sellers, audit.n_misreports) == (n, n)
 
 
 def check_expected_payments(policy, n):

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import convexmarket as cm
 from convexmarket.errors import DataError, MarketClosedError, OfferError, ParameterError, PriorError
 from convexmarket.ledger import store
-from convexmarket.online import AdaptivePolicy, History, OnlinePolicy
+from convexmarket.online import AdaptivePolicy, OnlinePolicy
 from convexmarket.online.market import OnlineMarket
 
 LEDGER = ["charges", "ledger_releases", "ledgers", "sales"]
@@ -140,14 +140,13 @@ def test_offers_of_a_stream_are_stored_before_they_are_told(market):
 
 
 def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
-    policy = AdaptivePolicy(fixed(60), learn=True, first=5, growth=2.0)
+    policy = AdaptivePolicy(fixed(60), learn=True)
     market = OnlineMarket.create(tmp_path, policy)
     reports = np.random.default_rng(1).uniform(1, 5, 60)
-    sold, paid, known = [], [], {0: policy.opening}
+    sold, known = [], {0: policy.opening}
     for i, c in enumerate(reports):
         if i in policy.stages:
-            history = History(reports[:i].copy(), np.array(sold), np.array(paid))
-            known[i] = policy.replanned(history)
+            known[i] = policy.replanned(reports[:i].copy(), np.array(sold))
         offer = market.quote(f"s{i}", c)
         current = known[max(known)]
         assert (offer.epsilon, offer.payment) == current.quote(float(c))
@@ -157,7 +156,6 @@ def test_new_plans_are_made_at_the_stages_from_earlier_sellers_only(tmp_path):
         elif offer.epsilon > 0 and i % 3 == 1:
             market.accept(offer.id)  # the rest stays unanswered, and counts as sold
         sold.append(0.0 if declined else offer.epsilon)
-        paid.append(0.0 if declined else offer.payment)
     plans = market.plans()
     assert [plan.after for plan in plans] == sorted(known) == [0, *policy.stages]
     assert [plan.number for plan in plans] == list(range(1, len(plans) + 1))
@@ -235,7 +233,7 @@ def test_a_folder_holds_one_market(market):
 
 def test_what_a_market_was_made_of_is_kept(tmp_path):
     problem = '# Käufer "a"\nkind = "online"\r\n\ttab'
-    policy = AdaptivePolicy(fixed(50), first=3)
+    policy = AdaptivePolicy(fixed(50))
     made = OnlineMarket.create(tmp_path / "a" / "b", policy, problem)
     again = OnlineMarket(str(tmp_path / "a" / "b"))
     assert made.problem == again.problem == problem
@@ -460,7 +458,7 @@ TestAgainstADictionary = AgainstADictionary.TestCase
 
 def test_a_refused_report_leaves_no_plan_behind(tmp_path):
     """At a stage, a step that is undone must not leave its plan in the process."""
-    policy = AdaptivePolicy(fixed(60), first=10)
+    policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as here, OnlineMarket(tmp_path) as there:
         for i in range(10):
             here.quote(f"s{i}", BOUGHT)
@@ -481,17 +479,17 @@ def test_a_refused_report_leaves_no_plan_behind(tmp_path):
 
 
 def test_a_step_that_fails_at_the_end_leaves_no_plan_behind(tmp_path, monkeypatch):
-    policy = AdaptivePolicy(fixed(60), first=10)
+    policy = AdaptivePolicy(fixed(60))
     with OnlineMarket.create(tmp_path, policy) as market:
         for i in range(10):
             market.quote(f"s{i}", BOUGHT)
-        quote = market._quoting.quote
+        quote = market._quote
 
         def interrupted(*arguments):
             quote(*arguments)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(market._quoting, "quote", interrupted)
+        monkeypatch.setattr(market, "_quote", interrupted)
         with pytest.raises(KeyboardInterrupt):
             market.quote("s10", BOUGHT)
         monkeypatch.undo()

@@ -120,33 +120,18 @@ class PlanTable(Table):
         Whether new plans use what was sold so far.
     learn : bool
         Whether new plans learn the prior from earlier reports.
-    first : int
-        Sellers before the first new plan.
-    growth : float
-        Factor of the number of sellers between two plans.
-    guess_size : int
-        Reports that the prior of the file counts as, where the prior is learnt.
     trust_guess : bool
         Whether sellers before the first new plan are bought from, where the prior is learnt.
     """
 
     replan: bool = False
     learn: bool = False
-    first: Count | None = None
-    growth: Annotated[float, Field(gt=1)] | None = None
-    guess_size: Count | None = None
     trust_guess: bool | None = None
 
     @model_validator(mode="after")
     def _plans_change(self) -> Self:
-        if (self.first or self.growth) and not (self.replan or self.learn):
-            raise ValueError(
-                "first and growth concern new plans; set replan or learn to true, or leave them out"
-            )
-        if (self.guess_size or self.trust_guess is not None) and not self.learn:
-            raise ValueError(
-                "guess_size and trust_guess concern a prior that is learnt; set learn to true"
-            )
+        if self.trust_guess is not None and not self.learn:
+            raise ValueError("trust_guess concerns a prior that is learnt; set learn to true")
         return self
 
 
@@ -529,7 +514,7 @@ def _audit_row(made: MarketPlan) -> dict[str, Any]:
     audit = audit_quotes(made.policy)
     return {
         "plan": made.number,
-        "sellers_audited": audit.n_truths,
+        "sellers_audited": audit.n_sellers,
         "misreports": audit.n_misreports,
         "max_gain": audit.max_gain,
         "min_surplus": audit.min_surplus,

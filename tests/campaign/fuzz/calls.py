@@ -38,13 +38,11 @@ RESULTS = {
     "PublicPredictor",
     "PublicRelease",
     "Quote",
-    "QuoteAudit",
     "RidgeErrorBound",
     "SemiInteractiveBound",
     "SolveRecord",
     "StandardForm",
     "ConvexProgram",
-    "History",
     "Quantities",
 }
 #: Bases to be subclassed, and rules that get arrays of the package.
@@ -195,9 +193,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "misreports": lambda: None,
     "budgets": lambda: [1.0],
     "max_sellers": lambda: None,
-    "history": lambda: cm.online.History(
-        np.array([1.5, 2.0]), np.array([0.1, 0.0]), np.array([0.2, 0.0])
-    ),
+    "sold": lambda: np.array([0.1, 0.0]),
 }
 FOR: dict[tuple[str, str], Callable[[], Any]] = {
     ("Sellers", "virtual_costs"): lambda: None,

@@ -67,13 +67,11 @@ def test_the_policy_is_the_one_that_the_file_describes():
     described = (policy.prior, policy.expected_sellers, policy.mu, policy.sigma, policy.gamma)
     assert described == (Uniform(0.02, 0.1), 40, 1.0, 20.0, 0.02)
     assert (policy.cap, policy.rule) == (3.0, "expectation")
-    settings = ["plan.replan=true", "plan.first=5", "plan.growth=2.0"]
-    adaptive = parse_file(SMALL, settings).policy()
+    adaptive = parse_file(SMALL, ["plan.replan=true"]).policy()
     assert isinstance(adaptive, AdaptivePolicy)
-    terms = (adaptive.replan, adaptive.learn, adaptive.first, adaptive.growth)
-    assert terms == (True, False, 5, 2.0)
-    learning = parse_file(SMALL, ["plan.learn=true", "plan.guess_size=7"]).policy()
-    assert (learning.replan, learning.learn, learning.guess_size) == (False, True, 7)
+    assert (adaptive.replan, adaptive.learn, adaptive.trust_guess) == (True, False, False)
+    learning = parse_file(SMALL, ["plan={learn=true, trust_guess=true}"]).policy()
+    assert (learning.replan, learning.learn, learning.trust_guess) == (False, True, True)
 
 
 def test_prior_and_buyer_that_make_no_policy_are_refused():
@@ -115,8 +113,7 @@ def test_mistakes_are_named():
         ("buyer.cap=1", "buyer.cap must be greater than 1, got 1"),
         ("buyer.rule='algorithm3'", "buyer.rule is 'algorithm3'; did you mean 'algorithm-3'?"),
         ("buyer.eta_range=[1, 2]", "is not a known key"),
-        ("plan.first=5", "plan: first and growth concern new plans"),
-        ("plan={replan=true, guess_size=5}", "plan: guess_size and trust_guess concern a prior"),
+        ("plan.trust_guess=true", "plan: trust_guess concerns a prior that is learnt"),
         ("simulation.acceptance=0.0", "simulation.acceptance must be greater than 0, got 0.0"),
         ("learner.regularization=[0.1]", "learner.regularization must be a valid number"),
         ("data.source='cvs'", "data.source is 'cvs'; did you mean 'csv'?"),
@@ -213,9 +210,9 @@ def test_more_sellers_than_expected_are_turned_away():
 
 
 def test_new_plans_are_recorded_and_audited():
-    runs = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=20")
+    runs = run("plan={replan=true, learn=true}", "simulation.arrivals=20")
     offers, plans, audits = (runs.tables[name] for name in ("offers", "plans", "audits"))
-    assert list(plans.after) == [0, 8, 16]
+    assert list(plans.after) == [0, 10, 15]
     assert (offers.groupby("plan").number.min() == plans.set_index("plan").after + 1).all()
     assert set(audits.plan) == set(plans.plan)
     assert audits[["incentive_compatible", "individually_rational"]].all(axis=None)
