@@ -572,8 +572,8 @@ def buy(
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
         raise ParameterError(
-            f"learner is {shown(learner)}; pass one that keeps what was bought, such as"
-            " PrivateLogisticRegression(...)"
+            f"learner is {shown(learner)}; pass a learner that guarantees the epsilon bought, such"
+            " as PrivateLogisticRegression(...)"
         )
     X, y = _rows(people, learner, target, columns)
     declared = getattr(learner, "features", None)

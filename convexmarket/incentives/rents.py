@@ -393,6 +393,8 @@ class SolvedCurve:
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
         """Estimate the error of ``sold`` from the gap, for an elasticity of one."""
+        if point.sold == 0:
+            return 0.0
         gamma = self.market.form.total_gamma
         spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
         if not 0 < spent < np.inf:

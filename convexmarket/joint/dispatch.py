@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 JointMethod = Literal["alternating", "exponential"]
 JointStatus = Literal["global", "global for this eta", "best of several starts"]
 
-#: Relative gap of a certificate that is due to rounding.
+#: Relative gap that rounding may cause.
 _ROUNDING = 1e-12
 #: Residual of a point that counts as satisfying first-order conditions.
 _STATIONARY = 1e-6
@@ -41,7 +41,7 @@ _DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointAllocation(CertifiedPurchase):
-    """A model, weights and total privacy, and what is known of their optimality.
+    """A model, weights and total privacy, with the evidence of their optimality.
 
     Attributes
     ----------

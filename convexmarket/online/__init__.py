@@ -1,8 +1,8 @@
 """The online market: sellers arrive one by one, and each is quoted on the spot (A, section V).
 
 A policy is a plan for sellers who are known by their prior only (:mod:`convexmarket.online.plan`),
-turned into terms (:mod:`convexmarket.online.curves`): what each report sells, and what it is paid.
-:class:`OnlineMarket` runs one for real, with its state in a database.
+turned into terms (:mod:`convexmarket.online.curves`): the guarantee and the payment of each report.
+:class:`OnlineMarket` runs a real market, with its state in a database.
 """
 
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict

@@ -113,7 +113,7 @@ class AdaptivePolicy:
         self.opening = start
         if learn and not trust_guess:
             nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf, start.plan.lower_bound)
-            self.opening = start.with_plan(nothing, start.prior)
+            self.opening = replace(start, plan=nothing)
 
     def replanned(self, reports: Floats, sold: Floats) -> OnlinePolicy:
         """Return the policy for the next sellers; the opening if no plan exists.
@@ -145,7 +145,7 @@ class AdaptivePolicy:
                 made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening
-        return self.start.with_plan(made, prior)
+        return replace(self.start, prior=prior, plan=made)
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""

@@ -93,7 +93,7 @@ def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.D
             json.loads(result)
         except ValueError as error:
             raise ParameterError(
-                f"release returned what is no JSON text ({error}), so nothing was released; return "
+                f"release returned no JSON text ({error}), so nothing was released; return "
                 "json.dumps(...) of the result, and close again"
             ) from None
     except Exception as error:

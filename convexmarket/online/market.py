@@ -478,11 +478,11 @@ def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
     unanswered = connection.execute(f"SELECT count(*) {_UNANSWERED}").fetchall()[0][0]
     if unanswered and not lapse:
         rows = connection.execute(f"SELECT id {_UNANSWERED} ORDER BY number LIMIT {_SHOWN}")
-        first = ", ".join(repr(row[0]) for row in rows.fetchall())
+        first = ", ".join(row[0] for row in rows.fetchall())
         more = ", ..." if unanswered > _SHOWN else ""
         raise OfferError(
-            f"offers are unanswered: {unanswered} ({first}{more}); accept or decline them, or "
-            "close with lapse=True, which counts them as declined"
+            f"offers without an answer: {unanswered} ({first}{more}); accept or decline them, or "
+            "close with --lapse (lapse=True in Python), which counts them as declined"
         )
     when = now()
     connection.execute(

@@ -398,9 +398,9 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
 
 @pytest.mark.usefixtures("opened")
 def test_a_market_stays_open_without_an_acceptance_or_an_answer():
-    assert "nobody accepted an offer" in refused("close", "m")
+    assert "no seller accepted an offer" in refused("close", "m")
     done(*LIST)
-    assert "nobody accepted an offer" in refused("close", "m", "--lapse")
+    assert "no seller accepted an offer" in refused("close", "m", "--lapse")
     done("answer", "m", "--accept", "--id", "a")
     assert "offers without an answer: 3 (b, c, e); accept" in refused("close", "m")
     assert "and no results.json of a report" in refused("close", "m", "--lapse", "--out", "m")

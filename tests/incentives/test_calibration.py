@@ -2,17 +2,55 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.calibration import calibrate_gamma
-from tests.incentives.builders import BUDGETS, assert_the_budget_is_met
+
+#: A prior (or one for each group), the groups, constraints and a budget, for ten sellers.
+BUDGETS = {
+    "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
+    "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
+    "endless": (lambda: cm.priors.Exponential(0.05), None, (), 1.0),
+    "groups": (
+        lambda: {"young": cm.Uniform(0.02, 0.1), "old": cm.Beta(2, 3, 0.05, 0.3)},
+        ["young"] * 6 + ["old"] * 4,
+        (),
+        3.0,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_the_budget_is_met_on_fresh_sellers(name):
-    """A campaign draws more of them."""
-    assert_the_budget_is_met(name, draws=40, fresh=20, pay=name == "uniform")
+    """By virtual costs or by payments of sellers that calibration did not draw."""
+    make, groups, constraints, budget = BUDGETS[name]
+    prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
+    found = cm.calibrate_gamma(
+        budget,
+        prior,
+        10,
+        objective,
+        constraints,
+        groups=groups,
+        draws=40,
+        random_state=np.random.default_rng(1),
+    )
+    np.testing.assert_allclose(found.expected_payment, budget, rtol=1e-6)
+    assert found.standard_error < 1.5 / np.sqrt(40) * budget
+    rng, spent = np.random.default_rng(2), []
+    for _ in range(20):
+        sellers = cm.Sellers.draw(10, prior, rng, groups=groups)
+        market = cm.Market(sellers, found.objective, constraints)
+        allocation = cm.allocate(market)
+        cost = market.privacy_cost(allocation.epsilon)
+        paid = sellers.virtual_costs @ cost
+        if name == "uniform":
+            paid = cm.payments(market, allocation).sum()
+        spent.append(float(paid))
+    error = np.hypot(found.standard_error, scipy.stats.sem(spent))
+    assert abs(np.mean(spent) - found.budget) < 4 * error
 
 
 def test_a_convex_privacy_cost():

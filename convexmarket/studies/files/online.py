@@ -469,7 +469,7 @@ def close_market(
         )
     learner = problem.classifier(regularization)
     if not market.is_closed:  # errors are raised before quoting ends
-        check_closing(market, learner, problem.market_rows, lapse=lapse, leave_out=leave_out)
+        check_closing(market, learner, problem.market_rows, leave_out)
 
     def train(accepted: pd.DataFrame) -> str:
         return release_model(learner, problem.market_rows(), accepted, leave_out)

@@ -127,7 +127,7 @@ def test_mistakes_are_named():
         assert words in str(caught.value), setting
     with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61, and the data have"):
         run("simulation.arrivals=61")
-    with pytest.raises(ParameterError, match="nobody accepted an offer"):
+    with pytest.raises(ParameterError, match="no seller accepted an offer"):
         run("simulation={arrivals=1, acceptance=1e-12}")
 
 
