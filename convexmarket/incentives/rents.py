@@ -107,11 +107,11 @@ class ExactCurve:
             return self._of_many(prior, seller, reports), np.zeros(seller.size)
         if slope is None:
             return self._integrals(prior, seller, reports)
-        own, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
+        honest, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
         highest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
-        rents = np.maximum(highest - own.value, 0.0) * per_objective
+        rents = np.maximum(highest - honest.value, 0.0) * per_objective
         errors = np.finfo(float).eps * highest * per_objective
-        lost = errors > 10.0 * ACCURACY * (rents + reports * own.epsilon)
+        lost = errors > 10.0 * ACCURACY * (rents + reports * honest.epsilon)
         if np.any(lost):
             rents[lost], errors[lost] = self._integrals(prior, seller[lost], reports[lost])
         return rents, errors
@@ -301,9 +301,9 @@ class SolvedCurve:
         """
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
-            own = seller == i
-            least = float(np.min(tolerance[own]))
-            rents[own], errors[own] = self._rents_of(prior, i, reports[own], least)
+            some = seller == i
+            least = float(np.min(tolerance[some]))
+            rents[some], errors[some] = self._rents_of(prior, i, reports[some], least)
         return rents, errors
 
     def _rents_of(
@@ -340,10 +340,10 @@ class SolvedCurve:
         for k, (i, report) in enumerate(zip(seller.tolist(), reports, strict=True)):
             end = self._end_of_sales(prior, i, float(report))
             virtual = float(self.market.sellers.virtual_costs[i])
-            own, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
-            slope = self.market.form.total_gamma * own.sold
+            truth, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
+            slope = self.market.form.total_gamma * truth.sold
             if slope > 0 and np.isfinite(out.upper) and self.method == "envelope":
-                level = virtual + 2.0 * max(out.upper - own.upper, 0.0) / slope
+                level = virtual + 2.0 * max(out.upper - truth.upper, 0.0) / slope
                 low = np.array([prior.support[0]])
                 end = min(end, float(_first_at(prior, np.array([level]), low)[0]))
             ceases[k] = end

@@ -161,7 +161,7 @@ def allocate_jointly(
     NotSupportedError, CurvatureError
         If the method cannot serve this market.
     InfeasibleMarketError, SolverError
-        If there is no answer.
+        If the market is infeasible, or the solver fails.
 
     Examples
     --------

@@ -207,7 +207,7 @@ def solve_exponential(
     NotSupportedError
         If a user's constraint may bound eta, or the solver is not installed.
     InfeasibleMarketError, SolverError
-        If there is no answer.
+        If the market is infeasible, or the solver fails.
     """
     solver = check_solver(solver)
     sellers = joint.market.form.active

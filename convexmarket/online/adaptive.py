@@ -141,7 +141,7 @@ class AdaptivePolicy:
                 made = plan(prior, buyer, gap=_GAP)
             elif total > 0:
                 made = plan(prior, buyer, remaining, total, squares, _GAP)
-            else:  # a market of its own: its cap is k over those to come
+            else:  # a new market, with a cap of k over the sellers to come
                 made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening

@@ -22,7 +22,7 @@ from convexmarket.privacy import Guarantee, PrivacyAccountant, Simulation
 
 Floats = NDArray[np.float64]
 
-#: What is stored of a market that was closed without a model.
+#: The release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
 #: Ids that a message lists.
 _MOST_NAMES = 5
