@@ -20,6 +20,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.dispatch import allocate, best_method
+from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.allocation.result import Allocation
 from convexmarket.checks import check_callable, check_count, check_instance, generator_of, shown
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
@@ -342,6 +344,9 @@ def audit_incentives(
     False
     """
     check_instance("market", market, Market)
+    if allocation is not None:
+        kinds = (Allocation, PartedAllocation)
+        check_instance("allocation", allocation, kinds, "what allocate(market) returned")
     check_callable("build", build)
     check_callable("rule", rule, optional=False)
     check_count("coalitions", coalitions, 0)

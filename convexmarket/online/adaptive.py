@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import check_instance
+from convexmarket.checks import check_instance, checked_numbers
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.online.plan import Plan, Terms, plan
 from convexmarket.online.policy import OnlinePolicy
@@ -115,12 +115,12 @@ class AdaptivePolicy:
             nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf, start.plan.lower_bound)
             self.opening = replace(start, plan=nothing)
 
-    def replanned(self, reports: Floats, sold: Floats) -> OnlinePolicy:
+    def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
         """Return the policy for the next sellers; the opening if no plan exists.
 
         Parameters
         ----------
-        reports, sold : ndarray, shape (n,)
+        reports, sold : array_like, shape (n,)
             Reports of the sellers so far, and the guarantees that they sold (0 if declined).
 
         Raises
@@ -128,6 +128,7 @@ class AdaptivePolicy:
         ParameterError
             If no seller is still to come.
         """
+        reports, sold = checked_numbers("reports", reports), checked_numbers("sold", sold)
         remaining = self.expected_sellers - reports.size
         if remaining < 1:
             raise ParameterError(

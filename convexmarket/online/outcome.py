@@ -40,18 +40,17 @@ class OnlineOutcome(Shown):
         Of the sellers that were quoted, in the order of their arrival.
     n_turned_away : int
         Sellers after the expected number, who were not quoted.
-    policies, since : tuple of OnlinePolicy, tuple of int
-        The terms in force, in order, and the number of sellers before each.
     buyer : Buyer
+    policies : tuple of OnlinePolicy
+        The terms in force, in order.
     """
 
     sensitivities: Floats
     epsilon: Floats
     payments: Floats
     n_turned_away: int
-    policies: tuple[OnlinePolicy, ...]
-    since: tuple[int, ...]
     buyer: Buyer
+    policies: tuple[OnlinePolicy, ...] = ()
 
     @property
     def eta(self) -> float:
@@ -68,11 +67,6 @@ class OnlineOutcome(Shown):
     def n_bought(self) -> int:
         """Sellers from whom something was bought."""
         return int(np.count_nonzero(self.epsilon))
-
-    @property
-    def fraction(self) -> float:
-        """The share xi of the expected sellers that were quoted (A, Theorem V.1)."""
-        return self.epsilon.size / self.buyer.m
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per quoted seller, by its place in line: report, epsilon and payment."""
@@ -152,10 +146,9 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     for start, stop in pairwise((0, *stages, come.size)):
         made = policy.replanned(come[:start], epsilon[:start]) if start else policy.opening
         policies.append(made)
-        epsilon[start:stop], paid[start:stop] = policies[-1].quote(come[start:stop])
+        epsilon[start:stop], paid[start:stop] = made.quote(come[start:stop])
     refused = reports.size - come.size
-    since = (0, *stages)
-    return OnlineOutcome(come, epsilon, paid, refused, tuple(policies), since, policy.buyer)
+    return OnlineOutcome(come, epsilon, paid, refused, policy.buyer, tuple(policies))
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:

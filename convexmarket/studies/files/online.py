@@ -348,7 +348,7 @@ class OnlineFile(ProblemFile):
             reports = "those of the file" if given else "drawn from the prior"
             caveats.insert(0, f"A simulation: reports are {reports}, arrivals and answers drawn.")
         facts = {
-            **_summary(offers, plans, market.policy.start, self.prior, turned_away),
+            **_summary(offers, market.policy.start, self.prior, turned_away),
             "model": model,
             "fraction": len(offers) / self.buyer.expected_sellers,
             "simulated": simulated,
@@ -544,7 +544,6 @@ def _curves(plans: Sequence[MarketPlan]) -> pd.DataFrame:
 
 def _summary(
     offers: pd.DataFrame,
-    plans: Sequence[MarketPlan],
     start: OnlinePolicy,
     prior: Any,
     turned_away: int,
@@ -556,8 +555,6 @@ def _summary(
         epsilon=np.where(accepted, offers["epsilon"], 0.0),
         payments=np.where(accepted, offers["payment"], 0.0),
         n_turned_away=turned_away,
-        policies=tuple(made.policy for made in plans),
-        since=tuple(made.after for made in plans),
         buyer=start.buyer,
     )
     statuses = offers["status"].value_counts()

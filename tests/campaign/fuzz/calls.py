@@ -254,7 +254,15 @@ ELSEWHERE = {
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
     *("CoalitionAudit", "Kernel", "Learner", "noisy_loss"),
     *("objective_perturbation_log_density", "convexity_constant", "Buyer"),
-    *("MarketPlan", "Plan", "ConstrainedFit", "FitFormulation", "KernelBasis", "Remaining"),
+    *(
+        "ExponentialBlock",
+        "MarketPlan",
+        "Plan",
+        "ConstrainedFit",
+        "FitFormulation",
+        "KernelBasis",
+        "Remaining",
+    ),
     *(
         "buy",
         "price",
