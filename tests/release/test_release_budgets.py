@@ -223,7 +223,6 @@ def test_a_bad_argument_is_named_and_nothing_is_charged(kind, changes, words):
         ("process", {"delta": 0.0}, "delta.*Gaussian process"),
         ("process", {"noise": "gaussian"}, "noise"),
         ("process", {"max_norm": -1.0}, "max_norm"),
-        ("process", {"solver": "a solver"}, "solver must be 'exact'"),
         ("process", {"X": np.zeros((0, 2))}, "X has no points"),
         ("public", {"rounds": 0}, "rounds"),
         ("public", {"net_radius": -1.0}, "net_radius"),
