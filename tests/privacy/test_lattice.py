@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.privacy.lattice import (
+    discrete_gaussian,
     discrete_laplace,
     lattice_blur,
     lattice_epsilon,
@@ -18,30 +19,26 @@ from convexmarket.privacy.lattice import (
     lattice_release,
     lattice_scale,
     lattice_step,
+    whole_steps,
 )
 from tests.privacy.builders import check_lattice_law, discrete_laplace_log_density
-
-SILENT = Fraction(1, 2**40)  # a scale at which every draw is zero, but for exp(-2**40)
 
 
 def rounded(values, step):
     """Return the whole numbers of steps that values are rounded to."""
-    silent = lattice_release(values, step, SILENT, np.random.default_rng(0))
-    return [int(value / step) for value in silent]
+    return whole_steps(values, step, math.inf).tolist()
 
 
 # ------------------------------------------------------------------ the sampler
 
 
-SCALES = [Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(7, 3), Fraction(12)]
-
-
-@pytest.mark.parametrize("scale", SCALES, ids=str)
+@pytest.mark.parametrize("scale", [1, 2, 3, 12])
 def test_the_sampler_has_the_law(scale):
-    check_lattice_law(scale, 10_000, off=Fraction(1, 5))
+    check_lattice_law(scale, 10_000, off=0.2)
 
 
-def test_draws_are_integers_from_integers_alone():
+@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+def test_draws_are_integers_from_integers_alone(draw):
     class IntegersOnly:
         """A generator that has uniform integers and nothing else."""
 
@@ -51,15 +48,16 @@ def test_draws_are_integers_from_integers_alone():
         def integers(self, *args, **kwargs):
             return self._rng.integers(*args, **kwargs)
 
-    draws = discrete_laplace(Fraction(5, 2), 100, IntegersOnly())
-    assert draws == discrete_laplace(Fraction(5, 2), 100, np.random.default_rng(0))
-    assert {type(z) for z in draws} == {int}
+    draws = draw(5, 100, IntegersOnly())
+    assert np.array_equal(draws, draw(5, 100, np.random.default_rng(0)))
+    assert draws.dtype == np.int64
 
 
-@pytest.mark.parametrize("scale", [0, -1, 1.5, True, Fraction(1, 2**53), 2**53, "wide"])
-def test_a_wrong_scale_is_refused(scale):
+@pytest.mark.parametrize("scale", [0, -1, 1.5, True, 2**46, "wide"])
+@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+def test_a_wrong_scale_is_refused(draw, scale):
     with pytest.raises(ParameterError, match="scale"):
-        discrete_laplace(scale, 1, np.random.default_rng(0))
+        draw(scale, 1, np.random.default_rng(0))
 
 
 # ------------------------------------------------------------------ the release
@@ -87,7 +85,7 @@ def test_sums_are_exact(values, exponent, seed):
     step = 2.0**exponent
     released = lattice_release(values, step, 1000, np.random.default_rng(seed))
     noise = discrete_laplace(1000, len(values), np.random.default_rng(seed))
-    for value, found, drawn in zip(values, released.tolist(), noise, strict=True):
+    for value, found, drawn in zip(values, released.tolist(), noise.tolist(), strict=True):
         nearest = Fraction(found) - drawn * Fraction(step)
         assert nearest / Fraction(step) == int(nearest / Fraction(step))
         assert -Fraction(step) / 2 < nearest - Fraction(value) + 0 <= Fraction(step) / 2
@@ -133,6 +131,7 @@ def largest_loss(first, second, scale):
 
 @given(neighbours, st.integers(-4, 1), st.integers(1, 50))
 @example(([0.49], [0.51]), 0, 1)
+@example(([0.5], [1.5]), 0, 1)
 @example(([0.0, 0.4999], [0.5, 0.5001]), 0, 3)
 @example(([-0.5, -0.5], [0.5, 0.5]), 0, 7)
 def test_no_output_tells_more_than_is_claimed(pair, exponent, scale):
