@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from convexmarket.privacy.composition import ORDERS, gaussian_moments
+from convexmarket.privacy.composition import ORDERS, moments
 from convexmarket.privacy.lattice import accept_exponential, discrete_gaussian
 from tests.privacy.builders import REJECTED, discrete_gaussian_log_density, lattice_p_value
 
@@ -41,7 +41,7 @@ def test_moments_of_a_shift_by_integers_are_at_most_those_of_real_noise(scale, s
         order = ORDERS[place]
         exponents = (1 + order) * here - order * there
         moment = exponents.max() + np.log(np.exp(exponents - exponents.max()).sum())
-        claimed = gaussian_moments(shift / scale)[place]
+        claimed = moments("gaussian", shift / scale)[place]
         assert moment <= claimed * (1 + 1e-9) + 1e-12
 
 
