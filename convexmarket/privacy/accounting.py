@@ -213,15 +213,6 @@ def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
     weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
     section 13). The share is at most one half.
 
-    Parameters
-    ----------
-    epsilon : array_like of shape (n_rows,)
-        Epsilon sold by each row, finite.
-    gradient_norm : float
-        Bound g on the norm of the gradient, positive.
-
-    Examples
-    --------
     >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
     6.3e-05
     """

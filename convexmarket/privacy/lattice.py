@@ -201,26 +201,10 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
     Let a release of the exact vector be private, and the computed vector be within a Euclidean
     distance r of it. Releasing the computed vector with this noise costs epsilon more than the
-    exact one (docs/theory.md, section 13).
+    exact one (docs/theory.md, section 13). The step for :func:`lattice_release` is at most a
+    sixteenth of :math:`2r/\sqrt n`. The scale, in steps, is :func:`lattice_moves` of
+    :math:`2\sqrt n\,r`, over epsilon.
 
-    Parameters
-    ----------
-    distance : float
-        r, positive.
-    n_values : int
-        n, at least 1.
-    epsilon : float
-        Cost of the noise, positive.
-
-    Returns
-    -------
-    step : float
-        For :func:`lattice_release`, at most a sixteenth of :math:`2r/\sqrt n`.
-    scale : int
-        Of the noise, in steps: :func:`lattice_moves` of :math:`2\sqrt n\,r`, over epsilon.
-
-    Examples
-    --------
     >>> step, scale = lattice_blur(1e-7, 4, 0.01)
     >>> round(step * scale, 6)
     4.1e-05
