@@ -16,7 +16,14 @@ from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
-from convexmarket.studies.subproblems.base import CLASSES, Family, Instance, Make, MarketOf
+from convexmarket.studies.subproblems.base import (
+    CLASSES,
+    Family,
+    Floats,
+    Instance,
+    Make,
+    MarketOf,
+)
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
     at_natural_eta,
@@ -31,7 +38,17 @@ from convexmarket.studies.subproblems.models import (
     draw_rows,
     z_block,
 )
-from convexmarket.terms import Budget, Cap, MaxEpsilon, Noise, Payments, PowerCost, Spread
+from convexmarket.terms import (
+    Budget,
+    Cap,
+    Constraint,
+    MaxEpsilon,
+    Noise,
+    Objective,
+    Payments,
+    PowerCost,
+    Spread,
+)
 
 __all__ = [
     "CLASSES",
@@ -64,17 +81,31 @@ def papers_market(
     return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
 
 
+def _granted(market: Market) -> Instance:
+    return guarantees(np.asarray(market.form.granted), market.form.mu, market.form.sigma)
+
+
+#: The subproblem of a market, of each class that is one.
+_OF_MARKET: dict[str, Callable[[Market], Instance]] = {
+    "allocation": at_best_eta,
+    "certified search": certified_search,
+    "given guarantees": _granted,
+    "budget": budget,
+    "variants": at_natural_eta,
+}
+
+
+def _of_class(
+    problem_class: str, market_of: MarketOf, name: str = "", own_size: int | None = None
+) -> Family:
+    make = _OF_MARKET[problem_class]
+    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
+
+
 def allocation_families(market_of: MarketOf, own_size: int | None = None) -> list[Family]:
     """Return the papers' market at its optimal eta, and the search for that eta."""
-    return [
-        Family("allocation", lambda size, rng: at_best_eta(market_of(size, rng)), "", own_size),
-        Family(
-            "certified search",
-            lambda size, rng: certified_search(market_of(size, rng)),
-            "",
-            own_size,
-        ),
-    ]
+    names = ("allocation", "certified search")
+    return [_of_class(name, market_of, own_size=own_size) for name in names]
 
 
 def families_of_market(example: Market, market_of: MarketOf | None = None) -> list[Family]:
@@ -120,26 +151,18 @@ def market_family(
             "leave it out"
         )
     form = example.form
-    make: Callable[[Market], Instance]
     if form.granted is not None:
         problem_class = "given guarantees"
-
-        def make(market: Market) -> Instance:
-            granted = market.form.granted
-            assert granted is not None  # as of the example
-            return guarantees(granted, form.mu, form.sigma)
-
     elif form.standard is not None and form.mu > 0:
-        problem_class, make = "allocation", at_best_eta
-    elif form.budgets and not form.payment_terms:
-        problem_class, make = "budget", budget
+        problem_class = "allocation"
     else:
-        problem_class, make = "variants", at_natural_eta
+        budgets_alone = form.budgets and not form.payment_terms
+        problem_class = "budget" if budgets_alone else "variants"
     try:
-        make(example)
+        _OF_MARKET[problem_class](example)
     except ConvexMarketError as error:
         raise NotSupportedError(f"{example!r} has no subproblem to compare: {error}") from None
-    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
+    return _of_class(problem_class, market_of, name, own_size)
 
 
 def families_of_class(name: str) -> list[Family]:
@@ -157,7 +180,9 @@ def families_of_class(name: str) -> list[Family]:
         raise ParameterError(
             f"problems names the class {name!r}; known are {', '.join(sorted(CLASSES))}"
         )
-    largest = MOST_POINTS if name == "semi-interactive fit" else None
+    if name in _MARKETS:
+        return [_of_class(name, _MARKETS[name])]
+    largest = MOST_POINTS if name == "semi-interactive fit" else np.inf
     return [Family(name, _MAKERS[name], largest=largest)]
 
 
@@ -172,18 +197,20 @@ _LABEL_NOISE = 0.1
 _market: MarketOf = partial(papers_market, _PRIOR, 3.0, 10.0, 0.003, None)
 
 
-def _limited(size: int, rng: np.random.Generator) -> Market:
-    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
-    return Market(sellers, 3.0 * Spread() + 10.0 * Noise(), [Budget(5.0)])
+def _variant(objective: Objective, constraint: Constraint, size: int, rng: Any) -> Market:
+    return Market(Sellers(_PRIOR.sample(size, rng), _PRIOR), objective, [constraint])
 
 
-def _powers(size: int, rng: np.random.Generator) -> Market:
-    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
-    objective = 3.0 * Spread() + 10.0 * Noise() + 0.003 * Payments(PowerCost(1.5))
-    return Market(sellers, objective, [MaxEpsilon(2.0)])
+_RISK = 3.0 * Spread() + 10.0 * Noise()
+_MARKETS: dict[str, MarketOf] = {
+    "allocation": _market,
+    "certified search": _market,
+    "budget": partial(_variant, _RISK, Budget(5.0)),
+    "variants": partial(_variant, _RISK + 0.003 * Payments(PowerCost(1.5)), MaxEpsilon(2.0)),
+}
 
 
-def _grants(size: int, rng: np.random.Generator) -> Any:
+def _grants(size: int, rng: np.random.Generator) -> Floats:
     group = rng.choice(len(_GRANTS), size, p=_SHARES)
     low, high = np.array(_GRANTS).T
     return rng.uniform(low[group], high[group])
@@ -222,11 +249,7 @@ def _fit(size: int, rng: np.random.Generator) -> Instance:
 
 
 _MAKERS: dict[str, Make] = {
-    "allocation": lambda size, rng: at_best_eta(_market(size, rng)),
-    "certified search": lambda size, rng: certified_search(_market(size, rng)),
     "given guarantees": _guarantees,
-    "budget": lambda size, rng: budget(_limited(size, rng)),
-    "variants": lambda size, rng: at_natural_eta(_powers(size, rng)),
     "weighted logistic regression": _logistic,
     "z-block": _z_block,
     "ridge": _ridge,
