@@ -113,16 +113,12 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
     start = time.perf_counter()
     declared = instance.declare(formulation)
     row: Row = {"declaration_s": time.perf_counter() - start}
-    row |= _solve(instance, declared, solver, options, instance.values[0])
+    for prefix, value in zip(("", AGAIN), instance.values, strict=True):
+        solved = _solve(instance, declared, solver, options, value)
+        row |= {prefix + key: number for key, number in solved.items()}
+        if solved["status"] not in _WITH_POINT:
+            break
     row["total_s"] += row["declaration_s"]
-    if row["status"] in _WITH_POINT:
-        start = time.perf_counter()
-        declared.place(instance.values[1])
-        seconds = time.perf_counter() - start
-        second = _solve(instance, declared, solver, options, instance.values[1])
-        second["compilation_s"] += seconds
-        second["total_s"] += seconds
-        row |= {AGAIN + key: value for key, value in second.items()}
     return row
 
 
@@ -138,12 +134,13 @@ def _failed(error: Exception, unable: bool) -> Row:
 def _solve(
     instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Compile, solve and recover, each with its time; then examine the point."""
+    """Set the parameters, compile, solve and recover, with times; then examine the point."""
     problem, given, row = declared.problem, dict(options), _blank("error")
     marks = [time.perf_counter()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status holds the same
         try:
+            declared.place(value)
             data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
             marks.append(time.perf_counter())
             raw = chain.solve_via_data(problem, data, True, False, given)

@@ -135,7 +135,11 @@ def test_every_declaration_has_the_exact_optimum_also_after_the_change(make, for
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_an_instance_is_the_same_for_the_same_seed(make):
     one, same, other = (make(np.random.default_rng(seed)) for seed in (6, 6, 7))
-    answers = [solve(each.declare(CLASSES[each.problem_class][0])) for each in (one, same, other)]
+    answers = []
+    for each in (one, same, other):
+        declared = each.declare(CLASSES[each.problem_class][0])
+        declared.place(each.values[0])
+        answers.append(solve(declared))
     assert np.array_equal(answers[0], answers[1])
     assert not np.array_equal(answers[0], answers[2])
     with pytest.raises(ParameterError, match=r"'backwards'.* has "):

@@ -75,14 +75,12 @@ class Instance:
     search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
 
     def declare(self, formulation: str) -> Declared:
-        """Declare the problem with the first value of its parameters."""
+        """Declare the problem; its parameters get a value by ``place``."""
         if formulation not in (known := CLASSES[self.problem_class]):
             raise ParameterError(
                 f"formulation is {formulation!r}; {self.problem_class} has {', '.join(known)}"
             )
-        declared = self.declared(formulation)
-        declared.place(self.values[0])
-        return declared
+        return self.declared(formulation)
 
 
 Make = Callable[[int, np.random.Generator], Instance]
