@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation
-from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 
 __all__ = ["CLASSES", "Declared", "Family", "Floats", "Instance", "Make", "MarketOf", "numbers"]
@@ -58,29 +57,22 @@ class Declared(NamedTuple):
 class Instance:
     """A problem that can be declared in several ways, with parameters that have two ``values``.
 
-    ``objective`` maps an answer and a value of the parameters to the objective, ``violation`` an
-    answer to its relative violation of the constraints, and ``exact`` a value of the parameters to
-    the optimum, or None if no method is known. ``scale`` is the least size that errors of the
-    objective are relative to. A problem that is solved by a sequence of programs has a ``search``,
-    from formulation, solver and options to an :class:`Allocation`.
+    ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
+    value of the parameters to the objective. ``violation`` maps an answer to its relative violation
+    of the constraints, and ``exact`` a value to the optimum, or None if no method is known.
+    ``scale`` is the least size that errors of the objective are relative to. A problem that is
+    solved by a sequence of programs has a ``search``, from formulation, solver and options to an
+    :class:`Allocation`.
     """
 
     problem_class: str
     values: tuple[Any, Any]
-    declared: Callable[[str], Declared]
+    declare: Callable[[str], Declared]
     objective: Callable[[Floats, Any], float]
     exact: Callable[[Any], Floats | None]
     violation: Callable[[Floats], float] = _zero
     scale: Callable[[Any], float] = _zero
     search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
-
-    def declare(self, formulation: str) -> Declared:
-        """Declare the problem; its parameters get a value by ``place``."""
-        if formulation not in (known := CLASSES[self.problem_class]):
-            raise ParameterError(
-                f"formulation is {formulation!r}; {self.problem_class} has {', '.join(known)}"
-            )
-        return self.declared(formulation)
 
 
 Make = Callable[[int, np.random.Generator], Instance]

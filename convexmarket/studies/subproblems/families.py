@@ -16,6 +16,7 @@ from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
+from convexmarket.studies.subproblems import markets, models
 from convexmarket.studies.subproblems.base import (
     CLASSES,
     Family,
@@ -23,20 +24,6 @@ from convexmarket.studies.subproblems.base import (
     Instance,
     Make,
     MarketOf,
-)
-from convexmarket.studies.subproblems.markets import (
-    at_best_eta,
-    at_natural_eta,
-    budget,
-    certified_search,
-    guarantees,
-)
-from convexmarket.studies.subproblems.models import (
-    draw_fit,
-    draw_logistic,
-    draw_ridge,
-    draw_rows,
-    z_block,
 )
 from convexmarket.terms import (
     Budget,
@@ -52,10 +39,9 @@ from convexmarket.terms import (
 
 __all__ = [
     "CLASSES",
-    "MOST_POINTS",
-    "MOST_PRIVATE",
     "Family",
     "allocation_families",
+    "classifier_families",
     "families_of_class",
     "families_of_market",
     "market_family",
@@ -63,7 +49,9 @@ __all__ = [
 ]
 
 #: Private rows of the model behind a fit, and points that it predicts, at most.
-MOST_PRIVATE, MOST_POINTS = 500, 1_000
+_MOST_PRIVATE, _MOST_POINTS = 500, 1_000
+#: Scale of the noise in a prediction.
+_PREDICTION_NOISE = 0.2
 
 
 def papers_market(
@@ -82,16 +70,16 @@ def papers_market(
 
 
 def _granted(market: Market) -> Instance:
-    return guarantees(np.asarray(market.form.granted), market.form.mu, market.form.sigma)
+    return markets.guarantees(np.asarray(market.form.granted), market.form.mu, market.form.sigma)
 
 
 #: The subproblem of a market, of each class that is one.
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
-    "allocation": at_best_eta,
-    "certified search": certified_search,
+    "allocation": markets.at_best_eta,
+    "certified search": markets.certified_search,
     "given guarantees": _granted,
-    "budget": budget,
-    "variants": at_natural_eta,
+    "budget": markets.budget,
+    "variants": markets.at_natural_eta,
 }
 
 
@@ -165,6 +153,35 @@ def market_family(
     return _of_class(problem_class, market_of, name, own_size)
 
 
+def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -> list[Family]:
+    """Return the training of a market's classifier on rows, and the fit to its predictions.
+
+    Parameters
+    ----------
+    rows : MarketData
+        Rows to train on, and public rows.
+    market_of : callable
+        From a size and a generator to the market that sells the rows.
+    regularization : float
+        Of the classifier.
+    """
+
+    def logistic(size: int, rng: np.random.Generator) -> Instance:
+        bought = allocate(market_of(size, rng))
+        arguments = bought.weights, regularization, 2.0 * rows.data_norm / bought.eta
+        return models.draw_logistic(rows.X_train, rows.y_train, *arguments, rng)
+
+    def fit(size: int, rng: np.random.Generator) -> Instance:
+        private = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
+        arguments = rows.data_norm / 2.0, regularization, _PREDICTION_NOISE
+        return models.draw_fit(rows.X_test, *private, *arguments, size, rng)
+
+    return [
+        Family("weighted logistic regression", logistic),
+        Family("semi-interactive fit", fit, largest=_MOST_POINTS),
+    ]
+
+
 def families_of_class(name: str) -> list[Family]:
     """Return the subproblem of a class on the data of this package.
 
@@ -182,8 +199,10 @@ def families_of_class(name: str) -> list[Family]:
         )
     if name in _MARKETS:
         return [_of_class(name, _MARKETS[name])]
-    largest = MOST_POINTS if name == "semi-interactive fit" else np.inf
-    return [Family(name, _MAKERS[name], largest=largest)]
+    if name in _MAKERS:
+        return [Family(name, _MAKERS[name])]
+    families = classifier_families(wdbc(), _market, _REGULARIZATION)
+    return [family for family in families if family.problem_class == name]
 
 
 # ------------------------------------------------------------------- instances of the classes
@@ -219,39 +238,23 @@ def _grants(size: int, rng: np.random.Generator) -> Floats:
 def _guarantees(size: int, rng: np.random.Generator) -> Instance:
     n_features = medical(0.8, 0).X_train.shape[1]
     mu, sigma = ridge_risk_constants(1.0, n_features, _LABEL_NOISE, 0.05)
-    return guarantees(_grants(size, rng), mu, sigma)
-
-
-def _logistic(size: int, rng: np.random.Generator) -> Instance:
-    rows, allocation = wdbc(), allocate(_market(size, rng))
-    noise_scale = 2.0 * rows.data_norm / allocation.eta
-    return draw_logistic(
-        rows.X_train, rows.y_train, allocation.weights, _REGULARIZATION, noise_scale, rng
-    )
+    return markets.guarantees(_grants(size, rng), mu, sigma)
 
 
 def _z_block(size: int, rng: np.random.Generator) -> Instance:
     rows = wdbc()
-    X, y = draw_rows(rows.X_train, rows.y_train, size, rng)
-    return z_block(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
+    X, y = models.draw_rows(rows.X_train, rows.y_train, size, rng)
+    return models.z_block(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
 
 
 def _ridge(size: int, rng: np.random.Generator) -> Instance:
     rows, epsilon = medical(0.8, 0), _grants(size, rng)
     weights = epsilon / epsilon.sum()
-    return draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
-
-
-def _fit(size: int, rng: np.random.Generator) -> Instance:
-    rows, n = wdbc(), MOST_PRIVATE
-    X, y, bandwidth = rows.X_train[:n], rows.y_train[:n], rows.data_norm / 2.0
-    return draw_fit(rows.X_test, X, y, bandwidth, _REGULARIZATION, 0.2, size, rng)
+    return models.draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
 
 
 _MAKERS: dict[str, Make] = {
     "given guarantees": _guarantees,
-    "weighted logistic regression": _logistic,
     "z-block": _z_block,
     "ridge": _ridge,
-    "semi-interactive fit": _fit,
 }

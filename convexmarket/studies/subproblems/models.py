@@ -217,8 +217,8 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
 
     def declared(formulation: Any) -> Declared:
         problem = declare_fit(kernel, max_norm, formulation)
-        answer = lambda: np.append(numbers(problem.values), numbers(problem.norm))  # noqa: E731
-        return Declared(problem, problem.fit_to, answer)
+        parts = problem.values, problem.norm
+        return Declared(problem, problem.fit_to, lambda: np.hstack([numbers(x) for x in parts]))
 
     def exact(p: Floats) -> Floats:
         basis = KernelBasis(kernel)
