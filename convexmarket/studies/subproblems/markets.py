@@ -199,14 +199,14 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
         weights, s = cp.Variable(epsilon.size, name="a"), cp.Variable(name="s")
         granted = cp.Parameter(epsilon.size, nonneg=True, name="granted")
         objective = (mu / size) * cp.norm(weights, 2) + (sigma / unit) * s
-        constraints = [
-            cp.sum(weights) == size,
-            weights >= 0,
-            weights <= (size / unit) * cp.multiply(granted, s),
-        ]
+        constraints = [cp.sum(weights) == size, weights >= 0, weights <= granted * s]
+
+        def place(epsilon: Floats) -> None:
+            granted.value = epsilon * size / unit
+
         return Declared(
             cp.Problem(cp.Minimize(objective), constraints),
-            partial(setattr, granted, "value"),
+            place,
             lambda: np.append(numbers(weights) / size, numbers(s) / unit),
         )
 
