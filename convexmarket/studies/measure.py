@@ -18,7 +18,7 @@ import numpy as np
 from convexmarket.allocation.solvers import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
-from convexmarket.studies.subproblems.base import Declared, Floats, Instance, Make
+from convexmarket.studies.subproblems.base import CLASSES, Declared, Floats, Instance, Make
 from convexmarket.studies.subproblems.markets import GAP
 
 __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "measure_run"]
@@ -112,18 +112,13 @@ def measure(instance: Instance, formulation: str, solver: Any, options: Mapping[
         return _search(instance, formulation, solver, options)
     start = time.perf_counter()
     declared = instance.declare(formulation)
-    seconds = time.perf_counter() - start
-    first = _solve(instance, declared, solver, options, False)
-    first["total_s"] += seconds
-    row = {"declaration_s": seconds, **first}
-    if first["status"] in _WITH_POINT:
-        start = time.perf_counter()
-        declared.change()
-        seconds = time.perf_counter() - start
-        second = _solve(instance, declared, solver, options, True)
-        second["compilation_s"] += seconds
-        second["total_s"] += seconds
-        row |= {AGAIN + key: value for key, value in second.items()}
+    row: Row = {"declaration_s": time.perf_counter() - start}
+    for prefix, value in zip(("", AGAIN), instance.values, strict=True):
+        solved = _solve(instance, declared, solver, options, value)
+        row |= {prefix + key: number for key, number in solved.items()}
+        if solved["status"] not in _WITH_POINT:
+            break
+    row["total_s"] += row["declaration_s"]
     return row
 
 
@@ -131,15 +126,21 @@ def _blank(status: str, message: str = "") -> Row:
     return dict.fromkeys(MEASURED, np.nan) | {"status": status, "message": message}
 
 
+def _failed(error: Exception, unable: bool) -> Row:
+    status = "unsupported" if unable else "error"
+    return _blank(status, f"{type(error).__name__}: {error}")
+
+
 def _solve(
-    instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], changed: bool
+    instance: Instance, declared: Declared, solver: Any, options: Mapping[str, Any], value: Any
 ) -> Row:
-    """Compile, solve and recover, each with its time; then examine the point."""
-    row, problem, given = _blank("error"), declared.problem, dict(options)
+    """Set the parameters, compile, solve and recover, with times; then examine the point."""
+    problem, given, row = declared.problem, dict(options), _blank("error")
     marks = [time.perf_counter()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the status holds the same
         try:
+            declared.place(value)
             data, chain, inverse = problem.get_problem_data(solver, solver_opts=given)
             marks.append(time.perf_counter())
             raw = chain.solve_via_data(problem, data, True, False, given)
@@ -149,32 +150,26 @@ def _solve(
         except MemoryError:
             raise
         except Exception as error:  # a solver may raise anything
-            unable = isinstance(error, cp.error.SolverError) and len(marks) == 1
-            row |= _failure(error, unable)
+            row = _failed(error, isinstance(error, cp.error.SolverError) and len(marks) == 1)
         marks.append(time.perf_counter())
         seconds = np.diff(marks).tolist()
         row |= dict(zip(("compilation_s", "solver_s", "recovery_s"), seconds, strict=False))
         row["total_s"] = marks[-1] - marks[0]
         if row["status"] not in _WITH_POINT:
             return row
-        count = problem.solver_stats.num_iters if problem.solver_stats is not None else None
+        count = getattr(problem.solver_stats, "num_iters", None)
         row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
-        row |= _examine(instance, declared, changed)
+        row |= _examine(instance, declared, value)
         with suppress(Exception):  # of a solver of the user, for example
             matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
             residuals = matrices.residuals(*returned_point(chain.solver, raw, inverse[-1]))
             row |= dict(zip(ABSOLUTE, residuals, strict=True))
-        if changed:
+        if value is not instance.values[0]:
             start = time.perf_counter()
             with suppress(Exception):
                 chain.solve_via_data(problem, data, False, False, given)
                 row["cold_s"] = time.perf_counter() - start
     return row
-
-
-def _failure(error: Exception, unable: bool) -> Row:
-    status = "unsupported" if unable else "error"
-    return {"status": status, "message": f"{type(error).__name__}: {error}"}
 
 
 def _search(instance: Instance, formulation: str, solver: Any, options: Mapping[str, Any]) -> Row:
@@ -187,67 +182,58 @@ def _search(instance: Instance, formulation: str, solver: Any, options: Mapping[
             allocation = instance.search(formulation, solver, options)
     except Exception as error:  # a solver may raise anything
         unable = isinstance(error, NotSupportedError) or "cannot solve this problem" in str(error)
-        return _blank("error") | {"declaration_s": 0.0} | _failure(error, unable)
+        return _failed(error, unable) | {"declaration_s": 0.0}
     seconds = time.perf_counter() - start
     status = cp.OPTIMAL if allocation.gap <= GAP else cp.OPTIMAL_INACCURATE
     answer = np.append(allocation.weights, allocation.eta)
-    return _timed(instance, status, answer, seconds, False) | {
+    solver_s = sum(record.seconds for record in allocation.solves)
+    return _timed(instance, status, answer, seconds, None) | {
         "declaration_s": 0.0,
-        "solver_s": sum(record.seconds for record in allocation.solves),
-        "compilation_s": seconds - sum(record.seconds for record in allocation.solves),
+        "solver_s": solver_s,
+        "compilation_s": seconds - solver_s,
         "iterations": float(len(allocation.solves)),
         "gap": allocation.gap,
     }
 
 
-def _timed(instance: Instance, status: str, answer: Floats, seconds: float, changed: bool) -> Row:
+def _timed(instance: Instance, status: str, answer: Floats, seconds: float, value: Any) -> Row:
     """Return the row of an answer without multipliers."""
-    objective, violation = _value(instance, answer, changed)
-    return _blank(status) | {
-        "compilation_s": 0.0,
-        "solver_s": seconds,
-        "recovery_s": 0.0,
-        "total_s": seconds,
-        "objective": objective,
-        "scale": instance.scale(changed),
-        "primal_residual": 0.0,
-        "violation": violation,
-        "dual_residual": 0.0,
-        "gap": 0.0,
-    }
+    row = _blank(status) | dict.fromkeys(("compilation_s", "recovery_s", *RESIDUALS), 0.0)
+    row |= {"solver_s": seconds, "total_s": seconds}
+    return row | _judged(instance, answer, value)
 
 
-def _examine(instance: Instance, declared: Declared, changed: bool) -> Row:
+def _examine(instance: Instance, declared: Declared, value: Any) -> Row:
     """Return objective and residuals of the point that was returned, by our own arithmetic."""
-    scale = instance.scale(changed)
-    residuals = dict(zip(RESIDUALS, kkt_residuals(declared.problem, scale), strict=True))
+    residuals = kkt_residuals(declared.problem, instance.scale(value))
+    row: Row = dict(zip(RESIDUALS, residuals, strict=True))
     try:
-        objective, violation = _value(instance, declared.answer(), changed)
+        judged = _judged(instance, declared.answer(), value)
     except (ConvexMarketError, ArithmeticError, TypeError, ValueError) as error:
-        message = f"the point gives no answer: {error}"
-        return residuals | {"message": message, "violation": np.inf}
-    worst = max(residuals["violation"], violation)
-    return residuals | {"objective": objective, "scale": scale, "violation": worst}
+        return row | {"message": f"the point gives no answer: {error}", "violation": np.inf}
+    return row | judged | {"violation": max(row["violation"], judged["violation"])}
 
 
-def _value(instance: Instance, answer: Floats, changed: bool) -> tuple[float, float]:
-    if not np.isfinite(answer).all():
-        return np.nan, np.inf
-    with np.errstate(all="ignore"):
-        return instance.objective(answer, changed), instance.violation(answer)
+def _judged(instance: Instance, answer: Floats, value: Any) -> Row:
+    """Return the objective of an answer, its violation, and the scale of its errors."""
+    objective, violation = np.nan, np.inf
+    if np.isfinite(answer).all():
+        with np.errstate(all="ignore"):
+            objective, violation = instance.objective(answer, value), instance.violation(answer)
+    return {"objective": objective, "scale": instance.scale(value), "violation": violation}
 
 
 def _exact(instance: Instance) -> Row:
     """Measure the exact method: no declaration, no compilation, no multipliers."""
     row: Row = {"declaration_s": 0.0}
-    for prefix, changed in (("", False), (AGAIN, True)):
+    for prefix, value in zip(("", AGAIN), instance.values, strict=True):
         start = time.perf_counter()
-        answer = instance.exact(changed)
+        answer = instance.exact(value)
         seconds = time.perf_counter() - start
         if answer is None:
             return row | _blank("unsupported", "no exact method is known for this instance")
-        timed = _timed(instance, EXACT, answer, seconds, changed)
-        row |= {prefix + key: value for key, value in timed.items()}
+        timed = _timed(instance, EXACT, answer, seconds, value)
+        row |= {prefix + key: number for key, number in timed.items()}
     return row
 
 
@@ -262,7 +248,7 @@ def measure_reference(instance: Instance) -> Row:
         return row | {"certainty": EXACT, "doubt": 0.0}
     best, doubt = row, np.inf
     for solver, options in _REFERENCES.items():
-        for formulation in instance.formulations:
+        for formulation in CLASSES[instance.problem_class]:
             row = measure(instance, formulation, solver, options)
             if (largest := _largest(row)) < doubt:
                 best, doubt = row, largest

@@ -18,12 +18,12 @@ absolute tolerance is measured in the units of its matrices instead, as qpbenchm
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.constraints import Equality, Inequality
 from cvxpy.reductions.solvers.utilities import expcone_permutor
 from numpy.typing import NDArray
 from scipy import sparse
@@ -38,14 +38,7 @@ Floats = NDArray[np.float64]
 ABSOLUTE = ("absolute_primal", "absolute_dual", "absolute_gap")
 
 _TINY = float(np.finfo(float).tiny)
-_EQUATIONS = (cp.constraints.Equality, cp.constraints.Zero)
-_COMPARISONS = (cp.constraints.Inequality, cp.constraints.NonPos, cp.constraints.NonNeg)
-_SIGNS = {
-    "nonneg": (0.0, np.inf),
-    "pos": (0.0, np.inf),
-    "nonpos": (-np.inf, 0.0),
-    "neg": (-np.inf, 0.0),
-}
+_BOUNDS = {"nonneg", "pos", "nonpos", "neg", "bounds"}
 
 
 class Residuals(NamedTuple):
@@ -85,35 +78,38 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     objective = problem.objective.expr
     value = float(objective.value)
     scale = max(abs(value), least, _TINY)
-    primal = violation = complementarity = 0.0
+    primal = violation = dual = complementarity = 0.0
     gradients = [_gradient(objective, np.array([flip]))]
     for item in problem.constraints:
-        sign = -1.0 if isinstance(item, cp.constraints.NonNeg) else 1.0
-        excess = sign * _flat(item.expr.value)
-        size = max(float(np.abs(_flat(side.value)).max(initial=0.0)) for side in item.args) or 1.0
-        if equation := isinstance(item, _EQUATIONS):
-            primal = max(primal, float(np.abs(excess).max(initial=0.0)) / size)
+        excess, equation = _flat(item.expr.value), isinstance(item, Equality)
+        size = max(_largest(side.value) for side in item.args) or 1.0
+        if equation:
+            primal = max(primal, _largest(excess) / size)
         else:
-            violation = max(violation, float(excess.max(initial=0.0)) / size)
+            violation = max(violation, _largest(np.maximum(excess, 0.0)) / size)
         if item.variables():
             given = item.dual_value
             nu = np.full(excess.size, np.nan) if given is None else _flat(given)
             nu = nu if equation else np.maximum(nu, 0.0)
             complementarity += float(np.abs(nu * excess).sum())
-            gradients.append(_gradient(item.expr, sign * nu))
-    dual = 0.0
+            gradients.append(_gradient(item.expr, nu))
+    terms = objective.args if isinstance(objective, AddExpression) else [objective]
+    slopes = [_gradient(term, np.ones(1)) for term in terms]
     for x in variables:
-        point, (low, high) = _flat(x.value), _bounds(x)
-        outside = float(np.maximum(low - point, point - high).max(initial=0.0))
-        violation = max(violation, outside / (float(np.abs(point).max(initial=0.0)) or 1.0))
-        slope = sum((gradient.get(x, 0.0) for gradient in gradients), np.zeros(x.size))
+        point = _flat(x.value)
+        ends: Any = x.get_bounds()
+        low, high = (_flat(np.broadcast_to(end, x.shape)) for end in ends)
+        outside = _largest(np.maximum(np.maximum(low - point, point - high), 0.0))
+        violation = max(violation, outside / (_largest(point) or 1.0))
+        slope = np.zeros(x.size) + sum(gradient.get(x, 0.0) for gradient in gradients)
         # The multiplier of a bound is the part of the slope that has its sign.
-        bounded = np.where(slope > 0, np.isfinite(low), np.isfinite(high))
-        slack = point - np.where(slope > 0, low, high)
-        complementarity += float(np.abs(slope * slack)[bounded].sum())
+        bound = np.where(slope > 0, low, high)
+        bounded = np.isfinite(bound)
+        complementarity += float(np.abs(slope * (point - bound))[bounded].sum())
         length = float(np.linalg.norm(point))
-        size = max(_largest_slope(objective, x), scale / length if length > 0 else 0.0) or 1.0
-        rest = float(np.linalg.norm(np.where(bounded, 0.0, slope))) / size
+        steepest = max(float(np.linalg.norm(term.get(x, 0.0))) for term in slopes)
+        size = max(steepest, scale / length if length > 0 else 0.0) or 1.0
+        rest = float(np.linalg.norm(slope[~bounded])) / size
         dual = max(dual, rest if np.isfinite(slope).all() else np.inf)
     gap = complementarity / scale
     if not np.isfinite(value + dual + gap):
@@ -121,29 +117,24 @@ def kkt_residuals(problem: cp.Problem, least: float = 0.0) -> Residuals:
     return Residuals(primal, violation, dual, gap)
 
 
+def _check(problem: cp.Problem) -> None:
+    unknown: list[Any] = [
+        x for x in problem.variables() if {name for name, v in x.attributes.items() if v} - _BOUNDS
+    ]
+    unknown += [item for item in problem.constraints if not isinstance(item, Equality | Inequality)]
+    if unknown:
+        raise NotSupportedError(
+            "residuals are known for equations, inequalities, and variables with signs or bounds, "
+            f"not for the {type(unknown[0]).__name__} {unknown[0]}; write it as one of them"
+        )
+
+
 def _flat(value: Any) -> Floats:
     return np.asarray(value, dtype=float).ravel(order="F")
 
 
-def _bounds(x: cp.Variable) -> tuple[Floats, Floats]:
-    """Return the declared bounds of a variable, flat; infinite without bounds."""
-    signs = (bounds for name, bounds in _SIGNS.items() if x.attributes[name])
-    given: Any = x.attributes["bounds"]
-    low, high = given or next(signs, (-np.inf, np.inf))
-    return _flat(np.broadcast_to(low, x.shape)), _flat(np.broadcast_to(high, x.shape))
-
-
-def _largest_slope(objective: cp.Expression, x: cp.Variable) -> float:
-    """Return the largest norm of a term's gradient."""
-    terms = objective.args if isinstance(objective, AddExpression) else [objective]
-    slopes = [_gradient(term, np.ones(1)) for term in terms]
-    return max(float(np.linalg.norm(slope.get(x, 0.0))) for slope in slopes)
-
-
-def _matrix(slope: Any, x: cp.Variable) -> sparse.csc_array:
-    """Return a gradient of CVXPY with shape (size of x, size of the expression)."""
-    given: Any = slope if sparse.issparse(slope) else np.reshape(slope, (x.size, -1))
-    return sparse.csc_array(given)
+def _largest(value: Any) -> float:
+    return float(np.abs(_flat(value)).max(initial=0.0))
 
 
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
@@ -152,48 +143,30 @@ def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable
         slopes = expression.grad
     except (TypeError, ValueError):  # of an entropy at 0
         slopes = dict.fromkeys(expression.variables())
-    return {
-        x: np.full(x.size, np.nan) if slope is None else _matrix(slope, x) @ multiplier
-        for x, slope in slopes.items()
-    }
+    products = dict[cp.Variable, Floats]()
+    for x, slope in slopes.items():
+        if slope is None:
+            products[x] = np.full(x.size, np.nan)
+        else:  # CVXPY returns a number where both sizes are 1
+            matrix: Any = slope if sparse.issparse(slope) else np.reshape(slope, (x.size, -1))
+            products[x] = matrix @ multiplier
+    return products
 
 
-def _check(problem: cp.Problem) -> None:
-    for item in problem.constraints:
-        if not isinstance(item, _EQUATIONS + _COMPARISONS):
-            raise NotSupportedError(
-                f"residuals are known for equations and inequalities, not for a "
-                f"{type(item).__name__}; write {item} as one"
-            )
-    for x in problem.variables():
-        allowed = (*_SIGNS, "bounds")
-        if others := [
-            name for name, given in x.attributes.items() if given and name not in allowed
-        ]:
-            raise NotSupportedError(
-                f"the variable {x.name()} is declared {others[0]}; residuals are known for "
-                "signs and bounds; write it as a constraint"
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixProblem:
+class MatrixProblem(NamedTuple):
     r"""The matrices that a solver gets, and the residuals in which qpbenchmark measures its answer.
 
     .. math:: \min_x\; \tfrac12 x^\top P x + q^\top x \quad\text{s.t.}\quad A x + s = b,\; s \in K
 
-    with K made of ``zero`` equations, ``nonneg`` inequalities, second-order cones with the numbers
-    of rows ``soc``, and ``exp`` exponential cones of three rows, in this order.
+    The cones K are the ``dims`` of CVXPY: equations, inequalities, second-order cones and
+    exponential cones of three rows, in this order.
     """
 
-    P: sparse.csc_array
+    P: Any
     q: Floats
-    A: sparse.csc_array
+    A: Any
     b: Floats
-    zero: int
-    nonneg: int
-    soc: tuple[int, ...]
-    exp: int
+    dims: Any
 
     @classmethod
     def of(cls, data: dict[str, Any], exp_order: list[int] | None = None) -> Self:
@@ -211,9 +184,8 @@ class MatrixProblem:
             rows, start = np.arange(b.size), b.size - 3 * dims.exp
             rows[start:] = start + expcone_permutor(dims.exp, exp_order)
             A, b = A[rows], b[rows]
-        P: Any = data.get("P")
-        P = sparse.csc_array((q.size, q.size) if P is None else P)
-        return cls(P, q, A.tocsc(), b, dims.zero, dims.nonneg, tuple(dims.soc), dims.exp)
+        P: Any = sparse.csc_array((q.size, q.size) if data.get("P") is None else data["P"])
+        return cls(P, q, A, b, dims)
 
     @np.errstate(all="ignore")  # NaN without a value
     def residuals(self, x: Floats, y: Floats) -> tuple[float, float, float]:
@@ -225,25 +197,24 @@ class MatrixProblem:
         curved = self.P @ x
         slack, slope = self.b - self.A @ x, curved + self.q + self.A.T @ y
         gap = abs(float(x @ curved + self.q @ x + self.b @ y))
-        primal = max(float(np.abs(slack[: self.zero]).max(initial=0.0)), self._outside(slack))
-        dual = max(float(np.abs(slope).max(initial=0.0)), self._outside(y, dual=True))
-        return primal, dual, gap
+        primal = max(_largest(slack[: self.dims.zero]), self._outside(slack))
+        return primal, max(_largest(slope), self._outside(y, dual=True)), gap
 
     def _outside(self, rows: Floats, *, dual: bool = False) -> float:
         """Return by how much rows leave their cones, equations apart."""
-        start = self.zero + self.nonneg
-        worst = float(np.maximum(-rows[self.zero : start], 0.0).max(initial=0.0))
-        for size in self.soc:
-            worst = max(worst, float(np.linalg.norm(rows[start + 1 : start + size]) - rows[start]))
+        start = self.dims.zero + self.dims.nonneg
+        broken = [-rows[self.dims.zero : start]]
+        for size in self.dims.soc:
+            cone = rows[start : start + size]
+            broken.append(np.linalg.norm(cone[1:]) - cone[:1])
             start += size
         x, y, z = rows[start:].reshape(-1, 3).T
+        positive, other = np.maximum(-x if dual else y, _TINY), np.maximum(z, _TINY)
         if dual:  # of -x*exp(y/x) <= e*z, the distance of y
-            positive, other = np.maximum(-x, _TINY), np.maximum(z, _TINY)
-            broken = [x, -z, -positive * (1.0 + np.log(other / positive)) - y]
+            broken += [x, -z, -positive * (1.0 + np.log(other / positive)) - y]
         else:  # of y*exp(x/y) <= z, the distance of x
-            positive, other = np.maximum(y, _TINY), np.maximum(z, _TINY)
-            broken = [-y, -z, x - positive * np.log(other / positive)]
-        return max(worst, *(float(part.max(initial=0.0)) for part in broken))
+            broken += [-y, -z, x - positive * np.log(other / positive)]
+        return float(np.concatenate(broken).max(initial=0.0))
 
 
 def returned_point(solver: Any, raw: Any, inverse: Any) -> tuple[Floats, Floats]:

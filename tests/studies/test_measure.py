@@ -12,31 +12,28 @@ from convexmarket.studies.subproblems.base import Declared, Instance
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
     """``min ||x - target||^2`` under ``x <= 1``, with an answer and a violation of one's choice."""
-    targets = [0.5, 3.0], [0.25, 2.0]
+    targets = np.array([0.5, 3.0]), np.array([0.25, 2.0])
 
     def declared(_formulation):
-        x, target = cp.Variable(2, name="x"), cp.Parameter(2, value=targets[0])
+        x, target = cp.Variable(2, name="x"), cp.Parameter(2)
         constraints = [x <= 1] + ([] if lower is None else [x >= lower])
         problem = cp.Problem(cp.Minimize(cp.sum_squares(x - target)), constraints)
 
-        def change():
-            target.value = np.array(targets[1])
+        def place(value):
+            target.value = value
 
         def returned():
             if isinstance(answer, Exception):
                 raise answer
             return np.asarray(x.value if answer is None else answer)
 
-        return Declared(problem, change, returned)
+        return Declared(problem, place, returned)
 
-    best = (lambda changed: np.array([targets[changed][0], 1.0])) if exact else lambda _: None
+    best = (lambda value: np.array([value[0], 1.0])) if exact else lambda _: None
     return Instance(
-        "variants",
-        declared,
-        lambda x, changed: float(np.sum((x - targets[changed]) ** 2)),
+        "variants", targets, declared, lambda x, value: float(np.sum((x - value) ** 2)), best,
         lambda _: broken,
-        best,
-    )
+    )  # fmt: skip
 
 
 class Exhausted(CLARABEL):

@@ -68,13 +68,12 @@ from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
 from convexmarket.studies.subproblems.families import (
-    MOST_POINTS,
-    MOST_PRIVATE,
     Family,
     allocation_families,
+    classifier_families,
     papers_market,
 )
-from convexmarket.studies.subproblems.models import draw_fit, draw_logistic, draw_ridge
+from convexmarket.studies.subproblems.models import draw_ridge
 from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
 __all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
@@ -90,8 +89,6 @@ REPORTED = "reported"
 _SENSITIVITIES = 0
 #: Sellers that an audit takes, and misreports of each.
 _AUDITED, _MISREPORTS = 200, 17
-#: Scale of the noise in the predictions of the model behind a fit.
-_PREDICTION_NOISE = 0.2
 
 CAVEATS = (
     "The guarantees are those of one model whose parameters are fixed before reports and rows are "
@@ -699,22 +696,7 @@ class ClassifierFile(_LearningFile):
         return {"baseline_error": float(error), "baseline_regularization": value}
 
     def _trainings(self, rows: MarketData, market_of: Any, value: float) -> list[Family]:
-        private = rows.X_train[:MOST_PRIVATE], rows.y_train[:MOST_PRIVATE]
-        norm = rows.data_norm
-
-        def logistic(size: int, rng: np.random.Generator) -> Any:
-            found = allocate(market_of(size, rng))
-            arguments = rows.X_train, rows.y_train, found.weights, value, 2.0 * norm / found.eta
-            return draw_logistic(*arguments, rng)
-
-        def fit(size: int, rng: np.random.Generator) -> Any:
-            arguments = rows.X_test, *private, norm / 2.0, value, _PREDICTION_NOISE
-            return draw_fit(*arguments, size, rng)
-
-        return [
-            Family("weighted logistic regression", logistic),
-            Family("semi-interactive fit", fit, largest=MOST_POINTS),
-        ]
+        return classifier_families(rows, market_of, value)
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:

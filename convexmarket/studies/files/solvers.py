@@ -11,8 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from convexmarket.studies.files.base import (
+    FileName,
     ProblemFile,
     RunTable,
+    Share,
     Table,
     listed_once,
     suggestion,
@@ -35,20 +37,17 @@ def _without_files(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+_Once = AfterValidator(listed_once)
 Names = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[A-Za-z][\w .-]{0,59}$")], ...],
     Field(strict=False, max_length=100),
-    AfterValidator(listed_once),
+    _Once,
 ]
-Problems = Annotated[
-    tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
-    Field(strict=False, min_length=1, max_length=200),
-    AfterValidator(listed_once),
-]
+Problems = Annotated[tuple[FileName, ...], Field(strict=False, min_length=1, max_length=200), _Once]
 Sizes = Annotated[
     tuple[Annotated[int, Field(ge=2, le=1_000_000)], ...],
     Field(strict=False, min_length=1, max_length=20),
-    AfterValidator(listed_once),
+    _Once,
 ]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z_-]{0,31}$")]
 Integer = Annotated[int, Field(gt=-(2**63), lt=2**63)]
@@ -70,7 +69,7 @@ class SettingTable(Table):
         Options of each solver, by its name in any case; those of CVXPY's solve.
     """
 
-    tolerance: Annotated[float, Field(gt=0, lt=1)]
+    tolerance: Share
     options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
 
 
@@ -157,9 +156,9 @@ class SolversFile(ProblemFile):
 
     @model_validator(mode="after")
     def _settings_are_known(self) -> Self:
-        taken = [name for name in (*SETTINGS, REFERENCE) if name in self.settings]
-        if taken:
-            raise ValueError(f"settings.{taken[0]} has a reserved name; choose another name")
+        for name in self.settings:
+            if name in (*SETTINGS, REFERENCE):
+                raise ValueError(f"settings.{name} has a reserved name; choose another name")
         for name in self.study.settings:
             if name not in (known := {**SETTINGS, **self.settings}):
                 raise ValueError(
@@ -188,18 +187,13 @@ class SolversFile(ProblemFile):
         -------
         Runs
         """
-        study = self.study
         folder = self.place("")
         return compare_solvers(
-            entries_of(study.problems, lambda name: load(folder / name)),
-            solvers=study.solvers,
-            formulations=study.formulations,
-            classes=study.classes,
-            sizes=study.sizes,
-            draws=study.draws,
+            entries_of(self.study.problems, lambda name: load(folder / name)),
+            **self.study.model_dump(exclude={"problems", "settings"}),
             settings={
                 name: None if name in SETTINGS else self.settings[name].model_dump()
-                for name in study.settings
+                for name in self.study.settings
             },
             time_limit=self.limits.seconds,
             memory_limit=self.limits.megabytes,
@@ -227,6 +221,6 @@ def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Map
         if name in CLASSES:
             entries[name] = name
         else:
-            short = stem if stems.count(stem) == 1 else Path(name).with_suffix("").as_posix()
-            entries[short] = load(name)
+            alone = stems.count(stem) == 1
+            entries[stem if alone else Path(name).with_suffix("").as_posix()] = load(name)
     return entries

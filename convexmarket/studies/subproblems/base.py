@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation import Allocation
-from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 
 __all__ = ["CLASSES", "Declared", "Family", "Floats", "Instance", "Make", "MarketOf", "numbers"]
@@ -37,60 +36,43 @@ def numbers(expression: cp.Expression) -> Floats:
     return np.asarray(expression.value, dtype=float)
 
 
-@dataclass(frozen=True, eq=False)
-class Declared:
+def _zero(_: Any) -> float:
+    return 0.0
+
+
+class Declared(NamedTuple):
     """A subproblem in CVXPY, under the rules for parameters.
 
     The constraints are equations and inequalities, so that the residuals of any point can be
-    computed. ``change`` sets the parameters to their second values, and ``answer`` returns the
-    solution that the solver left: weights, or a model.
+    computed. ``place`` sets the parameters to one of the two values of the instance, and
+    ``answer`` returns the solution that the solver left: weights, or a model.
     """
 
     problem: cp.Problem
-    change: Callable[[], None]
+    place: Callable[[Any], None]
     answer: Callable[[], Floats]
-
-
-def _unknown(_changed: bool) -> Floats | None:
-    return None
-
-
-def _zero(_changed: bool) -> float:
-    return 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem that can be declared in several ways, with parameters that have two values each.
+    """A problem that can be declared in several ways, with parameters that have two ``values``.
 
-    ``objective`` maps an answer, and whether the parameters have their second values, to the
-    objective, ``violation`` an answer to its relative violation of the constraints, and ``exact``
-    either value of the parameters to the optimum, or None if no method is known. ``scale`` is the
-    least size that errors of the objective are relative to. A problem that is solved by a sequence
-    of programs has a ``search``, from formulation, solver and options to an :class:`Allocation`.
+    ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
+    value of the parameters to the objective. ``violation`` maps an answer to its relative violation
+    of the constraints, and ``exact`` a value to the optimum, or None if no method is known.
+    ``scale`` is the least size that errors of the objective are relative to. A problem that is
+    solved by a sequence of programs has a ``search``, from formulation, solver and options to an
+    :class:`Allocation`.
     """
 
     problem_class: str
-    declared: Callable[[str], Declared]
-    objective: Callable[[Floats, bool], float]
-    violation: Callable[[Floats], float]
-    exact: Callable[[bool], Floats | None] = _unknown
-    scale: Callable[[bool], float] = _zero
+    values: tuple[Any, Any]
+    declare: Callable[[str], Declared]
+    objective: Callable[[Floats, Any], float]
+    exact: Callable[[Any], Floats | None]
+    violation: Callable[[Floats], float] = _zero
+    scale: Callable[[Any], float] = _zero
     search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
-
-    @property
-    def formulations(self) -> tuple[str, ...]:
-        """The formulations of its class."""
-        return CLASSES[self.problem_class]
-
-    def declare(self, formulation: str) -> Declared:
-        """Declare the problem with the first values of its parameters."""
-        if formulation not in self.formulations:
-            known = ", ".join(self.formulations)
-            raise ParameterError(
-                f"formulation is {formulation!r}; {self.problem_class} has {known}"
-            )
-        return self.declared(formulation)
 
 
 Make = Callable[[int, np.random.Generator], Instance]
@@ -109,7 +91,7 @@ class Family:
     make: Make
     name: str = ""
     own_size: int | None = None
-    largest: int | None = None
+    largest: float = np.inf
 
     @property
     def formulations(self) -> tuple[str, ...]:
@@ -120,4 +102,4 @@ class Family:
         """Return the sizes among those wanted that it has."""
         if self.own_size is not None:
             return [self.own_size]
-        return [size for size in wanted if self.largest is None or size <= self.largest]
+        return [size for size in wanted if size <= self.largest]

@@ -16,29 +16,32 @@ from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
-from convexmarket.studies.subproblems.base import CLASSES, Family, Instance, Make, MarketOf
-from convexmarket.studies.subproblems.markets import (
-    at_best_eta,
-    at_natural_eta,
-    budget,
-    certified_search,
-    guarantees,
+from convexmarket.studies.subproblems import markets, models
+from convexmarket.studies.subproblems.base import (
+    CLASSES,
+    Family,
+    Floats,
+    Instance,
+    Make,
+    MarketOf,
 )
-from convexmarket.studies.subproblems.models import (
-    draw_fit,
-    draw_logistic,
-    draw_ridge,
-    draw_rows,
-    z_block,
+from convexmarket.terms import (
+    Budget,
+    Cap,
+    Constraint,
+    MaxEpsilon,
+    Noise,
+    Objective,
+    Payments,
+    PowerCost,
+    Spread,
 )
-from convexmarket.terms import Budget, Cap, MaxEpsilon, Noise, Payments, PowerCost, Spread
 
 __all__ = [
     "CLASSES",
-    "MOST_POINTS",
-    "MOST_PRIVATE",
     "Family",
     "allocation_families",
+    "classifier_families",
     "families_of_class",
     "families_of_market",
     "market_family",
@@ -46,7 +49,9 @@ __all__ = [
 ]
 
 #: Private rows of the model behind a fit, and points that it predicts, at most.
-MOST_PRIVATE, MOST_POINTS = 500, 1_000
+_MOST_PRIVATE, _MOST_POINTS = 500, 1_000
+#: Scale of the noise in a prediction.
+_PREDICTION_NOISE = 0.2
 
 
 def papers_market(
@@ -64,17 +69,31 @@ def papers_market(
     return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
 
 
+def _granted(market: Market) -> Instance:
+    return markets.guarantees(np.asarray(market.form.granted), market.form.mu, market.form.sigma)
+
+
+#: The subproblem of a market, of each class that is one.
+_OF_MARKET: dict[str, Callable[[Market], Instance]] = {
+    "allocation": markets.at_best_eta,
+    "certified search": markets.certified_search,
+    "given guarantees": _granted,
+    "budget": markets.budget,
+    "variants": markets.at_natural_eta,
+}
+
+
+def _of_class(
+    problem_class: str, market_of: MarketOf, name: str = "", own_size: int | None = None
+) -> Family:
+    make = _OF_MARKET[problem_class]
+    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
+
+
 def allocation_families(market_of: MarketOf, own_size: int | None = None) -> list[Family]:
     """Return the papers' market at its optimal eta, and the search for that eta."""
-    return [
-        Family("allocation", lambda size, rng: at_best_eta(market_of(size, rng)), "", own_size),
-        Family(
-            "certified search",
-            lambda size, rng: certified_search(market_of(size, rng)),
-            "",
-            own_size,
-        ),
-    ]
+    names = ("allocation", "certified search")
+    return [_of_class(name, market_of, own_size=own_size) for name in names]
 
 
 def families_of_market(example: Market, market_of: MarketOf | None = None) -> list[Family]:
@@ -120,26 +139,47 @@ def market_family(
             "leave it out"
         )
     form = example.form
-    make: Callable[[Market], Instance]
     if form.granted is not None:
         problem_class = "given guarantees"
-
-        def make(market: Market) -> Instance:
-            granted = market.form.granted
-            assert granted is not None  # as of the example
-            return guarantees(granted, form.mu, form.sigma)
-
     elif form.standard is not None and form.mu > 0:
-        problem_class, make = "allocation", at_best_eta
-    elif form.budgets and not form.payment_terms:
-        problem_class, make = "budget", budget
+        problem_class = "allocation"
     else:
-        problem_class, make = "variants", at_natural_eta
+        budgets_alone = form.budgets and not form.payment_terms
+        problem_class = "budget" if budgets_alone else "variants"
     try:
-        make(example)
+        _OF_MARKET[problem_class](example)
     except ConvexMarketError as error:
         raise NotSupportedError(f"{example!r} has no subproblem to compare: {error}") from None
-    return Family(problem_class, lambda size, rng: make(market_of(size, rng)), name, own_size)
+    return _of_class(problem_class, market_of, name, own_size)
+
+
+def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -> list[Family]:
+    """Return the training of a market's classifier on rows, and the fit to its predictions.
+
+    Parameters
+    ----------
+    rows : MarketData
+        Rows to train on, and public rows.
+    market_of : callable
+        From a size and a generator to the market that sells the rows.
+    regularization : float
+        Of the classifier.
+    """
+
+    def logistic(size: int, rng: np.random.Generator) -> Instance:
+        bought = allocate(market_of(size, rng))
+        arguments = bought.weights, regularization, 2.0 * rows.data_norm / bought.eta
+        return models.draw_logistic(rows.X_train, rows.y_train, *arguments, rng)
+
+    def fit(size: int, rng: np.random.Generator) -> Instance:
+        private = rows.X_train[:_MOST_PRIVATE], rows.y_train[:_MOST_PRIVATE]
+        arguments = rows.data_norm / 2.0, regularization, _PREDICTION_NOISE
+        return models.draw_fit(rows.X_test, *private, *arguments, size, rng)
+
+    return [
+        Family("weighted logistic regression", logistic),
+        Family("semi-interactive fit", fit, largest=_MOST_POINTS),
+    ]
 
 
 def families_of_class(name: str) -> list[Family]:
@@ -157,8 +197,12 @@ def families_of_class(name: str) -> list[Family]:
         raise ParameterError(
             f"problems names the class {name!r}; known are {', '.join(sorted(CLASSES))}"
         )
-    largest = MOST_POINTS if name == "semi-interactive fit" else None
-    return [Family(name, _MAKERS[name], largest=largest)]
+    if name in _MARKETS:
+        return [_of_class(name, _MARKETS[name])]
+    if name in _MAKERS:
+        return [Family(name, _MAKERS[name])]
+    families = classifier_families(wdbc(), _market, _REGULARIZATION)
+    return [family for family in families if family.problem_class == name]
 
 
 # ------------------------------------------------------------------- instances of the classes
@@ -172,18 +216,20 @@ _LABEL_NOISE = 0.1
 _market: MarketOf = partial(papers_market, _PRIOR, 3.0, 10.0, 0.003, None)
 
 
-def _limited(size: int, rng: np.random.Generator) -> Market:
-    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
-    return Market(sellers, 3.0 * Spread() + 10.0 * Noise(), [Budget(5.0)])
+def _variant(objective: Objective, constraint: Constraint, size: int, rng: Any) -> Market:
+    return Market(Sellers(_PRIOR.sample(size, rng), _PRIOR), objective, [constraint])
 
 
-def _powers(size: int, rng: np.random.Generator) -> Market:
-    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
-    objective = 3.0 * Spread() + 10.0 * Noise() + 0.003 * Payments(PowerCost(1.5))
-    return Market(sellers, objective, [MaxEpsilon(2.0)])
+_RISK = 3.0 * Spread() + 10.0 * Noise()
+_MARKETS: dict[str, MarketOf] = {
+    "allocation": _market,
+    "certified search": _market,
+    "budget": partial(_variant, _RISK, Budget(5.0)),
+    "variants": partial(_variant, _RISK + 0.003 * Payments(PowerCost(1.5)), MaxEpsilon(2.0)),
+}
 
 
-def _grants(size: int, rng: np.random.Generator) -> Any:
+def _grants(size: int, rng: np.random.Generator) -> Floats:
     group = rng.choice(len(_GRANTS), size, p=_SHARES)
     low, high = np.array(_GRANTS).T
     return rng.uniform(low[group], high[group])
@@ -192,43 +238,23 @@ def _grants(size: int, rng: np.random.Generator) -> Any:
 def _guarantees(size: int, rng: np.random.Generator) -> Instance:
     n_features = medical(0.8, 0).X_train.shape[1]
     mu, sigma = ridge_risk_constants(1.0, n_features, _LABEL_NOISE, 0.05)
-    return guarantees(_grants(size, rng), mu, sigma)
-
-
-def _logistic(size: int, rng: np.random.Generator) -> Instance:
-    rows, allocation = wdbc(), allocate(_market(size, rng))
-    noise_scale = 2.0 * rows.data_norm / allocation.eta
-    return draw_logistic(
-        rows.X_train, rows.y_train, allocation.weights, _REGULARIZATION, noise_scale, rng
-    )
+    return markets.guarantees(_grants(size, rng), mu, sigma)
 
 
 def _z_block(size: int, rng: np.random.Generator) -> Instance:
     rows = wdbc()
-    X, y = draw_rows(rows.X_train, rows.y_train, size, rng)
-    return z_block(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
+    X, y = models.draw_rows(rows.X_train, rows.y_train, size, rng)
+    return models.z_block(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
 
 
 def _ridge(size: int, rng: np.random.Generator) -> Instance:
     rows, epsilon = medical(0.8, 0), _grants(size, rng)
     weights = epsilon / epsilon.sum()
-    return draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
-
-
-def _fit(size: int, rng: np.random.Generator) -> Instance:
-    rows, n = wdbc(), MOST_PRIVATE
-    X, y, bandwidth = rows.X_train[:n], rows.y_train[:n], rows.data_norm / 2.0
-    return draw_fit(rows.X_test, X, y, bandwidth, _REGULARIZATION, 0.2, size, rng)
+    return models.draw_ridge(rows.X_train, rows.y_train, weights, 1.0, _LABEL_NOISE, rng)
 
 
 _MAKERS: dict[str, Make] = {
-    "allocation": lambda size, rng: at_best_eta(_market(size, rng)),
-    "certified search": lambda size, rng: certified_search(_market(size, rng)),
     "given guarantees": _guarantees,
-    "budget": lambda size, rng: budget(_limited(size, rng)),
-    "variants": lambda size, rng: at_natural_eta(_powers(size, rng)),
-    "weighted logistic regression": _logistic,
     "z-block": _z_block,
     "ridge": _ridge,
-    "semi-interactive fit": _fit,
 }

@@ -7,7 +7,7 @@ use ``m*a``; a study measures the difference.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import cvxpy as cp
@@ -20,6 +20,7 @@ from convexmarket.allocation import (
     declare,
     weights_for_guarantees,
 )
+from convexmarket.allocation.simplex import embed
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
@@ -45,39 +46,38 @@ _STEPS = 20
 _EQUAL = 1e-9
 
 
-def off_simplex(weights: Floats, limit: float | Floats) -> float:
+def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
     """Return the violation of ``sum a = 1, 0 <= a <= limit``, relative to the largest weight."""
     size = float(np.abs(weights).max(initial=0.0)) or 1.0
     outside = np.maximum(weights - limit, -weights).max(initial=0.0)
     return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
 
 
-def _at(market: Market, problem_class: str, method: Any, first: float, second: float) -> Instance:
-    """Return the subproblem at a fixed eta (A, Section IV), and then at a second one.
+def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, float]) -> Instance:
+    """Return the subproblem at a fixed eta (A, Section IV); the answer is all sellers' weights."""
+    form, active = market.form, market.form.active
 
-    The answer is the weights of all sellers.
-    """
-    costs, active = market.sellers.virtual_costs, market.form.active
-
-    def all_sellers(weights: Floats) -> Floats:
-        if weights.size == active.size:
-            return weights
-        every = np.zeros(active.size)
-        every[active] = weights
-        return every
+    def of_all(weights: Floats) -> Floats:
+        return weights if weights.size == active.size else embed(weights, active)
 
     def declared(formulation: str) -> Declared:
-        if formulation == "unscaled":
-            return _unscaled(market, first, second, all_sellers)
-        problem = declare(market, first, formulation)
+        if formulation != "unscaled":
+            problem: Any = declare(market, etas[0], formulation)
+            set_eta = partial(setattr, problem, "eta")
+            return Declared(problem, set_eta, lambda: of_all(problem.raw_weights))
+        # The papers' problem (A, Eq. 11) in the weights themselves.
+        weights = cp.Variable(int(active.sum()), name="a")
+        eta = cp.Parameter(nonneg=True, name="eta")
+        payments = form.gamma * form.virtual_costs[active] @ weights
+        constraints = [cp.sum(weights) == 1, weights >= 0]
+        if form.max_weight < 1:
+            constraints.append(weights <= form.max_weight)
+        problem = cp.Problem(
+            cp.Minimize(form.mu * cp.norm(weights, 2) + eta * payments), constraints
+        )
+        return Declared(problem, partial(setattr, eta, "value"), lambda: of_all(numbers(weights)))
 
-        def change() -> None:
-            problem.eta = second
-
-        return Declared(problem, change, lambda: all_sellers(problem.raw_weights))
-
-    def exact(changed: bool) -> Floats | None:
-        eta = second if changed else first
+    def exact(eta: float) -> Floats | None:
         constraints = [*market.constraints, EtaRange(eta, eta)]
         try:
             return allocate(Market(market.sellers, market.objective, constraints), method).weights
@@ -86,30 +86,16 @@ def _at(market: Market, problem_class: str, method: Any, first: float, second: f
 
     return Instance(
         problem_class,
+        etas,
         declared,
-        lambda weights, changed: market.objective.value(
-            weights, second if changed else first, costs
-        ),
-        lambda weights: off_simplex(weights, market.form.max_weight),
+        partial(_value, market),
         exact,
+        lambda weights: off_simplex(weights, form.max_weight),
     )
 
 
-def _unscaled(market: Market, first: float, second: float, all_sellers: Any) -> Declared:
-    """Declare the papers' problem (A, Eq. 11) at a fixed eta in the weights themselves."""
-    form, active = market.form, market.form.active
-    weights = cp.Variable(int(active.sum()), name="a")
-    t = cp.Parameter(nonneg=True, name="t", value=form.gamma * first)
-    objective = form.mu * cp.norm(weights, 2) + t * (form.virtual_costs[active] @ weights)
-    constraints = [cp.sum(weights) == 1, weights >= 0]
-    if form.max_weight < 1:
-        constraints.append(weights <= form.max_weight)
-
-    def change() -> None:
-        t.value = form.gamma * second
-
-    problem = cp.Problem(cp.Minimize(objective), constraints)
-    return Declared(problem, change, lambda: all_sellers(numbers(weights)))
+def _value(market: Market, weights: Floats, eta: float) -> float:
+    return market.objective.value(weights, eta, market.sellers.virtual_costs)
 
 
 def at_best_eta(market: Market) -> Instance:
@@ -122,10 +108,10 @@ def at_best_eta(market: Market) -> Instance:
     """
     eta = allocate(market).eta
     low, high = market.form.eta_range
-    possible = [other for other in (CHANGE * eta, eta / CHANGE) if low <= other <= high]
-    if not possible:
-        raise _no_room(market)
-    return _at(market, "allocation", "exact", eta, possible[0])
+    for other in (CHANGE * eta, eta / CHANGE):
+        if low <= other <= high:
+            return _at(market, "allocation", "exact", (eta, other))
+    raise _no_room(market)
 
 
 def at_natural_eta(market: Market) -> Instance:
@@ -138,19 +124,16 @@ def at_natural_eta(market: Market) -> Instance:
     """
     low, high = market.form.eta_range
     natural = float(np.clip(market.form.natural_eta, low, high))
-    steps = sorted(range(-_STEPS, _STEPS), key=abs)
-    possible = [natural * CHANGE**step for step in steps]
-    if high < np.inf:
-        possible.append(high / CHANGE)
-    feasible = cache(partial(_is_feasible, market))
-    for eta in possible:
-        if low <= eta and CHANGE * eta <= high and feasible(eta) and feasible(CHANGE * eta):
-            return _at(market, "variants", "projections", eta, CHANGE * eta)
+    etas = [natural * CHANGE**step for step in sorted(range(-_STEPS, _STEPS), key=abs)]
+    etas += [high / CHANGE] if high < np.inf else []
+    for pair in ((eta, CHANGE * eta) for eta in etas):
+        if low <= pair[0] and pair[1] <= high and all(_is_feasible(market, eta) for eta in pair):
+            return _at(market, "variants", "projections", pair)
     raise _no_room(market)
 
 
 def _is_feasible(market: Market, eta: float) -> bool:
-    """Test whether a market has feasible weights at an eta; equal weights are tried first."""
+    """Test whether a market has feasible weights at an eta; equal weights need no solver."""
     try:
         problem = declare(market, eta)
         for variable in problem.variables():
@@ -185,21 +168,20 @@ def certified_search(market: Market) -> Instance:
             gap=GAP,
         )
 
-    def exact(_changed: bool) -> Floats:
+    def exact(_: None) -> Floats:
         allocation = allocate(market, "exact")
         return np.append(allocation.weights, allocation.eta)
 
-    def declared(_formulation: str) -> Declared:
+    def declared(_: str) -> Declared:
         raise NotSupportedError("a search solves several programs; declare one at a fixed eta")
 
     return Instance(
         "certified search",
+        (None, None),
         declared,
-        lambda answer, _changed: market.objective.value(
-            answer[:-1], float(answer[-1]), market.sellers.virtual_costs
-        ),
-        lambda answer: off_simplex(answer[:-1], market.form.max_weight),
+        lambda answer, _: _value(market, answer[:-1], float(answer[-1])),
         exact,
+        lambda answer: off_simplex(answer[:-1], market.form.max_weight),
         search=search,
     )
 
@@ -210,34 +192,35 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
     Here ``s = 1/eta``, and the answer is the weights followed by s. The second value of epsilon is
     the same in reverse order.
     """
-    total, m = float(epsilon.sum()), epsilon.size
 
     def declared(formulation: str) -> Declared:
-        size, unit = (m, total) if formulation == "primal" else (1, 1.0)
-        weights, s = cp.Variable(m, name="a"), cp.Variable(name="s")
-        granted = cp.Parameter(m, nonneg=True, name="granted", value=epsilon * size / unit)
+        scaled = formulation == "primal"
+        size, unit = (epsilon.size, float(epsilon.sum())) if scaled else (1, 1.0)
+        weights, s = cp.Variable(epsilon.size, name="a"), cp.Variable(name="s")
+        granted = cp.Parameter(epsilon.size, nonneg=True, name="granted")
         objective = (mu / size) * cp.norm(weights, 2) + (sigma / unit) * s
         constraints = [cp.sum(weights) == size, weights >= 0, weights <= granted * s]
 
-        def change() -> None:
-            granted.value = epsilon[::-1] * size / unit
+        def place(epsilon: Floats) -> None:
+            granted.value = epsilon * size / unit
 
         return Declared(
             cp.Problem(cp.Minimize(objective), constraints),
-            change,
+            place,
             lambda: np.append(numbers(weights) / size, numbers(s) / unit),
         )
 
-    def exact(changed: bool) -> Floats:
-        weights, eta = weights_for_guarantees(epsilon[::-1] if changed else epsilon, mu, sigma)
+    def exact(epsilon: Floats) -> Floats:
+        weights, eta = weights_for_guarantees(epsilon, mu, sigma)
         return np.append(weights, 1.0 / eta)
 
     return Instance(
         "given guarantees",
+        (epsilon, epsilon[::-1]),
         declared,
         lambda answer, _: mu * float(np.linalg.norm(answer[:-1])) + sigma * float(answer[-1]),
-        lambda answer: off_simplex(answer[:-1], 1.0),
         exact,
+        lambda answer: off_simplex(answer[:-1]),
     )
 
 
@@ -247,24 +230,22 @@ def budget(market: Market) -> Instance:
     The answer is the weights followed by 1/eta. The second value of the budget is larger.
     ``joint-scaled`` measures 1/eta in units of the eta natural to the budget.
     """
-    first = market.form.budget
 
     def declared(formulation: str) -> Declared:
-        amount = cp.Parameter(nonneg=True, name="budget", value=first)
+        amount = cp.Parameter(nonneg=True, name="budget", value=market.form.budget)
         unit = market.form.natural_eta if formulation == "joint-scaled" else 1.0
         problem = ConvexProgram(market.with_budget(amount), unit)
-
-        def change() -> None:
-            amount.value = CHANGE * first
-
-        answer = lambda: np.append(problem.raw_weights, 1.0 / problem.eta)  # noqa: E731
-        return Declared(problem, change, answer)
+        return Declared(
+            problem,
+            partial(setattr, amount, "value"),
+            lambda: np.append(problem.raw_weights, 1.0 / problem.eta),
+        )
 
     return Instance(
         "budget",
+        (market.form.budget, CHANGE * market.form.budget),
         declared,
-        lambda answer, _: market.objective.value(
-            answer[:-1], 1.0 / float(answer[-1]), market.sellers.virtual_costs
-        ),
-        lambda answer: off_simplex(answer[:-1], 1.0),
+        lambda answer, _: _value(market, answer[:-1], 1.0 / float(answer[-1])),
+        lambda _: None,
+        lambda answer: off_simplex(answer[:-1]),
     )

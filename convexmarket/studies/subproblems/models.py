@@ -2,12 +2,13 @@ r"""Subproblems of models: logistic and ridge regression, the fit to predictions
 
 Weights of order 1/m multiply every row. ``unscaled`` is the objective as it is written. The other
 formulations multiply the logistic objective by m, or move the weights of ridge regression into the
-squares.
+squares. The arguments come from markets and files, which have checked them.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from functools import partial
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -15,22 +16,16 @@ from numpy.typing import ArrayLike
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
 
+from convexmarket.allocation.simplex import embed
 from convexmarket.allocation.views import FixedEta
-from convexmarket.checks import (
-    check_count,
-    check_nonnegative,
-    check_positive,
-    check_positives,
-    shown,
-)
-from convexmarket.errors import DataError, NotSupportedError
+from convexmarket.checks import shown
+from convexmarket.errors import NotSupportedError
 from convexmarket.joint import ExponentialBlock, JointMarket, best_model
 from convexmarket.joint.steps import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
-from convexmarket.privacy.accounting import check_weights
-from convexmarket.release import FitFormulation, KernelBasis, declare_fit
+from convexmarket.release import KernelBasis, declare_fit
 from convexmarket.studies.subproblems.base import Declared, Floats, Instance, numbers
 from convexmarket.studies.subproblems.markets import off_simplex
 
@@ -47,50 +42,28 @@ __all__ = [
 
 #: Length of the perturbation of a repeated row, relative to the row.
 JITTER = 0.01
-#: Most points whose dense kernel matrix is decomposed.
-LARGEST = 2000
 #: Norm of the gradient at the exact model, relative to the longest row.
 _TOLERANCE = 1e-13
 
 
-def _feasible(_answer: Floats) -> float:
-    return 0.0
-
-
-def draw_rows(
-    X: ArrayLike, y: ArrayLike, size: int, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
+def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Draw labelled rows from a data set.
 
     Up to their number, rows are drawn without replacement. Beyond that, all rows are used once. The
     others are drawn with replacement, perturbed by 1 % of their length, and scaled to the length of
     the original.
-
-    Raises
-    ------
-    DataError
-        If the data are not finite numbers with one label for each row.
     """
-    rows, labels = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
-    if rows.ndim != 2 or not rows.size or labels.shape != rows.shape[:1]:
-        raise DataError(
-            f"X has shape {rows.shape} and y {labels.shape}; give rows of features and one label "
-            "for each"
-        )
-    if not (np.isfinite(rows).all() and np.isfinite(labels).all()):
-        raise DataError("X or y holds entries that are not finite; fill or drop them")
-    check_count("size", size)
-    n_rows, n_features = rows.shape
+    n_rows, n_features = X.shape
     if size <= n_rows:
         picked = rng.choice(n_rows, size, replace=False)
-        return rows[picked], labels[picked]
+        return X[picked], y[picked]
     again = rng.integers(n_rows, size=size - n_rows)
-    lengths = np.linalg.norm(rows[again], axis=1, keepdims=True)
-    turned = rng.standard_normal((again.size, n_features)) * (JITTER / np.sqrt(n_features))
-    turned = rows[again] + lengths * turned
+    lengths = np.linalg.norm(X[again], axis=1, keepdims=True)
+    steps = rng.standard_normal((again.size, n_features)) * (JITTER / np.sqrt(n_features))
+    turned = X[again] + lengths * steps
     now = np.linalg.norm(turned, axis=1, keepdims=True)
     turned *= lengths / np.maximum(now, np.finfo(float).tiny)
-    return np.vstack([rows, turned]), np.concatenate([labels, labels[again]])
+    return np.vstack([X, turned]), np.concatenate([y, y[again]])
 
 
 def logistic(
@@ -111,17 +84,15 @@ def logistic(
     are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b, shape
     (2, n_features).
     """
-    check_weights(weights, len(X))
-    check_positive("regularization", regularization)
-    if not np.isin(y, (-1.0, 1.0)).all():
-        raise DataError("y holds labels other than -1 and 1; map the two classes to them")
     m, n_features = X.shape
     signed = y[:, None] * X
-    perturbed = [PerturbedObjective(X, y, weights, b, regularization) for b in noise]
+    longest = float(np.linalg.norm(X, axis=1).max()) or 1.0
+
+    def perturbed(b: Floats) -> PerturbedObjective:
+        return PerturbedObjective(X, y, weights, b, regularization)
 
     def declared(formulation: str) -> Declared:
-        w = cp.Variable(n_features, name="w")
-        b = cp.Parameter(n_features, name="noise", value=noise[0])
+        w, b = cp.Variable(n_features, name="w"), cp.Parameter(n_features, name="noise")
         scale = 1 if formulation == "unscaled" else m
         quadratic = (scale * regularization / 2) * cp.sum_squares(w)
         if formulation == "dual":
@@ -132,29 +103,21 @@ def logistic(
         else:
             losses = (scale * weights) @ cp.logistic(-signed @ w)
             problem = cp.Problem(cp.Minimize(losses + quadratic + scale * (b @ w)))
-
-        def change() -> None:
-            b.value = noise[1]
-
-        return Declared(problem, change, lambda: numbers(w))
-
-    def exact(changed: bool) -> Floats:
-        longest = float(np.linalg.norm(X, axis=1).max()) or 1.0
-        return minimise(perturbed[changed], _TOLERANCE * longest)
+        return Declared(problem, partial(setattr, b, "value"), lambda: numbers(w))
 
     return Instance(
         "weighted logistic regression",
+        (noise[0], noise[1]),
         declared,
-        lambda w, changed: perturbed[changed].value_and_gradient(w)[0],
-        _feasible,
-        exact,
+        lambda w, b: perturbed(b).value_and_gradient(w)[0],
+        lambda b: minimise(perturbed(b), _TOLERANCE * longest),
     )
 
 
 def draw_logistic(
-    X: ArrayLike,
-    y: ArrayLike,
-    weights: ArrayLike,
+    X: Floats,
+    y: Floats,
+    weights: Floats,
     regularization: float,
     noise_scale: float,
     rng: np.random.Generator,
@@ -163,11 +126,10 @@ def draw_logistic(
 
     ``noise_scale`` multiplies noise of density ``exp(-||b||)``: ``2*data_norm/eta``.
     """
-    a = check_weights(weights)
-    rows, labels = draw_rows(X, y, a.size, rng)
-    used = a > 0
+    rows, labels = draw_rows(X, y, weights.size, rng)
+    used = weights > 0
     noise = [noise_scale * gamma_sphere_noise(rows.shape[1], rng) for _ in range(2)]
-    return logistic(rows[used], labels[used], a[used], regularization, np.array(noise))
+    return logistic(rows[used], labels[used], weights[used], regularization, np.array(noise))
 
 
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
@@ -180,8 +142,6 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
     and ``factor`` the same by a triangular factor, computed without squaring; both have the size of
     the model. The answer is theta. ``labels`` holds both values of y, shape (2, size).
     """
-    check_weights(weights, len(X))
-    check_positive("regularization", regularization)
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
 
@@ -190,16 +150,18 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
         penalty = np.sqrt(regularization) * np.eye(n_features, n_features + 1)
         return np.asarray(np.linalg.qr(np.vstack([root * np.column_stack([X, y]), penalty]), "r"))
 
-    def parameters(formulation: str, y: Floats) -> Floats:
-        if formulation == "normal":
-            return np.append(X.T @ (weights * y), weights @ y**2)
-        return triangle(y)[:, -1] if formulation == "factor" else y
-
     def declared(formulation: str) -> Declared:
         theta = cp.Variable(n_features, name="theta")
-        first = parameters(formulation, labels[0])
-        data = cp.Parameter(first.size, name="data", value=first)
+        small = formulation in ("normal", "factor")
+        data = cp.Parameter(n_features + 1 if small else m, name="data")
         penalty = regularization * cp.sum_squares(theta)
+
+        def place(y: Floats) -> None:
+            if formulation == "normal":
+                data.value = np.append(X.T @ (weights * y), weights @ y**2)
+            else:
+                data.value = triangle(y)[:, -1] if formulation == "factor" else y
+
         if formulation == "normal":
             matrix = (root * X).T @ (root * X) + regularization * np.eye(n_features)
             form = cp.quad_form(theta, cp.psd_wrap(matrix))
@@ -212,35 +174,29 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
             scaled = np.sqrt(m) * root
             residuals = (scaled * X) @ theta - cp.multiply(scaled[:, 0], data)
             objective = cp.sum_squares(residuals) + m * penalty
+        return Declared(cp.Problem(cp.Minimize(objective)), place, lambda: numbers(theta))
 
-        def change() -> None:
-            data.value = parameters(formulation, labels[1])
-
-        return Declared(cp.Problem(cp.Minimize(objective)), change, lambda: numbers(theta))
-
-    def objective(theta: Floats, changed: bool) -> float:
-        residuals = labels[int(changed)] - X @ theta
-        return float(weights @ residuals**2 + regularization * theta @ theta)
-
-    def exact(changed: bool) -> Floats:
-        return solve_ridge(X, labels[int(changed)], weights, regularization)
-
-    return Instance("ridge", declared, objective, _feasible, exact)
+    return Instance(
+        "ridge",
+        (labels[0], labels[1]),
+        declared,
+        lambda theta, y: float(weights @ (y - X @ theta) ** 2 + regularization * theta @ theta),
+        lambda y: solve_ridge(X, y, weights, regularization),
+    )
 
 
 def draw_ridge(
-    X: ArrayLike,
-    y: ArrayLike,
-    weights: ArrayLike,
+    X: Floats,
+    y: Floats,
+    weights: Floats,
     regularization: float,
     label_noise: float,
     rng: np.random.Generator,
 ) -> Instance:
     """Draw the rows of :func:`ridge`, and labels with noise of a standard deviation as second."""
-    a = check_weights(weights)
-    rows, labels = draw_rows(X, y, a.size, rng)
-    changed = labels + label_noise * rng.standard_normal(a.size)
-    return ridge(rows, np.array([labels, changed]), a, regularization)
+    rows, labels = draw_rows(X, y, weights.size, rng)
+    changed = labels + label_noise * rng.standard_normal(labels.size)
+    return ridge(rows, np.array([labels, changed]), weights, regularization)
 
 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
@@ -256,39 +212,34 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     is the problem in c, under :math:`c^\top K c \le C^2`. ``primal`` takes the coefficients
     :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` in an orthonormal basis; ``diagonal`` turns the
     predictions into that basis. The answer is f at the points, followed by its norm.
-    ``predictions`` holds both values of p, shape (2, T), and T is at most 2,000.
+    ``predictions`` holds both values of p, shape (2, T).
     """
-    check_positive("max_norm", max_norm)
-    _check_size(len(kernel))
 
-    def declared(formulation: str) -> Declared:
-        problem = declare_fit(kernel, max_norm, cast(FitFormulation, formulation))
-        problem.fit_to(predictions[0])
-        return Declared(
-            problem,
-            lambda: problem.fit_to(predictions[1]),
-            lambda: np.append(numbers(problem.values), numbers(problem.norm)),
-        )
+    def declared(formulation: Any) -> Declared:
+        problem = declare_fit(kernel, max_norm, formulation)
+        parts = problem.values, problem.norm
+        return Declared(problem, problem.fit_to, lambda: np.hstack([numbers(x) for x in parts]))
 
-    def exact(changed: bool) -> Floats:
+    def exact(p: Floats) -> Floats:
         basis = KernelBasis(kernel)
-        beta = basis.fit(predictions[int(changed)], max_norm)
+        beta = basis.fit(p, max_norm)
         return np.append(basis.values(beta), np.linalg.norm(beta))
 
     return Instance(
         "semi-interactive fit",
+        (predictions[0], predictions[1]),
         declared,
-        lambda answer, changed: float(np.sum((answer[:-1] - predictions[int(changed)]) ** 2)),
-        lambda answer: max(0.0, float(answer[-1]) / max_norm - 1.0),
+        lambda answer, p: float(np.sum((answer[:-1] - p) ** 2)),
         exact,
+        lambda answer: max(0.0, float(answer[-1]) / max_norm - 1.0),
         # The best objective is zero if f may pass through all points; that of f = 0 is not.
-        lambda changed: float(np.sum(predictions[int(changed)] ** 2)),
+        lambda p: float(np.sum(p**2)),
     )
 
 
 def draw_fit(
-    points: ArrayLike,
-    X: ArrayLike,
+    points: Floats,
+    X: Floats,
     y: ArrayLike,
     bandwidth: float,
     regularization: float,
@@ -302,26 +253,13 @@ def draw_fit(
     ``exp(-||x - z||^2 / (2*bandwidth^2))``. ``size`` public rows are drawn from ``points``, and the
     noise in a prediction is Laplace noise of a scale.
     """
-    check_positives(bandwidth=bandwidth, regularization=regularization)
-    check_nonnegative("noise_scale", noise_scale)
-    private_rows, public_rows = np.asarray(X, dtype=float), np.asarray(points, dtype=float)
-    _check_size(size)
-    _check_size(len(private_rows))
     gamma = 1.0 / (2.0 * bandwidth**2)
-    model = KernelRidge(alpha=regularization * len(private_rows), kernel="rbf", gamma=gamma)
-    dual = model.fit(private_rows, y).dual_coef_
-    norm = np.sqrt(dual @ rbf_kernel(private_rows, gamma=gamma) @ dual)
-    drawn = draw_rows(public_rows, np.zeros(len(public_rows)), size, rng)[0]
+    model = KernelRidge(alpha=regularization * len(X), kernel="rbf", gamma=gamma)
+    dual = model.fit(X, y).dual_coef_
+    norm = np.sqrt(dual @ rbf_kernel(X, gamma=gamma) @ dual)
+    drawn = draw_rows(points, np.zeros(len(points)), size, rng)[0]
     noisy = model.predict(drawn) + rng.laplace(scale=noise_scale, size=(2, size))
     return fit(rbf_kernel(drawn, gamma=gamma), noisy, float(norm))
-
-
-def _check_size(size: int) -> None:
-    if size > LARGEST:
-        raise NotSupportedError(
-            f"size is {size}: the dense kernel of so many points would have {size**2:,} entries; "
-            f"take {LARGEST:,} points at most"
-        )
 
 
 def z_block(joint: JointMarket) -> Instance:
@@ -352,41 +290,47 @@ def z_block(joint: JointMarket) -> Instance:
     eta, costs = start.eta, joint.market.sellers.virtual_costs
     models = [best_model(joint, start.weights, eta)]
     models.append(best_model(joint, purchases.at(models[0], eta).weights, eta))
-    losses = [joint.losses(model) for model in models]
-    optima = [purchases.at(model, eta).weights for model in models]
 
-    def weights_of(scaled: Floats) -> Floats:
-        weights = np.zeros(able.size)
-        weights[able] = scaled / able.size
-        return weights
+    def optimum(model: Floats) -> Floats:
+        return purchases.at(model, eta).weights
+
+    values = [_Model(model, joint.losses(model), optimum(model)) for model in models]
 
     def declared(formulation: str) -> Declared:
         if formulation == "exponential":
-            block = ExponentialBlock(joint, losses[0], eta, optima[0])
+            block = ExponentialBlock(joint, values[0].losses, eta, values[0].optimum)
             (z,) = block.variables()
-
-            def change_block() -> None:
-                block.place(losses[1], optima[1])
-
-            return Declared(block, change_block, lambda: weights_of(np.exp(numbers(z))))
+            return Declared(
+                block,
+                lambda value: block.place(value.losses, value.optimum),
+                lambda: embed(np.exp(numbers(z)) / able.size, able),
+            )
         market = FixedEta(joint.market, eta)
         (scaled,) = market.variables()
-        each = cp.Parameter(scaled.size, name="losses", nonneg=True, value=losses[0][able])
-        objective = market.objective + cp.Minimize(each @ scaled / able.size)
+        losses = cp.Parameter(scaled.size, name="losses", nonneg=True)
 
-        def change() -> None:
-            each.value = losses[1][able]
+        def place(value: _Model) -> None:
+            losses.value = value.losses[able]
 
+        objective = market.objective + cp.Minimize(losses @ scaled / able.size)
         problem = cp.Problem(objective, market.constraints)
-        return Declared(problem, change, lambda: weights_of(numbers(scaled)))
+        return Declared(problem, place, lambda: embed(numbers(scaled) / able.size, able))
 
     return Instance(
         "z-block",
+        (values[0], values[1]),
         declared,
-        lambda weights, changed: (
-            joint.market.objective.value(weights, eta, costs)
-            + float(losses[int(changed)] @ weights)
+        lambda weights, value: (
+            joint.market.objective.value(weights, eta, costs) + float(value.losses @ weights)
         ),
+        lambda value: optimum(value.model),
         lambda weights: off_simplex(weights[able], form.limit(eta)),
-        lambda changed: purchases.at(models[int(changed)], eta).weights,
     )
+
+
+class _Model(NamedTuple):
+    """A model of a joint market, the losses of all rows, and the best weights for them."""
+
+    model: Floats
+    losses: Floats
+    optimum: Floats
