@@ -32,7 +32,8 @@ def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) ->
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (
-        f"In this {'simulated ' if facts['simulated'] else ''}market {counts['accepted']:,} of "
+        f"In {'one simulated market (a single draw),' if facts['simulated'] else 'this market'} "
+        f"{counts['accepted']:,} of "
         f"{counts['expected']:,} expected sellers sold η = {format_number(realised['eta'])} for "
         f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "
         "privacy planned"
