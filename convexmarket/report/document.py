@@ -181,7 +181,7 @@ class Report:
         keys: Sequence[str] = (),
         formats: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        rows: int = 25,
+        rows: int = 15,
         private: bool = False,
         appendix: bool = False,
     ) -> None:
@@ -205,7 +205,7 @@ class Report:
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns. Default: four significant digits, and the
             name of the column.
-        rows : int, default 25
+        rows : int, default 15
             Rows that the page shows; ``results.json`` and CSV hold all.
         private : bool, default False
             Whether a row describes one seller. The files of the report are then readable by their

@@ -42,7 +42,7 @@ def _appendix(report: Report, runs: Runs) -> None:
         if len(table):
             caption = name.replace("_", " ").capitalize()
             name, keys = name.replace("_", "-"), runs.keys[name]
-            report.add(table, caption, name=name, keys=keys, rows=15, appendix=True)
+            report.add(table, caption, name=name, keys=keys, appendix=True)
 
 
 def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
@@ -83,7 +83,7 @@ def learning_report(problem: Any, runs: Runs) -> Report:
         offers = runs.tables["sellers"].query("model == @MECHANISM")
     gammas = sorted(set(offers.gamma))
     few = {gammas[0], gammas[len(gammas) // 2], gammas[-1]}
-    sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma")
+    sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
     sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
     _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
     if (data := problem.data).source in ("csv", "parquet"):
@@ -207,9 +207,9 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         name="tradeoff",
         alt="Lines of the test error over payments, one for each lambda.",
     )
-    shown = ["marked", "n_bought", "payments", "epsilon_mean", *errors, "bound"]
-    caption = f"Purchases and errors ({units.label}); marked is the λ with the best public bound"
-    report.add(curve[[*key, *shown]], caption, name="purchases", keys=key)
+    shown = ["n_bought", "payments", "epsilon_mean", *errors, "bound"]
+    caption = f"Purchases and errors ({units.label}) at the λ with the best public bound"
+    report.add(curve.loc[curve.marked, [*key, *shown]], caption, name="purchases", keys=key)
 
 
 # ------------------------------------------------------------------------- without a learner
