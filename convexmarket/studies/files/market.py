@@ -202,8 +202,8 @@ class CompareTable(Table):
 
     variant: Name
     base: Name
-    quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1)]
-    group: str = ""
+    quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
+    group: Annotated[str, Field(max_length=200)] = ""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
 
 
