@@ -2,10 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from convexmarket.cli.report import report_names
-from convexmarket.report import read_report
+from convexmarket.report import read_report, read_tables
 from convexmarket.studies.files import load_file
 from problems.papers.__main__ import NAMES
 from tests import ROOT, one_in
@@ -13,6 +14,42 @@ from tests import ROOT, one_in
 REPORTS = ROOT / "reports"
 FILES = report_names(ROOT / "problems")
 PAPERS = {name.replace("_", "-") for name in NAMES}
+
+
+VARIANTS = [name for name in FILES if name.startswith("variants-")]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_without_payments_reproduces_the_stored_markets_and_draws(name):
+    few = ["run.jobs=1", "run.payments='none'", "run.audits='none'", "run.compare.draws=2"]
+    new = load_file(FILES[name], few).perform(progress=False).tables
+    stored = read_tables(REPORTS / name)
+    for table, keys in (("runs", ["market", "value"]), ("draws", ["market", "draw"])):
+        both = new[table].merge(stored[table], on=keys, suffixes=("", "_stored"))
+        assert len(both) == len(new[table]) > 0
+        for column in ("objective", "error", "n_effective", "epsilon_max", "expected_payments"):
+            np.testing.assert_allclose(both[column], both[f"{column}_stored"], 1e-4)
+
+
+@pytest.mark.parametrize("name", ["medical-market", "synthetic", "wdbc"])
+def test_a_run_of_one_candidate_reproduces_a_stored_point(name):
+    problem, curve = load_file(FILES[name]), read_tables(REPORTS / name)["curve"]
+    gamma = problem.objective.gamma[1]
+    curve = curve[curve.gamma == gamma]
+    rows = curve.query("model == 'mechanism'") if "model" in curve else curve[curve.marked]
+    row = rows.iloc[0]
+    few = [f"objective.gamma=[{gamma}]", f"learner.regularization=[{row.regularization}]"]
+    few += [f"sellers.scenarios=['{row.scenario}']", "run.jobs=1"]
+    if "model" in curve:
+        few += [f"objective.mu=[{row.mu}]", f"objective.sigma=[{row.sigma}]"]
+        few += ["learner.tuning='free'", "naive.grid=2"]
+    (new,) = [
+        each
+        for each in load_file(FILES[name], few).perform(progress=False).tables["curve"].itertuples()
+        if getattr(each, "model", "mechanism") == "mechanism"
+    ]
+    for column in ("eta", "payments", "error_mean" if "model" in curve else "rmse"):
+        assert getattr(new, column) == pytest.approx(row[column], rel=1e-6)
 
 
 def test_every_experiment_has_a_report_and_every_report_an_experiment():

@@ -47,6 +47,8 @@ class Comparison:
     @property
     def interval(self) -> str:
         """The interval in words; unless the verdict is a tie, that of the absolute difference."""
+        if self.n_pairs == 1 and self.low == self.high:
+            return "exact"
         ends = [self.low, self.high]
         low, high = map(format_number, ends if self.verdict == "tie" else sorted(map(abs, ends)))
         return f"95 % interval {low} to {high}, n = {self.n_pairs:,}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from html import escape
@@ -43,8 +43,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _ATTACHMENT = re.compile(r"(?!results\.)[a-z0-9][a-z0-9_-]*\.(json|jsonl|toml|csv|txt)")
 _CLAIMS = "claims"
 _FIELDS = ("title", "question", "finding", "settings", "versions")
-#: Words of text, figures and tables on a page.
-_WORDS, _FIGURES, _TABLES = 400, 3, 2
+#: Words of text, figures, tables, and claims on a page.
+_WORDS, _FIGURES, _TABLES, _CLAIMED = 400, 3, 2, 8
 #: Failing parts of a claim that its verdict names.
 _NAMED = 5
 
@@ -109,7 +109,8 @@ class Report:
     """A report of any experiment, built block by block.
 
     A page holds at most 400 words of text, 3 figures and 2 tables, in the order of their addition;
-    the table of claims comes before all others. The appendix holds the other blocks.
+    the table of claims comes before all others. Of more than 8 claims the page names their number
+    and those that do not hold, 8 at most. The appendix holds the other blocks.
 
     Parameters
     ----------
@@ -180,7 +181,7 @@ class Report:
         keys: Sequence[str] = (),
         formats: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        rows: int = 25,
+        rows: int = 15,
         private: bool = False,
         appendix: bool = False,
     ) -> None:
@@ -204,7 +205,7 @@ class Report:
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns. Default: four significant digits, and the
             name of the column.
-        rows : int, default 25
+        rows : int, default 15
             Rows that the page shows; ``results.json`` and CSV hold all.
         private : bool, default False
             Whether a row describes one seller. The files of the report are then readable by their
@@ -376,13 +377,15 @@ class Report:
         """Return the blocks of the page, or of the appendix."""
         words = _WORDS - len(f"{self.question} {self.finding}".split())
         left = {Text: words, Figure: _FIGURES, Table: _TABLES - any(map(_is_claims, self.blocks))}
-        chosen = []
+        chosen: list[Block] = []
         for block in self.blocks:
             cost = len(block.markdown.split()) if isinstance(block, Text) else 1
             cost = 0 if _is_claims(block) else cost
             fits = not block.appendix and cost <= left[type(block)]
             left[type(block)] -= cost if fits else 0
-            if fits != appendix:
+            if isinstance(block, Table) and _is_claims(block) and len(block.frame) > _CLAIMED:
+                chosen += [block] if appendix else _failing(block)
+            elif fits != appendix:
                 chosen.append(block)
         return chosen
 
@@ -604,6 +607,16 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
 
 def _is_claims(block: Block) -> bool:
     return isinstance(block, Table) and block.name == _CLAIMS
+
+
+def _failing(claims: Table) -> list[Block]:
+    """Return the number of claims that hold, and a table of the first others."""
+    frame = claims.frame
+    others = frame[frame.verdict != "holds"].head(_CLAIMED)
+    count = (frame.verdict == "holds").sum()
+    text = Text(f"{count} of {len(frame)} claims hold; the appendix has all.")
+    caption = "Claims that do not hold, or hold in part"
+    return [text, replace(claims, frame=others, caption=caption)] if len(others) else [text]
 
 
 def _text(name: str, value: object) -> str:

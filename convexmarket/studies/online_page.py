@@ -23,8 +23,8 @@ _QUANTITIES = {
     "largest_epsilon": "largest ε sold",
     "largest_weight": "largest weight of a seller",
 }
-#: Plans whose terms are drawn, at most.
-_MOST_CURVES = 4
+#: The lines of the plans whose terms are drawn.
+_STYLES = ("-", "--", ":", "-.")
 
 
 def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
@@ -32,8 +32,9 @@ def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) ->
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (
-        f"In this {'simulated ' if facts['simulated'] else ''}market {counts['accepted']:,} of "
-        f"{counts['expected']:,} expected sellers sold η = {format_number(realised['eta'])} for "
+        f"In {'one simulated market (a single draw),' if facts['simulated'] else 'this market'} "
+        f"{counts['accepted']:,} of {counts['expected']:,} expected sellers sold "
+        f"η = {format_number(realised['eta'])} for "
         f"{format_number(realised['payments'])}, {realised['eta'] / planned['eta']:.0%} of the "
         "privacy planned"
     )
@@ -49,10 +50,10 @@ def plot(tables: Mapping[str, pd.DataFrame], ax: Any = None) -> Any:
     """Draw the privacy bought at each report, one curve for each of a few plans."""
     curves, ax = tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
     plans = sorted(set(curves.plan))
-    places = np.linspace(0, len(plans) - 1, min(len(plans), _MOST_CURVES)).round().astype(int)
-    for plan in (plans[place] for place in places):
+    places = np.linspace(0, len(plans) - 1, min(len(plans), len(_STYLES))).round().astype(int)
+    for plan, style in zip((plans[place] for place in places), _STYLES, strict=False):
         curve = curves[curves.plan == plan]
-        ax.plot(curve.sensitivity, curve.epsilon, label=f"plan {plan}")
+        ax.plot(curve.sensitivity, curve.epsilon, style, label=f"plan {plan}")
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -118,7 +119,7 @@ def fill(
     )
     for name, table in tables.items():
         caption = name.capitalize()
-        report.add(table, caption, name=name, keys=keys[name], rows=15, appendix=True)
+        report.add(table, caption, name=name, keys=keys[name], appendix=True)
     caveats = "\n".join(f"- {escape_markdown(text)}" for text in facts["caveats"])
     report.add(f"## Caveats\n\n{caveats}", appendix=True)
     report.attach("model.json", model_text(model))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from os import PathLike
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -182,6 +182,31 @@ class VariantTable(Table):
         self._markets = tuple(markets)
 
 
+Quantity = Literal["objective", "error", "expected_payments", "n_effective", "epsilon_max", "share"]
+
+
+class CompareTable(Table):
+    """The comparison in the headline, of two variants over paired draws of the sellers.
+
+    Attributes
+    ----------
+    variant, base : str
+        Names of two variants; of a sweep the middle value is compared.
+    quantities : list of str
+        Of objective, error, expected_payments, n_effective, epsilon_max and share.
+    group : str
+        The group whose share of the weight "share" is.
+    draws : int
+        Draws of the sellers; sellers that are listed are compared once.
+    """
+
+    variant: Name
+    base: Name
+    quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
+    group: Annotated[str, Field(max_length=200)] = ""
+    draws: Annotated[int, Field(ge=2, le=1_000)] = 20
+
+
 class MarketRunTable(RunTable):
     """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`.
 
@@ -198,6 +223,8 @@ class MarketRunTable(RunTable):
         Relative error of payments without an exact rule.
     audit_sellers, misreports : int
         Sellers that an audit takes from each market, and misreports of each.
+    compare : table
+        The comparison in the headline.
     """
 
     solver: Name = "CLARABEL"
@@ -207,6 +234,7 @@ class MarketRunTable(RunTable):
     tol: Share = 1e-2
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
+    compare: CompareTable | None = None
 
 
 def _named_once(variants: tuple[VariantTable, ...]) -> tuple[VariantTable, ...]:
@@ -263,6 +291,11 @@ class VariantsFile(ProblemFile):
         base = {key: given[key] for key in _KEYS if key in given}
         for place, variant in enumerate(problem.variants):
             variant.complete(base, f"variants[{place}]", problem.run.seed)
+        if (pair := problem.run.compare) is not None:
+            names = [variant.name for variant in problem.variants]
+            for key in ("variant", "base"):
+                if (name := getattr(pair, key)) not in names:
+                    raise ValueError(f"run.compare.{key}: no variant is named {name!r}")
         return problem
 
     def points(self) -> list[Point]:
@@ -302,11 +335,12 @@ class VariantsFile(ProblemFile):
         """Allocate every market, and pay and audit as the file says; see ProblemFile.perform.
 
         The tables are those of :meth:`convexmarket.Study.run`, by market (the variant) and value of
-        its sweep; ``groups``, the purchases from each group; and ``virtual_costs`` of each prior,
-        raw and ironed, with the market and group that first use it, if one is not regular.
+        its sweep; ``groups``, the purchases from each group; ``draws`` of the compared variants;
+        and ``virtual_costs`` of each prior, raw and ironed, with the market and group that first
+        use it, if one is not regular.
         """
         points = self.points()
-        options = self.run.model_dump(exclude={"seed", "payments", "audits"})
+        options = self.run.model_dump(exclude={"seed", "payments", "audits", "compare"})
         options |= {"jobs": self.run.workers, "journal": journal, "progress": progress}
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
@@ -324,10 +358,32 @@ class VariantsFile(ProblemFile):
             table.insert(1, "value", [float(points[place].value) for place in places])
         tables["groups"] = _groups(tables["sellers"])
         tables["virtual_costs"] = _virtual_costs(points)
+        if self.run.compare is not None:
+            tables["draws"] = self._draws(self.run.compare, options)
         keys: dict[str, tuple[str, ...]] = dict.fromkeys(tables, ("market", "value"))
+        keys["draws"] = ("market", "draw")
         keys |= {"sellers": (*keys["runs"], "id"), "groups": (*keys["runs"], "group")}
         keys["virtual_costs"] = ("market", "group", "sensitivity")
         return Runs("study", keys, tables, {**runs.facts, "seed": self.run.seed})
+
+    def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
+        """Allocate the compared variants for each draw of the sellers, first the given one."""
+        markets, lists = {}, dict[Any, pd.DataFrame]()
+        for variant in self.variants:
+            table = variant.markets[len(variant.markets) // 2]
+            drawn = any(part.count is not None for part in table.sellers.parts)
+            for draw in range(pair.draws if drawn else 1):
+                if variant.name in (pair.variant, pair.base):
+                    listed = self._listed(table, lists)
+                    market = table.build(self.run.seed + draw, listed)
+                    markets[f"{draw} {variant.name}"] = market
+        tables = Study(markets).run(payments="none", audits="none", **options).tables
+        rows, sellers = tables["runs"], tables["sellers"]
+        share = sellers[sellers.group == pair.group].groupby("market").weight.sum()
+        rows["share"] = rows.market.map(share)
+        names = rows.market.str.split(" ", n=1)
+        rows["draw"], rows["market"] = names.str[0].astype(int), names.str[1]
+        return rows[["market", "draw", "status", *get_args(Quantity)]]
 
     def report(self, runs: Runs) -> Report:
         """Return the report of runs."""

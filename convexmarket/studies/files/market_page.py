@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ Frame = Any
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
 #: Relative differences between interpolated curves that count as a tie.
 CLOSE = 2e-3
+_WORDS = {
+    "objective": "objective",
+    "error": "error",
+    "expected_payments": "expected payment",
+    "n_effective": "effective number of sellers",
+    "epsilon_max": "largest ε sold",
+    "share": "weight of “{group}”",
+}
 
 
 def _appendix(report: Report, runs: Runs) -> None:
@@ -33,7 +42,7 @@ def _appendix(report: Report, runs: Runs) -> None:
         if len(table):
             caption = name.replace("_", " ").capitalize()
             name, keys = name.replace("_", "-"), runs.keys[name]
-            report.add(table, caption, name=name, keys=keys, rows=15, appendix=True)
+            report.add(table, caption, name=name, keys=keys, appendix=True)
 
 
 def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
@@ -74,7 +83,7 @@ def learning_report(problem: Any, runs: Runs) -> Report:
         offers = runs.tables["sellers"].query("model == @MECHANISM")
     gammas = sorted(set(offers.gamma))
     few = {gammas[0], gammas[len(gammas) // 2], gammas[-1]}
-    sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma")
+    sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
     sold = sold.assign(series=[f"γ = {format_number(gamma)}" for gamma in sold.gamma])
     _draw_sold(report, sold, hue="series", panels="scenario", log="y", joined=False)
     if (data := problem.data).source in ("csv", "parquet"):
@@ -126,12 +135,11 @@ def _classification(report: Report, runs: Runs) -> None:
         report.add(figure, caption, name=name, alt=f"Test error over {words}, by model.")
     shown = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
-        curve[[*key, *shown]],
-        "Payments, test error and largest guarantee at every γ",
+        curve.loc[curve.model == honest, ["scenario", "gamma", *shown]],
+        f"Payments, test error and largest guarantee at every γ; model: {honest}",
         name="tradeoff",
-        keys=key,
+        keys=["scenario", "gamma"],
         formats=dict.fromkeys(["error_mean", "error_std", "overall_mean"], ".4f"),
-        rows=len(curve),
     )
 
 
@@ -168,13 +176,17 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         curve.loc[curve.rmse.idxmin()],
         curve.set_index(["scenario", "series", "gamma"]),
     )
-    report.headline(
-        f"The smallest expected test RMSE is {format_number(best.rmse)} {units.label} at γ = "
-        f"{format_number(best.gamma)} and {best.series} ({best.scenario}), and that of the mean "
-        f"of the public rows {format_number(constant)}, which the model exceeds at "
-        f"{(curve.rmse > constant).sum()} of {len(curve)} points."
-    )
+    ends = best.simulated_loss + np.array([-1.96, 1.96]) * best.simulated_error
+    low, high = map(format_number, np.sqrt(np.maximum(ends, 0)) * units.per_label)
     priced = labelled.dropna(subset=["uniform_rmse"])
+    dearer = f"; one price for all has a larger one at {(priced.rmse < priced.uniform_rmse).sum()} "
+    report.headline(
+        f"The smallest expected test RMSE is {format_number(best.rmse)} {units.label} (exact; 95 % "
+        f"interval of simulated releases {low} to {high}) at γ = {format_number(best.gamma)} and "
+        f"{best.series} ({best.scenario}), and that of the mean of the public rows "
+        f"{format_number(constant)}, which the model exceeds at {(curve.rmse > constant).sum()} of "
+        f"{len(curve)} points{f'{dearer}of {len(priced)}' if len(priced) else ''}."
+    )
     report.claim(
         "At equal expense the market predicts better than one price",
         holds=priced.rmse < priced.uniform_rmse if len(priced) else None,
@@ -195,9 +207,9 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
         name="tradeoff",
         alt="Lines of the test error over payments, one for each lambda.",
     )
-    shown = ["marked", "n_bought", "payments", "epsilon_mean", *errors, "bound"]
-    caption = f"Purchases and errors ({units.label}); marked is the λ with the best public bound"
-    report.add(curve[[*key, *shown]], caption, name="purchases", keys=key)
+    shown = ["n_bought", "payments", "epsilon_mean", *errors, "bound"]
+    caption = f"Purchases and errors ({units.label}) at the λ with the best public bound"
+    report.add(curve.loc[curve.marked, [*key, *shown]], caption, name="purchases", keys=key)
 
 
 # ------------------------------------------------------------------------- without a learner
@@ -213,16 +225,18 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     curves = solved[solved.market.isin([n for n in swept if (solved.market == n).sum() > 1])]
     single = solved[~solved.market.isin(swept)]
     groups = groups[groups.market.isin(single.market)]
-    findings = [*_of_curves(problem, curves), *_of_singles(single, groups)]
+    findings = _of_curves(problem, curves)
+    lead = " ".join([*findings[:1], *_comparison(problem, tables)]) or runs.statements()[0]
+    del findings[:1]
     files = {market.sellers.file for each in problem.variants for market in each.markets} - {None}
     findings += [f"The reports come from {name}." for name in sorted(files)]
     findings += [
         f"“{row.market}” has no answer: {row.status}. {row.message}"
         for row in table[table.status != "solved"].head(5).itertuples()
     ]
-    report.headline(findings[0] if findings else runs.statements()[0])
-    if len(findings) > 1:
-        report.add("\n".join(f"- {escape_markdown(each)}" for each in findings[1:8]))
+    report.headline(lead)
+    if findings:
+        report.add("\n".join(f"- {escape_markdown(each)}" for each in findings[:7]))
     verdicts = table.dropna(subset=["incentives"]).groupby("market", sort=False).incentives.first()
     report.claim(
         "Truthful prices exist by construction",
@@ -232,7 +246,8 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     _claim_audits(report, tables["audits"], ["market"])
     if len(curves):
         caption = "Error over expected payments, one point for each swept value. Lower is better."
-        figure = lines(curves, "expected_payments", "error", hue="market", log="x")
+        axis = "expected payments"
+        figure = lines(curves, "expected_payments", "error", hue="market", log="x", xlabel=axis)
         report.add(figure, caption, name="curves", alt="Lines of the error over payments.")
     if len(single):
         sellers = tables["sellers"]
@@ -241,18 +256,21 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         panels = "group" if len(groups) else None
         _draw_sold(report, sellers[bought], hue="market", panels=panels, joined=panels is None)
     if len(groups):
-        figure = bars(groups, "share_of_weight", "group", hue="market")
+        words = {"hue": "market", "xlabel": "share of the weight"}
+        figure = bars(groups, "share_of_weight", "group", **words)
         alt = "Bars of the share of the weight by group and variant."
         report.add(figure, "Share of the weight of each group", name="shares", alt=alt)
     if len(tables["virtual_costs"]):
         _draw_costs(report, tables["virtual_costs"])
     names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
+    places = table.groupby("market").value.rank(method="first").fillna(1.0)
+    last = places.groupby(table.market).transform("max")
+    shown = table[(places == 1) | (places == last // 2 + 1) | (places == last)]
     report.add(
-        table[[*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
-        "Variants",
+        shown[[*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
+        "Variants; of a sweep the first, the middle and the last value",
         name="variants",
         keys=[name for name in ("market", "value") if table[name].notna().any()],
-        rows=len(table),
     )
     _appendix(report, runs)
     return report
@@ -296,25 +314,26 @@ def _of_curves(problem: Any, curves: Frame) -> list[str]:
     return findings
 
 
-def _of_singles(single: Frame, groups: Frame) -> list[str]:
-    """Give the extreme variants: the share of the group that changes most, and the largest ε."""
-    findings: list[str] = []
-    if len(single) < 2:
-        return findings
-    if len(groups):
-        shares = groups.pivot_table(index="group", columns="market", values="share_of_weight")
-        group = (shares.max(axis=1) - shares.min(axis=1)).idxmax()
-        share = shares.T[group].sort_values()
-        findings.append(
-            f"The group “{group}” carries {share.iloc[0]:.1%} of the weight in “{share.index[0]}” "
-            f"and {share.iloc[-1]:.1%} in “{share.index[-1]}”."
-        )
-    values = single.set_index("market").epsilon_max.sort_values()
-    findings.append(
-        f"The largest ε sold is between {format_number(values.iloc[0])} in “{values.index[0]}” and "
-        f"{format_number(values.iloc[-1])} in “{values.index[-1]}”."
-    )
-    return findings
+def _comparison(problem: Any, tables: Any) -> list[str]:
+    """Compare the two variants that the file names, paired over draws of the sellers."""
+    pair = problem.run.compare
+    if pair is None:
+        return []
+    draws = tables["draws"]
+    texts = []
+    for quantity in pair.quantities:
+        wide = draws.pivot_table(index="draw", columns="market", values=quantity).dropna()
+        result = compare(wide[pair.variant], wide[pair.base])
+        if len(wide) == 1:  # listed sellers: nothing is drawn
+            result = replace(result, low=result.estimate, high=result.estimate)
+        noun = _WORDS[quantity].format(group=pair.group)
+        sentence = result.sentence(f"The {noun} in “{pair.variant}”", f"that in “{pair.base}”")
+        texts.append(sentence.removesuffix("."))
+    swept = [each for each in problem.variants if each.name == pair.variant and each.sweep]
+    at = [f" at {each.sweep.key} = {each.values[len(each.values) // 2]:g}" for each in swept]
+    sellers = "over draws of the sellers" if len(draws) > 2 else "for these sellers"
+    rest = [text[0].lower() + text[1:] for text in texts[1:]]
+    return [f"{'; '.join([texts[0], *rest])}{''.join(at)}, {sellers}."]
 
 
 def _draw_costs(report: Report, costs: Frame) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ProblemFileError
+from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
 from convexmarket.studies.files.market_page import change_at_equal
 from convexmarket.studies.files.reports import report_of
@@ -529,7 +530,7 @@ def test_a_wrong_list_of_sellers_is_refused(rows, change, error, words, tmp_path
 def test_the_page_shows_findings_failures_and_claims(problem, result):
     report = report_of(problem, result)
     text = report.to_markdown()
-    assert "carries" in report.finding
+    assert "6 of 8 runs were solved" in report.finding
     assert "“contradiction” has no answer: infeasible." in text
     claims = report.tables[0].frame.set_index("claim").verdict
     assert claims["Truthful prices exist by construction"] == "holds"
@@ -544,3 +545,45 @@ def test_curves_are_compared_at_equal_abscissas():
     assert change.iloc[2] > 0.1
     assert np.isnan(change.iloc[3])
     assert change_at_equal(base[:1], other, "pay", "error").isna().all()
+
+
+@pytest.mark.parametrize(
+    ("sellers", "draws", "words"),
+    [("count = 30", 4, ", n = 4), over draws"), ("sensitivities = [1.5, 2, 4]", 1, "(exact), for")],
+)
+def test_the_headline_compares_two_variants_over_draws_of_the_sellers(sellers, draws, words):
+    text = f"""
+kind = "market"
+title = "Two gammas"
+sellers.{sellers}
+prior = {{ family = "uniform", low = 1, high = 5 }}
+objective.spread = {{ weight = 1.0 }}
+objective.noise = {{ weight = 1.0 }}
+objective.payments = {{ weight = 0.1 }}
+[run]
+compare = {{ variant = "dear", base = "cheap", quantities = ["expected_payments"], draws = 4 }}
+[[variants]]
+name = "cheap"
+[[variants]]
+name = "dear"
+objective.payments = {{ weight = 0.5 }}
+"""
+    problem = parse_file(text)
+    runs = problem.perform(progress=False)
+    table = runs.tables["draws"]
+    assert table.groupby("market").draw.nunique().tolist() == [draws, draws]
+    first = table[table.draw == 0].set_index("market").expected_payments
+    markets = runs.tables["runs"].set_index("market").expected_payments
+    pd.testing.assert_series_equal(first, markets)
+    finding = report_of(problem, runs).finding
+    wide = table.pivot(index="draw", columns="market", values="expected_payments")
+    size = (wide.cheap - wide.dear).mean()
+    assert f"The expected payment in “dear” is {format_number(size)} (" in finding
+    assert "lower than that in “cheap”" in finding
+    assert words in finding
+
+
+def test_a_comparison_of_an_unknown_variant_is_refused():
+    pair = 'run.compare={variant="none", base="market", quantities=["error"]}'
+    with pytest.raises(ProblemFileError, match="no variant is named 'none'"):
+        parse_file(LISTED, [pair])
