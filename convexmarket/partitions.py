@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet

@@ -17,6 +17,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import (
     FOR_TRACES,
@@ -29,9 +30,8 @@ from convexmarket.allocation.eta_search import (
 )
 from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.prices import pricing_of
-from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
 from convexmarket.allocation.views import MarketExpressions, Subproblem, multiplier, numbers
 from convexmarket.checks import shown
 from convexmarket.errors import SolverError

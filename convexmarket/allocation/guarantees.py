@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.result import Allocation
 from convexmarket.allocation.simplex import embed
 from convexmarket.checks import as_float, checked_numbers
 from convexmarket.errors import ParameterError

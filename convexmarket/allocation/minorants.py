@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import isotonic_regression
 
-from convexmarket.allocation.solvers import run_solver
+from convexmarket.allocation.solver_calls import run_solver
 from convexmarket.errors import SolverError
 
 __all__ = ["Hints", "Lifted", "Minorants"]

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, StructOfArrays
 from convexmarket.allocation.path import Path, rates_of, sandwich
+from convexmarket.allocation.sorted_costs import Costs, StructOfArrays
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]

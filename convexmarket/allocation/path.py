@@ -16,7 +16,7 @@ single pieces remain, and their cubics are solved. This gives all local minima, 
 one, in O(m log m), with no tolerance.
 
 The same search runs on many markets at once that differ from a base market in one seller's cost
-(:meth:`convexmarket.allocation.costs.Costs.replaced`), for payments and audits.
+(:meth:`convexmarket.allocation.sorted_costs.Costs.replaced`), for payments and audits.
 
 Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``, the number of capped
 sellers who carry the whole weight. Costs are centred at the smallest and divided by the largest,
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import (
     Evaluated,
@@ -31,7 +32,6 @@ from convexmarket.allocation.eta_search import (
     first_look,
     search_eta,
 )
-from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     ROUNDING,
     Projection,

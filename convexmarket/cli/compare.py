@@ -100,7 +100,7 @@ def compare_command(
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
-    from convexmarket.studies.solvers import DEFAULT_SOLVERS, compare_solvers
+    from convexmarket.studies.solver_study import DEFAULT_SOLVERS, compare_solvers
 
     with errors_in_one_line():
         chosen = {name: name for name in solvers or DEFAULT_SOLVERS}

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.dispatch import allocate, best_method
-from convexmarket.allocation.parted import PartedAllocation
-from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import (
     check_callable,
     check_count,

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.result import SolveRecord
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.model_step import best_model, model_gradient, norm_price
 from convexmarket.joint.problem import JointMarket

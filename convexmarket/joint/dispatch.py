@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.result import SolveRecord
+from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.checks import (
     check_callable,
     check_choice,

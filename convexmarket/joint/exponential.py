@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, SolverError
 from convexmarket.joint.alternating import Descent

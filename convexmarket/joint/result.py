@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.result import CertifiedPurchase, SolveRecord
+from convexmarket.allocation.allocation_result import CertifiedPurchase, SolveRecord
 
 __all__ = ["JointAllocation", "JointStatus", "TracePoint"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.allocation.solvers import solver_version
+from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
-from convexmarket.studies.subproblems.base import Declared, Floats, Instance, Make
+from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, Make
 from convexmarket.studies.subproblems.markets import GAP
 
 __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "measure_run"]

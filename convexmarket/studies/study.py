@@ -32,8 +32,8 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.base import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.entries import market_digest, named_entries, short_digest
 from convexmarket.studies.execution import Execution, Reply, Task
+from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective

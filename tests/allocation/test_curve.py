@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.exact import highest_cost_bought, solve_exact
+from convexmarket.allocation.exact_solver import highest_cost_bought, solve_exact
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import dispatch, solvers
-from convexmarket.allocation.result import SolveRecord
-from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from convexmarket.allocation import dispatch, solver_calls
+from convexmarket.allocation.allocation_result import SolveRecord
+from convexmarket.allocation.solver_calls import check_solver, run_solver, solver_version
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from tests.allocation.builders import PAID, form, market, market_of
 
@@ -162,7 +162,7 @@ def test_solvers_go_by_the_names_and_versions_of_their_packages():
     assert solver_version("ABACUS") == "unknown"
     expected = {"HIGHS": "highspy", "ECOS_BB": "ecos"}
     for solver, package in expected.items():
-        assert solvers._DISTRIBUTIONS[solver] == package
+        assert solver_calls._DISTRIBUTIONS[solver] == package
 
 
 # ----------------------------------------------------------------------- results

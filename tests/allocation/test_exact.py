@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.exact import dual_bound, solve_exact, unconstrained_eta
+from convexmarket.allocation.exact_solver import dual_bound, solve_exact, unconstrained_eta
 from convexmarket.allocation.formulations import optimal_weights
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from convexmarket.allocation import declare
-from convexmarket.allocation.exact import dual_bound
+from convexmarket.allocation.exact_solver import dual_bound
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
     marginal_price,

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.formulations import FixedEtaProblem
-from convexmarket.allocation.search import line_search
+from convexmarket.allocation.line_search import line_search
 from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import (
     SolverError,

@@ -15,7 +15,7 @@ from convexmarket.cli import report as report_cli
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import check_place, write_together
 from convexmarket.online import OnlineMarket
-from convexmarket.studies import files, solvers
+from convexmarket.studies import files, solver_study
 from convexmarket.studies.files import drafts
 from convexmarket.studies.files.learning import ClassifierFile
 from convexmarket.studies.files.solvers import SolversFile
@@ -38,7 +38,7 @@ FOLDERS = {
 WORK = {
     "run": (ClassifierFile, "perform"),
     "run a study": (SolversFile, "perform"),
-    "compare": (solvers, "compare_solvers"),
+    "compare": (solver_study, "compare_solvers"),
     "report": (reports, "read_report"),
     "report --all": (report_cli, "run_file"),
     "diff": (reports, "compare_reports"),

@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate, stats
 
 import convexmarket as cm
-from convexmarket.allocation.exact import solve_exact
+from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 

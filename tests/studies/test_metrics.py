@@ -17,7 +17,7 @@ from convexmarket.studies.metrics import (
     shifted_geometric_mean,
     step_function,
 )
-from convexmarket.studies.solvers import summarise
+from convexmarket.studies.solver_study import summarise
 from tests.studies.small_runs import LIMIT, frame, only, run
 
 

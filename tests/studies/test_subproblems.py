@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.studies.residuals import kkt_residuals
-from convexmarket.studies.subproblems.base import CLASSES
+from convexmarket.studies.subproblems.instances import CLASSES
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
     at_natural_eta,

@@ -13,7 +13,7 @@ from convexmarket.data import datasets
 from convexmarket.data.columns import refuse_reports
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import Missing, PublicFeatures
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,

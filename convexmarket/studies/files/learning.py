@@ -45,7 +45,8 @@ from convexmarket.privacy import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.data import Data, OwnData
+from convexmarket.studies.files.file_tables import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
@@ -60,7 +61,6 @@ from convexmarket.studies.files.base import (
     listed_once,
     refuse_unknown,
 )
-from convexmarket.studies.files.data import Data, OwnData
 from convexmarket.studies.files.market import VariantsFile
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people

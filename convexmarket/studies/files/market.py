@@ -26,7 +26,7 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.report import Report
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     Name,
     PriorTable,
     ProblemFile,

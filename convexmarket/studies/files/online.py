@@ -40,7 +40,8 @@ from convexmarket.online.release import (
     release_model,
 )
 from convexmarket.privacy import Accounting
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.data import InlineData, OwnData, PackageData
+from convexmarket.studies.files.file_tables import (
     Column,
     Positive,
     PriorTable,
@@ -49,7 +50,6 @@ from convexmarket.studies.files.base import (
     Source,
     Table,
 )
-from convexmarket.studies.files.data import InlineData, OwnData, PackageData
 from convexmarket.studies.files.people import SOLD, check_file, read_people, read_public
 from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs

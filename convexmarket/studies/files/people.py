@@ -30,8 +30,8 @@ from convexmarket.data.lists import (
 )
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
-from convexmarket.studies.files.base import ProblemFile
 from convexmarket.studies.files.data import OwnData
+from convexmarket.studies.files.file_tables import ProblemFile
 
 __all__ = ["SOLD", "People", "check_file", "read_columns", "read_people", "read_public"]
 

@@ -23,7 +23,7 @@ from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     MOST_ENTRIES,
     Column,
     FileName,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     ProblemFile,
     RunTable,
     Table,
@@ -21,7 +21,7 @@ from convexmarket.studies.measure import REFERENCE
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS
-from convexmarket.studies.solvers import DEFAULT_SOLVERS, Problem, compare_solvers
+from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
 from convexmarket.studies.subproblems.families import CLASSES
 
 __all__ = ["SolversFile", "entries_of"]

@@ -16,7 +16,7 @@ from convexmarket.learners import ridge_risk_constants
 from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
-from convexmarket.studies.subproblems.base import CLASSES, Family, Instance, Make, MarketOf
+from convexmarket.studies.subproblems.instances import CLASSES, Family, Instance, Make, MarketOf
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
     at_natural_eta,

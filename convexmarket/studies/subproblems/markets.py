@@ -23,7 +23,7 @@ from convexmarket.allocation import (
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
-from convexmarket.studies.subproblems.base import Declared, Floats, Instance, numbers
+from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
 from convexmarket.terms import EtaRange
 
 __all__ = [

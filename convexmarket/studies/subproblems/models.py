@@ -33,7 +33,7 @@ from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.privacy.accounting import check_weights
 from convexmarket.release import FitFormulation, KernelBasis, declare_fit
-from convexmarket.studies.subproblems.base import Declared, Floats, Instance, numbers
+from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
 from convexmarket.studies.subproblems.markets import off_simplex
 
 __all__ = [

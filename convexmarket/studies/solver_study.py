@@ -20,15 +20,15 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 
-from convexmarket.allocation.solvers import solver_version
+from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint import JointMarket
 from convexmarket.market import Market
-from convexmarket.studies.entries import market_digest, named_entries, short_digest
 from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
 from convexmarket.studies.metrics import CONTENDER, counted, means, profiles, rates
+from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of

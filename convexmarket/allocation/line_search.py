@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, search_eta
-from convexmarket.allocation.exact import check_noise, unconstrained_eta
+from convexmarket.allocation.exact_solver import check_noise, unconstrained_eta
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, marginal_price
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
 from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError, SolverError
 from convexmarket.market import Market, StandardForm

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
-from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
     Path,
@@ -27,8 +27,8 @@ from convexmarket.allocation.path import (
     rates_of,
     stationary_beta,
 )
-from convexmarket.allocation.result import Allocation
 from convexmarket.allocation.simplex import cheapest_purchase, check_sold
+from convexmarket.allocation.sorted_costs import Costs
 from convexmarket.errors import (
     InfeasibleMarketError,
     SolverError,
