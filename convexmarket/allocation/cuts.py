@@ -251,7 +251,7 @@ class Linearizer:
         view = self.view
         rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))
         for _, _, expression in view.terms:
-            if any(expression is kept for kept in self.kept):
+            if any(expression is term for term in self.kept):
                 continue
             part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):

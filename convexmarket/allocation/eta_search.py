@@ -35,8 +35,8 @@ __all__ = [
     "FOR_TRACES",
     "Evaluated",
     "Excluded",
-    "Found",
     "Runner",
+    "SearchResult",
     "allocation_of",
     "check_gap",
     "first_look",
@@ -109,7 +109,7 @@ class Excluded(NamedTuple):
     pieces: tuple[str, ...]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The best point of a search, and a lower bound for all eta."""
 
     best: Evaluated
@@ -300,7 +300,7 @@ def search_eta(
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
     time_limit: float = np.inf,
-) -> Found:
+) -> SearchResult:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
 
     Small distances of cuts from their points are due to the solver's accuracy and end the search.
@@ -355,11 +355,11 @@ def search_eta(
         search.check_attained(best)
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
-    return Found(search.best or best, bound)
+    return SearchResult(search.best or best, bound)
 
 
 def allocation_of(
-    found: Found,
+    result: SearchResult,
     runner: Runner,
     market: Market,
     method: str,
@@ -368,12 +368,12 @@ def allocation_of(
     **settings: Any,
 ) -> Allocation:
     """Build the allocation of the best point, whose weights are those of the active sellers."""
-    best, ends = found.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
     return Allocation(
         weights=embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=found.bound,
+        lower_bound=result.bound,
         multiplier=best.cut.price / best.eta,
         method=method,
         seconds=time.perf_counter() - began,

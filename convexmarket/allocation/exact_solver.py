@@ -289,8 +289,8 @@ class PathSegment(NamedTuple):
         objective = form.mu * norm + noise + t * self.cost
         dual = min(objective, tau - self.cap * at_cap + noise)
         multiplier = tau / eta if self.level is None else form.gamma * self.level
-        found = np.empty(0), eta, objective, dual, multiplier
-        return Allocation(*found, method="exact", seconds=0.0, binding=binding)
+        values = np.empty(0), eta, objective, dual, multiplier
+        return Allocation(*values, method="exact", seconds=0.0, binding=binding)
 
 
 def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
@@ -340,9 +340,12 @@ def _solve_piece(
     norm2, cost = capped * u**2 + left * share, u * filled + left * (origin + mean)
     beta = 0.0
     if spread > 0:
-        one = np.array([spread]), np.array([cost / scale]), np.array([norm2])
+        free, norms = np.array([spread]), np.array([norm2])
         rho, unit, _ = rates_of(form, costs)
-        at = stationary_beta(*one, rho) if eta is None else beta_at(one[0], one[2], unit * eta)
+        if eta is None:
+            at = stationary_beta(free, np.array([cost / scale]), norms, rho)
+        else:
+            at = beta_at(free, norms, unit * eta)
         beta = float(at[0])
     norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
     cost -= beta * spread * scale

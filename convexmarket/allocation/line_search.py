@@ -128,7 +128,7 @@ def line_search(
 ) -> Allocation:
     """Allocate privacy in the papers' problem with a solver; see :func:`allocate`."""
     start, runner = time.perf_counter(), _Runner(market, formulation, solver, solver_options)
-    found = search_eta(runner, runner.first(), gap, max_solves, progress, time_limit)
+    result = search_eta(runner, runner.first(), gap, max_solves, progress, time_limit)
     settings = {"formulation": formulation, "solver": runner.solver}
     settings["solver_version"] = solver_version(runner.solver)
-    return allocation_of(found, runner, market, "line_search", gap, start, **settings)
+    return allocation_of(result, runner, market, "line_search", gap, start, **settings)

@@ -48,8 +48,8 @@ def _some(atom: Any, v: Floats) -> Floats:
     k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
-    room = np.maximum(v.shape[1] - total, k - total)
-    raised = v + (1.0 - v) * np.divide(k - total, room, out=np.zeros_like(total), where=room > 0)
+    span = np.maximum(v.shape[1] - total, k - total)
+    raised = v + (1.0 - v) * np.divide(k - total, span, out=np.zeros_like(total), where=span > 0)
     return np.where(total > k, v * (k / np.maximum(total, k)), raised)
 
 
@@ -164,8 +164,8 @@ def _rows(atom: Any) -> NDArray[np.intp]:
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     count = int(np.prod([shape[i] for i in axes]))
     last = np.moveaxis(place, axes, range(-len(axes), 0))
-    kept = last.shape[: len(shape) - len(axes)]
-    return last.reshape((*kept, count)).reshape((-1, count), order="F")
+    others = last.shape[: len(shape) - len(axes)]
+    return last.reshape((*others, count)).reshape((-1, count), order="F")
 
 
 class Lifted:

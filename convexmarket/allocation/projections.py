@@ -27,7 +27,7 @@ from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import (
     Evaluated,
-    Found,
+    SearchResult,
     allocation_of,
     first_look,
     search_eta,
@@ -340,7 +340,7 @@ def solve_projections(
     for end in form.eta_range:  # the search stops next to an end that binds
         if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
             best = min(runner.solve(end), best, key=lambda point: point.objective)
-    allocation = allocation_of(Found(best, bound), runner, market, "projections", gap, began)
+    allocation = allocation_of(SearchResult(best, bound), runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )

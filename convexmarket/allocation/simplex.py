@@ -122,10 +122,10 @@ def project(
     above = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
     shift = (full + above - total) / max(int(np.count_nonzero(free)), 1)
     weights = np.clip((point - level) - shift, 0.0, limits)
-    missing = total - float(weights.sum())  # rounding error, distributed to entries with room
-    room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
-    if (space := float(room.sum())) > abs(missing):
-        weights = np.clip(weights + missing * (room / space), 0.0, limits)
+    missing = total - float(weights.sum())  # rounding error, to distribute
+    slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
+    if (space := float(slack.sum())) > abs(missing):
+        weights = np.clip(weights + missing * (slack / space), 0.0, limits)
     return weights, level + shift
 
 
@@ -239,12 +239,12 @@ def cheapest_purchase(costs: Floats, max_weight: float) -> float:
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])
 
 
-def common_price(weights: Floats, prices: Floats, room: Floats) -> float:
+def common_price(weights: Floats, prices: Floats, slack: Floats) -> float:
     """Return the multiplier of ``sum a = 1``: the price of sellers strictly between their bounds.
 
     Without such sellers it is not unique, and the highest price with a positive weight is returned.
     """
-    importance = weights * room
+    importance = weights * slack
     if importance.sum() > 0:
         return float(prices @ importance / importance.sum())
     return float(prices[weights > 0].max())

@@ -253,10 +253,10 @@ def buy(
     test = people.parts["test"]
     labels = test[people.data.label]
     score = "R²" if people.data.classes is None else "accuracy"
-    one = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
+    majority = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
     say(
         f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
-        f"one answer for all would have {one:.3f}."
+        f"one answer for all would have {majority:.3f}."
     )
     if recorded is not None:
         say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")

@@ -47,7 +47,7 @@ Row = dict[str, Any]
 Extent = Literal["exact", "all", "none"]
 
 #: Weights below this share of the average weight are a solver's rounding.
-DUST = 1e-6
+ZERO_WEIGHT = 1e-6
 #: The branches of the seed: for the markets, and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
 #: The parameter of a function that receives random numbers.
@@ -509,7 +509,7 @@ def _bought(market: Market, allocation: Allocation) -> Row:
         "noise": 1.0 / eta,
         "n_effective": float(spread) ** -2,
         "eta": eta,
-        "n_bought": int(np.count_nonzero(weights * weights.size > DUST)),
+        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
         "epsilon_max": float(allocation.epsilon.max()),
         "method": allocation.method,
         "solver": allocation.solver or "",

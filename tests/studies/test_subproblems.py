@@ -182,7 +182,7 @@ def test_the_second_eta_lies_in_the_range_of_the_market():
 
 @pytest.mark.parametrize("make", [at_best_eta, at_natural_eta])
 def test_an_eta_without_room_is_refused(make):
-    with pytest.raises(NotSupportedError, match="leaves eta no room"):
+    with pytest.raises(NotSupportedError, match="has one feasible eta"):
         make(market(np.random.default_rng(0), PAID, cm.EtaRange(2.0, 2.0)))
 
 

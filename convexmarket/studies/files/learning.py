@@ -645,9 +645,9 @@ class ClassifierFile(_LearningFile):
         second = Study({CHARGED: chosen}, axes=axes, **charged).run(**options)
         if charged:
             more = _numbered(second, len(tables["runs"]))
-            kept = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
-            kept = kept.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
-            curve = pd.concat([curve, kept.assign(regularization=np.nan)], ignore_index=True)
+            tuned = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
+            tuned = tuned.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
+            curve = pd.concat([curve, tuned.assign(regularization=np.nan)], ignore_index=True)
             for name in ("sellers", "fits"):
                 tables[name] = pd.concat([tables[name], more[name]], ignore_index=True)
         sold = tables["sellers"].groupby("run").epsilon
@@ -703,8 +703,8 @@ class ClassifierFile(_LearningFile):
         norm = rows.data_norm
 
         def logistic(size: int, rng: np.random.Generator) -> Any:
-            found = allocate(market_of(size, rng))
-            arguments = rows.X_train, rows.y_train, found.weights, value, 2.0 * norm / found.eta
+            point = allocate(market_of(size, rng))
+            arguments = rows.X_train, rows.y_train, point.weights, value, 2.0 * norm / point.eta
             return draw_logistic(*arguments, rng)
 
         def fit(size: int, rng: np.random.Generator) -> Any:
@@ -902,10 +902,10 @@ class RidgeFile(_LearningFile):
         for gamma in self.objective.gamma:
             for value in self.learner.candidates:
                 (mu,), (sigma,) = self.weights(self._plain(value), n_features)
-                found = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
-                bias = self._bound(found.weights, found.eta, value, n_features).bias
+                point = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
+                bias = self._bound(point.weights, point.eta, value, n_features).bias
                 row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
-                rows.append(row | {"bias": bias, "expected_objective": bias + found.objective})
+                rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
         table = pd.DataFrame(rows)
         best = table.groupby("gamma").expected_objective.idxmin()
         return table.assign(marked=table.index.isin(best))

@@ -296,7 +296,7 @@ class OnlineFile(ProblemFile):
             If the problem makes no policy, or more sellers are to arrive than there are rows.
         """
         policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
-        arrival, own, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
+        arrival, cost, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         if arrivals is not None and arrivals > owners:
             raise ProblemFileError(
@@ -305,7 +305,7 @@ class OnlineFile(ProblemFile):
             )
         number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
         order = arrival.permutation(owners)[:number]
-        reports = self.prior.sample(number, own) if rows.reports is None else rows.reports[order]
+        reports = self.prior.sample(number, cost) if rows.reports is None else rows.reports[order]
         quoted = min(number, policy.expected_sellers)
         accepts = answer.random(quoted) < self.simulation.acceptance
         learner = self.classifier()
@@ -499,7 +499,7 @@ def close_market(
     Raises
     ------
     OfferError, ParameterError
-        If offers are unanswered, no seller accepted, or the guarantees leave no room to train.
+        If offers are unanswered, no seller accepted, or the guarantees are too small to train.
     BudgetExceededError
         If the model would cost a seller more than it sold and other releases left; no row was read.
     DataError

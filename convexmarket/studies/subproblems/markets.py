@@ -118,13 +118,13 @@ def at_best_eta(market: Market) -> Instance:
     Raises
     ------
     NotSupportedError
-        If the market's range of eta has no room for another value.
+        If the market's range of eta contains a single value.
     """
     eta = allocate(market).eta
     low, high = market.form.eta_range
     possible = [other for other in (CHANGE * eta, eta / CHANGE) if low <= other <= high]
     if not possible:
-        raise _no_room(market)
+        raise _single_eta(market)
     return _at(market, "allocation", "exact", eta, possible[0])
 
 
@@ -134,7 +134,7 @@ def at_natural_eta(market: Market) -> Instance:
     Raises
     ------
     NotSupportedError
-        If the feasible range of eta has no room for two values.
+        If the feasible range of eta contains a single value.
     """
     low, high = market.form.eta_range
     natural = float(np.clip(market.form.natural_eta, low, high))
@@ -146,7 +146,7 @@ def at_natural_eta(market: Market) -> Instance:
     for eta in possible:
         if low <= eta and CHANGE * eta <= high and feasible(eta) and feasible(CHANGE * eta):
             return _at(market, "variants", "projections", eta, CHANGE * eta)
-    raise _no_room(market)
+    raise _single_eta(market)
 
 
 def _is_feasible(market: Market, eta: float) -> bool:
@@ -163,9 +163,9 @@ def _is_feasible(market: Market, eta: float) -> bool:
     return bool(np.isfinite(value))
 
 
-def _no_room(market: Market) -> NotSupportedError:
+def _single_eta(market: Market) -> NotSupportedError:
     return NotSupportedError(
-        f"{shown(market)} leaves eta no room, and a study changes it; widen the range of eta"
+        f"{shown(market)} has one feasible eta, and a study changes eta; widen the range of eta"
     )
 
 
