@@ -43,23 +43,23 @@ Floats = NDArray[np.float64]
 
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
-#: Factor by which the unit of a compiled problem may exceed the objective, and its natural eta
-#: may differ from that of changed parameters.
+#: Largest ratio of the unit of a compiled problem to the objective, and of its natural eta to
+#: that of changed parameters.
 _SAME = 1e3
-#: A bound this much above the objective, relatively, is not due to rounding.
+#: Relative excess of a bound over the objective that rounding cannot explain.
 _CONTRADICTION = 1e-6
 #: Slack up to this, relative to constraints of order one, counts as zero.
 _NO_SLACK = 1e-8
 #: Largest violation that is repaired, without and with a strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
-#: Shares of the multipliers from which on constraints are named in errors, and used in proofs.
+#: Least share of the multipliers of a constraint that an error names, and that a proof uses.
 _NAMED, _NOISE = 1e-3, 1e-7
 #: Logarithms of eta between which the balance of noise and payments is interpolated.
 _LOG_ETAS = np.linspace(-60.0, 60.0, 241)
 
 
 class LeastViolation:
-    """The least violation of a market's constraints at a fixed eta, compiled once.
+    """Program for the least violation of a market's constraints at a fixed eta, compiled once.
 
     Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.

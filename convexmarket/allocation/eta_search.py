@@ -47,19 +47,19 @@ Floats = NDArray[np.float64]
 
 #: Share of the gap that is reserved for later changes of the best point.
 FOR_TRACES = 0.1
-#: Largest factor between a given start and the default one.
+#: Largest ratio of a given start to the default start.
 _NEAR = 1e6
 #: Intervals of eta further than this factor from the first eta are not split.
 _FAR = 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Factors of eta: to points that may prove non-attainment, of the bound that excludes an optimum,
-#: and to a further point at which the objective must not rise again.
+#: Factors of eta in the test of attainment: to its points, to the end of the range without an
+#: optimum, and to the point at which the objective must not rise again.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
-#: Share of the sum of absolute terms that gaps are relative to if the terms nearly cancel.
+#: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
 _MAX_SPLITS = 40_000
-#: Largest distance of a cut from its point that is due to the solver's accuracy.
+#: Largest distance of a cut from its point that the solver's accuracy explains.
 _ACCURACY = 1e-6
 #: Relative accuracy of solvers at extreme eta.
 _ROUGH = 1e-9
@@ -72,7 +72,7 @@ _REACH = 2
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
-    """Check the arguments that all numerical methods have."""
+    """Check the common arguments of all numerical methods."""
     check_positive("gap", gap)
     check_count("max_solves", max_solves)
 

@@ -76,7 +76,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
-    if form.max_epsilon < np.inf and form.sigma > 0:  # the optimum without the bound may respect it
+    if form.max_epsilon < np.inf and form.sigma > 0:  # it may hold without the bound
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
@@ -95,7 +95,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
         within = replace(form, max_weight=segment.cap)
         dual = max(dual, dual_bound(within, form.gamma * best.eta * psi, weights))
         dual += form.sigma / best.eta
-    if segment.bound < best.objective * (1 - 1e-12):  # some interval of eta was left undecided
+    if segment.bound < best.objective * (1 - 1e-12):  # an interval of eta is undecided
         dual = min(dual, segment.bound)
     return replace(best, weights=weights, lower_bound=min(best.objective, dual))
 
@@ -162,7 +162,7 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
     )
 
 
-# ------------------------------------------------------------------- sellers who matter
+# ------------------------------------------------------------------- screening of sellers
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:

@@ -96,7 +96,7 @@ def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats
 def _member(atom: Any, v: Floats) -> Floats:
     """Project a row on the set of a support function, up to the tolerance of a solver."""
     x, items = atom._parent.x, atom._parent.constraints
-    off = cp.norm(cp.vec(x, order="F") - v[0])  # whose square would halve the digits
+    off = cp.norm(cp.vec(x, order="F") - v[0])  # the square would halve the digits
     run_solver(cp.Problem(cp.Minimize(off), items), "CLARABEL")
     return _flat(x.value)[None]
 
@@ -122,7 +122,7 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
 
 
 def _has_kink(expression: cp.Expression) -> bool:
-    """Whether an expression is an atom with a known conjugate, which is better than a tangent."""
+    """Whether an expression is an atom with a known conjugate; a tangent would be weaker."""
     if expression.is_constant():
         return False
     if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
@@ -169,7 +169,7 @@ def _rows(atom: Any) -> NDArray[np.intp]:
 
 
 class Lifted:
-    """Copier of expressions that replaces leaves, and the arguments of atoms with kinks.
+    """Copier of expressions; it replaces leaves, and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`. Without, maxima by
@@ -213,7 +213,7 @@ class Lifted:
         return expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
-        """Replace the first argument of an atom, the only one that is not constant."""
+        """Replace the first argument of an atom; its other arguments are constant."""
         old, new = atom.args[0], args[0]
         square = len(old.shape) == 2 and old.is_symmetric()
         variable = cp.Variable(old.shape, symmetric=square)

@@ -69,7 +69,7 @@ def screen_sellers(
     check: Callable[[int], None] | None = None,
     instead: tuple[float, float] | None = None,
 ) -> tuple[Costs, float]:
-    """Return costs with individual rows for the sellers that affect an optimum, and a limit.
+    """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Nothing is bought above the limit.
 
@@ -250,7 +250,7 @@ def _fetch(spans: Sequence[tuple[int, int]], end: int, blocks: Iterable[Floats])
 
 
 def _merged(first: Any, second: Any) -> tuple[float, float, float]:
-    """Return the number, the mean and the sum of squares about it of the union of two groups."""
+    """Return the size, the mean, and the sum of squares about the mean, of two groups together."""
     n = first[0] + second[0]
     apart = second[1] - first[1]
     share = second[0] / n if n else 0.0

@@ -82,7 +82,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
 def project(
     point: Floats, limits: Floats, total: float = 1.0, centred: bool = False
 ) -> tuple[Floats, float]:
-    """Return ``clip(point - level, 0, limits)`` that sums to a total, and the level.
+    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total.
 
     The sum is piecewise linear in the level. Newton's method computes the level, with bisection as
     a safeguard. Entries at an end on the whole bracket are dropped from later steps. ``centred``
@@ -176,7 +176,7 @@ def norm_minimiser(
 
 
 def feasible_limits(limits: Floats) -> Floats:
-    """Return bounds that sum to 1 at least, corrected for rounding."""
+    """Return bounds with a sum of at least 1, corrected for rounding."""
     total = float(limits.sum())
     if total < 1 - ROUNDING:
         able = limits[limits > 0]

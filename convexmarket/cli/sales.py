@@ -52,7 +52,7 @@ _WITHOUT = {
 }
 
 
-#: The kind of label that a draft predicts.
+#: Description of the label, by the kind of a draft.
 Learns = StrEnum("Learns", ["class", "number"])
 
 
@@ -164,7 +164,7 @@ def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
 
 
 def shares_of(at_least: list[str] | None) -> dict[str, float]:
-    """Return shares by group, as ``--at-least`` names them."""
+    """Parse the shares of groups in ``--at-least``."""
     shares: dict[str, float] = {}
     for text in at_least or ():
         group, _, share = text.rpartition(":")
@@ -185,7 +185,7 @@ def init(
     learns: Annotated[Learns | None, typer.Option(help="What is predicted.")] = None,
     force: Force = False,
 ) -> None:
-    """Write a problem file for your table, to be completed by you.
+    """Write a draft of a problem file for your table.
 
     Id, report and label are recognised by the names of the columns. Ranges, categories, classes,
     the prior and the public rows are marked "?" until you declare them.

@@ -26,7 +26,7 @@ __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_refere
 Row = dict[str, Any]
 #: The name of the methods without a conic solver, and of their formulation.
 EXACT = "exact"
-#: The name of the run that others are measured against.
+#: The name of the reference run.
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Measurements of a solve: seconds, counts and relative residuals.
@@ -43,18 +43,18 @@ MEASURED = (
     *RESIDUALS,
     *ABSOLUTE,
 )
-#: Prefix of the same for the second solve, with a changed parameter.
+#: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT)
-#: Solvers of a reference, in this order, with tolerances that are out of reach: they end where they
-#: cannot get any closer.
+#: Solvers of a reference, in this order, with unattainable tolerances: they end at their best
+#: accuracy.
 _REFERENCES: dict[str, dict[str, Any]] = {
     "CLARABEL": {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500},
     "ECOS": {"abstol": 1e-13, "reltol": 1e-13, "feastol": 1e-13, "max_iters": 500},
 }
-#: Residuals at which no further solver is tried for a reference.
+#: Residual at which a reference is accurate enough.
 _CLOSE = 1e-8
 
 
@@ -88,7 +88,7 @@ def measure_run(
 
 
 def warm_up(solver: Any) -> None:
-    """Let a solver, and CVXPY, load what they load when they are first used."""
+    """Solve once, so that CVXPY and the solver load their libraries."""
     x = cp.Variable(2)
     with suppress(Exception), warnings.catch_warnings():  # the run reports errors
         warnings.simplefilter("ignore")
@@ -160,7 +160,7 @@ def _solve(
         count = problem.solver_stats.num_iters if problem.solver_stats is not None else None
         row["iterations"] = float(count) if isinstance(count, int | float | np.integer) else np.nan
         row |= _examine(instance, declared, changed)
-        with suppress(Exception):  # of a solver of the user, for example
+        with suppress(Exception):  # a user-defined solver may not report it
             matrices = MatrixProblem.of(data, getattr(chain.solver, "EXP_CONE_ORDER", None))
             residuals = matrices.residuals(*returned_point(chain.solver, raw, inverse[-1]))
             row |= dict(zip(ABSOLUTE, residuals, strict=True))
@@ -218,7 +218,7 @@ def _timed(instance: Instance, status: str, answer: Floats, seconds: float, chan
 
 
 def _examine(instance: Instance, declared: Declared, changed: bool) -> Row:
-    """Return objective and residuals of the point that was returned, by our own arithmetic."""
+    """Compute objective and residuals of the returned point, independently of the solver."""
     scale = instance.scale(changed)
     residuals = dict(zip(RESIDUALS, kkt_residuals(declared.problem, scale), strict=True))
     try:
@@ -252,7 +252,7 @@ def _exact(instance: Instance) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure what other runs of an instance are compared with.
+    """Measure the reference run of an instance.
 
     That is the exact method, or where none is known the tightest solve of any formulation, by its
     residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is the largest one.

@@ -11,7 +11,7 @@ __all__ = ["load_plugin"]
 
 
 def load_plugin(name: str, what: str = "solver", of: str = "a solver interface of CVXPY") -> Any:
-    """Import the class that ``"module:Class"`` names.
+    """Import a class by its path ``"module:Class"``.
 
     Raises
     ------

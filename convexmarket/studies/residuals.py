@@ -147,7 +147,7 @@ def _matrix(slope: Any, x: cp.Variable) -> sparse.csc_array:
 
 
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
-    """Return the gradient of multiplier'expression; NaN if there is none."""
+    """Return the gradient of multiplier'expression; NaN without a gradient."""
     try:
         slopes = expression.grad
     except (TypeError, ValueError):  # of an entropy at 0
@@ -178,7 +178,7 @@ def _check(problem: cp.Problem) -> None:
 
 @dataclass(frozen=True, eq=False)
 class MatrixProblem:
-    r"""The matrices that a solver gets, and the residuals in which qpbenchmark measures its answer.
+    r"""The matrices of a solver's problem, and the residuals of its answer as in qpbenchmark.
 
     .. math:: \min_x\; \tfrac12 x^\top P x + q^\top x \quad\text{s.t.}\quad A x + s = b,\; s \in K
 
@@ -197,7 +197,7 @@ class MatrixProblem:
 
     @classmethod
     def of(cls, data: dict[str, Any], exp_order: list[int] | None = None) -> Self:
-        """Take the data of :meth:`cvxpy.Problem.get_problem_data`.
+        """Build from the data of :meth:`cvxpy.Problem.get_problem_data`.
 
         ``exp_order`` is the solver's order of the rows of an exponential cone.
         """
@@ -230,7 +230,7 @@ class MatrixProblem:
         return primal, dual, gap
 
     def _outside(self, rows: Floats, *, dual: bool = False) -> float:
-        """Return by how much rows leave their cones, equations apart."""
+        """Compute the distances of rows from their cones, without equations."""
         start = self.zero + self.nonneg
         worst = float(np.maximum(-rows[self.zero : start], 0.0).max(initial=0.0))
         for size in self.soc:
@@ -247,7 +247,7 @@ class MatrixProblem:
 
 
 def returned_point(solver: Any, raw: Any, inverse: Any) -> tuple[Floats, Floats]:
-    """Return x and y as a solver left them, from its answer and CVXPY's data of the inversion."""
+    """Extract x and y from a solver's answer, with CVXPY's data of the inversion."""
     solution = solver.invert(raw, inverse)
     (x,) = solution.primal_vars.values()
     items = [item for name in ("eq_constr", "other_constr") for item in inverse[name]]

@@ -185,7 +185,7 @@ _Label = Annotated[
     WithJsonSchema({"type": ["string", "number"], "maxLength": LONGEST_TEXT}),
 ]
 
-#: What is public of a column: the range of a number, or the categories of a word.
+#: The public facts of a column: the range of a number, or the categories of a word.
 _Public = tuple[float, float] | tuple[str, ...]
 
 
@@ -261,7 +261,7 @@ class OwnData(Table):
 
     @property
     def public_shares(self) -> dict[str, float]:
-        """Shares of the file that are public, by purpose."""
+        """Public shares of the file, by purpose."""
         return {part: share for part, share in self.public.items() if not isinstance(share, str)}
 
     @property
@@ -311,5 +311,5 @@ class OwnData(Table):
         return self
 
 
-#: Where the rows come from: ``source`` decides.
+#: A source of rows; the key ``source`` selects the class.
 Data = Annotated[PackageData | InlineData | OwnData, Field(discriminator="source")]

@@ -25,17 +25,17 @@ __all__ = ["Draft", "draft_problem"]
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Characters of a name, and columns, that a problem file holds.
+#: Largest length of a name, and largest number of columns, in a problem file.
 _LONGEST, _MOST = 200, 1_000
-#: Rows from which the type of a CSV column follows.
+#: Number of rows that decide the type of a CSV column.
 _FIRST_ROWS = 1_000
-#: Names of the columns by role, the likeliest first.
+#: Common names of the columns of each role, the likeliest first.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
-#: A number of a person: "Nr.", or "Patient-Nr.", whose first part is the name of an id.
+#: The header of a column of ids: "Nr.", or "Patient-Nr." with the name of an id before "Nr.".
 _NUMBER = re.compile(r"(^|[\W_]+)(id|nr|no|number|code)\W*$")
 
 _DRAFT = """\
@@ -108,14 +108,14 @@ coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that sc
 
 @dataclass(frozen=True)
 class Draft:
-    """The text of a problem file to be completed, and the columns of id, report and label."""
+    """Draft of a problem file, and the columns of id, report and label."""
 
     text: str
     roles: dict[str, str]
 
 
 def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = None) -> Draft:
-    """Draft a problem file that buys the rows of a table.
+    """Draft a problem file for the purchase of the rows of a table.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def _parquet(path: Path) -> dict[str, str]:
 
 
 def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
-    """Return the columns of id, report and label; ``sale`` holds those known by common names."""
+    """Choose the columns of id, report and label; ``sale`` holds columns with common names."""
     called = {name.strip().lower(): name for name in reversed(columns)}
     stems = {name: _NUMBER.sub("", name.strip().lower()) for name in columns}
     roles: dict[str, str] = {}
@@ -207,5 +207,5 @@ def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """Return a string of TOML, which escapes one more character than JSON."""
+    """Quote a string for TOML, which escapes one more character than JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -84,11 +84,11 @@ Rows = MarketData | RegressionData
 #: A DataFrame: its columns have known types.
 Frame = Any
 
-#: The scenario of reports that a user's table holds.
+#: The scenario of the reports in a user's table.
 REPORTED = "reported"
 #: The branch of the seed for sensitivities.
 _SENSITIVITIES = 0
-#: Sellers that an audit takes, and misreports of each.
+#: Numbers of sellers in an audit, and of misreports of each.
 _AUDITED, _MISREPORTS = 200, 17
 #: Scale of the noise in the predictions of the model behind a fit.
 _PREDICTION_NOISE = 0.2
@@ -216,7 +216,7 @@ class LearnerTable(Table):
 
 
 class NaiveTable(Table):
-    """The naive model, mu = sigma = 0, which is bounded at a fixed eta only.
+    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only.
 
     Attributes
     ----------
@@ -250,9 +250,9 @@ class UnitsTable(Table):
 
 # -------------------------------------------------------------------------------------- files
 
-#: The public facts that bound the error of ridge regression, and are not the constructor's.
+#: Public facts for the error bound of ridge regression, which are not constructor arguments.
 _BOUND = ("label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability")
-#: Arguments of constructors that a file does not decide.
+#: Arguments of constructors without a key in the file.
 _OURS = ("regularization", "epsilon", "random_state", "features", "classes")
 #: Keys of tables, tables and facts.
 _Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
@@ -322,13 +322,13 @@ class _LearningFile(ProblemFile):
         return self
 
     def _try(self, regularization: Any) -> None:
-        """Let the learner check its arguments."""
+        """Validate the arguments of the learner by its own checks."""
         self.weights(self.learner_of(regularization), 1)
         self.learner_of(regularization).promise([np.inf])
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Arguments of the learner that follow from other tables, where its class takes them."""
+        """Arguments of the learner from other tables, if its class accepts them."""
         raise NotImplementedError
 
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
@@ -519,7 +519,7 @@ class _LearningFile(ProblemFile):
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
-    """Return the only value that a file lists; a choice would depend on reports or rows."""
+    """Return the single value of a list; a choice would depend on reports or rows."""
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
@@ -542,7 +542,7 @@ def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
 
 
 def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
-    """Return the rows of a table that belong to the runs of a curve."""
+    """Select the rows of a table for the runs of a curve."""
     return curve[[*keys, "run"]].merge(table.drop(columns=list(keys), errors="ignore"), on="run")
 
 
@@ -654,7 +654,7 @@ class ClassifierFile(_LearningFile):
         epsilons = []
         for row in curve.itertuples():
             epsilon = sold.get_group(row.run).to_numpy()
-            if row.model != CHARGED:  # a search spends the whole purchase
+            if row.model != CHARGED:  # a search uses all of the privacy bought
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
                 epsilon = guarantee.epsilon
             epsilons.append(epsilon)
@@ -675,7 +675,7 @@ class ClassifierFile(_LearningFile):
         return keys, measured, facts
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
-        """Return the search for Lambda among those with which half of what was sold is kept."""
+        """Build the search for Lambda, with candidates that retain half of the privacy sold."""
         candidates = []
         for value in self.learner.candidates:
             try:
@@ -691,7 +691,7 @@ class ClassifierFile(_LearningFile):
     def _baseline(self, rows: MarketData) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
         errors = []
-        for value in sorted(self.learner.candidates, reverse=True):  # of equals, the largest
+        for value in sorted(self.learner.candidates, reverse=True):  # the largest of ties
             model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = np.mean(model.predict(rows.X_validation) != rows.y_validation)
             errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
@@ -718,7 +718,7 @@ class ClassifierFile(_LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Return for each scenario, model and gamma the run with the smallest overall error.
+    """Select the run with the smallest overall error for each scenario, model and gamma.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
     first.
@@ -750,7 +750,7 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
 
 
 def _curve(chosen: Frame) -> Frame:
-    """Return the row of each point that is reported."""
+    """Build the row of each point in the report."""
     table = chosen.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
     table["overall_mean"] = table.error_mean + table.gamma * table.payments
     columns = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean"]

@@ -48,11 +48,11 @@ from convexmarket.studies.subproblems.families import Family, market_family
 
 __all__ = ["Point", "VariantsFile"]
 
-#: The keys of a market, which a variant may change.
+#: Keys of a market; a variant may change them.
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
-#: The words of a list's errors for a column, and the key of the problem file that names it.
+#: Name of a column in errors of a list, and the key of the problem file that selects the column.
 _COLUMNS = {
     "--id-column (id in Python)": "sellers.id",
     "--sensitivity-column (ask in Python)": "sellers.report",
@@ -83,7 +83,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> d
 
 
 def _with_value(table: Mapping[str, Any], key: str, value: Any, path: str) -> dict[str, Any]:
-    """Return a copy of nested tables with this value at a path of keys, joined by dots."""
+    """Copy nested tables, with a new value at a path of keys joined by dots."""
     first, dot, rest = key.partition(".")
     inner = table.get(first, {})
     if dot and not isinstance(inner, Mapping):
@@ -97,7 +97,7 @@ def _number(value: Any) -> float:
     return value
 
 
-#: A number that stays an integer if the file has an integer, such as a count.
+#: A number; an integer in the file, such as a count, remains an integer.
 _Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
 
 
@@ -108,7 +108,7 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class SweepTable(Table):
-    """A key of the market with several values, which makes the variant a curve.
+    """A key of the market with several values; the variant becomes a curve.
 
     Attributes
     ----------
@@ -299,7 +299,7 @@ class VariantsFile(ProblemFile):
         journal: str | PathLike[str] | None = None,
         progress: bool | Progress = True,
     ) -> Runs:
-        """Allocate every market, and pay and audit as the file says; see ProblemFile.perform.
+        """Allocate every market, and pay and audit by the file; see ProblemFile.perform.
 
         The tables are those of :meth:`convexmarket.Study.run`, by market (the variant) and value of
         its sweep; ``groups``, the purchases from each group; and ``virtual_costs`` of each prior,
@@ -346,7 +346,7 @@ class VariantsFile(ProblemFile):
 
 
 def _family(name: str, table: MarketTable, listed: pd.DataFrame | None) -> Family:
-    """Return the subproblem of a market, at any size if no number belongs to one seller."""
+    """Return the subproblem of a market, at any size if no number belongs to a single seller."""
     each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
     small = None if each else table.sellers.resized(50)
     if small is None:

@@ -78,7 +78,7 @@ _LEARNT = (
 
 
 class OwnSellers(OwnData):
-    """Sellers in a CSV or Parquet file, who are quoted by their ids.
+    """Sellers in a CSV or Parquet file; offers are made by id.
 
     Their rows are read when the market closes; the public file ``public.test`` is read when it
     opens. A simulation quotes the sellers by the column ``report``, if it is named.
@@ -138,7 +138,7 @@ class PlanTable(Table):
 
 
 class LearnerTable(Table):
-    """The arguments of PrivateLogisticRegression, which is trained when the market closes.
+    """Arguments of the PrivateLogisticRegression that is trained when the market closes.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class SimulationTable(Table):
 
 
 class OnlineFile(ProblemFile):
-    """A market whose sellers come one by one, and the model that is trained when it closes.
+    """A market with sellers who arrive one by one, and the model trained when it closes.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class OnlineFile(ProblemFile):
         return self
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
-        """Return the learner of this market, with another lambda if one is given."""
+        """Return the learner of this market, with the given lambda if it is not None."""
         options = self.learner.model_dump()
         if regularization is not None:
             options["regularization"] = regularization
@@ -260,7 +260,7 @@ class OnlineFile(ProblemFile):
             )
         rows = data.rows()
         assert isinstance(rows, MarketData)
-        inline = isinstance(data, InlineData)  # all of its rows are private
+        inline = isinstance(data, InlineData)  # all rows of the file are private
         n_public = 0 if inline else len(rows.y_test)
         return MarketRows(
             [f"row-{number}" for number in range(rows.y_train.size)],
@@ -382,7 +382,7 @@ class OnlineFile(ProblemFile):
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
-    """Return the plans, their audits, and their curves to beyond the last report that sells."""
+    """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
     ends = [made.policy.highest_sensitivity for made in plans]
     low, high = plans[0].policy.support
     last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
@@ -433,7 +433,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         read_public(problem)
         check_file(problem)
     try:
-        path = os.path.relpath(source.path, folder)  # both may move together
+        path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive
         path = os.path.abspath(source.path)
     described = {
@@ -444,7 +444,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Return the problem that a market was opened with.
+    """Load the problem of an open market.
 
     Raises
     ------
@@ -474,7 +474,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train on what was sold, once, and close the market for good.
+    """Train once, on the sold rows, and close the market for good.
 
     A market that is closed already keeps its model: it is described again, and nothing is trained.
 

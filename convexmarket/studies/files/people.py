@@ -37,7 +37,7 @@ __all__ = ["SOLD", "People", "check_file", "read_columns", "read_people", "read_
 
 Floats = NDArray[np.float64]
 
-#: The part of the rows that is bought from.
+#: The part with the rows for sale.
 SOLD = "sold"
 #: The branch of the seed that draws the public rows.
 _PUBLIC = 1_000
@@ -45,7 +45,7 @@ _PUBLIC = 1_000
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The sellers of a file, their reports and groups if it has them, and the public rows.
+    """The sellers of a file, with reports and groups if the file has them, and the public rows.
 
     The parts are "sold", whose index holds the sellers' ids, and those of public rows.
     """
@@ -154,7 +154,7 @@ def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str
 def _drawn(
     rows: pd.DataFrame, shares: dict[str, float], seed: int, path: Path
 ) -> dict[str, pd.DataFrame]:
-    """Return the sold rows, and the public rows that are drawn; in the order of the file."""
+    """Split the file into rows for sale and drawn public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
     parts, begin = {}, 0
@@ -172,7 +172,7 @@ def _drawn(
 
 
 class _Table:
-    """The columns of a file that are read: those of features and label, and others by their keys.
+    """Columns of a file: those of features and label, and others by their keys.
 
     The index counts the lines; ``ids`` names the sellers in errors.
     """
@@ -198,7 +198,7 @@ class _Table:
             raise DataError(f"{path}: there are no rows in it; give one row per seller")
 
     def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
-        """Return checked features and labels, as the learner takes them."""
+        """Check features and labels, and return them in the form of the learner."""
         columns: dict[str, Any] = dict(self._features(data))
         columns[data.label] = self._labels(data, target_range)
         return pd.DataFrame(columns)
@@ -212,7 +212,7 @@ class _Table:
                 self.refuse(empty, cell, why)
             if isinstance(public[0], str):
                 texts = _texts(cells)
-                if set(public) == {"False", "True"}:  # "true" and "TRUE" of other programs
+                if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
                     texts = texts.str.capitalize()
                 texts = texts.where(~empty, None)
                 if OTHER not in public:
@@ -255,7 +255,7 @@ class _Table:
 
 
 def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return cells as a CSV file writes them, without blanks around; empty if missing."""
+    """Return cells in the form of a CSV file, without outer blanks; empty if missing."""
 
     def text(value: Any) -> str:
         whole = isinstance(value, float) and value.is_integer()
@@ -272,7 +272,7 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
 def read_columns(
     path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Read columns of a file, by the keys that name them; the index counts its lines, or rows."""
+    """Read columns of a file by their keys; the index counts lines of CSV, or rows."""
 
     def choose(columns: list[str]) -> list[str]:
         for column, key in keys.items():

@@ -28,7 +28,7 @@ __all__ = ["SolversFile", "entries_of"]
 
 
 def _without_files(options: dict[str, Any]) -> dict[str, Any]:
-    """Refuse options by which a solver reads or writes files: a stranger may have chosen them."""
+    """Refuse options for reading or writing files, because the problem file may be untrusted."""
     for name in options:
         if re.search("file|path|folder|write|save|dump", name, re.IGNORECASE):
             raise ValueError(f"the option {name!r} concerns files; a problem file cannot name them")
@@ -60,7 +60,7 @@ Options = Annotated[
 
 
 class SettingTable(Table):
-    """How exactly solvers are asked to solve, and how exact an answer must be to count.
+    """Tolerances of the solvers, and the largest error of a correct answer.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class SettingTable(Table):
 
 
 class ComparisonTable(Table):
-    """What is solved, how, at which sizes, and how often.
+    """Problems, formulations, solvers, sizes and draws of a comparison.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class LimitsTable(Table):
 
 
 class SolversRunTable(RunTable):
-    """How a comparison is run.
+    """Execution of a comparison.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class SolversFile(ProblemFile):
 
 
 def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Mapping[str, Any]:
-    """Return what :func:`compare_solvers` takes, by short names: classes, and loaded files.
+    """Build the entries for :func:`compare_solvers`, by short names: classes, and loaded files.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ __all__ = [
     "papers_market",
 ]
 
-#: Private rows of the model behind a fit, and points that it predicts, at most.
+#: Largest numbers of private rows, and of points, in a fit to predictions.
 MOST_PRIVATE, MOST_POINTS = 500, 1_000
 
 
@@ -126,7 +126,7 @@ def market_family(
 
         def make(market: Market) -> Instance:
             granted = market.form.granted
-            assert granted is not None  # as of the example
+            assert granted is not None  # the example has the constraint too
             return guarantees(granted, form.mu, form.sigma)
 
     elif form.standard is not None and form.mu > 0:

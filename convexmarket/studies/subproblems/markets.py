@@ -39,9 +39,9 @@ __all__ = [
 CHANGE = 1.25
 #: Relative gap of a complete search.
 GAP = 1e-6
-#: Steps by a factor of ``CHANGE`` in which a feasible eta is searched.
+#: Number of steps, each a factor of ``CHANGE``, in the search for a feasible eta.
 _STEPS = 20
-#: Violation at which a constraint holds.
+#: Largest violation of a satisfied constraint.
 _EQUAL = 1e-9
 
 
@@ -170,7 +170,7 @@ def _single_eta(market: Market) -> NotSupportedError:
 
 
 def certified_search(market: Market) -> Instance:
-    """Return the papers' market with eta to be optimised: the complete search, to a gap of 1e-6.
+    """Return the papers' market with a search over eta, to a certified gap of 1e-6.
 
     The answer is the weights followed by eta. There is no second value.
     """

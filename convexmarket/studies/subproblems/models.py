@@ -49,7 +49,7 @@ __all__ = [
 
 #: Length of the perturbation of a repeated row, relative to the row.
 JITTER = 0.01
-#: Most points whose dense kernel matrix is decomposed.
+#: Largest number of points for a decomposition of the dense kernel matrix.
 LARGEST = 2000
 #: Norm of the gradient at the exact model, relative to the longest row.
 _TOLERANCE = 1e-13
@@ -98,7 +98,7 @@ def draw_rows(
 def logistic(
     X: Floats, y: Floats, weights: Floats, regularization: float, noise: Floats
 ) -> Instance:
-    r"""Return logistic regression by objective perturbation, and again with other noise.
+    r"""Return logistic regression by objective perturbation, with two draws of the noise.
 
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
               + b^\top w
@@ -173,7 +173,7 @@ def draw_logistic(
 
 
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
-    r"""Return weighted ridge regression, and again with other labels.
+    r"""Return weighted ridge regression, with two vectors of labels.
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
 
@@ -238,7 +238,7 @@ def draw_ridge(
     label_noise: float,
     rng: np.random.Generator,
 ) -> Instance:
-    """Draw the rows of :func:`ridge`, and labels with noise of a standard deviation as second."""
+    """Draw the rows of :func:`ridge`; the second labels are the first with Gaussian noise."""
     a = check_weights(weights)
     rows, labels = draw_rows(X, y, a.size, rng)
     changed = labels + label_noise * rng.standard_normal(a.size)
@@ -246,7 +246,7 @@ def draw_ridge(
 
 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
-    r"""Return the fit to noisy predictions (K, Theorems 4 and 5), and again with other noise.
+    r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
     A private model predicts at T public points. Its predictions p are released with noise, and a
     public model f, no larger than the private one may be, is fitted to them:
@@ -283,7 +283,7 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
         lambda answer, changed: float(np.sum((answer[:-1] - predictions[int(changed)]) ** 2)),
         lambda answer: max(0.0, float(answer[-1]) / max_norm - 1.0),
         exact,
-        # The best objective is zero if f may pass through all points; that of f = 0 is not.
+        # The best objective may be zero; the objective at f = 0 is positive.
         lambda changed: float(np.sum(predictions[int(changed)] ** 2)),
     )
 
@@ -298,7 +298,7 @@ def draw_fit(
     size: int,
     rng: np.random.Generator,
 ) -> Instance:
-    """Train the private model of :func:`fit`, whose norm is the bound, and draw points and noise.
+    """Train the private model of :func:`fit`, and draw points and noise; its norm is the bound.
 
     The model is kernel ridge regression on private rows ``X, y``, with the kernel
     ``exp(-||x - z||^2 / (2*bandwidth^2))``. ``size`` public rows are drawn from ``points``, and the
