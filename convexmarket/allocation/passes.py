@@ -79,9 +79,9 @@ def screen_sellers(
         Maps a function over the parts of the virtual costs >= 0, each an iterable of blocks;
         nothing is bought at infinite costs.
     form : StandardForm
-        The market; its virtual costs are not used.
+        The market; its virtual costs are ignored.
     ceiling : callable
-        Maps a cost up to which sellers can carry all weight to one above which nothing is bought.
+        Maps a cost up to which sellers can carry all weight to an upper limit for purchases.
     most : int
         Number of sellers to fetch, unless more affect the optimum.
     check : callable, optional

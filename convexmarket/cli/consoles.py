@@ -160,7 +160,7 @@ def check_report_folder(folder: Path, *, force: bool = False) -> None:
 def needs(option: str, given: object, **others: object) -> None:
     """Refuse options without the option on which they depend."""
     for flag in _given(others) if given in (None, False) else ():
-        raise ParameterError(f"{flag} goes with {option}; give that, or leave {flag} out")
+        raise ParameterError(f"{flag} requires {option}; add {option}, or remove {flag}")
 
 
 def excludes(option: str, **others: object) -> None:

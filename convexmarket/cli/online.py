@@ -100,7 +100,7 @@ def open_(
                 say(f"Nothing is bought before seller {stages[0] + 1}.")
     data = problem.data
     if isinstance(data, OwnSellers) and not problem.place(data.file).exists():
-        say(f"{data.file} is not there yet; the market needs it to close")
+        say(f"{data.file} does not exist yet; the market needs it to close")
     say(f"Opened {folder}")
     warn_of_reports()
 

@@ -256,7 +256,7 @@ def buy(
     majority = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
     say(
         f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
-        f"one answer for all would have {majority:.3f}."
+        f"a constant prediction would have {majority:.3f}."
     )
     if recorded is not None:
         say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")

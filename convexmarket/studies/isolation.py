@@ -91,8 +91,8 @@ class Isolation(AbstractContextManager["Isolation"]):
         reply = self._ask(job) or self._ask(job)
         if reply is None:
             raise SolverError(
-                "the process that runs are forked from was ended from outside, twice; the memory "
-                "may be full. Use fewer jobs; finished runs are recorded"
+                "the server process of the runs was killed twice; the memory may be full. Use "
+                "fewer jobs; finished runs are recorded"
             )
         return reply
 

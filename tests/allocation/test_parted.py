@@ -98,7 +98,7 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
 
 
-def test_what_is_wrong_is_named_by_partition_and_row():
+def test_errors_name_partition_and_row():
     reports = np.full(9, 0.05)
     for bad in (np.nan, 0.2, -0.05, np.inf):
         changed = reports.copy()
@@ -140,7 +140,7 @@ def test_markets_without_a_path_are_for_memory(wanted):
         bought(da.from_array(np.full(9, 0.05), chunks=3), **wanted)
 
 
-def test_what_needs_all_costs_in_one_memory_says_so():
+def test_markets_without_support_for_partitions_are_refused():
     sellers = partitions.sellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
     objective = cm.Spread() + cm.Noise() + cm.Payments()
     with pytest.raises(NotSupportedError, match="partitions support mu"):

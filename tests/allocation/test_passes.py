@@ -85,7 +85,7 @@ def test_cells_of_any_width_leave_the_same(name, shift, monkeypatch):
         assert_same(form, most=most)
 
 
-def test_three_roots_are_told_apart():
+def test_three_roots_are_distinguished():
     form = three_roots()
     many = replace(form, virtual_costs=np.repeat(form.virtual_costs, 50), mu=form.mu * np.sqrt(50))
     assert_same(many)

@@ -76,7 +76,7 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert (record.eta, record.upper, record.lower) == (eta, found.objective, found.cut(eta))
 
 
-def test_a_seller_with_next_to_no_room_sets_the_price():
+def test_a_seller_just_between_its_bounds_sets_the_price():
     """The only seller between the bounds has 1e-10 of room, those at the bound none."""
     capped = market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5])
     assert cm.allocate(capped, "projections").gap <= 1e-12
@@ -117,7 +117,7 @@ def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
 # ------------------------------------ who can sell, and which markets are served
 
 
-def test_markets_in_which_nobody_or_too_few_can_sell():
+def test_markets_with_too_few_sellers_are_infeasible():
     with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
         ProjectableForm.of(market(costs=np.full(4, np.inf)).form)
     nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))

@@ -80,7 +80,7 @@ def test_formulations_agree(form, seed):
 
 
 @given(forms(zeros=True))
-def test_free_sellers_are_worth_a_finite_eta_or_said_to_be_endless(form):
+def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
     psi = form.virtual_costs
     assume(np.count_nonzero(psi == 0) * form.max_weight >= 1)
     limit = form.mu / np.sqrt(np.count_nonzero(psi == 0))
@@ -104,7 +104,7 @@ def test_projection_with_every_solver(solver):
     assert allocation.objective == pytest.approx(brute_force(market.standard_form), rel=1e-7)
 
 
-def test_max_solves_leaves_an_honest_gap():
+def test_max_solves_leaves_a_valid_gap():
     gaps = []
     for most in (1, 2):
         allocation = line_search(market_of(three_roots()), max_solves=most, gap=1e-9)
@@ -131,7 +131,7 @@ def test_eta_range(eta_range, binding, formulation):
 
 
 @pytest.mark.parametrize("psi", [[0.0, 0.0], [0.0, 5.0]])
-def test_optimum_at_infinity_is_refused_in_words(psi):
+def test_an_optimum_at_infinity_raises_an_error(psi):
     market = market_of(form(psi, mu=0.01))
     with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
         line_search(market, "projection")
@@ -140,7 +140,7 @@ def test_optimum_at_infinity_is_refused_in_words(psi):
 # ---------------------------------------------------- nobody believes the solver
 
 
-def test_lying_solver_widens_the_gap_only(monkeypatch):
+def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
     rng = np.random.default_rng(5)
     monkeypatch.setattr(
         FixedEtaProblem, "weights", property(lambda _: rng.dirichlet(np.full(45, 0.1)))

@@ -47,7 +47,7 @@ def outcomes(runs, **values):
     return set(frame.outcome)
 
 
-def test_honest_solvers_solve_and_others_are_absent_or_unable(runs):
+def test_correct_solvers_solve_and_others_are_missing_or_unsupported(runs):
     assert runs.facts["absent"] == ["NONESUCH"]
     assert outcomes(runs, solver="exact") == {"solved"}
     assert outcomes(runs, solver="CLARABEL") == {"solved"}

@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"(^|[\W_]+)(id|nr|no|number|code)\W*$")
 _DRAFT = """\
 # A purchase from the people of a table.
 # Declare every "{undeclared}": public facts, fixed before reports and rows are read.
-# Nothing of the table's cells is in this file.
+# This file contains no cell of the table.
 #
 #   convexmarket run FILE                 tries it: error against payments
 #   convexmarket buy FILE --budget 50     buys: offers, model, certificate
@@ -54,18 +54,18 @@ title = {title}
 [data]
 source = "{source}"
 file = {file}   # relative to this file
-{id}   # the sellers; without it they are named by their lines
-{report}   # what each asks per unit of epsilon; without it reports are simulated
-label = {label}   # the column that is predicted
+{id}   # the sellers; without it their ids are line numbers
+{report}   # price asked per unit of epsilon; without it reports are simulated
+label = {label}   # the column to predict
 {classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
-# Public rows, as their owners agreed, are not bought and not protected. Shares of the file such as
+# Public rows are neither bought nor protected; their owners must agree. Shares of the file such as
 # {shares}, or files: {files}
 public = "{undeclared}"
 
-# What is public of each feature: the range of a number, [18, 100], or the categories of a word,
-# ["no", "yes"], in quotes even if they are digits. Do not read it off the rows. A number outside
-# is clipped; a word that is not declared is refused, unless "other" is declared. Remove columns
-# that are not features; columns that are not named here are not read.
+# Public facts of each feature: the range of a number, [18, 100], or the categories of a word,
+# ["no", "yes"], in quotes even if they are digits. Do not take them from the rows. A number outside
+# is clipped; an undeclared word is refused, unless "other" is declared. Remove columns that are
+# not features; columns without an entry here are not read.
 [data.features]
 {features}
 
@@ -138,7 +138,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     if longest > _LONGEST or len(types) > _MOST:
         what = f"a name of {longest} characters" if longest > _LONGEST else f"{len(types)} columns"
         raise DataError(
-            f"{path}: {what} is more than a problem file holds ({_LONGEST} and {_MOST}); "
+            f"{path}: {what} exceeds the limit of a problem file ({_LONGEST} and {_MOST}); "
             "remove, or rename, columns"
         )
     sale: dict[str, str] = dict(roles_of(list(types)))
@@ -176,7 +176,7 @@ def _csv(path: Path) -> dict[str, str]:
     """Return the columns: "f" for decimals, "i" for whole numbers, "O" for words."""
     table = read_texts(path, most_rows=_FIRST_ROWS)
     if table.empty:
-        raise DataError(f"{path}: there is no row under a header; give one row per seller")
+        raise DataError(f"{path}: no rows below a header; give one row per seller")
     types = {}
     for name in table:
         numbers = numbers_in(table[name][~blank(table[name])])

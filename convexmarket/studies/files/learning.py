@@ -180,8 +180,8 @@ _ARGUMENT: Any = {
 class LearnerTable(Table):
     """A private learner. Other keys are arguments of its constructor.
 
-    Of "PersonalizedRidge", labels of ``target_range`` are mapped to [-1, 1]. ``label_noise``,
-    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are those of
+    "PersonalizedRidge" maps labels from ``target_range`` to [-1, 1]. ``label_noise``,
+    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are arguments of
     :func:`convexmarket.learners.ridge_error_bound`, on that scale.
 
     Attributes
@@ -189,11 +189,11 @@ class LearnerTable(Table):
     name : str
         A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
     regularization : list of float, or str
-        Values that are tried, or "auto": the public rule of a classifier.
+        Candidates, or "auto": the public rule of a classifier.
     draws : int
-        Noise draws of each model; 15 of a classifier and 200 of a regression by default.
+        Noise draws of each model; by default 15 for a classifier and 200 for a regression.
     tuning : str
-        "charged" also chooses Lambda within the privacy that was sold.
+        "charged" also chooses Lambda privately, within the privacy sold.
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
@@ -462,7 +462,7 @@ class _LearningFile(ProblemFile):
             )
         if data.report is None:
             raise ParameterError(
-                "data.report names no column of reports, and a purchase needs them; simulated "
+                "data.report is missing, and a purchase needs a column of reports; simulated "
                 "reports are for convexmarket run"
             )
         if at_least and group is None:
@@ -571,12 +571,12 @@ class ClassifierFile(_LearningFile):
     Attributes
     ----------
     naive : table
-        The papers' baseline; left out, there is none.
+        The papers' baseline; by default the study has no baseline.
 
     Notes
     -----
     Its runs are those of the candidates; and, for each scenario, model ("mechanism", "naive", and
-    "charged tuning", whose Lambda is chosen anew in each draw within what was sold) and gamma, the
+    "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
     table ``curve`` holds the chosen one with error_mean and error_std on the test rows and
     overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
     offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
@@ -592,7 +592,7 @@ class ClassifierFile(_LearningFile):
         if table.tuning == "charged" and table.options.get("calibration") == "noise":
             raise ValueError(
                 "learner.tuning must be 'free' with calibration = 'noise', got 'charged': a search "
-                "keeps what was sold; use calibration = 'total'"
+                "stays within the privacy sold; use calibration = 'total'"
             )
         return self
 
@@ -684,7 +684,7 @@ class ClassifierFile(_LearningFile):
                 continue
             candidates.append(value)
         if not (candidates and sold.any()):
-            raise ParameterError("no regularization keeps half of what was sold")
+            raise ParameterError("no regularization retains half of the privacy sold")
         learner, grid = self.learner_of(candidates[0]), {"regularization": candidates}
         return PrivateSearch(learner, grid, validation=validation, trials=float(len(candidates)))
 
@@ -742,8 +742,8 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
         words = row.get("learner_message") or row.message
         raise ParameterError(
             f"no candidate of the {row.model} model at gamma = {row.gamma:g} ({row.scenario}) "
-            "keeps what it bought; give larger values of learner.regularization, or of "
-            "objective.sigma (of naive.eta_range for the naive model). The last one: "
+            "fits its purchase; give larger values of learner.regularization, or of "
+            "objective.sigma (of naive.eta_range for the naive model). The last error: "
             f"{words}"
         )
     return best

@@ -428,7 +428,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
     """
     policy, source = problem.policy(), problem.source
     if source is None:
-        raise ProblemFileError("the problem comes from no file; give what load_file returned")
+        raise ProblemFileError("the problem has no file; give the result of load_file")
     if isinstance(problem.data, OwnSellers):
         read_public(problem)
         check_file(problem)
@@ -458,7 +458,7 @@ def problem_of(market: OnlineMarket) -> OnlineFile:
     except (ValueError, TypeError, KeyError):
         raise DataError(
             f"the market in {market.folder} was made without a problem file, so its rows and its "
-            "learner are not known; close it with OnlineMarket.close"
+            "learner are unknown; close it with OnlineMarket.close"
         ) from None
     path = os.path.normpath(os.path.join(market.folder, source.path))
     problem._source = replace(
@@ -515,7 +515,7 @@ def close_market(
     if released is not None and regularization is not None:
         raise ParameterError(
             f"regularization is {regularization:g}, but the market in {market.folder} was closed "
-            "and keeps its model; leave it out to see that again"
+            "with a model; leave regularization out to load that model"
         )
     learner = problem.classifier(regularization)
     if not market.is_closed:  # errors are raised before quoting ends

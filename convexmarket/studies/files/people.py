@@ -165,7 +165,7 @@ def _drawn(
     parts[SOLD] = rows.iloc[np.sort(order[begin:])]
     if few := [part for part, taken in parts.items() if not len(taken)]:
         raise DataError(
-            f"{path}: {len(rows)} rows are too few: none is left for {few[0]!r}; give other "
+            f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
             "shares (data.public), or more rows"
         )
     return parts
@@ -195,7 +195,7 @@ class _Table:
         self.ids: list[str] | None = None
         self.frame = read_columns(path, parquet, keys, na_values)
         if self.frame.empty:
-            raise DataError(f"{path}: there are no rows in it; give one row per seller")
+            raise DataError(f"{path}: the file has no rows; give one row per seller")
 
     def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
         """Check features and labels, and return them in the form of the learner."""
@@ -217,15 +217,14 @@ class _Table:
                 texts = texts.where(~empty, None)
                 if OTHER not in public:
                     why = (
-                        f"is none of its categories (data.features.{name}); declare it there as "
-                        f"the file writes it, or {OTHER!r}, which stands for all that are not "
-                        "declared"
+                        f"is not among its categories (data.features.{name}); declare it there as "
+                        f"the file writes it, or {OTHER!r}, the category of all undeclared values"
                     )
                     self.refuse(~texts.isin(list(public)) & ~empty, cell, why)
                 yield name, texts.to_numpy()
             else:
                 numbers = numbers_in(cells)
-                why = "is not a finite number; leave the cell empty where there is none"
+                why = "is not a finite number; leave the cell of a missing number empty"
                 self.refuse(~np.isfinite(numbers) & ~empty, cell, why)
                 yield name, numbers.where(~empty, np.nan).to_numpy()
 
