@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,13 +33,8 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.data.lists import blame, blank, checked_list, column_named, digest, read_list
 from convexmarket.data.tables import read_rows, read_table
 from convexmarket.display import Shown
-from convexmarket.errors import (
-    DataError,
-    NotSupportedError,
-    ParameterError,
-    UselessModelWarning,
-)
-from convexmarket.incentives.audit import IncentiveAudit, audit_incentives, audit_parts
+from convexmarket.errors import DataError, NotSupportedError, ParameterError, UselessModelWarning
+from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.io import Content, write_together
@@ -64,23 +59,19 @@ from convexmarket.terms import (
     Term,
 )
 
-__all__ = ["Deal", "PartedTable", "buy", "certificate_of", "price", "versions"]
+__all__ = ["Deal", "buy", "certificate_of", "price", "versions"]
 
 Floats = NDArray[np.float64]
+Progress = Callable[[str], None]
 
-#: Relative gaps up to here, in per cent, are not mentioned.
-_SLIGHT = 1e-6
-#: Markets that a budget is averaged over. The variance of their average adds a 25th to the
-#: variance of the payments of one market.
-DRAWS = 25
+#: Markets drawn for a budget: their average adds a 25th to the variance of one market's payments.
+_DRAWS = 25
 #: Distributions that a result depends on.
 _DEPENDENCIES = (
     "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
     "clarabel", "ecos", "highspy", "osqp", "scs",
 )  # fmt: skip
-
-
-#: Sentences of a certificate about every sale.
+#: Sentences of a certificate about every sale, and about sales under a budget.
 _TERMS_OF_SALE = (
     "Every payment is at least the seller's reported cost of its epsilon.",
     "The weights of the objective, the constraints and the prior must be fixed before the reports"
@@ -88,29 +79,10 @@ _TERMS_OF_SALE = (
     "epsilon is the guarantee sold. It is valid for a model trained with these weights and with"
     " eta = the sum of epsilon; the learner reports the total, with its part of the noise.",
 )
-
-
-class PartedTable(Protocol):
-    """A table of sellers in partitions, as :func:`price` accepts it.
-
-    :func:`convexmarket.partitions.table` returns one.
-    """
-
-    path: str | None
-
-    def sellers(self, prior: Prior, ask: str | None, id: str | None) -> Sellers:
-        """Return the sellers, checked, with their reports in parts."""
-
-    def offers(self, allocation: Any) -> Any:
-        """Return the offers as a lazy table in the same partitions."""
-
-    def totals(self, allocation: Any) -> Sequence[dict[str, float]]:
-        """Return the totals of the offers of each partition."""
-
-    def write(
-        self, folder: Path, allocation: Any, document: Callable[[dict[str, float]], bytes]
-    ) -> None:
-        """Write the offers and the certificate of their totals into a new folder."""
+_BUDGETED = (
+    "The weight of the payments follows from the budget, the prior and the number of sellers, and"
+    " from no report: payments come to {:g} on average over the prior, not in each market."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +111,7 @@ class Deal(Shown):
     budget : float or None
         The budget that decided the weight of the payments.
     source : dict
-        File of the table, and its SHA-256 unless it is in partitions; both None for a table in
-        memory.
+        File of the table, and its SHA-256 unless it is in partitions.
     """
 
     offers: Any
@@ -152,7 +123,6 @@ class Deal(Shown):
     test_errors: dict[str, float] | None = None
     budget: float | None = None
     source: dict[str, str | None] = field(default_factory=lambda: {"file": None, "sha256": None})
-    _parted: PartedTable | None = field(default=None, repr=False)
 
     @property
     def certificate(self) -> dict[str, Any]:
@@ -171,8 +141,6 @@ class Deal(Shown):
         ``expected_payments`` estimates the payments averaged over the prior, as the sum of virtual
         costs of the epsilons bought.
         """
-        if self._parted is not None:
-            return combined_totals(self._parted.totals(self.allocation))
         sold = np.asarray(self.market.privacy_cost(self.offers["epsilon"].to_numpy()))
         return combined_totals([totals_of(self.offers, self.market.sellers.virtual_costs, sold)])
 
@@ -184,10 +152,7 @@ class Deal(Shown):
         **options
             Of ``audit_incentives``.
         """
-        parts = self.market.sellers.parts
-        if parts is not None and not options:  # without another allocation
-            return audit_parts(parts, self.market, self.allocation)
-        return audit_incentives(self.market, **options)
+        return audit_incentives(self.market, **{"allocation": self.allocation} | options)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a copy of the offers."""
@@ -199,7 +164,6 @@ class Deal(Shown):
         Parameters
         ----------
         axes : pair of matplotlib Axes, optional
-            Axes of the two panels.
 
         Returns
         -------
@@ -218,7 +182,7 @@ class Deal(Shown):
     def statements(self) -> list[str]:
         """Return sentences about the purchase, its optimality, and the guarantee of the model."""
         totals, gap = self.totals, 100.0 * self.allocation.gap
-        more = f" by more than {gap:.1g} %" if gap > _SLIGHT else ""
+        more = f" by more than {gap:.1g} %" if gap > 1e-6 else ""
         sentences = [
             f"{totals['sellers_bought_from']} of {totals['sellers']} sellers sell, for"
             f" {totals['payments']:.6g} in all, and lose at most"
@@ -253,18 +217,12 @@ class Deal(Shown):
         audit : IncentiveAudit, optional
             Of this deal, to be included.
         """
-        sentences = [*self.statements(), *_TERMS_OF_SALE]
-        if self.budget is not None:
-            sentences.append(
-                "The weight of the payments follows from the budget, the prior and the number of"
-                f" sellers, and from no report: payments come to {self.budget:g} on average over"
-                " the prior, not in each market."
-            )
+        budgeted = [] if self.budget is None else [_BUDGETED.format(self.budget)]
         return {
-            "statements": sentences,
+            "statements": [*self.statements(), *_TERMS_OF_SALE, *budgeted],
             "optimality": self.certificate,
             "totals": self.totals,
-            "audit": None if audit is None else _audited(audit),
+            "audit": None if audit is None else audit.summary(),
             "objective": repr(self.market.objective),
             "constraints": [str(constraint) for constraint in self.market.constraints],
             "budget": self.budget,
@@ -284,7 +242,7 @@ class Deal(Shown):
         ----------
         path : path
             A CSV file, or a Parquet file if it ends in .parquet. For sellers in partitions, a new
-            folder, which all workers can write; the certificate is its ``_certificate.json``.
+            folder, which all workers can write.
         audit : IncentiveAudit, optional
             Of this deal, to be included in the certificate.
         force : bool, default False
@@ -303,25 +261,15 @@ class Deal(Shown):
             If a file cannot be written. Existing files are then unchanged.
         """
         place = Path(path)
-        if self._parted is not None:
-
-            def document(totals: dict[str, float]) -> bytes:
-                vars(self)["totals"] = totals
-                return _json(self.to_dict(audit))
-
-            self._parted.write(place, self.allocation, document)
-            return (place,)
         if place.is_dir() or not place.name:
             raise DataError(f"{path} is a folder; name a file in it, such as offers.csv")
-        table, certificate = self._listed(), certificate_of(place)
-        contents: dict[Path, Content] = {
-            place: table.to_parquet(index=False)
-            if place.suffix == ".parquet"
-            else lambda file: write_csv(table, file),
-            certificate: _json(self.to_dict(audit)),
-        }
+        table = self._with_names()
+        offers: Content = lambda file: write_csv(table, file)  # noqa: E731
+        if place.suffix == ".parquet":
+            offers = table.to_parquet(index=False)
+        contents = {place: offers, certificate_of(place): json_of(self.to_dict(audit))}
         write_together(contents, private=True, force=force)
-        return place, certificate
+        return tuple(contents)
 
     def report(self, folder: str | PathLike[str]) -> Path:
         """Write the offers, their certificate and the model into a folder.
@@ -344,22 +292,22 @@ class Deal(Shown):
         DataError
             If they cannot be written. Existing files are then unchanged.
         """
-        place = Path(folder)
-        page = place / "deal.md"
-        offers = self._listed()
-        paragraphs = ["# What was bought", *self.statements()]
-        paragraphs.append(
-            "`offers.csv` and this page contain the reports and the offers of sellers: private."
-        )
+        place, table = Path(folder), self._with_names()
+        paragraphs = [
+            "# What was bought",
+            *self.statements(),
+            "`offers.csv` and this page contain the reports and the offers of sellers: private.",
+        ]
         contents: dict[Path, Content] = {
-            place / "offers.csv": lambda file: write_csv(offers, file),
-            place / "certificate.json": _json(self.certificate),
+            place / "offers.csv": lambda file: write_csv(table, file),
+            place / "certificate.json": json_of(self.certificate),
         }
         if self.model is not None:
             try:
                 contents[place / "model.json"] = saved_model(self.model)
             except NotSupportedError as error:  # of a user's learner
                 paragraphs.append(f"The model is not written here: {error}")
+        page = place / "deal.md"
         contents[page] = ("\n\n".join(paragraphs) + "\n").encode()
         write_together(contents, private=True)
         return page
@@ -394,19 +342,19 @@ class Deal(Shown):
             ledger.account(ids).charge(self.model.guarantee_)
         return sold
 
-    def _listed(self) -> pd.DataFrame:
+    def _with_names(self) -> pd.DataFrame:
         """Return the offers with the names of the sellers as the first column."""
         return self.offers.reset_index(names=str(self.offers.index.name or "id"))
 
     def __repr__(self) -> str:
-        return f"<Deal: {' '.join(self.statements()[:2])}>"
+        return f"<{type(self).__name__}: {' '.join(self.statements()[:2])}>"
 
     def __str__(self) -> str:
         return "\n".join(self.statements())
 
 
 def totals_of(offers: pd.DataFrame, virtual_costs: Floats, sold: Floats) -> dict[str, float]:
-    """Return the totals of some sellers; ``sold`` are the privacy costs of their epsilon."""
+    """Compute the totals of some sellers; ``sold`` are the privacy costs of their epsilon."""
     bought = offers["epsilon"].to_numpy() > 0
     return {
         "sellers": len(offers),
@@ -441,15 +389,15 @@ def price(
     at_least: Mapping[str, float] | None = None,
     na_values: Sequence[str] = (),
     show_cells: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Deal:
     """Make every seller of a table an offer.
 
     Parameters
     ----------
-    table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or PartedTable
-        One row per seller. :func:`convexmarket.partitions.table` returns a ``PartedTable`` of a
-        list that does not fit in memory, for ``gamma``, ``ask`` and ``id``.
+    table : DataFrame, table of Polars or pyarrow, path of a CSV or Parquet file, or parted table
+        One row per seller. :func:`convexmarket.partitions.table` returns a table of a list that
+        does not fit in memory, for ``gamma``, ``ask`` and ``id``.
     prior : Prior or frozen scipy.stats distribution, or mapping from group to one
         The distribution that costs are drawn from: common knowledge, fixed before the reports.
     objective : Objective or Term
@@ -510,32 +458,26 @@ def price(
     stage = progress or (lambda _: None)
     if at_least and group is None:
         raise ParameterError("at_least is about groups: name their column, group")
-    if hasattr(table, "totals"):
+    if hasattr(table, "deal"):
         if gamma is None or budget is not None or group is not None or na_values:
             raise ParameterError(
                 "a table in partitions takes gamma, and no budget, group or na_values; read lists"
                 " that fit in memory from their file"
             )
-        stage("reading")
-        sellers = table.sellers(as_prior(prior, error=ParameterError), ask, id)
         objective = objective + check_positive("gamma", gamma) * Payments()
-        market = Market(sellers, objective, constraints)
-        stage("allocating")
-        allocation = allocate(market)
-        offers, origin = table.offers(allocation), {"file": table.path, "sha256": None}
-        return Deal(offers, market, allocation, source=origin, _parted=table)
+        return table.deal(
+            as_prior(prior, error=ParameterError), objective, constraints, ask, id, stage
+        )
+    columns = {"ask": ask, "id": id, "group": group}
+    cells: Any = {"na_values": na_values, "show_cells": show_cells}
     source: dict[str, str | None] = {"file": None, "sha256": None}
+    stage("reading")
     if isinstance(table, str | PathLike):
-        stage("reading")
-        columns = id, ask, group
-        listed = read_list(
-            table, _one_prior(prior), *columns, trim=True, na_values=na_values,
-            show_cells=show_cells,
-        )  # fmt: skip
+        listed = read_list(table, _one_prior(prior), id, ask, group, trim=True, **cells)
         listed = listed.set_axis(pd.Index(listed.pop("id"), name=id or "id"))
         source = {"file": str(table), "sha256": digest(Path(table))}
     else:
-        _, listed = _people(table, prior, ask, id, group, na_values, show_cells, stage)
+        _, listed = _people(table, prior, columns, **cells)
     if at_least:
         constraints = [*constraints, GroupShare(listed["group"].to_numpy(), at_least)]
     deal = _offers(listed, prior, objective, constraints, gamma=gamma, budget=budget, stage=stage)
@@ -562,7 +504,7 @@ def buy(
     random_state: RandomSource = None,
     na_values: Sequence[str] = (),
     show_cells: bool = False,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Deal:
     """Make every seller of a table an offer, and train a model under what was bought.
 
@@ -618,8 +560,11 @@ def buy(
     >>> deal.incentives, bool((deal.model.epsilon_ <= deal.offers["epsilon"]).all())
     ('by construction', True)
     """
-    stage = _stages(progress)
-    people, listed = _people(table, prior, ask, id, group, na_values, show_cells, stage)
+    check_callable("progress", progress)
+    stage = progress or (lambda _: None)
+    columns = {"ask": ask, "id": id, "group": group}
+    stage("reading")
+    people, listed = _people(table, prior, columns, na_values, show_cells)
     public = {"features": features, "classes": classes, "target_range": target_range}
     if learner is None:
         learner = _default_learner(_labels(people, target), **public)
@@ -627,13 +572,12 @@ def buy(
         raise ParameterError(f"{given[0]} is for the default learner; pass it to your learner")
     if isinstance(learner, type) or not hasattr(learner, "risk"):
         raise ParameterError(
-            f"learner is {shown(learner)}; pass one that keeps what was bought, such as"
-            " PrivateLogisticRegression(...)"
+            f"learner is {shown(learner)}; pass a learner that guarantees the epsilon bought, such"
+            " as PrivateLogisticRegression(...)"
         )
-    roles = {"report": ask, "id": id, "group": group}
-    X, y = _rows(people, learner, target, **roles)
-    public_columns = getattr(learner, "features", None)
-    n_features = X.shape[1] if public_columns is None else public_columns.n_features_out_
+    X, y = _rows(people, learner, target, columns)
+    declared = getattr(learner, "features", None)
+    n_features = X.shape[1] if declared is None else declared.n_features_out_
     if objective is None:
         mu, sigma = learner.risk(n_features)
         objective = mu * Spread() + sigma * Noise()
@@ -643,26 +587,25 @@ def buy(
     source: dict[str, Any] = {} if random_state is None else {"random_state": random_state}
     stage("training")
     model = unfitted(learner).fit(X, y, epsilon=sold, **source)
-    promised = getattr(model, "guarantee_", None)
-    if not isinstance(promised, Guarantee):
+    guarantee = getattr(model, "guarantee_", None)
+    if not isinstance(guarantee, Guarantee):
         raise ParameterError(
             f"{type(model).__name__} has no guarantee_ after fit, so nothing can be charged for"
             " it; follow the protocol of convexmarket.learners.Learner"
         )
-    account = PrivacyAccountant(
-        sold, promised.delta, composition="basic", ids=[str(name) for name in people.index]
-    )
-    account.charge(promised)
+    names = [str(name) for name in people.index]
+    account = PrivacyAccountant(sold, guarantee.delta, composition="basic", ids=names)
+    account.charge(guarantee)
     errors = None
     if test is not None:
-        errors = _test_errors(model, *_rows(read_table(test, na_values), learner, target, **roles))
+        errors = _test_errors(model, *_rows(read_table(test, na_values), learner, target, columns))
     return replace(deal, model=model, account=account, expected_error=expected, test_errors=errors)
 
 
 def _default_learner(
     labels: pd.Series[Any], features: Any, classes: Any, target_range: Any
 ) -> PersonalizedRidge | PrivateLogisticRegression:
-    """Return a learner of numbers or of two classes; undeclared facts are read from the rows."""
+    """Choose a learner of numbers or of two classes; undeclared facts are read from the rows."""
     if classes is not None and target_range is not None:
         raise ParameterError("give classes or target_range, not both")
     numbers = is_numeric_dtype(labels) and not is_bool_dtype(labels)
@@ -674,7 +617,7 @@ def _default_learner(
 
 
 def _expected_error(learner: Any, sold: Floats, n_features: int) -> float | None:
-    """Return the effect of the noise, and warn if a constant is as good a prediction."""
+    """Compute the effect of the noise, and warn if a constant is as good a prediction."""
     if not hasattr(learner, "noise_effect"):
         return None
     try:
@@ -692,23 +635,13 @@ def _expected_error(learner: Any, sold: Floats, n_features: int) -> float | None
 
 
 def _test_errors(model: Any, X: pd.DataFrame, y: pd.Series[Any]) -> dict[str, float]:
-    """Return the error of the model and of the best constant."""
+    """Compute the error of the model and of the best constant."""
     predicted, labels = np.asarray(model.predict(X)), np.asarray(y)
     if is_classifier(model):
-        shares = pd.Series(labels).value_counts(normalize=True)
-        return {
-            "model": float(np.mean(predicted != labels)),
-            "constant": float(1.0 - shares.iloc[0]),
-        }
-    return {
-        "model": float(np.sqrt(np.mean((predicted - labels) ** 2))),
-        "constant": float(np.std(labels)),
-    }
-
-
-def _stages(progress: Callable[[str], None] | None) -> Callable[[str], None]:
-    check_callable("progress", progress)
-    return progress or (lambda _: None)
+        constant = 1.0 - pd.Series(labels).value_counts(normalize=True).iloc[0]
+        return {"model": float(np.mean(predicted != labels)), "constant": float(constant)}
+    error = float(np.sqrt(np.mean((predicted - labels) ** 2)))
+    return {"model": error, "constant": float(np.std(labels))}
 
 
 def _offers(
@@ -719,7 +652,7 @@ def _offers(
     *,
     gamma: float | None,
     budget: float | None,
-    stage: Callable[[str], None],
+    stage: Progress,
 ) -> Deal:
     """Return a deal without a model; ``stage`` is called as a stage starts."""
     groups = None if "group" not in listed else listed["group"].to_numpy()
@@ -735,7 +668,7 @@ def _offers(
     elif budget is not None:
         stage("calibrating")
         objective = calibrate_gamma(
-            budget, prior, len(listed), objective, constraints, groups=groups, draws=DRAWS
+            budget, prior, len(listed), objective, constraints, groups=groups, draws=_DRAWS
         ).objective
     market = Market(sellers, objective, constraints)
     if all(term.privacy_cost is None for term in market.terms):
@@ -762,32 +695,29 @@ def _offers(
 def _people(
     table: Any,
     prior: PriorOrPriors,
-    ask: str | None,
-    id: str | None,
-    group: str | None,
+    named: Mapping[str, str | None],
     na_values: Sequence[str],
     show_cells: bool,
-    stage: Callable[[str], None],
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows, and the checked report and group of each seller, by its name."""
-    stage("reading")
-    given = [name for name in (ask, id, group) if name is not None]
+    given = [name for name in named.values() if name is not None]
     people, lines, place = read_rows(table, na_values, given)
     if people.empty:
         raise DataError("the table has no rows; give one row per seller")
-    header = people.columns
-    names = {"sensitivity": column_named(header, ask, REPORT_NAMES, "--sensitivity-column")}
-    if id is not None:
-        names["id"] = column_named(header, id, (), "--id-column")
-    if group is not None:
-        names["group"] = column_named(header, group, (), "--group-column")
+    header, index, id = people.columns, people.index, named["id"]
+    names = {
+        "sensitivity": column_named(header, named["ask"], REPORT_NAMES, "--sensitivity-column")
+    }
+    for role in ("id", "group"):
+        if named[role] is not None:
+            names[role] = column_named(header, named[role], (), f"--{role}-column")
     columns = {role: people[name].set_axis(lines) for role, name in names.items()}
-    index = people.index
     if id is None and not is_default(index):
         names["id"], columns["id"] = index.name or "index", pd.Series(index, lines)
+    is_csv = place.endswith("line")
     listed = checked_list(
         pd.DataFrame(columns), _one_prior(prior), place, names.get("id"),
-        trim=place.endswith("line"), show_cells=show_cells, is_csv=place.endswith("line"),
+        trim=is_csv, show_cells=show_cells, is_csv=is_csv,
     )  # fmt: skip
     if "id" in listed:
         index = pd.Index(listed.pop("id")).rename(index.name if id is None else names["id"])
@@ -808,12 +738,13 @@ def _labels(people: pd.DataFrame, target: str) -> pd.Series[Any]:
 
 
 def _rows(
-    people: pd.DataFrame, learner: Learner, target: str, **roles: str | None
+    people: pd.DataFrame, learner: Learner, target: str, named: Mapping[str, str | None]
 ) -> tuple[pd.DataFrame, pd.Series[Any]]:
     """Return the features and labels, without the columns of the sale."""
     labels = _labels(people, target)
     features = getattr(learner, "features", None)
     declared = None if features is None else list(features.columns)
+    roles = {"report": named["ask"], "id": named["id"], "group": named["group"]}
     columns = feature_columns(list(people.columns), target, declared, **roles)
     if features is not None:
         return people, labels
@@ -832,22 +763,9 @@ def certificate_of(offers: Path) -> Path:
     return offers.with_suffix(".certificate.json")
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
+def json_of(content: Mapping[str, Any]) -> bytes:
+    """Write plain values as JSON text."""
     return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def _audited(audit: IncentiveAudit) -> dict[str, Any]:
-    """Return the results of an audit as plain values."""
-    return {
-        "sellers": audit.n_sellers,
-        "sellers_audited": len(audit.to_frame()),
-        "misreports_per_seller": audit.n_misreports,
-        "largest_gain_from_misreporting": audit.max_gain,
-        "smallest_surplus": audit.min_surplus,
-        "tolerance": audit.tolerance,
-        "incentive_compatible": audit.is_incentive_compatible,
-        "individually_rational": audit.is_individually_rational,
-    }
 
 
 def versions() -> dict[str, Any]:

@@ -14,21 +14,23 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
 from convexmarket.data.lists import column_named
-from convexmarket.deal import PartedTable, combined_totals, totals_of
+from convexmarket.deal import Deal, combined_totals, json_of, totals_of
 from convexmarket.errors import (
     AllocationError,
     DataError,
@@ -36,10 +38,13 @@ from convexmarket.errors import (
     ParameterError,
     SellersError,
 )
+from convexmarket.incentives.audit import IncentiveAudit
 from convexmarket.incentives.rules import part_payments
 from convexmarket.io import sync_folder
+from convexmarket.market import Market
 from convexmarket.priors.base import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
+from convexmarket.terms import Constraint, Objective, Term
 
 try:
     import dask
@@ -60,6 +65,8 @@ CERTIFICATE = "_certificate.json"
 #: Small row groups of a file are read together, up to this number of rows.
 _ROWS = 1 << 20
 _COLUMNS = ("id", "ask")
+_OFFERED = ("epsilon", "weight", "payment", "surplus")
+_NOTHING = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
 
 
 def workers(address: str, *, trust_scheduler: bool = False) -> Any:
@@ -154,34 +161,24 @@ def sellers(sensitivities: Any, prior: PriorLike, ids: Any = None) -> Sellers:
         raise SellersError("sensitivities must be one column of numbers")
     if not hasattr(sensitivities, "map_partitions"):
         sensitivities = dask.dataframe.from_dask_array(sensitivities)
-    reports, names = _parts_of(sensitivities), None
-    if ids is not None:
-        names = _parts_of(ids) if hasattr(ids, "to_delayed") else []
-        if len(names) != len(reports):
-            raise SellersError(
-                f"ids has {len(names)} partitions, sensitivities {len(reports)}; give columns of "
-                "one Dask DataFrame"
-            )
-    place = "row {1} of partition {0}".format
-    return Sellers.in_parts(_Column(reports, names, prior, place, sensitivities), prior)
+    return Sellers.in_parts(_Column(sensitivities, ids, prior, _row_of_partition), prior)
+
+
+def _row_of_partition(partition: int, row: int) -> str:
+    return f"row {row} of partition {partition}"
 
 
 class _Column:
     """Checked reports and ids in partitions: the storage of :class:`Sellers`."""
 
     def __init__(
-        self,
-        reports: list[Any],
-        ids: list[Any] | None,
-        prior: Prior,
-        place: Callable[[int, int], str],
-        series: Any = None,
+        self, series: Any, ids: Any, prior: Prior, place: Callable[[int, int], str]
     ) -> None:
-        self._reports, self._ids, self._place, self._series = reports, ids, place, series
+        self._series, self._reports, self._place = series, _parts_of(series), place
         low, high = prior.support
-        found = self.map_parts(partial(_checked, max(low, 0.0), high))
-        self._sizes = [size for size, _ in found]
-        for number, (_, bad) in enumerate(found):
+        checked = self.map_parts(partial(_checked, max(low, 0.0), high))
+        self._sizes = [size for size, _ in checked]
+        for number, (_, bad) in enumerate(checked):
             if bad >= 0:
                 raise SellersError(
                     f"{place(number, bad)} holds no number in the support [{low:g}, {high:g}] of "
@@ -189,8 +186,15 @@ class _Column:
                 )
         if not len(self):
             raise SellersError("all partitions are empty; give at least one seller")
+        self._ids = None
         if ids is not None:
-            self._check_ids(ids)
+            self._ids = _parts_of(ids) if hasattr(ids, "to_delayed") else []
+            if len(self._ids) != len(self._reports):
+                raise SellersError(
+                    f"ids has {len(self._ids)} partitions, sensitivities {len(self._reports)}; "
+                    "give columns of one Dask DataFrame"
+                )
+            self._check_ids(self._ids)
 
     def __len__(self) -> int:
         return sum(self._sizes)
@@ -206,27 +210,28 @@ class _Column:
     def take(self, positions: NDArray[np.intp]) -> tuple[Floats, list[Any]]:
         ends = np.cumsum(self._sizes)
         part = np.searchsorted(ends, positions, side="right")
-        own = {int(k): positions[part == k] - (ends[k] - self._sizes[k]) for k in np.unique(part)}
+        rows = {int(k): positions[part == k] - (ends[k] - self._sizes[k]) for k in np.unique(part)}
 
         def read(parts: list[Any]) -> list[Any]:
-            found = _computed(_rows_at, [(parts[k], places) for k, places in own.items()])
-            return [value for some in found for value in some]
+            values = _computed(_rows_at, [(parts[k], places) for k, places in rows.items()])
+            return [value for some in values for value in some]
 
         reports = np.array(read(self._reports), dtype=float)
         return reports, positions.tolist() if self._ids is None else read(self._ids)
 
     def _check_ids(self, parts: list[Any]) -> None:
+        """Check that ids are well-formed and distinct, by windows of their hashes."""
         windows = -(-len(self) // _HASHES)
         for window in range(windows):
-            found = _computed(partial(_hashes, window, windows), parts)
-            for number, (_, row, fault) in enumerate(found):
+            checked = _computed(partial(_hashes, window, windows), parts)
+            for number, (_, row, fault) in enumerate(checked):
                 if fault:
                     raise SellersError(f"{self._place(number, row)}: {fault}")
                 if row != self._sizes[number]:
                     raise SellersError(
                         f"partition {number} has {self._sizes[number]} sellers and {row} ids"
                     )
-            hashes = np.sort(np.concatenate([part for part, _, _ in found]))
+            hashes = np.sort(np.concatenate([part for part, _, _ in checked]))
             twice = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
             first: dict[Any, str] = {}
             again = _computed(partial(_with_hashes, twice), parts) if twice.size else []
@@ -281,7 +286,7 @@ def _hashed(part: Any, place: Callable[[int], str]) -> tuple[Sequence[Any], NDAr
 
 def _hashes(window: int, windows: int, part: Any) -> tuple[NDArray[np.uint64], int, str]:
     """Return hashes of ids and the number of ids; or the row of the first bad id, and its fault."""
-    nothing, rows = np.empty(0, np.uint64), np.flatnonzero(part.isna()).tolist()
+    rows, nothing = np.flatnonzero(part.isna()).tolist(), np.empty(0, np.uint64)
     if rows:
         return nothing, rows[0], "there is no id"
 
@@ -290,7 +295,7 @@ def _hashes(window: int, windows: int, part: Any) -> tuple[NDArray[np.uint64], i
         return "id"
 
     try:
-        _, hashes = _hashed(part, place)
+        hashes = _hashed(part, place)[1]
     except ParameterError as error:
         return nothing, rows[-1], str(error)
     return hashes[hashes % np.uint64(windows) == window], hashes.size, ""
@@ -380,57 +385,109 @@ def table(source: Any) -> PartedTable:
     [0.89, 0.37, 0.58]
     """
     if isinstance(source, str | PathLike):
-        return _Files(Path(source))
+        path = Path(source)
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.glob("*.parquet") if file.name[0] not in "._")
+            if not files:
+                raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
+        return PartedTable(str(path), files=files)
     if not hasattr(source, "map_partitions") or source.ndim != 2:
         raise DataError("source must be a Dask DataFrame, or the path of Parquet files")
-    return _Table(source)
+    return PartedTable(None, source)
 
 
-class _Table:
-    """A Dask DataFrame with an id and a report per row."""
+@dataclass(frozen=True)
+class PartedTable:
+    """A Dask DataFrame or Parquet files with an id and a report per row."""
 
-    path: str | None = None
+    path: str | None
+    frame: Any = None
+    files: Sequence[Path] = ()
 
-    def __init__(self, frame: Any) -> None:
-        self._frame = frame
-
-    def sellers(self, prior: Prior, ask: str | None, id: str | None) -> Sellers:
-        names = _names(self._frame.columns, ask, id)
-        frame = self._frame[list(names)].rename(columns=dict(zip(names, _COLUMNS, strict=True)))
-        self._frames = _parts_of(frame)
-        return sellers(frame["ask"], prior, ids=frame["id"])
-
-    def offers(self, allocation: PartedAllocation) -> Any:
-        """Return a lazy table of the offers, indexed by id."""
-        nothing = pd.DataFrame({"id": pd.Series(dtype=object), "ask": np.zeros(0)})
-        parts = self._on_parts(_offers_of, allocation)
-        return dask.dataframe.from_delayed(
-            parts, meta=_with_numbers(nothing, *np.zeros((4, 0))).set_index("id"), verify_meta=False
+    def deal(
+        self,
+        prior: Prior,
+        objective: Objective | Term,
+        constraints: Iterable[Constraint],
+        ask: str | None,
+        id: str | None,
+        stage: Callable[[str], None],
+    ) -> PartedDeal:
+        """Return the offers to the sellers; ``stage`` is called as a stage starts."""
+        stage("reading")
+        if self.path is None:
+            names = _names(self.frame.columns, ask, id)
+            frame = self.frame[list(names)].rename(columns=dict(zip(names, _COLUMNS, strict=True)))
+            place = _row_of_partition
+        else:
+            pieces = [piece for file in self.files for piece in _pieces(file, ask, id)]
+            if not pieces:
+                raise DataError(f"{self.path} has no rows; give one row per seller")
+            frame = dask.dataframe.from_map(_read, pieces, meta=_NOTHING)
+            place = partial(_row_of_file, pieces)
+        column = _Column(frame["ask"], frame["id"], prior, place)
+        market = Market(Sellers.in_parts(column, prior), objective, constraints)
+        stage("allocating")
+        allocation: Any = allocate(market)
+        parts = _parts_of(frame)
+        offers = dask.dataframe.from_delayed(
+            _on_parts(_offers_by_id, allocation, parts),
+            meta=_NOTHING.assign(**dict.fromkeys(_OFFERED, 0.0)).set_index("id"),
+            verify_meta=False,
         )
+        origin = {"file": self.path, "sha256": None}
+        return PartedDeal(offers, market, allocation, source=origin, parts=parts)
 
-    def totals(self, allocation: PartedAllocation) -> Sequence[dict[str, float]]:
-        return dask.compute(*self._on_parts(_totals_of, allocation))
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartedDeal(Deal):
+    """Offers to sellers in partitions; ``parts`` are the delayed tables of ids and reports."""
+
+    parts: Sequence[Any] = ()
+
+    @cached_property
+    def totals(self) -> dict[str, float]:
+        """As :attr:`Deal.totals`."""
+        return combined_totals(dask.compute(*_on_parts(_totals_of, self.allocation, self.parts)))
 
     def write(
-        self,
-        folder: Path,
-        allocation: PartedAllocation,
-        document: Callable[[dict[str, float]], bytes],
-    ) -> None:
-        """Write one file for each partition and the certificate; the folder appears complete."""
+        self, path: str | PathLike[str], *, audit: IncentiveAudit | None = None, force: bool = False
+    ) -> tuple[Path, ...]:
+        """Write a file for each partition and the certificate; the folder appears complete.
+
+        Parameters
+        ----------
+        path : path
+            A new folder, which all workers can write.
+        audit, force
+            As for :meth:`Deal.write`; ``force`` has no effect.
+
+        Raises
+        ------
+        ParameterError
+            If the folder exists.
+        AllocationError
+            If the table has changed since the offers were computed.
+        DataError
+            If the folder cannot be written.
+        """
+        folder = Path(path)
         if os.path.lexists(folder):
             raise ParameterError(f"{folder} exists; name a new folder for the offers")
         fresh = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.new")
         try:
             fresh.mkdir(parents=True, mode=0o700)
-            written = self._on_parts(partial(_write, fresh.absolute()), allocation, numbered=True)
-            totals = combined_totals(dask.compute(*written))
-            unread = totals["sellers"] != allocation.n_sellers
+            write = partial(_write, fresh.absolute())
+            numbers = range(len(self.parts))
+            written = dask.compute(*_on_parts(write, self.allocation, self.parts, numbers))
+            vars(self)["totals"] = totals = combined_totals(written)
+            unread = totals["sellers"] != self.allocation.n_sellers
             if unread or abs(totals["weight"] - 1) > 1e-9:
                 raise AllocationError(
                     "the weights do not sum to one: a file changed during the run; repeat it"
                 )
-            (fresh / CERTIFICATE).write_bytes(document(totals))
+            (fresh / CERTIFICATE).write_bytes(json_of(self.to_dict(audit)))
             for left in fresh.glob(".*"):  # by a worker that died
                 left.unlink()
             sync_folder(fresh)
@@ -440,70 +497,30 @@ class _Table:
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
         sync_folder(folder.parent)
-
-    def _on_parts(
-        self, work: Callable[..., Any], allocation: PartedAllocation, numbered: bool = False
-    ) -> list[Any]:
-        """Return delayed results of ``work`` on each partition."""
-        # The allocation is sent once to each worker.
-        sent = dask.delayed(allocation, pure=False, traverse=False)
-        on_part = dask.delayed(work, pure=False, traverse=False)
-        parts = enumerate(self._frames)
-        return [on_part(sent, frame, *([k] if numbered else [])) for k, frame in parts]
+        return (folder,)
 
 
-class _Files(_Table):
-    """Parquet files with an id and a report per row; errors name the file and the row."""
-
-    def __init__(self, path: Path) -> None:
-        self.path: str | None = str(path)
-        self._files = [path]
-        if path.is_dir():
-            self._files = sorted(
-                file for file in path.glob("*.parquet") if file.name[0] not in "._"
-            )
-            if not self._files:
-                raise DataError(f"{path} is a folder without Parquet files; give *.parquet files")
-
-    def sellers(self, prior: Prior, ask: str | None, id: str | None) -> Sellers:
-        self._pieces = [piece for file in self._files for piece in _pieces(file, ask, id)]
-        if not self._pieces:
-            raise DataError(f"{self.path} has no rows; give one row per seller")
-        ids, reports = (
-            [dask.delayed(partial(_column, name), pure=False)(piece) for piece in self._pieces]
-            for name in _COLUMNS
-        )
-        self._frames = [dask.delayed(_whole, pure=False)(piece) for piece in self._pieces]
-        return Sellers.in_parts(_Column(reports, ids, prior, self._place), prior)
-
-    def _place(self, partition: int, row: int) -> str:
-        piece = self._pieces[partition]
-        return f"{piece.path}: row {piece.before + row + 1}"
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Row groups of a Parquet file, with the number of its rows before them."""
+class _Piece(NamedTuple):
+    """Row groups of a Parquet file, its rows before them, and its columns of ids and reports."""
 
     path: str
     groups: tuple[int, ...]
     before: int
-    columns: tuple[str, str]
-
-    def read(self, *names: str) -> pd.DataFrame:
-        """Return the columns "id" and "ask", or one of them."""
-        columns = [self.columns[_COLUMNS.index(name)] for name in names]
-        with open_parquet(self.path) as file:
-            rows = file.read_row_groups(list(self.groups), columns=columns)
-            return rows.select(columns).to_pandas().set_axis(list(names), axis=1)
+    names: tuple[str, str]
 
 
-def _column(name: str, piece: _Piece) -> pd.Series[Any]:
-    return piece.read(name)[name]
+def _row_of_file(pieces: Sequence[_Piece], partition: int, row: int) -> str:
+    piece = pieces[partition]
+    return f"{piece.path}: row {piece.before + row + 1}"
 
 
-def _whole(piece: _Piece) -> pd.DataFrame:
-    return piece.read(*_COLUMNS)
+def _read(piece: _Piece, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Read the columns "id" and "ask" of a piece, or one of them."""
+    wanted = list(columns or _COLUMNS)
+    names = [piece.names[_COLUMNS.index(name)] for name in wanted]
+    with open_parquet(piece.path) as file:
+        rows = file.read_row_groups(list(piece.groups), columns=names)
+        return rows.select(names).to_pandas().set_axis(wanted, axis=1)
 
 
 def _names(header: Iterable[str], ask: str | None, id: str | None) -> tuple[str, str]:
@@ -517,8 +534,6 @@ def _names(header: Iterable[str], ask: str | None, id: str | None) -> tuple[str,
 
 def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
     """Yield the row groups of a file, small ones together."""
-    import pyarrow as pa
-
     with open_parquet(path) as file:
         names = _names(file.schema_arrow.names, ask, id)
         kind = file.schema_arrow.field(names[1]).type
@@ -534,22 +549,26 @@ def _pieces(path: Path, ask: str | None, id: str | None) -> Iterator[_Piece]:
             begin = end
 
 
-def _with_numbers(
-    frame: pd.DataFrame, epsilon: Floats, weight: Floats, payment: Floats, surplus: Floats
-) -> pd.DataFrame:
-    return frame.assign(epsilon=epsilon, weight=weight, payment=payment, surplus=surplus)
+def _on_parts(
+    work: Callable[..., Any], allocation: PartedAllocation, parts: Sequence[Any], *more: Any
+) -> list[Any]:
+    """Return delayed results of the work on each part; the allocation is sent to a worker once."""
+    sent = dask.delayed(allocation, pure=False, traverse=False)
+    on_part = dask.delayed(work, pure=False, traverse=False)
+    return [on_part(sent, *each) for each in zip(parts, *more, strict=True)]
 
 
-def _offered(allocation: PartedAllocation, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the offers of a partition, the same on any worker."""
-    asks = _numbers(frame["ask"])
-    weights = allocation.weights_of(asks)
-    epsilon, paid = allocation.eta * weights, part_payments(allocation, asks)
-    return _with_numbers(frame, epsilon, weights, paid, paid - asks * epsilon)
+def _offers_of(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
+    """Compute the offers of a partition, the same on any worker."""
+    asks = _numbers(part["ask"])
+    weights, paid = allocation.weights_of(asks), part_payments(allocation, asks)
+    epsilon = allocation.eta * weights
+    offered = (epsilon, weights, paid, paid - asks * epsilon)
+    return part.assign(**dict(zip(_OFFERED, offered, strict=True)))
 
 
-def _offers_of(allocation: PartedAllocation, frame: pd.DataFrame) -> pd.DataFrame:
-    return _offered(allocation, frame).set_index("id")
+def _offers_by_id(allocation: PartedAllocation, part: pd.DataFrame) -> pd.DataFrame:
+    return _offers_of(allocation, part).set_index("id")
 
 
 def _sums(allocation: PartedAllocation, offers: pd.DataFrame) -> dict[str, float]:
@@ -557,15 +576,15 @@ def _sums(allocation: PartedAllocation, offers: pd.DataFrame) -> dict[str, float
     return totals_of(offers, costs, offers["epsilon"].to_numpy())
 
 
-def _totals_of(allocation: PartedAllocation, frame: pd.DataFrame) -> dict[str, float]:
-    return _sums(allocation, _offered(allocation, frame))
+def _totals_of(allocation: PartedAllocation, part: pd.DataFrame) -> dict[str, float]:
+    return _sums(allocation, _offers_of(allocation, part))
 
 
 def _write(
-    folder: Path, allocation: PartedAllocation, frame: pd.DataFrame, number: int
+    folder: Path, allocation: PartedAllocation, part: pd.DataFrame, number: int
 ) -> dict[str, float]:
     """Write the offers of one partition, and return their totals."""
-    offers = _offered(allocation, frame)
+    offers = _offers_of(allocation, part)
     hidden = folder / f".{number}.{secrets.token_hex(4)}"
     offers.to_parquet(hidden, index=False)
     os.replace(hidden, folder / f"part.{number:06}.parquet")

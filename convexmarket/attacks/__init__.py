@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
-from convexmarket.attacks.exact import audit_objective, audit_output
-from convexmarket.attacks.false_rows import false_rows
+from convexmarket.attacks.exact import audit_by_formula
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
@@ -20,7 +19,7 @@ from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
 from convexmarket.privacy.noise import open_generator
 
-__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy", "false_rows"]
+__all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
 
 Floats = NDArray[np.float64]
 
@@ -96,11 +95,10 @@ def audit_privacy(
 
     Notes
     -----
-    Objective perturbation: the density of the released model is known
-    (:func:`~convexmarket.learners.objective_perturbation_log_density`), and the difference of two
-    log densities is the loss at an output. Output perturbation: the loss is the distance of two
-    models times the noise's rate. The audit does not see timing, the digits of floating point, or
-    events outside the mechanism.
+    Under objective perturbation the loss is a difference of two values of
+    :func:`~convexmarket.learners.objective_perturbation_log_density`, and under output perturbation
+    the distance of two models times the noise's rate. The audit does not see timing, the digits of
+    floating point, or events outside the mechanism.
 
     Examples
     --------
@@ -134,21 +132,18 @@ def audit_privacy(
         raise ParameterError(
             f"{unknown[0]}= is not for this mechanism; audit_privacy takes {', '.join(names)} here"
         )
-    by_formula = run in (audit_objective, audit_output)
-    terms = (places, n_rows, draws) if by_formula else (places, draws)
+    terms = (places, n_rows, draws) if run is audit_by_formula else (places, draws)
     return run(mechanism, matrix, labels, *terms, confidence, rng, **passed)
 
 
 def _attack(mechanism: object) -> tuple[Callable[..., PrivacyAudit], tuple[str, ...]]:
     """Return the audit of a mechanism, and the names of its options."""
-    if isinstance(mechanism, ObjectiveLearner):
-        return audit_objective, ("epsilon",)
     if isinstance(mechanism, PersonalizedRidge):
-        if mechanism.perturbation in ("auto", "objective"):
-            return audit_objective, ("epsilon",)
-        if mechanism.perturbation == "output" and not mechanism.fit_intercept:
-            return audit_output, ("epsilon",)
-        return partial(audit_learner, view=_coefficients), ("epsilon", "replacements")
+        centred = mechanism.perturbation == "output" and mechanism.fit_intercept
+        if centred or mechanism.perturbation == "statistics":
+            return partial(audit_learner, view=_coefficients), ("epsilon", "replacements")
+    if isinstance(mechanism, (ObjectiveLearner, PersonalizedRidge)):
+        return audit_by_formula, ("epsilon",)
     if callable(getattr(mechanism, "fit", None)):
         return audit_learner, ("epsilon", "view", "replacements")
     if callable(mechanism):
@@ -168,13 +163,9 @@ def _checked_data(X: ArrayLike, y: ArrayLike) -> tuple[Floats, NDArray[Any]]:
     matrix = np.array(checked_numbers("X", X, DataError, truth_values=True))
     labels = np.array(y)
     if matrix.ndim != 2 or matrix.size == 0 or not np.all(np.isfinite(matrix)):
-        raise DataError(
-            f"X must be a nonempty table of finite numbers; its shape is {matrix.shape}"
-        )
+        raise DataError(f"X must be a table of finite numbers; its shape is {matrix.shape}")
     if labels.shape != (len(matrix),):
-        raise DataError(
-            f"y has shape {labels.shape} for {len(matrix)} rows; give one label per row"
-        )
+        raise DataError(f"y has shape {labels.shape} for {len(matrix)} rows; give one each")
     return matrix, labels
 
 

@@ -24,7 +24,7 @@ LEAK = "the mechanism warns that private data leak"
 
 def draw_seeds(rng: np.random.Generator, count: int) -> list[int]:
     """Return seeds for the noise of a mechanism."""
-    return [int(seed) for seed in rng.integers(0, 2**62, size=count)]
+    return rng.integers(0, 2**62, size=count).tolist()
 
 
 def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
@@ -38,24 +38,12 @@ def quietly(fit: Callable[[], Any]) -> tuple[Any, bool]:
 def law_check(
     name: str, noises: Floats, reference: Floats, confidence: float
 ) -> tuple[AuditCheck, float]:
-    """Compare noise vectors with draws of the claimed law.
+    """Compare noise vectors, one per line, with draws of the claimed law.
 
     Projections on all lines determine a law. Norms, and projections on the first axes and on fixed
     random lines, are compared by Kolmogorov and Smirnov's test. The error probability is shared
-    among the tests.
-
-    Parameters
-    ----------
-    name : str
-    noises, reference : ndarray of shape (n_draws, n_features)
-    confidence : float
-
-    Returns
-    -------
-    check : AuditCheck
-    scale : float
-        One if the law is not refuted, and an upper confidence bound on the relative size of the
-        noise, at most one, if it is.
+    among the tests. The second result is one if the law is not refuted, and otherwise an upper
+    confidence bound on the relative size of the noise, at most one.
     """
     n_features = noises.shape[1]
     lines = np.eye(n_features)[:LINES]
@@ -85,10 +73,10 @@ def loss_of_frequencies(
     epsilon is at least ``log((low - delta) / high)``.
     """
     tail = (1.0 - confidence) / 2.0
-    low = float(stats.beta(count, draws - count + 1).ppf(tail)) if count else 0.0
+    low = float(stats.beta.ppf(tail, count, draws - count + 1)) if count else 0.0
     high = 1.0
     if other_count < other_draws:
-        high = float(stats.beta(other_count + 1, other_draws - other_count).ppf(1.0 - tail))
+        high = float(stats.beta.isf(tail, other_count + 1, other_draws - other_count))
     return float(np.log((low - delta) / high)) if low - delta > high else 0.0
 
 
@@ -100,18 +88,17 @@ def published_check(
     A difference, or a fit that fails on one of them, tells neighbours apart with certainty.
     """
     name = "nothing else that is published depends on rows"
-    for X, y, X_other, y_other in pairs:
+    for pair in pairs:
         sides = []
-        for rows, labels in ((X, y), (X_other, y_other)):
+        for data in (pair[:2], pair[2:]):
             try:
-                published, leaked = quietly(partial(facts, rows, labels))
+                published, leaked = quietly(partial(facts, *data))
             except ConvexMarketError as error:
                 published, leaked = f"{type(error).__name__}: {error}", False
             if leaked:
                 return AuditCheck(name, False, LEAK)
             sides.append(repr(published))
         if sides[0] != sides[1]:
-            return AuditCheck(
-                name, False, f"one row changes it from {sides[0]:.100} to {sides[1]:.100}"
-            )
+            detail = f"one row changes it from {sides[0]:.100} to {sides[1]:.100}"
+            return AuditCheck(name, False, detail)
     return AuditCheck(name, True, f"the same on {len(pairs)} pairs of neighbours")

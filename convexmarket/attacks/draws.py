@@ -50,21 +50,25 @@ def audit_learner(
     replacements: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> PrivacyAudit:
     """Audit any learner by the numbers that it publishes."""
-    granted = Granted.of(X, epsilon, getattr(mechanism, "epsilon", None)).epsilon
+    asked = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
+    granted = Granted.of(X, asked).epsilon
     simulates = "random_state" in signature(mechanism.fit).parameters
 
-    def prepare(X: Floats, y: NDArray[Any]) -> Callable[[int], Learner]:
-        def release(seed: int) -> Learner:
-            source: dict[str, Any] = {"random_state": Simulation(seed)}
-            if not simulates:  # draws are not published, so no open account pays for them
-                source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
-            return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
+    def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
+        source: dict[str, Any] = {"random_state": Simulation(seed)}
+        if not simulates:  # draws are not published, so no open account pays for them
+            source = {"accountant": PrivacyAccountant(np.full(granted.size, np.inf))}
+        return unfitted(mechanism).fit(X, y, epsilon=granted, **source)
 
-        return release
-
-    look = view or _published_numbers
-    audit = audit_draws(prepare, X, y, *terms, view=look, replacements=replacements)
-    claimed = quietly(lambda: prepare(X, y)(0))[0].guarantee_.epsilon
+    audit = audit_draws(
+        lambda *data: partial(release, *data),
+        X,
+        y,
+        *terms,
+        view=view or _published_numbers,
+        replacements=replacements,
+    )
+    claimed = quietly(lambda: release(X, y, 0))[0].guarantee_.epsilon
     over = np.count_nonzero(claimed > granted * (1.0 + ROUNDING))
     name = "the guarantee is at most what each row granted"
     check = AuditCheck(name, not over, f"{over} of {granted.size} rows exceed it")
@@ -73,13 +77,9 @@ def audit_learner(
 
 def _published_numbers(model: Any) -> Floats:
     """Return all numbers in attributes whose names end in ``_``."""
-    numbers = []
-    for name, value in sorted(vars(model).items()):
-        if not name.endswith("_") or name.startswith("_") or isinstance(value, Guarantee):
-            continue
-        array = np.asarray(value)
-        if array.dtype.kind in "fiub":
-            numbers.append(np.asarray(array, dtype=np.float64).ravel())
+    public = {name: v for name, v in sorted(vars(model).items()) if name[-1] == "_" != name[0]}
+    arrays = [np.asarray(v) for v in public.values() if not isinstance(v, Guarantee)]
+    numbers = [array.astype(np.float64).ravel() for array in arrays if array.dtype.kind in "fiub"]
     if not numbers:
         raise ParameterError(
             f"a fitted {type(model).__name__} shows no numbers to attack; store what is published "
@@ -103,7 +103,18 @@ def audit_draws(
     replacements: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> PrivacyAudit:
     """Audit one row at a time; see :func:`~convexmarket.audit_privacy`."""
-    look = _looker(view, points)
+    if view is None and points is None:
+        raise ParameterError(
+            "pass points=, at which releases predict, or view=, a function from a release to the "
+            "numbers that it publishes"
+        )
+    look = view or partial(_answers, np.asarray(points, dtype=np.float64))
+
+    def draw(data: tuple[Floats, NDArray[Any]], count: int) -> Floats:
+        release = mechanism(*data)
+        made = (quietly(partial(release, seed))[0] for seed in draw_seeds(rng, count))
+        return np.stack([np.asarray(look(each), dtype=np.float64).ravel() for each in made])
+
     seed = draw_seeds(rng, 1)[0]
     first, leaked = quietly(lambda: mechanism(X, y)(seed))
     stated = getattr(first, "guarantee", None) or getattr(first, "guarantee_", None)
@@ -112,18 +123,13 @@ def audit_draws(
         rows = np.array([int(np.argmax(claim.epsilon))])
     results = []
     for row in rows.tolist():
-        versions = _versions(X, y, row, replacements)
-        pair = _best_neighbours(mechanism, look, X, y, row, versions, draws, rng)
-        sides = ((pair.X, pair.y), (pair.X_other, pair.y_other))
-        samples = [_draw(mechanism(*side), look, draws, rng) for side in sides]
-        results.append((*_lower_bound(samples, claim.delta, confidence), pair))
+        sides = _best_neighbours(draw, X, y, row, replacements, max(20, int(PILOT * draws)))
+        samples = [draw(side, draws) for side in sides]
+        witness = Neighbours(row, *sides[0], *sides[1], output=None)
+        results.append((*_lower_bound(samples, claim.delta, confidence), witness))
     measured = np.array([np.inf if leaked else loss for loss, _, _ in results])
     _, counts, witness = results[int(np.argmax(ratios(measured, claim.epsilon[rows])))]
     warned = LEAK if leaked else "the mechanism gives no such warning"
-    checks = (
-        AuditCheck("no public quantity is read from private rows", not leaked, warned),
-        AuditCheck("frequency of the best event", True, counts),
-    )
     return PrivacyAudit(
         mechanism=claim.mechanism,
         method="statistical",
@@ -132,7 +138,10 @@ def audit_draws(
         measured=measured,
         delta=claim.delta,
         confidence=confidence,
-        checks=checks,
+        checks=(
+            AuditCheck("no public quantity is read from private rows", not leaked, warned),
+            AuditCheck("frequency of the best event", True, counts),
+        ),
         witness=witness,
     )
 
@@ -156,59 +165,35 @@ def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
     return claim
 
 
-def _looker(view: View | None, points: ArrayLike | None) -> Callable[[Any], Floats]:
-    """Return the map from a release to a vector."""
-    if view is not None:
-        return lambda release: np.asarray(view(release), dtype=np.float64).ravel()
-    if points is None:
-        raise ParameterError(
-            "pass points=, at which releases predict, or view=, a function from a release to the "
-            "numbers that it publishes"
-        )
-    questions = np.asarray(points, dtype=np.float64)
-
-    def answers(release: Any) -> Floats:
-        try:
-            values = np.asarray(release.predict(questions), dtype=np.float64)
-        except ReleaseExhaustedError as error:  # the place where it stops is an answer as well
-            values = np.zeros(len(questions))
-            values[: len(error.answers)] = error.answers
-            return np.append(values, len(error.answers))
-        return np.append(values, len(questions))
-
-    return answers
-
-
-def _draw(
-    release: Callable[[int], Any],
-    look: Callable[[Any], Floats],
-    draws: int,
-    rng: np.random.Generator,
-) -> Floats:
-    return np.stack([look(quietly(partial(release, s))[0]) for s in draw_seeds(rng, draws)])
+def _answers(questions: Floats, release: Any) -> Floats:
+    """Return the predictions of a release, and their number: where it stops is an answer too."""
+    try:
+        values = np.asarray(release.predict(questions), dtype=np.float64)
+        count = len(questions)
+    except ReleaseExhaustedError as error:
+        values, count = np.zeros(len(questions)), len(error.answers)
+        values[:count] = error.answers
+    return np.append(values, count)
 
 
 def _best_neighbours(
-    mechanism: Mechanism,
-    look: Callable[[Any], Floats],
+    draw: Callable[[Any, int], Floats],
     X: Floats,
     y: NDArray[Any],
     row: int,
-    versions: list[tuple[Floats, Any]],
-    draws: int,
-    rng: np.random.Generator,
-) -> Neighbours:
-    """Return the two versions of a row whose releases differ most in a few draws."""
-    few = max(20, int(PILOT * draws))
+    replacements: tuple[ArrayLike, ArrayLike] | None,
+    few: int,
+) -> list[tuple[Floats, NDArray[Any]]]:
+    """Return the data sets of two versions of a row whose releases differ most in a few draws."""
     sides, samples = [], []
-    for features, label in versions:
-        X_side, y_side = X.copy(), y.copy()
-        X_side[row], y_side[row] = features, label
+    for features, label in _versions(X, y, row, replacements):
+        side = X.copy(), y.copy()
+        side[0][row], side[1][row] = features, label
         try:
-            samples.append(_draw(mechanism(X_side, y_side), look, few, rng))
+            samples.append(draw(side, few))
         except DataError:  # outside the mechanism's domain, so no neighbour
             continue
-        sides.append((X_side, y_side))
+        sides.append(side)
     if len(sides) < 2:
         raise DataError("the mechanism accepts no replacement of a row; pass rows that differ")
 
@@ -218,8 +203,7 @@ def _best_neighbours(
         spread = np.maximum(np.sqrt(here.var(axis=0) + there.var(axis=0)), 1e-12 * shift)
         return float(np.linalg.norm(shift / np.where(spread > 0, spread, 1.0)))
 
-    first, second = max(combinations(range(len(sides)), 2), key=distance)
-    return Neighbours(row, *sides[first], *sides[second], output=None)
+    return [sides[k] for k in max(combinations(range(len(sides)), 2), key=distance)]
 
 
 def _versions(
@@ -235,9 +219,8 @@ def _versions(
             )
         return [(X[row], y[row]), *zip(features, labels, strict=True)]
     norms = np.linalg.norm(X, axis=1)
-    longest = X[int(np.argmax(np.where(np.arange(len(X)) == row, -1.0, norms)))]
-    across = X[int(np.argmin(X @ X[row]))]
-    shapes = [X[row], -X[row], np.zeros_like(X[row]), longest, across]
+    norms[row] = -1.0
+    shapes = [X[row], -X[row], np.zeros_like(X[row]), X[norms.argmax()], X[(X @ X[row]).argmin()]]
     return [(features, label) for features in shapes for label in np.unique(y)[[0, -1]]]
 
 
@@ -253,25 +236,20 @@ def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[f
     scores = [[(sample - centre) @ direction for sample in part] for part in (learn, count)]
     every = np.sort(np.concatenate(scores[0]))
     cuts = np.unique(every[np.linspace(0, every.size - 1, THRESHOLDS).astype(int)])
-    # One bound for each order of the data sets, each with half of the error probability.
-    each = 1.0 - (1.0 - confidence) / 2.0
+
+    def proved(scores: list[Floats], sign: float, cut: float) -> tuple[float, int, int]:
+        pair = scores[:: int(sign)]
+        here, there = (int(np.count_nonzero(sign * side >= sign * cut)) for side in pair)
+        # One bound for each order of the data sets, each with half of the error probability.
+        terms = delta, 1.0 - (1.0 - confidence) / 2.0
+        loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, *terms)
+        return loss, here, there
+
     best, words = 0.0, "no event was more likely under one data set"
-    for first, sign in ((0, 1.0), (1, -1.0)):
-        tries = [
-            (_proved(scores[0], first, sign, cut, delta, each)[0], cut) for cut in cuts.tolist()
-        ]
-        loss, here, there = _proved(scores[1], first, sign, max(tries)[1], delta, each)
+    for sign in (1.0, -1.0):
+        cut = max((proved(scores[0], sign, cut)[0], cut) for cut in cuts.tolist())[1]
+        loss, here, there = proved(scores[1], sign, cut)
         if loss > best:
             total, best = len(count[0]), loss
             words = f"{here} of {total} under one data set, {there} of {total} under the other"
     return best, words
-
-
-def _proved(
-    scores: list[Floats], first: int, sign: float, cut: float, delta: float, confidence: float
-) -> tuple[float, int, int]:
-    """Return the epsilon that the event beyond a cut proves, and its counts."""
-    pair = scores[first], scores[1 - first]
-    here, there = (int(np.count_nonzero(sign * side >= sign * cut)) for side in pair)
-    loss = loss_of_frequencies(here, pair[0].size, there, pair[1].size, delta, confidence)
-    return loss, here, there

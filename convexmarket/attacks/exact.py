@@ -1,8 +1,23 @@
-"""Audits by formula: the loss of objective and of output perturbation, and that it applies.
+r"""Audits by formula: the loss of objective and of output perturbation, and that it applies.
 
 The loss is exact as long as the mechanism is as claimed: a minimiser with noise of the claimed law
 and the claimed weights. So the noise of many releases is computed from the data and compared with
 that law, and with itself on neighbouring data.
+
+The loss depends on both versions of the row, on the other rows and, for objective perturbation, on
+the output w. A ball is invariant under rotations, so the search takes w on the first axis and rows
+in the plane of the first two. In a box features form at most three blocks, and those of a block are
+equal. The other rows form two groups of about equal weight, and the rows of a group are equal.
+This leaves at most 17 numbers. Curvatures may jump, so the search is differential evolution.
+
+**Objective perturbation.** At the output w the loss between two data sets is
+
+.. math:: \frac{\eta}{2LR}(\|v'\| - \|v\|) + \log\det J - \log\det J',
+
+with gradients v and Hessians J of the noiseless objectives at w.
+
+**Output perturbation.** Noise of rate r around two models at the distance d has a largest loss of
+:math:`r\,d`. The distance is the sum of absolute differences for noise on a lattice.
 """
 
 from __future__ import annotations
@@ -12,27 +27,30 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
 from convexmarket.attacks.checks import draw_seeds, law_check, published_check, quietly
 from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
-from convexmarket.attacks.search import Attack, ObjectiveAttack, OutputAttack
 from convexmarket.errors import ParameterError
-from convexmarket.learners.density import objective_perturbation_log_density
-from convexmarket.learners.domain import Ball, Box, Interval
-from convexmarket.learners.granted import Granted, Perturbation
+from convexmarket.learners.domain import Box, Interval
+from convexmarket.learners.granted import Granted
 from convexmarket.learners.linear import ObjectiveLearner, PrivateHuberRegressor
 from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.perturbed import ObjectivePerturbation
+from convexmarket.learners.perturbed import (
+    ObjectivePerturbation,
+    objective_perturbation_log_density,
+)
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
 from convexmarket.privacy.noise import Simulation, gamma_sphere_noise
 
-__all__ = ["audit_objective", "audit_output"]
+__all__ = ["audit_by_formula"]
 
 Floats = NDArray[np.float64]
+Rows = tuple[Floats, NDArray[Any]]
 
 REFERENCE = 40  # draws of the claimed law, for each release
 #: Relative; two computations of the same noise.
@@ -41,29 +59,38 @@ AGREEMENT = 1e-5
 LARGEST_ALLOWED = 0.1
 #: Public attributes of fitted learners, which must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
+#: Of differential evolution; a single search may end at a local optimum.
+SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
+STARTS = 2
+#: Decimal logarithms of the shortest and the longest output, in units of the largest row.
+SHORTEST, LONGEST = -2.0, 2.5
+BLOCKS = 3
 
 
-def audit_objective(
+def audit_by_formula(
     mechanism: ObjectiveLearner | PersonalizedRidge,
     X: Floats,
     y: NDArray[Any],
     *terms: Any,
     epsilon: ArrayLike | None = None,
 ) -> PrivacyAudit:
-    """Audit objective perturbation row by row; see :func:`~convexmarket.audit_privacy`.
+    """Audit a mechanism row by row; see :func:`~convexmarket.audit_privacy`.
 
-    A ridge regression is the Huber regression on the unit scale that it publishes. Its rows may be
-    any of the ball around the box, which makes the attack no weaker.
+    A ridge regression by objective perturbation is the Huber regression on the unit scale that it
+    publishes. Its rows may be any of the ball around the box, which makes the attack no weaker.
     """
-    granted = mechanism._granted(Granted.of(X, epsilon, mechanism.epsilon))
+    asked = mechanism.epsilon if epsilon is None else epsilon
+    granted = mechanism._granted(Granted.of(X, asked))
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
             "epsilon is infinite in some rows, so that there is no noise, and no guarantee to "
             "audit; pass finite numbers"
         )
     if isinstance(mechanism, PersonalizedRidge):
+        if mechanism.perturbation == "output":
+            return _OutputAudit(mechanism, X, y, granted).run(*terms)
         domain = mechanism._domain(X.shape[1], X, y)
-        plan = mechanism._plan(granted, X.shape[1], domain, np.random.default_rng(0))
+        plan = mechanism._plan(granted, X.shape[1], domain)
         assert isinstance(plan, ObjectivePerturbation)
         assert isinstance(plan.loss, HuberLoss)
         X, y = mechanism._checked(X, y, granted, domain)
@@ -76,33 +103,29 @@ def audit_objective(
     return _ObjectiveAudit(mechanism, X, y, granted).run(*terms)
 
 
-def audit_output(
-    mechanism: PersonalizedRidge,
-    X: Floats,
-    y: Floats,
-    *terms: Any,
-    epsilon: ArrayLike | None = None,
-) -> PrivacyAudit:
-    """Audit output perturbation row by row; see :func:`~convexmarket.audit_privacy`."""
-    granted = Granted.of(X, epsilon, mechanism.epsilon)
-    return _OutputAudit(mechanism, X, y, granted).run(*terms)
-
-
 class _ExactAudit(ABC):
-    """One mechanism on one data set."""
+    """One mechanism on one data set; a subclass computes the noise and the loss.
+
+    ``spread`` maps the numbers of a row in the search to all features, and has the shape
+    (dimensions, n_features). ``candidates`` returns points of shape (4, dimensions, n_candidates),
+    which are both versions of the row and the rows of both groups, labels, and lengths of outputs.
+    ``losses`` returns the loss of each, with the weights of the four points. ``data`` returns such
+    rows and labels in the units of the data, and ``loss_at`` the loss between two data sets.
+    """
+
+    spread: Floats
+    model: Any
+    scale = 1.0
 
     def __init__(self, mechanism: Any, X: Floats, y: NDArray[Any], granted: Granted) -> None:
         self.mechanism, self.X, self.y, self.granted = mechanism, X, y, granted
         self.n_features = X.shape[1]
         self.domain = quietly(lambda: mechanism._domain(self.n_features, X, y))[0]
         public = self.domain.labels
-        self.labels: NDArray[Any] = np.asarray(
-            [public.low, public.high] if isinstance(public, Interval) else public.values
-        )
-        self.plan: Perturbation = mechanism._plan(
-            granted, self.n_features, self.domain, np.random.default_rng(0)
-        )
-        self.weights = granted.spread(self.plan.weights)
+        interval = isinstance(public, Interval)
+        self.labels = np.asarray([public.low, public.high] if interval else public.values)
+        plan = mechanism._plan(granted, self.n_features, self.domain)
+        self.weights = granted.spread(plan.weights)
 
     def run(
         self,
@@ -113,17 +136,22 @@ class _ExactAudit(ABC):
         rng: np.random.Generator,
     ) -> PrivacyAudit:
         """Return the audit of some rows."""
-        model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
-        claim = model.guarantee_
+        self.model = self.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        claim = self.model.guarantee_
         if rows is None:
             rows = self._spread_rows(claim.epsilon, n_rows)
         published = published_check(self._facts, self._pairs(rows))
-        exact, checks = self._without_second_noise(model, draws, confidence, rng)
-        if exact is not self:
-            model = exact.fit(self.X, self.y, draw_seeds(rng, 1)[0])
-        law, scale = exact.noise_law(model, draws, confidence, rng)
-        checks = [published, *checks, law, exact.same_noise(model, rows, rng)]
-        pairs = [exact.worst(row, model, scale, rng) for row in rows.tolist()]
+        exact, checks = self._without_second_noise(draws, confidence, rng)
+        exact.model = exact.fit(self.X, self.y, draw_seeds(rng, 1)[0])
+        noises = np.stack(
+            [exact.noise(exact.fit(self.X, self.y, seed)) for seed in draw_seeds(rng, draws)]
+        )
+        reference = exact.reference(REFERENCE * draws, rng)
+        name = "the noise has the claimed law"
+        law, scale = law_check(name, noises, reference, confidence)
+        checks = [published, *checks, law, exact.same_noise(rows, rng)]
+        exact.scale = scale or 1.0
+        pairs = [exact.worst(row, rng) for row in rows.tolist()]
         certain = scale <= 0.0 or not published.passed
         measured = np.array([np.inf if certain else loss for loss, _ in pairs])
         worst = int(np.argmax(ratios(measured, claim.epsilon[rows])))
@@ -144,96 +172,95 @@ class _ExactAudit(ABC):
         terms = {"epsilon": self.granted.epsilon, "random_state": Simulation(seed)}
         return quietly(lambda: clone(self.mechanism).fit(X, y, **terms))[0]
 
-    def unit(self, X: Floats, y: NDArray[Any]) -> tuple[Floats, Floats]:
-        """Return rows and labels in the units of the release."""
-        rows, labels = self.mechanism._checked(X, y, self.granted, self.domain)
-        return rows, labels
-
-    @abstractmethod
-    def noise(self, model: Any, X: Floats, y: NDArray[Any]) -> Floats:
+    def noise(self, model: Any, data: Rows | None = None) -> Floats:
         """Return the noise that explains a released model, in units of the claimed scale."""
+        rows, labels = data or (self.X, self.y)
+        checked = self.mechanism._checked(rows, labels, self.granted, self.domain)
+        return self._noise(model, *checked)
 
     @abstractmethod
-    def reference(self, model: Any, count: int, rng: np.random.Generator) -> Floats:
+    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats: ...
+
+    @abstractmethod
+    def reference(self, count: int, rng: np.random.Generator) -> Floats:
         """Return draws of the claimed law, shape (count, n_features)."""
 
     @abstractmethod
-    def attack(self, model: Any, weights: Floats, scale: float) -> Attack:
-        """Return the search for neighbours."""
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]: ...
 
     @abstractmethod
-    def loss_at(self, witness: Neighbours, model: Any, scale: float) -> float:
-        """Return the loss between the data sets of a witness."""
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats: ...
 
-    def noise_law(
-        self, model: Any, draws: int, confidence: float, rng: np.random.Generator
-    ) -> tuple[AuditCheck, float]:
-        """Test the law of the noise, and return its scale: one, or less where that is refuted."""
-        models = [self.fit(self.X, self.y, seed) for seed in draw_seeds(rng, draws)]
-        noises = np.stack([self.noise(each, self.X, self.y) for each in models])
-        reference = self.reference(model, REFERENCE * draws, rng)
-        return law_check("the noise has the claimed law", noises, reference, confidence)
+    @abstractmethod
+    def data(self, rows: Floats, labels: Floats) -> Rows: ...
 
-    def same_noise(
-        self, model: Any, rows: NDArray[np.intp], rng: np.random.Generator
-    ) -> AuditCheck:
+    @abstractmethod
+    def loss_at(self, witness: Neighbours) -> float: ...
+
+    def same_noise(self, rows: NDArray[np.intp], rng: np.random.Generator) -> AuditCheck:
         """Compare the noise of one seed on neighbouring data: audited rows, and some others."""
         name = "rows that were tried enter with their weights, and do not change the noise"
         seed = draw_seeds(rng, 1)[0]
-        noise = self.noise(self.fit(self.X, self.y, seed), self.X, self.y)
-        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self._rounding(model)
+        noise = self.noise(self.fit(self.X, self.y, seed))
+        allowed = AGREEMENT * (1.0 + float(np.linalg.norm(noise))) + self._rounding()
         if allowed > LARGEST_ALLOWED:
             return AuditCheck(name, True, "NOT TESTED: tol is too large relative to the noise")
         order = np.argsort(self.weights, kind="stable")
         tried = np.union1d(rows, order[_spread(order.size, 12)]).tolist()
-        wrong, largest = set(), 0.0
-        for row in tried:
-            for features, label in self._versions(row):
-                X, y = _replaced(self.X, row, features), _replaced(self.y, row, label)
-                shift = float(np.linalg.norm(self.noise(self.fit(X, y, seed), X, y) - noise))
-                largest = max(largest, shift)
-                if shift > allowed:
-                    wrong.add(row)
+        inner, end = self._extremes()
+        shifts = {
+            row: max(
+                float(np.linalg.norm(self.noise(self.fit(*data, seed), data) - noise))
+                for features in (self.X[row], inner, end)
+                for label in self.labels
+                for data in [(_replaced(self.X, row, features), _replaced(self.y, row, label))]
+            )
+            for row in tried
+        }
+        wrong = sum(shift > allowed for shift in shifts.values())
         detail = (
-            f"{len(tried)} rows, each in several versions: largest difference {largest:.2g} in"
-            f" units of the noise's scale, {len(wrong)} rows with too large ones"
+            f"{len(tried)} rows, each in several versions: largest difference "
+            f"{max(shifts.values()):.2g} in units of the noise's scale, {wrong} rows with too large"
+            " ones"
         )
         return AuditCheck(name, not wrong, detail)
 
-    def worst(
-        self, row: int, model: Any, scale: float, rng: np.random.Generator
-    ) -> tuple[float, Neighbours]:
+    def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
         """Return the largest loss of a row under the search, with its witness."""
         weight, data = float(self.weights[row]), (self.X, self.y)
         if not weight:  # the row is not used: no output tells its versions apart
             return 0.0, Neighbours(row, *data, *data, output=None)
         rest = np.delete(np.arange(len(self.X)), row)
         groups, totals = _groups(self.weights[rest])
-        attack = self.attack(model, np.array([weight, weight, *totals]), scale)
-        points, labels, output = attack.worst(rng)
+        weights = np.array([weight, weight, *totals])
+
+        def loss(numbers: Floats) -> Floats:
+            return -self.losses(weights, *self.candidates(numbers))
+
+        evolve: Any = differential_evolution  # its stubs do not cover vectorized=True
+        bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
+        options = {"vectorized": True, "updating": "deferred", "rng": rng, **SEARCH}
+        searches = [evolve(loss, bounds, **options) for _ in range(STARTS)]
+        best = min(searches, key=lambda search: search.fun).x
+        x, y, length = self.candidates(best[:, None])
+        points, labels = x[..., 0] @ self.spread, y[:, 0]
         place = np.empty(len(self.X), dtype=np.intp)
         place[rest] = groups + 2
-        sides = []
-        for version in (0, 1):
+
+        def side(version: int) -> Rows:
             place[row] = version
-            sides.append(self._data(points[place], labels[place]))
-        witness = Neighbours(row, *sides[0], *sides[1], output=self._output(output))
-        return self.loss_at(witness, model, scale), witness
+            return self.data(points[place], labels[place])
 
-    def _data(self, rows: Floats, labels: Floats) -> tuple[Floats, NDArray[Any]]:
-        """Return rows and labels in the units of the data."""
-        return rows, labels
+        output = length[0] * np.eye(self.n_features)[0] if length[0] else None
+        witness = Neighbours(row, *side(0), *side(1), output)
+        return self.loss_at(witness), witness
 
-    def _output(self, output: Floats) -> Floats | None:
-        """Return the output of a witness."""
-        return output
-
-    def _rounding(self, model: Any) -> float:
+    def _rounding(self) -> float:
         """Return the largest shift of the noise by the fit's tolerance."""
         return 0.0
 
     def _without_second_noise(
-        self, model: Any, draws: int, confidence: float, rng: np.random.Generator
+        self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ExactAudit, list[AuditCheck]]:
         """Return the audit without a second noise, and the check of that noise."""
         return self, []
@@ -250,17 +277,8 @@ class _ExactAudit(ABC):
         domain = self.domain.rows
         if isinstance(domain, Box):
             return domain.low + 0.5 * domain.width, domain.low + domain.width
-        assert isinstance(domain, Ball)
-        end = np.zeros(self.n_features)
-        end[0] = domain.data_norm
+        end = domain.data_norm * np.eye(self.n_features)[0]
         return 0.5 * end, end
-
-    def _versions(self, row: int) -> list[tuple[Floats, Any]]:
-        """Return versions of a row with both labels."""
-        shapes = [self.X[row], *self._extremes()]
-        if isinstance(self.domain.rows, Ball):
-            shapes += [self.X[row][::-1], -self.X[row]]
-        return [(features, label) for features in shapes for label in self.labels]
 
     def _pairs(self, rows: NDArray[np.intp]) -> list[tuple[Any, ...]]:
         """Return neighbours at the ends of the domain, and of the data."""
@@ -282,10 +300,8 @@ class _ExactAudit(ABC):
         model = clone(self.mechanism)
         model.fit(X, y, epsilon=self.granted.epsilon, random_state=Simulation(0))
         # The intercept follows from the coefficients and the public ranges.
-        half, middle = 1.0, 0.0
-        shift = model.intercept_
+        half, middle, shift = self.domain.half, self.domain.middle, model.intercept_
         if isinstance(self.domain.rows, Box):
-            half, middle = self.domain.labels.half, self.domain.labels.middle
             shift = shift + model.coef_ @ self.domain.rows.low
         values = [np.asarray(getattr(model, name, None)).tolist() for name in PUBLIC]
         return [*values, round(float(shift - middle) / half, 9) + 0.0, model.epsilon_.tolist()]
@@ -296,69 +312,97 @@ class _ObjectiveAudit(_ExactAudit):
 
     mechanism: ObjectiveLearner
 
-    def noise(self, model: Any, X: Floats, y: NDArray[Any]) -> Floats:
-        loss, (rows, labels) = self.mechanism._loss(), self.unit(X, y)
-        terms = self.weights, np.zeros(self.n_features), model.regularization_, loss
-        gradient = PerturbedObjective(rows, labels, *terms).gradient(model.coef_)
-        return -model.eta_ / (2.0 * loss.lipschitz * model.data_norm_) * gradient
+    def __init__(self, *terms: Any) -> None:
+        super().__init__(*terms)
+        self.loss, self.spread = self.mechanism._loss(), np.eye(2, self.n_features)
 
-    def reference(self, model: Any, count: int, rng: np.random.Generator) -> Floats:
+    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
+        terms = self.weights, np.zeros(self.n_features), model.regularization_, self.loss
+        gradient = PerturbedObjective(rows, labels, *terms).gradient(model.coef_)
+        return -model.eta_ / (2.0 * self.loss.lipschitz * model.data_norm_) * gradient
+
+    def reference(self, count: int, rng: np.random.Generator) -> Floats:
         return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
 
-    def attack(self, model: Any, weights: Floats, scale: float) -> Attack:
-        return ObjectiveAttack(
-            weights=weights,
-            regularization=model.regularization_,
-            labels=self.domain.labels.numbers(self.labels),
-            n_features=self.n_features,
-            loss=self.mechanism._loss(),
-            eta=model.eta_ / (scale or 1.0),
-            data_norm=model.data_norm_,
-        )
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
+        loss, bounds = self.loss, self.domain.labels.numbers(self.labels)
+        length = 10.0 ** (SHORTEST + (LONGEST - SHORTEST) * numbers[0]) / self.model.data_norm_
+        radius, angle, side = np.moveaxis(numbers[1:].reshape(4, 3, -1), 1, 0)
+        if self.n_features == 1:
+            angle = np.round(2.0 * angle) / 2.0
+        radius = self.model.data_norm_ * _stretched(radius)
+        x = radius * np.cos(2.0 * np.pi * angle)
+        if loss.classifies:
+            y = np.where(side < 0.5, *bounds)
+        else:  # by the residual, where the ends of the parabola are the same for all outputs
+            slope = 2.0 * side - 1.0
+            bent = np.clip(1.6 * slope, -1.0 + 1e-9, 1.0 - 1e-9)
+            residual = np.where(np.abs(slope) > 0.8, 2.0 * np.sign(slope), bent)
+            y = np.clip(length * x - loss.lipschitz * residual, *bounds)
+        z = radius * np.sin(2.0 * np.pi * angle) * (self.n_features > 1)
+        return np.stack([x, z], axis=1), y, length
 
-    def loss_at(self, witness: Neighbours, model: Any, scale: float) -> float:
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
+        weights = weights[:, None]
+        _, slopes, curvatures = self.loss.derivatives(length * x[:, 0], y)
+        pulls = (weights * slopes)[:, None] * x
+        bends = weights * curvatures * np.stack([x[:, 0] ** 2, x[:, 1] ** 2, x[:, 0] * x[:, 1]])
+        rest = bends[:, 2] + bends[:, 3]
+        rest[:2] += self.model.regularization_
+        half = self.model.eta_ / self.scale / (2.0 * self.loss.lipschitz * self.model.data_norm_)
+        values = []
+        for version in (0, 1):
+            gradient = pulls[version] + pulls[2] + pulls[3]
+            gradient[0] += self.model.regularization_ * length
+            a, b, c = rest + bends[:, version]
+            values.append(np.log(a * b - c * c) - half * np.hypot(*gradient))
+        return np.asarray(values[0] - values[1])
+
+    def loss_at(self, witness: Neighbours) -> float:
         assert witness.output is not None
-        terms = self.weights, model.eta_ / (scale or 1.0), model.regularization_, model.data_norm_
-        values = [
+        terms = (
+            self.weights,
+            self.model.eta_ / self.scale,
+            self.model.regularization_,
+            self.model.data_norm_,
+        )
+        here, there = (
             objective_perturbation_log_density(
-                witness.output, X, self.domain.labels.numbers(y), *terms, self.mechanism._loss()
+                witness.output, X, self.domain.labels.numbers(y), *terms, self.loss
             )
             for X, y in ((witness.X, witness.y), (witness.X_other, witness.y_other))
-        ]
-        return values[0] - values[1]
+        )
+        return here - there
 
-    def _data(self, rows: Floats, labels: Floats) -> tuple[Floats, NDArray[Any]]:
+    def data(self, rows: Floats, labels: Floats) -> Rows:
         if isinstance(self.domain.labels, Interval):
             return rows, labels
         return rows, self.labels[(labels > 0).astype(int)]
 
-    def _rounding(self, model: Any) -> float:
-        pull = model.data_norm_ * self.mechanism._loss().lipschitz
-        return float(2.0 * model.tol_ * self.granted.epsilon.sum() / pull)
+    def _rounding(self) -> float:
+        pull = self.model.data_norm_ * self.loss.lipschitz
+        return float(2.0 * self.model.tol_ * self.granted.epsilon.sum() / pull)
 
     def _without_second_noise(
-        self, model: Any, draws: int, confidence: float, rng: np.random.Generator
+        self, draws: int, confidence: float, rng: np.random.Generator
     ) -> tuple[_ExactAudit, list[AuditCheck]]:
         if self.mechanism.solver_epsilon is None:
             return self, []
         plain = clone(self.mechanism).set_params(
             solver_epsilon=None,
             calibration="noise",
-            regularization=model.regularization_,
-            tol=model.tol_,
+            regularization=self.model.regularization_,
+            tol=self.model.tol_,
         )
-        first = _ObjectiveAudit(plain, self.X, self.y, Granted(self.weights * model.eta_))
-        distance = model.tol_ / model.regularization_
-        step, scale = lattice_blur(distance, self.n_features, model.solver_epsilon_)
+        first = _ObjectiveAudit(plain, self.X, self.y, Granted(self.weights * self.model.eta_))
+        distance = self.model.tol_ / self.model.regularization_
+        step, scale = lattice_blur(distance, self.n_features, self.model.solver_epsilon_)
         data, seeds = (self.X, self.y), draw_seeds(rng, draws)
         blurs = [self.fit(*data, seed).coef_ - first.fit(*data, seed).coef_ for seed in seeds]
-        count = REFERENCE * draws
-        ideal = np.array(discrete_laplace(scale, count * self.n_features, rng), dtype=np.float64)
+        ideal = _laplace(scale, (REFERENCE * draws, self.n_features), rng)
         name = "the second noise has the claimed law, on a lattice"
-        check, _ = law_check(
-            name, np.stack(blurs) / (step * scale), ideal.reshape(count, -1) / scale, confidence
-        )
-        on_lattice = model.rounding_ == step and np.all(model.coef_ % step == 0)
+        check, _ = law_check(name, np.stack(blurs) / (step * scale), ideal, confidence)
+        on_lattice = self.model.rounding_ == step and np.all(self.model.coef_ % step == 0)
         passed = bool(check.passed and on_lattice)
         return first, [AuditCheck(name, passed, f"{check.detail}; step {step:.3g}")]
 
@@ -368,49 +412,63 @@ class _OutputAudit(_ExactAudit):
 
     mechanism: PersonalizedRidge
 
-    def unit_model(self, model: Any) -> Floats:
-        """Return released coefficients on the unit scale."""
-        return np.asarray(model.coef_ * self.domain.rows.width / self.domain.labels.half)
+    def __init__(self, *terms: Any) -> None:
+        super().__init__(*terms)
+        count = min(self.n_features, BLOCKS)
+        self.spread = np.eye(count)[:, np.arange(self.n_features) * count // self.n_features]
 
-    def noise(self, model: Any, X: Floats, y: NDArray[Any]) -> Floats:
-        exact = solve_ridge(*self.unit(X, y), self.weights, model.regularization_)
+    def _unit_model(self, model: Any) -> Floats:
+        return np.asarray(model.coef_ * self.domain.rows.width / self.domain.half)
+
+    def _noise(self, model: Any, rows: Floats, labels: Floats) -> Floats:
+        exact = solve_ridge(rows, labels, self.weights, model.regularization_)
         if model.rounding_ is not None:
             exact = np.rint(exact / model.rounding_) * model.rounding_
-        return (self.unit_model(model) - exact) * model.noise_rate_
+        return (self._unit_model(model) - exact) * model.noise_rate_
 
-    def reference(self, model: Any, count: int, rng: np.random.Generator) -> Floats:
-        if model.rounding_ is None:
+    def reference(self, count: int, rng: np.random.Generator) -> Floats:
+        if self.model.rounding_ is None:
             return np.stack([gamma_sphere_noise(self.n_features, rng) for _ in range(count)])
-        scale = round(1.0 / (model.noise_rate_ * model.rounding_))
-        drawn = discrete_laplace(scale, count * self.n_features, rng)
-        return np.array(drawn, dtype=np.float64).reshape(count, -1) / scale
+        scale = round(1.0 / (self.model.noise_rate_ * self.model.rounding_))
+        return _laplace(scale, (count, self.n_features), rng)
 
-    def attack(self, model: Any, weights: Floats, scale: float) -> Attack:
-        return OutputAttack(
-            weights=weights,
-            regularization=model.regularization_,
-            labels=np.array([-1.0, 1.0]),
-            n_features=self.n_features,
-            order=self._order(model),
-        )
+    def candidates(self, numbers: Floats) -> tuple[Floats, Floats, Floats]:
+        points = _stretched(numbers[1:].reshape(4, len(self.spread) + 1, -1))
+        return points[:, :-1], 2.0 * points[:, -1] - 1.0, 0.0 * numbers[0]
 
-    def loss_at(self, witness: Neighbours, model: Any, scale: float) -> float:
+    def losses(self, weights: Floats, x: Floats, y: Floats, length: Floats) -> Floats:
+        roots = np.sqrt(self.spread.sum(axis=1))
+        scaled = x * roots[:, None]
+        grams = np.einsum("r,rin,rjn->rnij", weights, scaled, scaled)
+        moments = np.einsum("r,rn,rin->rni", weights, y, scaled)
+        rest = grams[2] + grams[3] + self.model.regularization_ * np.eye(roots.size)
+        models = [
+            np.linalg.solve(rest + grams[k], (moments[2] + moments[3] + moments[k])[..., None])
+            for k in (0, 1)
+        ]
+        apart, order = (models[0] - models[1])[..., 0], self._order()
+        return np.asarray(np.linalg.norm(apart * roots ** (2 - order), order, axis=1))
+
+    def loss_at(self, witness: Neighbours) -> float:
         sides = (witness.X, witness.y), (witness.X_other, witness.y_other)
-        models = [self.unit_model(self.fit(*side, seed=0)) for side in sides]
-        distance = float(np.linalg.norm(models[0] - models[1], self._order(model)))
-        return distance * model.noise_rate_ / (scale or 1.0)
+        models = [self._unit_model(self.fit(*side, seed=0)) for side in sides]
+        distance = float(np.linalg.norm(models[0] - models[1], self._order()))
+        return distance * self.model.noise_rate_ / self.scale
 
-    def _order(self, model: Any) -> int:
-        """Return the norm of distances: on a lattice each coordinate has its noise."""
-        return 2 if model.rounding_ is None else 1
-
-    def _data(self, rows: Floats, labels: Floats) -> tuple[Floats, NDArray[Any]]:
+    def data(self, rows: Floats, labels: Floats) -> Rows:
         box, public = self.domain.rows, self.domain.labels
         y = np.clip(public.middle + public.half * labels, public.low, public.high)
         return np.clip(box.low + box.width * rows, box.low, box.low + box.width), y
 
-    def _output(self, output: Floats) -> None:
-        return None  # the loss is the supremum over outputs
+    def _order(self) -> int:
+        """Return the norm of distances: on a lattice each coordinate has its noise."""
+        return 2 if self.model.rounding_ is None else 1
+
+
+def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
+    """Draw discrete Laplace noise, in units of its scale."""
+    drawn = discrete_laplace(scale, shape[0] * shape[1], rng)
+    return np.array(drawn, dtype=np.float64).reshape(shape) / scale
 
 
 def _replaced(values: NDArray[Any], row: int, value: Any) -> NDArray[Any]:
@@ -432,3 +490,8 @@ def _groups(weights: Floats) -> tuple[NDArray[np.intp], Floats]:
         groups[row] = totals.argmin()
         totals[groups[row]] += weights[row]
     return groups, totals
+
+
+def _stretched(numbers: Floats) -> Floats:
+    """Return numbers in [0, 1] of which an eighth each is exactly 0 and 1."""
+    return np.clip(4.0 / 3.0 * numbers - 1.0 / 6.0, 0.0, 1.0)

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.attacks import PrivacyAudit, audit_privacy
+from convexmarket.attacks.result import ratios
 from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import KernelERM, PersonalizedRidge, PrivateLogisticRegression
@@ -25,11 +26,8 @@ from convexmarket.release import (
 
 __all__ = ["audit_mechanisms"]
 
-Floats = NDArray[np.float64]
-Job = tuple[str, str, Callable[[np.random.Generator], PrivacyAudit]]
-
-#: Delta of the releases, large enough for frequencies to bound Gaussian noise.
-_DELTA = 0.01
+Audit = Callable[..., PrivacyAudit]
+Jobs = dict[tuple[str, str], Audit]
 
 
 def audit_mechanisms(
@@ -74,106 +72,87 @@ def audit_mechanisms(
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.full(len(market.X_train), 4.0))
     epsilon = rng.uniform(0.5, 2.0, len(market.X_train))
-    jobs = [
-        *_learner_jobs(market, weights * 3_000.0, epsilon),
-        *_release_jobs(market, draws, slow_draws),
-    ]
-    names = list(dict.fromkeys(name for name, _, _ in jobs))
+    jobs = _learners(market, weights * 3_000.0, epsilon) | _releases(market, draws, slow_draws)
+    names = dict.fromkeys(name for name, _ in jobs)
     if unknown := [name for name in mechanisms if name not in names]:
         raise ParameterError(f"mechanism {unknown[0]!r} is unknown; give one of {', '.join(names)}")
     chosen = [
-        k
-        for k, (name, settings, _) in enumerate(jobs)
-        if name in (mechanisms or names) and settings not in without
+        (k, *job)
+        for k, job in enumerate(jobs.items())
+        if job[0][0] in (mechanisms or names) and job[0][1] not in without
     ]
     rows = []
-    for done, k in enumerate(chosen, start=1):
-        name, settings, job = jobs[k]
+    for done, (k, (name, settings), attack) in enumerate(chosen, start=1):
         start = time.perf_counter()
-        audit = job(np.random.default_rng([seed, k]))
-        frame = audit.to_frame()
-        worst = frame.iloc[int(np.argmax(frame["ratio"]))]
-        rows.append(
-            {
-                "mechanism": name,
-                "settings": settings,
-                "method": audit.method,
-                "rows": len(frame),
-                **{column: worst[column] for column in ("claimed", "measured", "ratio")},
-                "delta": audit.delta,
-                "confidence": audit.confidence,
-                "passed": audit.passed,
-                "statement": audit.statement(),
-                "seconds": time.perf_counter() - start,
-            }
-        )
+        audit = attack(random_state=np.random.default_rng([seed, k]))
+        worst = int(np.argmax(ratios(audit.measured, audit.claimed)))
+        row: dict[str, Any] = {"mechanism": name, "settings": settings, "method": audit.method}
+        row |= {"rows": audit.rows.size, "claimed": audit.claimed[worst]}
+        row |= {"measured": audit.measured[worst], "ratio": audit.ratio}
+        row |= {"delta": audit.delta, "confidence": audit.confidence}
+        row |= {"passed": audit.passed, "statement": audit.statement()}
+        rows.append(row | {"seconds": time.perf_counter() - start})
         if progress is not None:
             progress("audits", done, len(chosen))
     return pd.DataFrame(rows)
 
 
-def _audit(
-    mechanism: Any, X: Floats, y: NDArray[Any], rng: np.random.Generator, **options: Any
-) -> PrivacyAudit:
-    return audit_privacy(mechanism, X, y, random_state=rng, **options)
-
-
-def _learner_jobs(market: MarketData, prices: Floats, epsilon: Floats) -> list[Job]:
+def _learners(market: MarketData, prices: NDArray[Any], epsilon: NDArray[Any]) -> Jobs:
     X, y = market.X_train, market.y_train
     logistic = partial(PrivateLogisticRegression, 0.01, tol=1e-9)
     output = partial(PersonalizedRidge, perturbation="output", fit_intercept=False)
+    models = {
+        "accounting sharp": logistic(),
+        "accounting paper, as printed": logistic(accounting="paper", calibration="noise"),
+        "accounting sharp, solver_epsilon 0.01": logistic(solver_epsilon=0.01),
+    }
+    ridges = {
+        "objective perturbation": PersonalizedRidge(),
+        "alpha 10, tight": output(10.0),
+        "alpha 1, tight": output(1.0),
+        "alpha 10, paper": output(10.0, sensitivity="paper"),
+        "alpha 10, in floating point": output(10.0, rounding=None),
+        "alpha 10": output(10.0, weighting="equal"),
+    }
+    jobs: Jobs = {}
+    for settings, model in models.items():
+        attack = partial(audit_privacy, model, X, y, epsilon=prices, n_rows=3)
+        jobs["PrivateLogisticRegression", settings] = attack
+    unit = (X + 1.0) / 2.0, np.asarray(y, dtype=np.float64)
+    for settings, ridge in ridges.items():
+        name = "NonPersonalizedRidge" if ridge.weighting == "equal" else "PersonalizedRidge"
+        attack = partial(audit_privacy, ridge, *unit, epsilon=epsilon, n_rows=3)
+        jobs[name, settings] = attack
+    return jobs
 
-    def of_logistic(learner: Any) -> Callable[..., PrivacyAudit]:
-        return partial(_audit, learner, X, y, epsilon=prices, n_rows=3)
 
-    def of_ridge(learner: Any) -> Callable[..., PrivacyAudit]:
-        rows, labels = (X + 1.0) / 2.0, np.asarray(y, dtype=np.float64)
-        return partial(_audit, learner, rows, labels, epsilon=epsilon, n_rows=3)
-
-    paper = logistic(accounting="paper", calibration="noise")
-    blurred = logistic(solver_epsilon=0.01)
-    name = "PrivateLogisticRegression"
-    return [
-        (name, "accounting sharp", of_logistic(logistic())),
-        (name, "accounting paper, as printed", of_logistic(paper)),
-        (name, "accounting sharp, solver_epsilon 0.01", of_logistic(blurred)),
-        ("PersonalizedRidge", "objective perturbation", of_ridge(PersonalizedRidge())),
-        ("PersonalizedRidge", "alpha 10, tight", of_ridge(output(10.0))),
-        ("PersonalizedRidge", "alpha 1, tight", of_ridge(output(1.0))),
-        ("PersonalizedRidge", "alpha 10, paper", of_ridge(output(10.0, sensitivity="paper"))),
-        ("PersonalizedRidge", "alpha 10, in floating point", of_ridge(output(10.0, rounding=None))),
-        ("NonPersonalizedRidge", "alpha 10", of_ridge(output(10.0, weighting="equal"))),
-    ]
-
-
-def _release_jobs(market: MarketData, draws: int, slow_draws: int) -> list[Job]:
+def _releases(market: MarketData, draws: int, slow_draws: int) -> Jobs:
     plane = market.X_train[:, :2]
     plane = plane / max(float(np.linalg.norm(plane, axis=1).max()), 1e-12)
-    y = market.y_train
     angles = np.linspace(0.0, 2.0 * np.pi, 8, endpoint=False)
     corners = np.column_stack([np.cos(angles), np.sin(angles)])
-    given: dict[str, Any] = {
-        "replacements": (np.repeat(corners, 2, axis=0), np.tile(np.unique(y)[[0, -1]], 8)),
-        "points": corners[:1],
+    labels = np.tile(np.unique(market.y_train)[[0, -1]], 8)
+
+    def of(release: Callable[..., Any], draws: int, *terms: Any, **options: Any) -> Audit:
+        def mechanism(rows: NDArray[Any], y: NDArray[Any]) -> Callable[[int], Any]:
+            erm = KernelERM("hinge", "linear", regularization=2.0, data_norm=1.0).fit(rows, y)
+            # The delta is large enough for frequencies to bound Gaussian noise.
+            given = {"epsilon": 3.0, "delta": 0.01, **options}
+            return lambda seed: release(erm, *terms, random_state=Simulation(seed), **given)
+
+        given: dict[str, Any] = {
+            "replacements": (np.repeat(corners, 2, axis=0), labels),
+            "points": corners[:1],
+        }
+        return partial(audit_privacy, mechanism, plane, market.y_train, draws=draws, **given)
+
+    one, questions = corners[:1], {"max_queries": 1, "max_updates": 1, "threshold": 0.01}
+    return {
+        ("TestSetRelease", "one point, Laplace"): of(TestSetRelease, draws, one, noise="laplace"),
+        ("TestSetRelease", "one point, process"): of(
+            TestSetRelease, slow_draws, one, noise="process"
+        ),
+        ("InteractiveRelease", "one question"): of(InteractiveRelease, draws, **questions),
+        ("PublicRelease", "one round"): of(PublicRelease, slow_draws, rounds=1),
+        ("FunctionRelease", "one process"): of(FunctionRelease, slow_draws),
     }
-
-    def of(make: Callable[..., Any], draws: int, **terms: Any) -> Callable[..., PrivacyAudit]:
-        def mechanism(rows: Floats, labels: NDArray[Any]) -> Callable[[int], Any]:
-            erm = KernelERM("hinge", "linear", regularization=2.0, data_norm=1.0)
-            erm.fit(rows, labels)
-            options = {"delta": _DELTA, "epsilon": 3.0, **terms}
-            return lambda seed: make(erm, random_state=Simulation(seed), **options)
-
-        return partial(_audit, mechanism, plane, y, draws=draws, **given)
-
-    def test_set(erm: KernelERM, **terms: Any) -> TestSetRelease:
-        return TestSetRelease(erm, corners[:1], **terms)
-
-    questions = {"max_queries": 1, "max_updates": 1, "threshold": 0.01}
-    return [
-        ("TestSetRelease", "one point, Laplace", of(test_set, draws, noise="laplace")),
-        ("TestSetRelease", "one point, process", of(test_set, slow_draws, noise="process")),
-        ("InteractiveRelease", "one question", of(InteractiveRelease, draws, **questions)),
-        ("PublicRelease", "one round", of(PublicRelease, slow_draws, rounds=1)),
-        ("FunctionRelease", "one process", of(FunctionRelease, slow_draws)),
-    ]

@@ -31,11 +31,9 @@ class AuditCheck:
 
     Attributes
     ----------
-    name : str
-        The condition.
+    name, detail : str
+        The condition, and the measurement in words and numbers.
     passed : bool
-    detail : str
-        The measurement in words and numbers.
     """
 
     name: str
@@ -52,9 +50,7 @@ class Neighbours:
     row : int
         The row that differs.
     X, X_other : ndarray of shape (n_rows, n_features)
-        Features of both.
     y, y_other : ndarray of shape (n_rows,)
-        Labels of both.
     output : ndarray or None
         The released vector at which the loss was measured; None where the measured loss is the
         supremum over outputs, or a frequency.
@@ -78,16 +74,14 @@ class PrivacyAudit(Shown):
     Attributes
     ----------
     mechanism : str
-        The audited mechanism.
     method : {"exact", "statistical"}
         ``"exact"``: the loss is a formula, evaluated at a witness. ``"statistical"``: the
         frequency of an event gives a lower bound with probability ``confidence``.
     rows : ndarray of int, shape (n_audited,)
         Positions of the audited rows.
-    claimed : ndarray of shape (n_audited,)
-        The guarantee's epsilon, in nats.
-    measured : ndarray of shape (n_audited,)
-        Largest loss, in nats; infinity where neighbours can be told apart with certainty.
+    claimed, measured : ndarray of shape (n_audited,)
+        The guarantee's epsilon and the largest loss, in nats; the loss is infinite where
+        neighbours can be told apart with certainty.
     delta : float
         Of the guarantee; a statistical bound subtracts it.
     confidence : float
@@ -118,16 +112,7 @@ class PrivacyAudit(Shown):
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the largest measured loss of each audited row against its claim.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-
-        Returns
-        -------
-        matplotlib Axes
-        """
+        """Draw the largest measured loss of each audited row against its claim; return the Axes."""
         ax = axes(ax, xlabel="claimed epsilon", ylabel="largest measured loss")
         ax.axline((0.0, 0.0), slope=1.0, color="0.6", lw=1, label="the claim")
         ax.plot(self.claimed, self.measured, ".")
@@ -137,27 +122,20 @@ class PrivacyAudit(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return one line for each audited row."""
-        return pd.DataFrame(
-            {
-                "row": self.rows,
-                "claimed": self.claimed,
-                "measured": self.measured,
-                "ratio": ratios(self.measured, self.claimed),
-            }
-        )
+        columns = {"row": self.rows, "claimed": self.claimed, "measured": self.measured}
+        return pd.DataFrame(columns | {"ratio": ratios(self.measured, self.claimed)})
 
     def statement(self) -> str:
         """Return the result in words, one line for each check."""
         kind = "a lower bound with confidence" if self.method == "statistical" else "exact; checks"
         verdict = "holds against what was tried" if self.passed else "is REFUTED"
-        return "\n".join(
-            [
-                f"{self.mechanism}: the guarantee {verdict}.",
-                f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"
-                f" {self.confidence:g}), of {self.rows.size} rows audited.",
-                *(f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks),
-            ]
-        )
+        lines = [
+            f"{self.mechanism}: the guarantee {verdict}.",
+            f"Largest measured loss over its claim: {self.ratio:.3f} ({kind} at"
+            f" {self.confidence:g}), of {self.rows.size} rows audited.",
+        ]
+        lines += [f"- {'ok' if c.passed else 'FAILED'}: {c.name}: {c.detail}" for c in self.checks]
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.statement()

@@ -9,23 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.checks import (
-    check_callable,
-    check_count,
-    check_jobs,
-    check_positive,
-    generator_of,
-    is_iterable,
-    shown,
-)
+from convexmarket.checks import check_count, check_positive, generator_of, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market, as_objective
 from convexmarket.sellers import PriorOrPriors, Sellers
@@ -43,11 +35,13 @@ __all__ = ["GammaCalibration", "calibrate_gamma"]
 
 Floats = NDArray[np.float64]
 
-#: Factor and number of steps of the bracketing, number of draws for a first estimate, and the
-#: factor of the bracketing from there.
-_STEP, _MAX_STEPS, _FEW, _NEAR = 8.0, 28, 8, 1.5
-#: Accuracy of the logarithm of gamma.
-_ACCURACY = 1e-8
+#: Relative gap of solves that are not exact.
+_GAP = 1e-6
+#: Number of draws for a first estimate of gamma. Then, for these and for all draws: the factor of
+#: the first step of the bracketing, and the accuracy of the logarithm of gamma.
+_FEW, _STAGES = 8, ((8.0, 1e-3), (1.5, 1e-8))
+#: Factor of further steps of the bracketing, and their number.
+_STEP, _MAX_STEPS = 8.0, 28
 
 
 @dataclass(frozen=True)
@@ -63,10 +57,6 @@ class GammaCalibration:
         the payments of the drawn markets are discontinuous there.
     standard_error : float
         Standard error of that average, as an estimate of the expectation over the prior.
-    draws : int
-        Number of markets drawn.
-    evaluations : int
-        Number of weights evaluated on all draws.
     objective : Objective
         The buyer's objective, with the payments at this weight.
     """
@@ -75,8 +65,6 @@ class GammaCalibration:
     budget: float
     expected_payment: float
     standard_error: float
-    draws: int
-    evaluations: int
     objective: Objective
 
 
@@ -91,9 +79,6 @@ def calibrate_gamma(
     groups: Any = None,
     draws: int = 200,
     random_state: np.random.Generator | int = 0,
-    gap: float = 1e-6,
-    progress: Callable[[float, float], None] | None = None,
-    jobs: int = 1,
 ) -> GammaCalibration:
     """Compute the weight of payments at which the expected payments equal the budget.
 
@@ -120,12 +105,6 @@ def calibrate_gamma(
         Number of markets to average over, the same for all weights; at least 2.
     random_state : numpy.random.Generator or int, default 0
         Source of the draws.
-    gap : float
-        Relative gap of the solves, where they are not exact.
-    progress : callable, optional
-        Called with each weight and its average payments.
-    jobs : int
-        Processes that work at once.
 
     Returns
     -------
@@ -154,8 +133,6 @@ def calibrate_gamma(
         raise ParameterError(
             f"constraints must be a list such as [Cap(5)], got {shown(constraints)}"
         )
-    check_callable("progress", progress)
-    check_jobs(jobs)
     rng = generator_of(random_state)
     objective = _without_payments(objective)
     term = Payments(LinearCost() if privacy_cost is None else privacy_cost)
@@ -166,59 +143,45 @@ def calibrate_gamma(
         raise ParameterError(
             f"no weight of payments makes this market truthful: {incentives.reason}"
         )
-    tried: dict[float, Floats] = {}
 
+    @cache
     def spending(log_gamma: float, some: int) -> Floats:
+        """Compute the expected payments of some drawn markets."""
         whole = objective + float(np.exp(log_gamma)) * term
-        markets = (Market(sellers, whole, constraints) for sellers in drawn[:some])
-        return np.array(Parallel(n_jobs=jobs)(delayed(_spent)(market, gap) for market in markets))
-
-    def excess(log_gamma: float) -> float:
-        if log_gamma not in tried:
-            tried[log_gamma] = spending(log_gamma, draws)
-            if progress is not None:
-                progress(float(np.exp(log_gamma)), float(tried[log_gamma].mean()))
-        return _log_ratio(tried[log_gamma], budget)
+        return np.array([_spent(Market(each, whole, constraints)) for each in drawn[:some]])
 
     # Without a spread, sigma/eta = gamma*psi*eta, and psi*eta is the budget.
     typical = float(np.median(np.concatenate([sellers.virtual_costs for sellers in drawn])))
     sigma = MarketNumbers().plus(objective.parts).sigma
-    start = float(np.log(sigma * typical) - 2.0 * np.log(budget))
-    few = min(draws, _FEW)  # draws for a first estimate
-    low, high = _enclose(lambda x: _log_ratio(spending(x, few), budget), start, budget)
-    log_gamma = _root(lambda x: _log_ratio(spending(x, few), budget), low, high, 1e-3)
-    low, high = _enclose(excess, log_gamma, budget, _NEAR)
-    log_gamma = _root(excess, low, high, _ACCURACY)
-    excess(log_gamma)
+    log_gamma = float(np.log(sigma * typical) - 2.0 * np.log(budget))
+    for some, (factor, accuracy) in zip((min(draws, _FEW), draws), _STAGES, strict=True):
+
+        def excess(log_gamma: float, some: int = some) -> float:
+            mean = max(float(spending(log_gamma, some).mean()), np.finfo(float).tiny)
+            return float(np.log(mean / budget))
+
+        low, high = _enclose(excess, log_gamma, budget, factor)
+        log_gamma = low if low == high else float(brentq(excess, low, high, xtol=accuracy))
+    spent = spending(log_gamma, draws)
     return GammaCalibration(
         gamma=float(np.exp(log_gamma)),
-        budget=float(budget),
-        expected_payment=float(tried[log_gamma].mean()),
-        standard_error=float(tried[log_gamma].std(ddof=1) / np.sqrt(draws)),
-        draws=int(draws),
-        evaluations=len(tried),
+        budget=budget,
+        expected_payment=float(spent.mean()),
+        standard_error=float(spent.std(ddof=1) / np.sqrt(draws)),
         objective=objective + float(np.exp(log_gamma)) * term,
     )
 
 
-def _spent(market: Market, gap: float) -> float:
+def _spent(market: Market) -> float:
     """Return the virtual cost of what the market buys, its expected payments."""
-    allocation = allocate(market, gap=gap)
+    allocation = allocate(market, gap=_GAP)
     bought = allocation.weights > 0
     cost = np.asarray(market.privacy_cost(allocation.epsilon))
     return float(market.sellers.virtual_costs[bought] @ cost[bought])
 
 
-def _log_ratio(spending: Floats, budget: float) -> float:
-    return float(np.log(max(spending.mean(), np.finfo(float).tiny) / budget))
-
-
-def _root(f: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
-    return low if low == high else float(brentq(f, low, high, xtol=accuracy))
-
-
 def _enclose(
-    excess: Callable[[float], float], start: float, budget: float, factor: float = _STEP
+    excess: Callable[[float], float], start: float, budget: float, factor: float
 ) -> tuple[float, float]:
     """Return logarithms of weights with payments above and below the budget."""
     here, beyond = start, excess(start)

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from threading import get_ident
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSuppo
 from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market
 from convexmarket.priors import Prior
-from convexmarket.sellers import Sellers
 
 __all__ = ["Answers", "ExactCurve", "SolvedCurve"]
 
@@ -109,11 +107,11 @@ class ExactCurve:
             return self._of_many(prior, seller, reports), np.zeros(seller.size)
         if slope is None:
             return self._integrals(prior, seller, reports)
-        own, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
+        honest, per_objective = curve(seller, truth), 1.0 / (curve.form.gamma * slope)
         highest = curve(seller, np.full(seller.size, prior.ironed_virtual_cost(top))).value
-        rents = np.maximum(highest - own.value, 0.0) * per_objective
+        rents = np.maximum(highest - honest.value, 0.0) * per_objective
         errors = np.finfo(float).eps * highest * per_objective
-        lost = errors > 10.0 * ACCURACY * (rents + reports * own.epsilon)
+        lost = errors > 10.0 * ACCURACY * (rents + reports * honest.epsilon)
         if np.any(lost):
             rents[lost], errors[lost] = self._integrals(prior, seller[lost], reports[lost])
         return rents, errors
@@ -280,26 +278,12 @@ class SolvedCurve:
     def __init__(
         self, market: Market, allocation: Allocation, gap: float, method: str = "envelope"
     ) -> None:
-        self.market, self.method = market, method
-        self._gap = gap
-        self._nearest: CertifiedPurchase = allocation
+        self.market, self.method, self._gap = market, method, gap
         self._truth: CertifiedPurchase = allocation
-        self._known: dict[tuple[int, float], _Point] = {}
-        self._conics: dict[int, Conic] = {}  # by thread: one is solved at a time
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the compiled problems."""
-        return vars(self) | {"_conics": {}}
-
-    @property
-    def n_solves(self) -> int:
-        """Number of markets solved so far."""
-        return sum(self.solves_of(i) for i in {i for i, _ in self._known})
-
-    def solves_of(self, seller: int) -> int:
-        """Return the number of markets that were solved at other costs of one seller."""
-        truth = self.market.sellers.virtual_costs[seller]
-        return sum(1 for i, y in list(self._known) if i == seller and y != truth)
+        self._nearest: CertifiedPurchase = allocation
+        self._points: dict[tuple[int, float], _Point] = {}
+        self._conic: Conic | None = None
+        self.n_solves = 0
 
     def answers(self, seller: Ints, virtual_cost: Floats) -> Answers:
         """Solve the market at other virtual costs in turn."""
@@ -317,9 +301,9 @@ class SolvedCurve:
         """
         rents, errors = np.zeros((2, reports.size))
         for i in np.unique(seller).tolist():
-            own = seller == i
-            least = float(np.min(tolerance[own]))
-            rents[own], errors[own] = self._rents_of(prior, i, reports[own], least)
+            some = seller == i
+            least = float(np.min(tolerance[some]))
+            rents[some], errors[some] = self._rents_of(prior, i, reports[some], least)
         return rents, errors
 
     def _rents_of(
@@ -356,10 +340,10 @@ class SolvedCurve:
         for k, (i, report) in enumerate(zip(seller.tolist(), reports, strict=True)):
             end = self._end_of_sales(prior, i, float(report))
             virtual = float(self.market.sellers.virtual_costs[i])
-            own, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
-            slope = self.market.form.total_gamma * own.sold
+            truth, out = self._at(i, virtual), self._at(i, float(prior.ironed_virtual_cost(end)))
+            slope = self.market.form.total_gamma * truth.sold
             if slope > 0 and np.isfinite(out.upper) and self.method == "envelope":
-                level = virtual + 2.0 * max(out.upper - own.upper, 0.0) / slope
+                level = virtual + 2.0 * max(out.upper - truth.upper, 0.0) / slope
                 low = np.array([prior.support[0]])
                 end = min(end, float(_first_at(prior, np.array([level]), low)[0]))
             ceases[k] = end
@@ -374,44 +358,43 @@ class SolvedCurve:
         If the market is then infeasible, the objective is infinite.
         """
         key = seller, virtual_cost
-        if key not in self._known:
+        if key not in self._points:
             try:
                 answer = self._solve(seller, virtual_cost)
                 epsilon = float(answer.epsilon[seller])
                 sold = float(self.market.privacy_cost(epsilon))
-                self._known[key] = _Point(answer.objective, answer.lower_bound, epsilon, sold)
+                self._points[key] = _Point(answer.objective, answer.lower_bound, epsilon, sold)
             except InfeasibleMarketError:
                 if np.isfinite(virtual_cost):
                     raise
-                self._known[key] = _Point(np.inf, np.inf, 0.0, 0.0)
-        return self._known[key]
+                self._points[key] = _Point(np.inf, np.inf, 0.0, 0.0)
+        return self._points[key]
 
     def _solve(self, seller: int, virtual_cost: float) -> CertifiedPurchase:
-        if virtual_cost == self.market.sellers.virtual_costs[seller]:
+        """Solve the market at another virtual cost, starting at the last allocation."""
+        market = self.market
+        if virtual_cost == market.sellers.virtual_costs[seller]:
             return self._truth
-        self._nearest = self._solve_at(self.market.sellers.with_virtual_cost(seller, virtual_cost))
-        return self._nearest
-
-    def _solve_at(self, sellers: Sellers) -> CertifiedPurchase:
-        """Solve the market at other virtual costs, starting at the last allocation."""
-        market, costs = self.market, sellers.virtual_costs
-        start: Any = self._nearest
-        if np.isinf(costs).any() or best_method(market) != "branch_and_bound":
+        self.n_solves += 1
+        sellers, start = market.sellers.with_virtual_cost(seller, virtual_cost), self._nearest
+        if np.isinf(sellers.virtual_costs).any() or best_method(market) != "branch_and_bound":
             changed = Market(sellers, market.objective, market.constraints)
-            return allocate(changed, gap=self._gap, start=start)
-        thread = get_ident()
-        if thread not in self._conics:  # compiled once for all virtual costs
-            sellers = sellers.with_cost_parameter()
-            own = Market(sellers, market.objective, market.constraints)
-            parameter: Any = sellers.cost_parameter
-            self._conics[thread] = Conic(own, parameters={id(parameter): parameter})
-        conic = self._conics[thread]
-        own_costs: Any = conic.market.sellers.cost_parameter
-        own_costs.value = costs
-        return conic.search(self._gap, 200, start.eta, None)
+            self._nearest = allocate(changed, gap=self._gap, start=start)  # type: ignore[arg-type]
+            return self._nearest
+        if self._conic is None:  # compiled once for all virtual costs
+            with_parameter = sellers.with_cost_parameter()
+            parametric = Market(with_parameter, market.objective, market.constraints)
+            parameter: Any = with_parameter.cost_parameter
+            self._conic = Conic(parametric, parameters={id(parameter): parameter})
+        costs: Any = self._conic.market.sellers.cost_parameter
+        costs.value = sellers.virtual_costs
+        self._nearest = self._conic.search(self._gap, 200, start.eta, None)
+        return self._nearest
 
     def _doubt(self, point: _Point, virtual_cost: float) -> float:
         """Estimate the error of ``sold`` from the gap, for an elasticity of one."""
+        if point.sold == 0:
+            return 0.0
         gamma = self.market.form.total_gamma
         spent = virtual_cost * point.sold * gamma if gamma > 0 else abs(point.upper)
         if not 0 < spent < np.inf:

@@ -7,20 +7,18 @@ support, where the virtual cost is infinite; an integral to infinity overpays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
-from convexmarket.checks import check_callable, check_instance, check_jobs, check_share
+from convexmarket.checks import check_instance, check_share
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve
 from convexmarket.market import Incentives, Market
@@ -29,23 +27,17 @@ __all__ = [
     "PaymentEstimate",
     "curve_of",
     "estimate_payments",
-    "for_each_seller",
-    "method_of",
     "part_payments",
     "payments",
-    "positions_of",
     "reports_of",
     "scales",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-T = TypeVar("T")
 
-#: Relative accuracy of payments in markets that have no exact curve.
-ACCURACY_OF_ESTIMATES = 1e-4
-#: Largest relative error of payments.
-_LARGEST_ERROR = 1e-2
+#: Relative accuracy of payments in markets that have no exact curve, and their largest error.
+ACCURACY_OF_ESTIMATES, _LARGEST_ERROR = 1e-4, 1e-2
 _SMALLEST_GAP = 1e-9
 _UNCERTAIN = {"not guaranteed": "not guaranteed to exist", "unknown": "not known to exist"}
 
@@ -173,8 +165,6 @@ def estimate_payments(
     gap: float | None = None,
     sellers: ArrayLike | None = None,
     assume_monotone: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-    jobs: int = 1,
 ) -> PaymentEstimate:
     """Estimate payments under Eq. (8) in any market, with bounds on their errors.
 
@@ -194,10 +184,6 @@ def estimate_payments(
         Positions of the sellers to be paid; all by default.
     assume_monotone : bool
         Integrate even where the market is not known to have truthful prices.
-    progress : callable, optional
-        Called with the number of sellers done and to be done.
-    jobs : int
-        Processes that work at once.
 
     Returns
     -------
@@ -224,76 +210,40 @@ def estimate_payments(
     check_share("tol", tol)
     if gap is not None:
         check_share("gap", gap)
-    check_callable("progress", progress)
-    check_jobs(jobs)
-    who = positions_of(sellers, reports.size)
-    method = method_of(market, assume_monotone)
+    who = _positions(sellers, reports.size)
+    method = _method_of(market, assume_monotone)
     _check_allocation(market, allocation)
     lost = np.asarray(market.privacy_cost(allocation.epsilon))
     bought = np.unique(who[lost[who] > 0])
-    amounts, errors, n_solves = reports * lost, np.zeros(reports.size), 0
+    amounts, errors = reports * lost, np.zeros(reports.size)
     tolerances = tol * scales(market, allocation)
-    if method in ("exact", "constant"):
-        curve = curve_of(market, allocation, _SMALLEST_GAP)
-        if isinstance(curve, ExactCurve):
-            _check_deviation(allocation, curve)
-        rents, _ = _rents(market, curve, tolerances, bought)
-        amounts[bought] += rents[0]
-        if isinstance(curve, ExactCurve):
-            errors = 10 * curve.accuracy * amounts
-        errors[bought] = np.maximum(errors[bought], rents[1])
-    else:
+    if method in ("envelope", "quadrature"):
         gap = gap or _gap_for(market, allocation, float(tolerances.min()))
-        best = _with_best_bound(market, allocation, gap)
-        curve = curve_of(market, best, gap)
-        work = partial(_rents, market, curve, tolerances)
-        results = for_each_seller(work, bought, jobs, progress)
-        for i, (rent, solves) in zip(bought, results, strict=True):
-            amounts[i] += rent[0, 0]
-            errors[i], n_solves = rent[1, 0], n_solves + solves
-        n_solves += 1
-    return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
-
-
-def _rents(
-    market: Market, curve: ExactCurve | SolvedCurve, tolerances: Floats, sellers: Any
-) -> tuple[Floats, int]:
-    """Return the rents of sellers with their errors, shape (2, n), and the number of solves."""
-    who, reports = np.atleast_1d(sellers), reports_of(market)
-    rents = np.zeros((2, who.size))
-    for prior, place in market.sellers.by_prior(who):
-        own = who[place]
-        rents[:, place] = curve.rents(prior, own, reports[own], tolerances[own])
+        curve = curve_of(market, _with_best_bound(market, allocation, gap), gap)
+    else:
+        curve = curve_of(market, allocation, _SMALLEST_GAP)
+    for prior, place in market.sellers.by_prior(bought):
+        some = bought[place]
+        rents, errors[some] = curve.rents(prior, some, reports[some], tolerances[some])
+        amounts[some] += rents
+    n_solves = 0
     if isinstance(curve, ExactCurve):
-        return rents, 0
-    return rents, sum(curve.solves_of(int(i)) for i in who)
-
-
-def for_each_seller(
-    work: Callable[[int], T],
-    sellers: Ints,
-    jobs: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[T]:
-    """Return the result of the work for each seller, computed in processes."""
-    results: list[T] = []
-    tasks = (delayed(work)(int(seller)) for seller in sellers)
-    for result in Parallel(n_jobs=jobs, return_as="generator")(tasks):
-        results.append(result)
-        if progress is not None:
-            progress(len(results), sellers.size)
-    return results
+        _check_deviation(allocation, curve)
+        errors = np.maximum(errors, 10 * curve.accuracy * amounts)
+    elif method != "constant":
+        n_solves = curve.n_solves + 1
+    return PaymentEstimate(amounts[who], errors[who], who, method, market.incentives, n_solves)
 
 
 def curve_of(market: Market, allocation: Allocation, gap: float) -> ExactCurve | SolvedCurve:
     """Return the curve of a market, with truthful prices or without."""
-    method = method_of(market, assume_monotone=True)
+    method = _method_of(market, assume_monotone=True)
     if method == "exact":
         return ExactCurve(OwnReportCurve(market.form.exact))  # type: ignore[arg-type]
     return SolvedCurve(market, allocation, gap, method)
 
 
-def method_of(market: Market, assume_monotone: bool) -> str:
+def _method_of(market: Market, assume_monotone: bool) -> str:
     """Return the method for the payments of a market, or refuse payments without a guarantee."""
     if market.form.exact is not None:
         return "exact"
@@ -377,7 +327,7 @@ def scales(market: Market, allocation: Allocation) -> Floats:
     return np.maximum(costs, total / max(1, allocation.n_bought))
 
 
-def positions_of(sellers: ArrayLike | None, m: int) -> Ints:
+def _positions(sellers: ArrayLike | None, m: int) -> Ints:
     """Check positions of sellers; return all positions by default."""
     if sellers is None:
         return np.arange(m)

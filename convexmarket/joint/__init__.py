@@ -7,16 +7,16 @@ from convexmarket.joint.certificates import (
     convexity_threshold,
     first_order_residuals,
 )
-from convexmarket.joint.dispatch import allocate_jointly
-from convexmarket.joint.model_step import best_model
+from convexmarket.joint.dispatch import JointAllocation, allocate_jointly
+from convexmarket.joint.exponential import ExponentialBlock
 from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.result import JointAllocation, TracePoint
+from convexmarket.joint.steps import best_model
 
 __all__ = [
+    "ExponentialBlock",
     "FirstOrderResiduals",
     "JointAllocation",
     "JointMarket",
-    "TracePoint",
     "allocate_jointly",
     "best_model",
     "convexity_constant",

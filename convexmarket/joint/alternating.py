@@ -1,8 +1,8 @@
 r"""Alternating minimisation, and a global certificate where the problem is convex for each eta.
 
-A step chooses the best model for the weights and eta at hand, the next the best weights and eta for
-that model; each is solved to the last digits, so that the objective never rises. Every few steps a
-quasi-Newton method leaps ahead along the models.
+A step computes the best model for the present weights and eta, the next the best weights and eta
+for that model; each is solved to the last digits, so that the objective never rises. Every few
+steps a quasi-Newton method accelerates the descent along the models.
 
 Where the problem is convex in (w, a) for a fixed eta (:func:`convexity_ratio` below 1), linear in
 the payments and without realised noise, alternation at a fixed eta finds its global optimum, and a
@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,52 +30,38 @@ from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.joint.certificates import convexity_ratio
-from convexmarket.joint.model_step import best_model, model_gradient, norm_price
 from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.purchase_step import Purchase, PurchaseStep
-from convexmarket.joint.result import TracePoint
+from convexmarket.joint.steps import Purchase, PurchaseStep, best_model, model_gradient, norm_price
 
-__all__ = ["Descent", "GlobalSearch", "alternate"]
+__all__ = ["Descent", "GlobalSearch"]
 
 Floats = NDArray[np.float64]
 
-#: Alternations before a leap, the steps of one, and alternations at a fixed eta.
-_ALTERNATIONS, _LEAP, _AT_ETA = 5, 50, 500
+#: Alternations before a quasi-Newton descent, its largest number of steps, and alternations at a
+#: fixed eta.
+_ALTERNATIONS, _ACCELERATED, _AT_ETA = 5, 50, 500
+_MAX_SOLVES = 200
 
 
 class Descent:
-    """A point of the joint problem that only ever gets better, and the trace of the steps."""
+    """The best point so far of a descent in the joint problem."""
 
-    def __init__(
-        self,
-        joint: JointMarket,
-        step: PurchaseStep,
-        start: int,
-        progress: Callable[[TracePoint], None] | None = None,
-    ) -> None:
-        self.joint, self.step, self.start, self.progress = joint, step, start, progress
-        self.trace: list[TracePoint] = []
-        self.model = np.zeros(joint.X.shape[1])
+    def __init__(self, joint: JointMarket, step: PurchaseStep, model: Floats) -> None:
+        self.joint, self.step, self.model = joint, step, model
         self.weights = np.zeros(len(joint.market.sellers))
         self.eta, self.objective, self.residual = np.nan, np.inf, np.inf
-        self._began = time.perf_counter()
 
     @property
     def scale(self) -> float:
         """The size of the objective."""
         return max(abs(self.objective), float(np.finfo(float).tiny))
 
-    def take(self, name: str, model: Floats, weights: Floats, eta: float) -> None:
-        """Move to a point, if it is better, and add it to the trace."""
+    def take(self, model: Floats, weights: Floats, eta: float) -> None:
+        """Move to a point if it is not worse."""
         objective = self.joint.objective(model, weights, eta)
         if objective <= self.objective:
             self.model, self.weights, self.eta = model, weights, eta
             self.objective = objective
-        seconds = time.perf_counter() - self._began
-        point = TracePoint(self.start, name, self.eta, self.objective, seconds)
-        self.trace.append(point)
-        if self.progress is not None:
-            self.progress(point)
 
     def run(self, tol: float, max_iterations: int, eta: float | None = None) -> None:
         """Alternate from the present model, at a fixed eta if one is given."""
@@ -82,11 +69,11 @@ class Descent:
         for iteration in range(1, max_iterations + 1):
             before = self.objective
             if iteration % _ALTERNATIONS == 0 and joint.max_norm is None:
-                self._leap(eta, tol)
+                self._accelerate(eta, tol)
             bought = self._bought(self.model, eta)
-            self.take("purchase", self.model, bought.weights, bought.eta)
+            self.take(self.model, bought.weights, bought.eta)
             self.residual = self._gain(bought.excess)
-            self.take("model", best_model(joint, self.weights, self.eta), self.weights, self.eta)
+            self.take(best_model(joint, self.weights, self.eta), self.weights, self.eta)
             if before - self.objective <= tol * self.scale:
                 return
 
@@ -97,56 +84,31 @@ class Descent:
         self.residual = self._gain(self.objective - best + bought.excess)
 
     def _bought(self, model: Floats, eta: float | None) -> Purchase:
-        """Return the best purchase for a model, at a fixed eta if one is given."""
         if eta is not None:
             return self.step.at(model, eta)
         return self.step(model, None if np.isnan(self.eta) else self.eta)
 
-    def _leap(self, eta: float | None, tol: float) -> None:
+    def _accelerate(self, eta: float | None, tol: float) -> None:
         """Descend along the models, with the best purchase for each, by a quasi-Newton method.
 
-        Alternation converges linearly. With weights and eta minimised out the objective is a
-        function of the model alone, whose slope is that at the best purchase (the envelope
-        theorem).
+        Alternation converges linearly. With weights and eta minimised out, the objective is a
+        function of the model alone, with the gradient at the best purchase (envelope theorem).
         """
 
         def reduced(model: Floats) -> tuple[float, Floats]:
             bought = self._bought(model, eta)
-            self.take("leap", model.copy(), bought.weights, bought.eta)
+            self.take(model.copy(), bought.weights, bought.eta)
             value = self.joint.objective(model, bought.weights, bought.eta)
             return value, model_gradient(self.joint, model, bought.weights, bought.eta)
 
-        minimize(
-            reduced,
-            self.model,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": _LEAP, "ftol": tol, "gtol": 0.0},
-        )
+        options: Any = {"maxiter": _ACCELERATED, "ftol": tol, "gtol": 0.0}
+        minimize(reduced, self.model, jac=True, method="L-BFGS-B", options=options)
 
     def _gain(self, excess: float) -> float:
         """Return the gain of the model alone and of a purchase, relative to the objective."""
         gradient = model_gradient(self.joint, self.model, self.weights, self.eta)
         gain = float(gradient @ gradient) / (2 * self.joint.regularization)
         return (gain + max(excess, 0.0)) / self.scale
-
-
-def alternate(
-    joint: JointMarket,
-    step: PurchaseStep,
-    models: list[Floats],
-    tol: float,
-    max_iterations: int,
-    progress: Callable[[TracePoint], None] | None,
-) -> list[Descent]:
-    """Alternate from every model of a list."""
-    descents = []
-    for number, model in enumerate(models):
-        descent = Descent(joint, step, number, progress)
-        descent.model = model
-        descent.run(tol, max_iterations)
-        descents.append(descent)
-    return descents
 
 
 @dataclass(eq=False)
@@ -194,7 +156,7 @@ class GlobalSearch:
         self.ends = Projections(form).ends
         self.records: list[SolveRecord] = []
         self.ratio = convexity_ratio(joint)
-        self.model = np.zeros(joint.X.shape[1])
+        self.model = np.zeros(joint.X.shape[1])  # of the eta before: a good start
         self.descents: dict[float, Descent] = {}
 
     @classmethod
@@ -204,14 +166,17 @@ class GlobalSearch:
             return None
         return cls(joint, step, step.form[0], tol)
 
+    def best(self, first: float, gap: float) -> tuple[Descent, float]:
+        """Search all eta; return the best point and a lower bound on the objective."""
+        best, bound = search_eta(self, first, gap, _MAX_SOLVES, None)
+        return self.descents[best.eta], bound
+
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and a bound on the optimum at every eta."""
         began = time.perf_counter()
-        descent = Descent(self.joint, self.step, 0)
-        descent.model = self.model  # of the eta before: a good start
+        descent = Descent(self.joint, self.step, self.model)
         descent.run(self.tol, _AT_ETA, eta)
-        bought = self.step.at(descent.model, eta)
-        descent.take("purchase", descent.model, bought.weights, eta)
+        descent.take(descent.model, self.step.at(descent.model, eta).weights, eta)
         self.model = descent.model
         self.descents[eta] = descent
         cut = self._cut(descent.model, descent.weights, eta)
@@ -253,11 +218,3 @@ class GlobalSearch:
             price=plain.price,
             model=envelope,
         )
-
-
-def certify(
-    search: GlobalSearch, first: float, gap: float, max_solves: int
-) -> tuple[Descent, float]:
-    """Return the best point over all eta and a lower bound on the objective."""
-    best, bound = search_eta(search, first, gap, max_solves, None)
-    return search.descents[best.eta], bound

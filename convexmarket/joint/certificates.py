@@ -1,4 +1,4 @@
-r"""When the joint problem is convex, and what its first-order conditions say of a point.
+r"""Conditions for a convex joint problem, and residuals of its first-order conditions.
 
 For a fixed eta, with the squared spread ``mu*||a||^2``, the objective is jointly convex in (w, a)
 if ``2*Lambda*mu >= sigma_max(X)^2``: the Schur complement of its Hessian is at least

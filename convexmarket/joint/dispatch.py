@@ -3,37 +3,111 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.allocation_result import SolveRecord
+from convexmarket.allocation.allocation_result import CertifiedPurchase, SolveRecord
 from convexmarket.checks import (
-    check_callable,
     check_choice,
     check_count,
     check_instance,
     check_positive,
     generator_of,
 )
-from convexmarket.joint.alternating import Descent, GlobalSearch, alternate, certify
+from convexmarket.errors import InfeasibleMarketError
+from convexmarket.joint.alternating import Descent, GlobalSearch
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.exponential import solve_exponential
 from convexmarket.joint.problem import JointMarket
-from convexmarket.joint.purchase_step import PurchaseStep
-from convexmarket.joint.result import JointAllocation, JointStatus, TracePoint
-from convexmarket.joint.single import buy_from_one
+from convexmarket.joint.steps import PurchaseStep, best_model
 
-__all__ = ["allocate_jointly"]
+__all__ = ["JointAllocation", "allocate_jointly"]
 
+Floats = NDArray[np.float64]
 JointMethod = Literal["alternating", "exponential"]
+JointStatus = Literal["global", "global for this eta", "best of several starts"]
 
-#: Relative gap that rounding may leave open.
+#: Relative gap that rounding may cause.
 _ROUNDING = 1e-12
-#: Gain that the blocks may leave at a point that counts as satisfying first-order conditions.
+#: Residual of a point that counts as satisfying first-order conditions.
 _STATIONARY = 1e-6
+#: By method: relative gain of an iteration at which a descent ends, and the most iterations.
+_DEFAULTS = {"alternating": (1e-12, 1000), "exponential": (1e-9, 200)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JointAllocation(CertifiedPurchase):
+    """A model, weights and total privacy, with the evidence of their optimality.
+
+    Attributes
+    ----------
+    model : ndarray, shape (n_features,)
+    weights : ndarray, shape (m,)
+    eta : float
+    objective : float
+    lower_bound : float
+        On the objective, over all models, weights and eta; -inf if none is known.
+    residual : float
+        Gain that the model alone, or weights and eta alone, may still bring, relative to the
+        objective; near 0 at a point that satisfies the first-order conditions.
+    status : str
+        "global" (the lower bound proves it, up to the gap), "global for this eta" (the problem is
+        convex for a fixed eta), or "best of several starts".
+    method : str
+    seconds : float
+    solves : tuple of SolveRecord
+        The search over eta that proves the lower bound; empty if no bound is known.
+    starts : tuple of float
+        The final objective of each start.
+    binding : tuple of str
+        Bounds of an EtaRange that decided the answer.
+    """
+
+    model: Floats
+    weights: Floats
+    eta: float
+    objective: float
+    lower_bound: float
+    residual: float
+    status: JointStatus
+    method: str
+    seconds: float
+    solves: tuple[SolveRecord, ...]
+    starts: tuple[float, ...]
+    binding: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self.model.flags.writeable = self.weights.flags.writeable = False
+
+    def statement(self) -> str:
+        """Return a sentence about what the result does not guarantee."""
+        return (
+            "neither the model nor the payments carry a privacy guarantee: weights, eta and model"
+            " were chosen by looking at the data; sell what allocate() chooses and train under it"
+            " for that"
+        )
+
+    def certificate(self) -> dict[str, Any]:
+        """Return the evidence of optimality as plain values for JSON."""
+        names = ("objective", "residual", "status", "eta", "n_bought", "method", "seconds")
+        return {name: getattr(self, name) for name in names} | {
+            "lower_bound": self.lower_bound if np.isfinite(self.lower_bound) else None,
+            "gap": self.gap if np.isfinite(self.gap) else None,
+            "starts": list(self.starts),
+            "solves": len(self.solves),
+            "binding": list(self.binding),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"JointAllocation(eta={self.eta:.6g}, objective={self.objective:.10g}, "
+            f"status={self.status!r}, gap={self.gap:.1e}, residual={self.residual:.1e}, bought "
+            f"{self.n_bought} of {self.weights.size}, method={self.method!r})"
+        )
 
 
 def allocate_jointly(
@@ -46,7 +120,6 @@ def allocate_jointly(
     tol: float | None = None,
     max_iterations: int | None = None,
     random_state: np.random.Generator | int = 0,
-    progress: Callable[[TracePoint], None] | None = None,
 ) -> JointAllocation:
     """Choose model, weights and total privacy at once.
 
@@ -62,7 +135,7 @@ def allocate_jointly(
     starts : int
         Descents to run where the problem is not known to be convex: from no model, from the
         direction of the class means, and from random ones; with realised noise one more, where
-        noise pays most.
+        noise lowers the objective most.
     gap : float
         Relative gap at which the search over eta ends, where a lower bound is known.
     solver : str, optional
@@ -74,8 +147,6 @@ def allocate_jointly(
         Of each descent; 1000 and 200 by default.
     random_state : numpy.random.Generator or int, default 0
         Draws random starts.
-    progress : callable, optional
-        Called with every :class:`TracePoint`.
 
     Returns
     -------
@@ -90,7 +161,7 @@ def allocate_jointly(
     NotSupportedError, CurvatureError
         If the method cannot serve this market.
     InfeasibleMarketError, SolverError
-        If there is no answer.
+        If the market is infeasible, or the solver fails.
 
     Examples
     --------
@@ -98,8 +169,8 @@ def allocate_jointly(
     >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
     >>> market = cm.Market(sellers, 100 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments())
     >>> X, y = [[1.0], [-1.0], [0.5]], [1, -1, 1]
-    >>> found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=1.0))
-    >>> found.weights.round(3), round(found.eta, 3)
+    >>> best = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=1.0))
+    >>> best.weights.round(3), round(best.eta, 3)
     (array([0.335, 0.334, 0.331]), 3.278)
     """
     began = time.perf_counter()
@@ -107,24 +178,39 @@ def allocate_jointly(
     check_choice("method", method, JointMethod)
     check_count("starts", starts)
     check_positive("gap", gap)
-    options: dict[str, Any] = {"solver": solver, "progress": progress}
-    if tol is not None:
-        options["tol"] = check_positive("tol", tol)
-    if max_iterations is not None:
-        options["max_iterations"] = check_count("max_iterations", max_iterations)
-    check_callable("progress", progress)
+    usual = _DEFAULTS[method]
+    tol = check_positive("tol", usual[0] if tol is None else tol)
+    most = check_count("max_iterations", usual[1] if max_iterations is None else max_iterations)
     rng = generator_of(random_state)
     joint.check_bounded()
-    alone = buy_from_one(joint) if method == "alternating" and solver is None else None
-    if alone is not None:
-        return alone
     convex, bound = convexity_ratio(joint) < 1, -np.inf
-    solves: tuple[SolveRecord, ...] = ()
-    if method == "alternating":
-        models = _starts(joint, 1 if convex else starts, rng)
-        descents, bound, solves = _alternating(joint, models, gap, **options)
+    solves: Sequence[SolveRecord] = ()
+    descents: list[Descent] = []
+    if method == "exponential":
+        step = PurchaseStep(joint)
+        for model in _starts(joint, starts, rng):
+            bought = step(model)
+            # A descent in z only multiplies weights: no weight may start from zero.
+            weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
+            conic = solver or "CLARABEL"
+            descents.append(solve_exponential(joint, bought.eta, weights, conic, tol, most))
+    elif solver is None and (alone := _best_alone(joint)) is not None:
+        descents, bound = [alone], alone.objective
     else:
-        descents = _exponential(joint, _starts(joint, starts, rng), options)
+        step = PurchaseStep(joint, solver)
+        for model in _starts(joint, 1 if convex else starts, rng):
+            descents.append(Descent(joint, step, model))
+            descents[-1].run(tol, most)
+        search = GlobalSearch.of(joint, step, tol)
+        if search is not None:
+            search.model = descents[0].model
+            other, bound = search.best(descents[0].eta, gap)
+            if other.objective < descents[0].objective:  # alternation continues at another eta
+                last = Descent(joint, step, other.model)
+                last.eta = other.eta
+                last.run(tol, most)
+                descents.append(last)
+            solves = search.records
     best = min(descents, key=lambda descent: descent.objective)
     status: JointStatus = "best of several starts"
     if bound >= best.objective - max(gap, _ROUNDING) * abs(best.objective):
@@ -142,8 +228,7 @@ def allocate_jointly(
         status=status,
         method=method,
         seconds=time.perf_counter() - began,
-        trace=tuple(point for descent in descents for point in descent.trace),
-        solves=solves,
+        solves=tuple(solves),
         starts=tuple(descent.objective for descent in descents),
         binding=tuple(name for name, end in ends if abs(best.eta - end) <= 1e-9 * best.eta),
     )
@@ -155,60 +240,54 @@ def allocate_jointly(
     return result
 
 
-def _alternating(
-    joint: JointMarket,
-    models: list[NDArray[np.float64]],
-    gap: float,
-    progress: Callable[[TracePoint], None] | None,
-    solver: str | None,
-    tol: float = 1e-12,
-    max_iterations: int = 1000,
-) -> tuple[list[Descent], float, tuple[SolveRecord, ...]]:
-    """Return all descents; where one is known, a lower bound, and the search that proves it."""
-    step = PurchaseStep(joint, solver)
-    descents = alternate(joint, step, models, tol, max_iterations, progress)
-    search = GlobalSearch.of(joint, step, tol)
-    if search is None:
-        return descents, -np.inf, ()
-    search.model = descents[0].model
-    other, bound = certify(search, descents[0].eta, gap, 200)
-    if other.objective < descents[0].objective:  # another eta, from where alternation goes on
-        last = Descent(joint, step, len(descents), progress)
-        last.model, last.eta = other.model, other.eta
-        last.run(tol, max_iterations)
-        descents.append(last)
-    return descents, bound, tuple(search.records)
-
-
-def _exponential(
-    joint: JointMarket, models: list[NDArray[np.float64]], options: dict[str, Any]
-) -> list[Descent]:
-    """Return a descent in z from the best purchases for each model."""
-    step, descents = PurchaseStep(joint), []
-    options["solver"] = options["solver"] or "CLARABEL"
-    for number, model in enumerate(models):
-        bought = step(model)
-        # A descent in z only multiplies weights: no weight may start from zero.
-        weights = (bought.weights + 1.0 / bought.weights.size) / 2.0
-        descents.append(solve_exponential(joint, bought.eta, weights, start=number, **options))
-    return descents
-
-
-def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[NDArray[np.float64]]:
+def _starts(joint: JointMarket, count: int, rng: np.random.Generator) -> list[Floats]:
     """Return models to start from: none, the class means, and random ones of that length.
 
-    Against realised noise one more comes first: along the ray on which noise pays most.
+    With realised noise one more comes first, along the ray on which noise lowers the objective
+    most.
     """
-    n = joint.X.shape[1]
-    slope = joint.X.T @ joint.y / (2 * joint.X.shape[0])
-    length = float(np.linalg.norm(slope)) / joint.regularization
+    n, longest = joint.X.shape[1], joint.max_norm or np.inf
+    means = joint.X.T @ joint.y / (2 * joint.X.shape[0]) / joint.regularization
+    length = float(np.linalg.norm(means))
     draws = [length * rng.normal(size=n) / np.sqrt(n) for _ in range(max(count - 2, 0))]
-    models = [np.zeros(n), slope / joint.regularization, *draws][:count]
-    models = [joint.shortened(model) for model in models]
+    models = [np.zeros(n), means, *draws][:count]
+    models = [model * min(1.0, longest / (np.linalg.norm(model) or 1.0)) for model in models]
     b = joint.noise_vector
     if b is None or not b.any():
         return models
-    reach = [] if joint.max_norm is None else [joint.max_norm / float(np.linalg.norm(b))]
+    reach = longest / float(np.linalg.norm(b))
     if joint.eta_low > 0:
-        reach.append(2.0 / (joint.regularization * joint.eta_low))
-    return [-min(reach) * b, *models]
+        reach = min(reach, 2.0 / (joint.regularization * joint.eta_low))
+    return [-reach * b, *models]
+
+
+def _best_alone(joint: JointMarket) -> Descent | None:
+    """Return the global optimum of a market without a spread, or None for another market.
+
+    That is the papers' naive model: noise, linear payments and losses, under an EtaRange at most,
+    with "expected" noise, or "worst-case" noise at a given eta. For every model and eta the
+    objective is linear in the weights, and with the best model it is concave in them. So a vertex
+    of the simplex is optimal: a single seller.
+    """
+    form = joint.market.form
+    low, high = form.eta_range
+    curved = form.rest or form.payments or form.mu or form.mu_squared or form.is_limited
+    if curved or not (joint.noise == "expected" or (joint.noise == "worst-case" and low == high)):
+        return None
+    costs = form.gamma * form.virtual_costs
+    able = np.flatnonzero(np.isfinite(costs))
+    if not able.size:
+        raise InfeasibleMarketError("every seller has an infinite virtual cost: no seller can sell")
+    if joint.sigma > 0 and high == np.inf and np.any(costs[able] == 0):
+        return None  # the privacy of a seller is free: no optimum is attained
+    best = Descent(joint, PurchaseStep(joint), np.zeros(joint.X.shape[1]))
+    for seller in able:
+        eta, weights = low, np.zeros(costs.size)
+        weights[seller] = 1.0
+        if joint.sigma > 0:
+            cost = float(costs[seller])
+            eta = float(np.clip(np.sqrt(joint.sigma / cost) if cost > 0 else np.inf, low, high))
+        best.take(best_model(joint, weights, eta), weights, eta)
+    prices = joint.losses(best.model) + form.losses + best.eta * costs
+    best.residual = float(prices[best.weights > 0][0] - prices.min()) / best.scale
+    return best

@@ -11,9 +11,9 @@ tends to 0. Such a problem is refused; there are three remedies to choose from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ from scipy.stats import gamma as gamma_distribution
 from convexmarket.checks import (
     aligned,
     check_choice,
+    check_instance,
     check_positive,
     check_share,
     checked_numbers,
@@ -36,13 +37,13 @@ __all__ = ["JointMarket", "NoiseModel"]
 Floats = NDArray[np.float64]
 NoiseModel = Literal["expected", "worst-case", "realised"]
 
-#: Share by which sigma must exceed what the noise may pay, for a minimum to be attained.
+#: Relative excess of sigma over the largest gain from noise, for a minimum to be attained.
 _MARGIN = 1e-6
-#: Of a row beside the root of the regularization: the square of their ratio is a number.
+#: Largest ratio of the norm of a row to the root of the regularization, whose square is finite.
 _LARGEST_NORM = 1e150
 
 
-@dataclass(frozen=True, init=False, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointMarket:
     """A buyer's problem in which the model is chosen with the purchases.
 
@@ -89,65 +90,46 @@ class JointMarket:
     """
 
     market: Market
-    X: Floats
-    y: Floats
-    regularization: float
-    noise: NoiseModel
-    noise_vector: Floats | None
-    failure_probability: float
-    max_norm: float | None
+    X: Any
+    y: Any
+    regularization: float = field(kw_only=True)
+    noise: NoiseModel = field(default="expected", kw_only=True)
+    noise_vector: Any = field(default=None, kw_only=True)
+    failure_probability: float = field(default=0.05, kw_only=True)
+    max_norm: float | None = field(default=None, kw_only=True)
 
-    def __init__(
-        self,
-        market: Market,
-        X: ArrayLike,
-        y: ArrayLike,
-        *,
-        regularization: float,
-        noise: NoiseModel = "expected",
-        noise_vector: ArrayLike | None = None,
-        failure_probability: float = 0.05,
-        max_norm: float | None = None,
-    ) -> None:
-        if not isinstance(market, Market):
-            raise ParameterError(f"market must be a Market, got {type(market).__name__}")
-        X, y = aligned(X=X, y=y)
+    def __post_init__(self) -> None:
+        market, vector = self.market, self.noise_vector
+        check_instance("market", market, Market)
+        X, y = aligned(X=self.X, y=self.y)
         market.sellers.check_labels("X", labels_of(X))
         market.sellers.check_labels("y", labels_of(y))
-        rows, labels = _checked_data(X, y, len(market.sellers))
-        check_positive("regularization", regularization)
-        if max_norm is not None:
-            check_positive("max_norm", max_norm)
-        longest = float(np.linalg.norm(rows, axis=1).max())
+        X, y = _checked_rows(X, y, len(market.sellers))
+        regularization = check_positive("regularization", self.regularization)
+        if self.max_norm is not None:
+            check_positive("max_norm", self.max_norm)
+        longest = float(np.linalg.norm(X, axis=1).max())
         if not longest < _LARGEST_NORM * np.sqrt(regularization):
             raise DataError(
-                f"a row of X has norm {longest:g}, too large beside regularization ="
-                f" {regularization:g} for double precision; scale the rows down"
+                f"a row of X has norm {longest:g}, too large for regularization ="
+                f" {regularization:g} in double precision; scale the rows down"
             )
-        check_choice("noise", noise, NoiseModel)
-        check_share("failure_probability", failure_probability)
-        vector = None
-        if noise == "realised":
-            vector = _checked_vector(noise_vector, rows.shape[1])
-        elif noise_vector is not None:
-            raise ParameterError(f'a noise_vector is for noise="realised", not {noise!r}')
-        numbers = {
-            "regularization": float(regularization),
-            "failure_probability": float(failure_probability),
-            "max_norm": None if max_norm is None else float(max_norm),
-        }
-        data = {"market": market, "X": rows, "y": labels, "noise": noise, "noise_vector": vector}
-        vars(self).update(data | numbers)
+        check_choice("noise", self.noise, NoiseModel)
+        check_share("failure_probability", self.failure_probability)
+        if self.noise == "realised":
+            vector = _checked_vector(vector, X.shape[1])
+        elif vector is not None:
+            raise ParameterError(f'a noise_vector is for noise="realised", not {self.noise!r}')
+        vars(self).update(X=X, y=y, regularization=regularization, noise_vector=vector)
 
     @cached_property
     def noise_radius(self) -> float:
-        """The quantile r of ``||b||`` that "worst-case" counts with; b is Gamma(n_features, 1)."""
-        quantile = gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability)
-        return float(quantile)
+        """The quantile r of ``||b||`` in "worst-case" noise; b is Gamma(n_features, 1)."""
+        return float(gamma_distribution(self.X.shape[1]).ppf(1 - self.failure_probability))
 
     @property
     def sigma(self) -> float:
-        """The market's own weight of 1/eta."""
+        """The market's weight of 1/eta."""
         return self.market.form.sigma
 
     @property
@@ -155,19 +137,12 @@ class JointMarket:
         """The lower end of the market's EtaRange, else 0."""
         return self.market.form.eta_low
 
-    def shortened(self, model: Floats) -> Floats:
-        """Return a model no longer than it may be."""
-        length = float(np.linalg.norm(model))
-        if self.max_norm is None or length <= self.max_norm:
-            return model
-        return np.asarray(model * (self.max_norm / length))
-
     def losses(self, model: Floats) -> Floats:
-        """Return the logistic loss of every row, shape (m,)."""
+        """Compute the logistic loss of every row, shape (m,)."""
         return np.logaddexp(0.0, -self.y * (self.X @ model))
 
     def noise_price(self, model: Floats) -> float:
-        """Return what multiplies 1/eta in the objective at a model, the market's sigma included."""
+        """Compute the factor of 1/eta in the objective at a model, the market's sigma included."""
         if self.noise == "worst-case":
             return self.sigma + 2.0 * self.noise_radius * float(np.linalg.norm(model))
         if self.noise_vector is not None:
@@ -175,17 +150,15 @@ class JointMarket:
         return self.sigma
 
     def objective(self, model: Floats, weights: Floats, eta: float) -> float:
-        """Return the objective at a point."""
+        """Compute the objective at a point."""
         costs = self.market.sellers.virtual_costs
-        bought = weights > 0
-        market = self.market.objective.value(
-            weights, eta, np.where(bought | np.isfinite(costs), costs, 0.0)
-        )
+        costs = np.where((weights > 0) | np.isfinite(costs), costs, 0.0)
+        market = self.market.objective.value(weights, eta, costs)
         fit = float(weights @ self.losses(model)) + self.regularization / 2 * float(model @ model)
         return market + fit + (self.noise_price(model) - self.sigma) / eta
 
     def purchase_market(self, model: Floats) -> Market:
-        """Return the market in weights and eta that remains once a model is given.
+        """Return the market in weights and eta that remains for a given model.
 
         It is allocated like any other; its sigma may not be negative.
         """
@@ -194,12 +167,11 @@ class JointMarket:
         return Market(self.market.sellers, objective, self.market.constraints)
 
     def check_bounded(self) -> None:
-        """Refuse a problem without a minimum.
+        """Refuse a problem without a minimum, with the remedies.
 
         Raises
         ------
         UnattainedOptimumError
-            With the reason and the remedies.
         """
         if self.eta_low > 0:
             return
@@ -228,7 +200,7 @@ class JointMarket:
         return f"JointMarket({m} rows of {n} features, noise={self.noise!r}, {self.market!r})"
 
 
-def _checked_data(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
+def _checked_rows(X: ArrayLike, y: ArrayLike, n_sellers: int) -> tuple[Floats, Floats]:
     rows, labels = (
         np.array(checked_numbers(name, values, DataError, truth_values=True))
         for name, values in (("X", X), ("y", y))

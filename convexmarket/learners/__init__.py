@@ -1,7 +1,6 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
 from convexmarket.learners.base import Learner
-from convexmarket.learners.density import objective_perturbation_log_density
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.linear import (
@@ -15,21 +14,18 @@ from convexmarket.learners.losses import (
     HuberLoss,
     LogisticLoss,
     Loss,
-    QuantileLoss,
 )
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
     RidgeErrorBound,
-    noisy_loss,
     ridge_error_bound,
     ridge_risk_constants,
     solve_ridge,
 )
 from convexmarket.learners.risk import (
-    LogisticErrorBound,
     lipschitz_risk_constants,
-    logistic_error_bound,
     logistic_norm_bound,
     logistic_risk_constants,
 )
@@ -43,7 +39,6 @@ __all__ = [
     "Kernel",
     "KernelERM",
     "Learner",
-    "LogisticErrorBound",
     "LogisticLoss",
     "Loss",
     "NoisyLoss",
@@ -52,15 +47,12 @@ __all__ = [
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateSearch",
-    "QuantileLoss",
     "RidgeErrorBound",
     "expected_loss",
     "lipschitz_risk_constants",
     "load_model",
-    "logistic_error_bound",
     "logistic_norm_bound",
     "logistic_risk_constants",
-    "noisy_loss",
     "objective_perturbation_log_density",
     "ridge_error_bound",
     "ridge_risk_constants",

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import deepcopy
-from functools import partial
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.checks import aligned, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.domain import Ball, Box, Classes, Domain, Interval
+from convexmarket.learners.domain import Ball, Domain, Interval
 from convexmarket.learners.granted import Granted, Perturbation, dense_rows
 from convexmarket.learners.parted import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
@@ -33,7 +32,7 @@ from convexmarket.privacy.noise import (
     warn_of_plain_noise,
 )
 
-__all__ = ["Domain", "Learner", "PrivateClassifier", "PrivateLearner", "unfitted"]
+__all__ = ["Domain", "Learner", "PrivateLearner", "unfitted"]
 
 Floats = NDArray[np.float64]
 
@@ -57,8 +56,7 @@ class Learner(Protocol):
         """Return (mu, sigma): the learner's excess risk is ``mu * ||a|| + sigma / eta``.
 
         With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``. They
-        are the costs of the spread of the weights a and of the noise of a total eta, from public
-        quantities alone.
+        depend on public quantities alone.
         """
         ...
 
@@ -111,9 +109,7 @@ class PrivateLearner(BaseEstimator):
         """Return the public domain; a part that is None is computed from X and y."""
 
     @abstractmethod
-    def _plan(
-        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
-    ) -> Perturbation:
+    def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
         """Plan the release of the used rows from public numbers only."""
 
     def _granted(self, granted: Granted) -> Granted:
@@ -151,14 +147,13 @@ class PrivateLearner(BaseEstimator):
             Positions of the rows in the account; all of its rows by default.
         accountant : Account, optional
             Charged with the guarantee, a :class:`~convexmarket.PrivacyAccountant` for instance; by
-            default all open accounts, see :func:`convexmarket.privacy.account`. It is checked
-            before the rows are read, and charged before the model is computed. The charge remains
-            if the fit fails later, because the failure depends on the rows.
+            default all open accounts, see :func:`convexmarket.privacy.account`. It may refuse
+            before the rows are read, and is charged before the model is computed. The charge
+            remains if the fit fails later, because the failure depends on the rows.
         random_state : None or Simulation, default None
-            Source of the noise; the constructor's by default. ``None`` means a fresh seed from the
-            operating system, which is not stored. A :class:`~convexmarket.privacy.Simulation` is
-            reproducible, and protects no row. A plain seed raises a
-            :class:`~convexmarket.errors.PrivacyLeakWarning`.
+            Source of the noise; the constructor's by default. ``None`` means a fresh seed, which is
+            not stored. A :class:`~convexmarket.privacy.Simulation` is reproducible, and protects no
+            row. A plain seed raises a :class:`~convexmarket.errors.PrivacyLeakWarning`.
 
         Returns
         -------
@@ -182,7 +177,7 @@ class PrivateLearner(BaseEstimator):
         X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
         source = self.random_state if random_state is None else random_state
         self._check_parameters()
-        granted = self._granted(Granted.of(X, epsilon, None))
+        granted = self._granted(Granted.of(X, epsilon))
         n_features, names = self._n_features(X, y), names_of(X)
         data = None
         if self._leaking():
@@ -191,7 +186,7 @@ class PrivateLearner(BaseEstimator):
             data = self._read(X, y, granted)
         domain = self._domain(n_features, *(data or ()))
         rng = resolve_generator(source)
-        plan = self._plan(granted, n_features, domain, rng)
+        plan = self._plan(granted, n_features, domain)
         guarantee = self._guarantee(granted, plan, domain, source)
         charge = reserve(guarantee, accountant, rows, names=names, random_state=source)
         matrix, labels = self._checked(*(data or self._read(X, y, granted)), granted, domain)
@@ -200,9 +195,9 @@ class PrivateLearner(BaseEstimator):
         charge()
         model, attributes = plan.release(matrix, labels, rng)
         # Set last, so that a failed fit leaves no part of a model.
-        half, middle = _label_units(domain)
         coef, level = domain.rows.coefficients(model)
-        self.coef_, self.intercept_ = half * coef, float(half * level + middle)
+        self.coef_ = domain.half * coef
+        self.intercept_ = float(domain.half * level + domain.middle)
         self.guarantee_, self.epsilon_ = guarantee, guarantee.epsilon
         for name, value in (self._publish(domain) | attributes).items():
             setattr(self, name, value)
@@ -228,8 +223,7 @@ class PrivateLearner(BaseEstimator):
         Raises
         ------
         ParameterError
-            As ``fit`` would, if the domain would be read from private rows, or without the number
-            of features, which ``features`` has too.
+            As in ``fit``, or without the number of features, which ``features`` has too.
         """
         if n_features is None:
             if self.features is None:
@@ -242,9 +236,8 @@ class PrivateLearner(BaseEstimator):
         if isinstance(rows, Ball):
             return plan.noise_effect(np.full(n_features, rows.data_norm**2 / n_features))
         second = np.full(n_features, 1.0 / 12.0 + (0.5 - rows.centre) ** 2)
-        if rows.constant:
-            second = np.append(second, rows.constant**2)
-        return _label_units(domain)[0] * plan.noise_effect(second)
+        second = np.append(second, [rows.constant**2] * bool(rows.constant))
+        return domain.half * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
         """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
@@ -260,9 +253,9 @@ class PrivateLearner(BaseEstimator):
         if self._leaking():
             self._refuse_leaks()
         array = np.atleast_1d(checked_numbers("epsilon", epsilon))
-        granted = self._granted(Granted.of(array, array, None))
+        granted = self._granted(Granted.of(array, array))
         domain = self._domain(n_features)
-        return granted, self._plan(granted, n_features, domain, np.random.default_rng(0)), domain
+        return granted, self._plan(granted, n_features, domain), domain
 
     def _predicted(self, X: ArrayLike) -> Floats:
         """Return ``X @ coef_ + intercept_``."""
@@ -313,14 +306,13 @@ class PrivateLearner(BaseEstimator):
         self, X: Any, y: NDArray[Any], granted: Granted, domain: Domain
     ) -> tuple[Any, Floats]:
         """Return rows and labels in the units of the release, in the domain."""
-        half, middle = _label_units(domain)
-        labels = (domain.labels.numbers(y) - middle) / half
+        labels = (domain.labels.numbers(y) - domain.middle) / domain.half
         if self._box:
             labels = np.clip(labels, -1.0, 1.0)
         if not in_parts(X):
             return domain.rows.rows(X), labels
         extra = int(getattr(domain.rows, "constant", 0.0) != 0.0)
-        return PartedRows(X, granted.used, partial(_rows_of, domain.rows), extra).fetched(), labels
+        return PartedRows(X, granted.used, domain.rows.rows, extra).fetched(), labels
 
     def _guarantee(
         self, granted: Granted, plan: Perturbation, domain: Domain, source: RandomSource
@@ -352,43 +344,7 @@ class PrivateLearner(BaseEstimator):
         )
 
 
-class PrivateClassifier(ClassifierMixin, PrivateLearner):
-    """Of two labels, from a public set."""
-
-    classes: tuple[Any, Any] | None
-
-    def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
-        return self._predicted(X)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row."""
-        margins = self.decision_function(X)
-        return self.classes_[(margins > 0).astype(np.intp)]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
-
-    def _publish(self, domain: Domain) -> dict[str, Any]:
-        assert isinstance(domain.labels, Classes)
-        return super()._publish(domain) | {"classes_": domain.labels.values}
-
-
-def _label_units(domain: Domain) -> tuple[float, float]:
-    """Return the length of a unit of the release's labels, and the label that is zero there."""
-    if isinstance(domain.rows, Box) and isinstance(domain.labels, Interval):
-        return domain.labels.half, domain.labels.middle
-    return 1.0, 0.0
-
-
-def _rows_of(domain: Ball | Box, rows: Floats) -> Floats:
-    return domain.rows(rows)
-
-
 def _exceeding(total: Floats, granted: Floats) -> tuple[str, ...]:
-    """Return by how much a total exceeds what was granted, as under ``calibration="noise"``."""
     over = total > granted
     if not over.any():
         return ()

@@ -57,17 +57,6 @@ class Ball:
         """Return rows in double precision, none longer than the bound.
 
         A row that exceeds it by the rounding of its precision is scaled back, by itself.
-
-        Raises
-        ------
-        DataError
-            If a row is longer.
-
-        Examples
-        --------
-        >>> rows = Ball(1.0).rows(np.array([[0.6, 0.8 + 1e-8]], dtype=np.float32))
-        >>> bool(0.999999 < np.linalg.norm(rows) <= 1.0)
-        True
         """
         single = X.dtype == np.float32
         slack = (X.shape[1] + 8) * SINGLE_PRECISION if single else SLACK
@@ -97,21 +86,12 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """All rows with every feature in a range, as rows of the unit box.
-
-    Parameters
-    ----------
-    low, width : ndarray of shape (n_features,)
-    centre : float, default 0.0
-        Subtracted from the features on the unit scale.
-    constant : float, default 0.0
-        Value of a constant feature that is appended; 0 appends none.
-    """
+    """All rows with every feature in a range, as rows of the unit box."""
 
     low: Floats
     width: Floats
-    centre: float = 0.0
-    constant: float = 0.0
+    centre: float = 0.0  # subtracted from the features on the unit scale
+    constant: float = 0.0  # a feature that is appended; 0 appends none
 
     @classmethod
     def of(
@@ -135,13 +115,7 @@ class Box:
         return cls(low, _width("feature_range", low, high), **options)
 
     def rows(self, X: NDArray[Any]) -> Floats:
-        """Return rows on the unit scale.
-
-        Raises
-        ------
-        DataError
-            If a row lies outside of the range.
-        """
+        """Return rows on the unit scale."""
         unit = (X - self.low) / self.width
         _refuse(
             np.any((unit < -SLACK) | (unit > 1.0 + SLACK), axis=1),
@@ -180,26 +154,18 @@ class Classes:
 
     @classmethod
     def of(cls, classes: Any, y: NDArray[Any] | None = None) -> Classes:
-        """Check a public label set; None takes the labels found in y.
-
-        Raises
-        ------
-        ParameterError
-            If it does not hold two different labels.
-        DataError
-            If y does not.
-        """
+        """Check a public set of two labels; None takes those of y."""
         if classes is None:
             assert y is not None
             check_classification_targets(y)
-            found = np.unique(y)
-            if found.size != 2:
+            values = np.unique(y)
+            if values.size != 2:
                 raise DataError(
-                    f"Only binary classification is supported. y holds {found.size} classes; pass "
+                    f"Only binary classification is supported. y holds {values.size} classes; pass "
                     "the public label set as classes=(negative, positive)"
                 )
             _warn_of_leak("classes", "classes=(negative, positive)")
-            return cls(found)
+            return cls(values)
         labels = list(classes) if isinstance(classes, (tuple, list, np.ndarray)) else []
         single = not any(isinstance(label, (tuple, list, dict, np.ndarray)) for label in labels)
         if len(labels) != 2 or not single or labels[0] == labels[1]:
@@ -207,13 +173,7 @@ class Classes:
         return cls(np.asarray(classes))
 
     def numbers(self, y: NDArray[Any]) -> Floats:
-        """Return the labels as -1 and 1.
-
-        Raises
-        ------
-        DataError
-            If a label is not in the set.
-        """
+        """Return the labels as -1 and 1."""
         positive = np.asarray(y == self.values[1])
         unknown = ~(positive | np.asarray(y == self.values[0]))
         remedy = "pass classes=(negative, positive)"
@@ -251,13 +211,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Return labels that are moved into the interval where rounding has put them outside.
-
-        Raises
-        ------
-        DataError
-            If a label lies outside.
-        """
+        """Return labels, moved into the interval where rounding has put them outside."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -285,10 +239,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Domain:
-    """The public domain of rows and of labels."""
+    """The public domain of rows and labels; a release subtracts a label and divides by a unit."""
 
     rows: Ball | Box
     labels: Classes | Interval
+    middle: float = 0.0
+    half: float = 1.0
 
 
 def _refuse(outside: NDArray[np.bool_], what: str) -> None:
@@ -309,7 +265,7 @@ def _pair(name: str, bounds: Any) -> tuple[Floats, Floats]:
 
 
 def _width(name: str, low: Floats, high: Floats) -> Floats:
-    """Return ``high - low``, or refuse an empty range and the ends of floating point."""
+    """Return ``high - low``; refuse an empty range and the ends of floating point."""
     if not (np.all(np.abs([low, high]) <= LARGEST) and np.all(high - low >= SMALLEST)):
         raise ParameterError(
             f"{name} must be finite with low < high, of at most {LARGEST:g} and no narrower than "

@@ -38,36 +38,18 @@ LEAST = 1e-50
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Perturbation(ABC):
-    """A release that is planned from public numbers.
+    """A release that is planned from public numbers; vectors have one entry per used row."""
 
-    Attributes
-    ----------
-    weights, epsilon : ndarray of shape (n_used,)
-        Weights of the loss, and epsilon of each used row.
-    regularization : float
-    name : str
-        Description of the noise, for the guarantee.
-    accounting : str
-        The bound that gives epsilon.
-    assumptions : tuple of str
-        Assumptions of the guarantee, without those on the domain.
-    noisy, exact : bool
-        Whether there is noise, and whether it is exact on a lattice.
-    delta : float
-    shift : ndarray of shape (n_used,) or None
-        Shift of Gaussian noise, in standard deviations; None for a pure release.
-    """
-
-    weights: Vector
+    weights: Vector  # of the loss
     epsilon: Vector
     regularization: float
-    name: str
-    accounting: str
-    assumptions: tuple[str, ...]
+    name: str  # describes the noise in the guarantee
+    accounting: str  # the bound that gives epsilon
+    assumptions: tuple[str, ...]  # of the guarantee, without those on the domain
     noisy: bool = True
-    exact: bool = True
+    exact: bool = True  # noise on a lattice
     delta: float = 0.0
-    shift: Vector | None = None
+    shift: Vector | None = None  # of Gaussian noise, in standard deviations
 
     @abstractmethod
     def release(
@@ -77,54 +59,37 @@ class Perturbation(ABC):
 
     @abstractmethod
     def noise_effect(self, second: Vector) -> float:
-        """Return the standard deviation of a prediction by noise, in units of the label.
-
-        ``second`` contains the mean squares of uncorrelated features of a typical row.
-        """
+        """Return the deviation of a prediction by noise, for such mean squares of features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Granted:
-    """The granted epsilons, which are public.
-
-    Attributes
-    ----------
-    epsilon : ndarray of shape (n_rows,)
-        Epsilon of each row, nonnegative, in nats; infinity means no protection. Less than a
-        millionth of the mean is an error of a solver, and counts as 0.
-    """
+    """The granted epsilon of each row, which is public; infinity means no protection."""
 
     epsilon: Vector
 
     @classmethod
-    def of(cls, X: ArrayLike, epsilon: ArrayLike | None, default: ArrayLike | None) -> Granted:
-        """Check the granted epsilons of the rows of X, and drop traces.
+    def of(cls, X: ArrayLike, epsilon: ArrayLike | None) -> Granted:
+        """Check the granted epsilons of the rows of X, of which only the number is read.
 
-        Parameters
-        ----------
-        X : array_like of shape (n_rows, n_features)
-            Only the number of its rows is read.
-        epsilon, default : array_like of shape (n_rows,), float or None
-            Arguments of ``fit`` and of the constructor; the latter applies if the former is
-            None.
+        Less than a millionth of the mean is an error of a solver, and counts as 0.
 
         Raises
         ------
         ParameterError
-            If neither is given, an entry is negative or no number, their number is wrong, or all
+            If epsilon is missing, an entry is negative or no number, their number is wrong, or all
             are zero.
         DataError
             If X has no rows.
         """
-        given = default if epsilon is None else epsilon
-        if given is None:
+        if epsilon is None:
             raise ParameterError(
                 "epsilon is missing; pass what each row granted, fit(X, y, epsilon=...), such as "
                 "the epsilon of an allocation, or one number for all rows. In a pipeline the "
                 "constructor's epsilon= does as well"
             )
         n_rows = _rows_of(X)
-        array = checked_numbers("epsilon", given)
+        array = checked_numbers("epsilon", epsilon)
         if array.ndim == 0:
             array = np.full(n_rows, float(array))
         if array.shape != (n_rows,):
@@ -161,13 +126,7 @@ class Granted:
         return self.epsilon[self.used]
 
     def rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return the rows that are used, and their labels, before anything looks at the others.
-
-        Raises
-        ------
-        DataError
-            If there is not one label per row.
-        """
+        """Return the used rows and their labels, before the others are read."""
         if self.used.all() or y is None:
             return X, y
         try:
@@ -177,7 +136,7 @@ class Granted:
         return _safe_indexing(X, self.used), _safe_indexing(y, self.used)
 
     def spread(self, values: Vector) -> Vector:
-        """Return values of the rows that are used as values of all rows; the others' are zero."""
+        """Return values of the used rows as values of all rows; the others' are zero."""
         spread = np.zeros_like(self.epsilon)
         spread[self.used] = values
         return spread
@@ -217,15 +176,9 @@ def _rows_of(X: Any) -> int:
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
     """Return rows, and labels where they are given, as scikit-learn validates them.
 
-    A table becomes rows by the estimator's ``features`` where it has some, of the unit box or of
-    their ball. Entries pass through :func:`~convexmarket.checks.moderate`.
-
-    Raises
-    ------
-    NotSupportedError
-        If the rows are in partitions.
-    DataError
-        If they are malformed, complex, or sparse. The message quotes no entry.
+    A table becomes rows by the estimator's ``features``, of the unit box or of their ball. Rows in
+    partitions raise a NotSupportedError, and malformed, complex or sparse ones a DataError, which
+    quotes no entry.
     """
     if in_parts(X):
         raise NotSupportedError(
@@ -243,10 +196,7 @@ def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **option
 def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -> Any:
     """Apply a validation of scikit-learn, and require real numbers of moderate size.
 
-    Raises
-    ------
-    DataError
-        If the validation fails. Neither the message nor its context quotes an entry.
+    If it fails, neither the message of the DataError nor its context quotes an entry.
     """
     for name, values in zip(("X", "y"), (X, *labels), strict=False):
         kind = getattr(getattr(values, "dtype", None), "kind", "")

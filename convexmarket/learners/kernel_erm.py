@@ -13,7 +13,8 @@ bounds the distance from the minimiser over the whole space, which releases add 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, NamedTuple, Self
 
 import cvxpy as cp
 import numpy as np
@@ -36,7 +37,7 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError, SolverError
 from convexmarket.learners.domain import Classes
 from convexmarket.learners.granted import Granted, dense_rows
-from convexmarket.learners.kernels import Kernel, KernelFunction, cholesky_features
+from convexmarket.learners.kernels import Kernel, cholesky_features
 from convexmarket.learners.losses import Loss, loss_of
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.risk import lipschitz_risk_constants
@@ -53,6 +54,7 @@ Floats = NDArray[np.float64]
 FIRST_WIDTH, LAST_WIDTH = 1.0, 1e-15
 
 
+@dataclass(eq=False, repr=False)
 class KernelERM(BaseEstimator):
     r"""Regularised empirical risk minimiser with a kernel, and its sensitivity.
 
@@ -60,35 +62,28 @@ class KernelERM(BaseEstimator):
     ----------
     loss : {"logistic", "hinge", "huber", "absolute"} or Loss, default "logistic"
         "logistic" and "hinge" classify, the others fit any real labels. Or a
-        :class:`~convexmarket.learners.Loss`, such as ``QuantileLoss(0.9)`` or a new subclass. All
-        are Lipschitz.
-    kernel : str or callable, default "rbf"
-        "linear", "poly", "rbf", "laplacian", "cosine" or "chi2" of
-        :func:`sklearn.metrics.pairwise.pairwise_kernels`, or a function of two matrices of rows.
-        "sigmoid" and "additive_chi2" are refused: they are not positive semidefinite.
+        :class:`~convexmarket.learners.Loss`, such as ``HuberLoss(0.5)`` or a new subclass. All are
+        Lipschitz.
+    kernel : {"linear", "poly", "rbf", "laplacian", "cosine"}, default "rbf"
+        As in :func:`sklearn.metrics.pairwise.pairwise_kernels`.
     regularization : float, default 0.1
         lambda, positive; the quadratic term is ``regularization / 2 * ||w||**2`` next to the mean
         loss.
     gamma : float or None, default None
-        Of "rbf", "laplacian", "poly" (by default 1 / n_features) and "chi2" (by default 1).
+        Of "rbf", "laplacian" and "poly"; 1 / n_features by default.
     degree, coef0 : default 3 and 1.0
         Of "poly"; coef0 is nonnegative.
-    huber_threshold : float, default 1.0
-        Residual at which "huber" becomes linear: its Lipschitz constant.
     data_norm : float or None, default None
         Public bound on the Euclidean norm of every row, private or queried. Required by "linear"
-        and "poly"; optional for the others.
-    feature_bound : float or None, default None
-        R_phi. By default it is 1 for "rbf", "laplacian", "cosine" and "chi2",
-        and follows from ``data_norm`` for "linear" and "poly".
+        and "poly", whose R_phi follows from it; R_phi is 1 for the others.
     classes : pair of labels or None, default (-1, 1)
         The public label set; the second is the positive one. ``None`` infers it from the private
         labels, with a :class:`~convexmarket.errors.PrivacyLeakWarning`. For losses that classify.
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         accept the table. The ball of its rows must be no larger than that of ``data_norm``.
-    epsilon : float, array_like of shape (n_rows,) or None, default None
-        Default ``epsilon`` of ``fit``, as in a pipeline.
+    epsilon : default None
+        Default ``epsilon`` of ``fit``.
     tol : float, default 0.01
         Largest error of a prediction, in units of ``sensitivity_``. Releases add twice this to
         the sensitivity of every row, so with unequal weights it must be well below the ratio of the
@@ -98,35 +93,29 @@ class KernelERM(BaseEstimator):
     ----------
     sensitivity_ : float
         Largest change of any prediction when one row is replaced, ``2*L*R_phi**2*max(a)/lambda``,
-        for exact minimisers (K, Theorem 2). With equal weights ``2*L*R_phi**2/(lambda*n)``.
+        for exact minimisers (K, Theorem 2).
     row_sensitivities_ : ndarray of shape (n_rows,)
-        The same for each row, including the error of both fits; zero where the weight is zero.
-    norm_bound_ : float
-        Public bound on the norm of the model: ``L*R_phi/lambda``, or ``sqrt(loss(0)/lambda)``
-        where that is smaller, and the error allowed.
-    prediction_error_ : float
-        Certified bound on the error of any prediction, at most ``tol * sensitivity_``.
-    feature_bound_, lipschitz_ : float
-        R_phi and L.
+        The same for each row, with the error of both fits; zero where the weight is zero.
+    norm_bound_, prediction_error_ : float
+        Public bound on the norm of the model, ``min(L*R_phi/lambda, sqrt(loss(0)/lambda))`` and the
+        error allowed, and a certified bound on the error of any prediction.
+    feature_bound_ : float
+        R_phi.
     classes_ : ndarray of shape (2,)
         The label set, where the loss classifies.
     pivots_, dual_coef_, norm_
-        Private rows whose features span the model, shape (rank, n_features), their coefficients,
-        and the norm of the model in the RKHS. All are private.
+        Rows whose features span the model, their coefficients, and the norm of the model in the
+        RKHS. All are private.
     row_names_ : Index or None
         Names of the rows in open accounts, see :func:`convexmarket.privacy.account`.
     assumptions_ : tuple of str
         Assumptions of the sensitivities.
     guarantee_ : Guarantee
-        Guarantee of the fitted model itself: infinite epsilon in every row that is used.
-    n_features_in_ : int
-    kernel_ : Kernel
-
-    Notes
-    -----
-    The fitted model is not private: pass it to :class:`~convexmarket.InteractiveRelease`,
-    :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` or
-    :class:`~convexmarket.release.FunctionRelease`, which have one.
+        Guarantee of the fitted model itself: infinite epsilon in every row that is used. The
+        releases of its predictions have finite ones: :class:`~convexmarket.InteractiveRelease`,
+        :class:`~convexmarket.TestSetRelease`, :class:`~convexmarket.release.PublicRelease` and
+        :class:`~convexmarket.release.FunctionRelease`.
+    kernel_, n_features_in_ : Kernel, int
 
     References
     ----------
@@ -144,36 +133,18 @@ class KernelERM(BaseEstimator):
     1.0
     """
 
-    def __init__(
-        self,
-        loss: Literal["logistic", "hinge", "huber", "absolute"] | Loss = "logistic",
-        kernel: str | KernelFunction = "rbf",
-        regularization: float = 0.1,
-        *,
-        gamma: float | None = None,
-        degree: int = 3,
-        coef0: float = 1.0,
-        huber_threshold: float = 1.0,
-        data_norm: float | None = None,
-        feature_bound: float | None = None,
-        classes: tuple[Any, Any] | None = (-1, 1),
-        tol: float = 0.01,
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-    ) -> None:
-        self.loss = loss
-        self.kernel = kernel
-        self.regularization = regularization
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.huber_threshold = huber_threshold
-        self.data_norm = data_norm
-        self.feature_bound = feature_bound
-        self.classes = classes
-        self.tol = tol
-        self.features = features
-        self.epsilon = epsilon
+    loss: Literal["logistic", "hinge", "huber", "absolute"] | Loss = "logistic"
+    kernel: str = "rbf"
+    regularization: float = 0.1
+    _: KW_ONLY
+    gamma: float | None = None
+    degree: int = 3
+    coef0: float = 1.0
+    data_norm: float | None = None
+    classes: tuple[Any, Any] | None = (-1, 1)
+    tol: float = 0.01
+    features: PublicFeatures | None = None
+    epsilon: ArrayLike | None = None
 
     def risk(
         self,
@@ -203,7 +174,7 @@ class KernelERM(BaseEstimator):
             :math:`\sigma = 2L^2R_\phi^2 T\ln(T/\delta')/\lambda`.
         """
         check_count("n_points", n_points)
-        loss, kernel = loss_of(self.loss, self.huber_threshold), self._bounded_kernel(n_features)
+        loss, kernel = loss_of(self.loss), self._bounded_kernel(n_features)
         reach = kernel.feature_bound * norm_bound(loss, kernel, self.regularization)
         chances = failure_probability, noise_failure_probability
         mu = lipschitz_risk_constants(loss, *chances, reach, n_features)[0]
@@ -233,46 +204,38 @@ class KernelERM(BaseEstimator):
             What each row grants to the releases of this model: nonnegative, in nats, chosen without
             looking at the data; the same for all by default. Rows are weighted in proportion, and
             only the proportions count here. A row that granted 0 is not used.
-        rows, accountant
-            Refused: nothing is released by fitting, so nothing is charged. They go to the release.
-        random_state : optional
-            Unused.
+        rows, accountant, random_state
+            The first two are refused, since fitting releases nothing; the third is not used.
 
         Raises
         ------
         ParameterError
             If a parameter or epsilon is out of range, nothing public bounds the features, or an
             accountant is given.
-        NotSupportedError
-            If the kernel is not positive semidefinite.
         DataError
             If the data are malformed, a row is outside the domain, or a label unknown.
         SolverError
             If the tolerance is not reached.
         """
-        loss = loss_of(self.loss, self.huber_threshold)
-        check_scales(regularization=self.regularization, tol=self.tol)
-        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
-        labels = labels_of(y) if labels_of(X) is None else labels_of(X)
         if accountant is not None or rows is not None:
             raise ParameterError(
                 "accountant and rows are for what is released, and fitting a KernelERM releases "
                 "nothing; pass them to the release"
             )
-        names = names_of(X)
-        X, y, weights, granted = self._rows(X, y, epsilon)
-        kernel = self._bounded_kernel(X.shape[1])
-        kernel.check_domain(X, "X")
-        classes, targets = self._targets(loss, y)
+        names, labels = names_of(X), labels_of(y) if labels_of(X) is None else labels_of(X)
+        problem = self._problem(X, y, epsilon)
+        loss, kernel, granted = problem.loss, problem.kernel, problem.granted
+        weights = granted.weights()
         shifts = 2.0 * loss.lipschitz * kernel.feature_bound**2 / self.regularization * weights
         sensitivity = float(shifts.max())
         allowed, used = self.tol * sensitivity, weights > 0
         distance_allowed = allowed / kernel.feature_bound
         # Half of the error that is allowed remains for the search.
         outside = distance_allowed * self.regularization / (2.0 * loss.lipschitz)
-        pivots, features, residuals = cholesky_features(kernel, X[used], weights[used], outside)
-        problem = targets[used], weights[used], loss, self.regularization
-        theta, distance = minimum_in_span(features, np.sqrt(residuals), *problem, distance_allowed)
+        matrix, weights = problem.X[used], weights[used]
+        pivots, features, residuals = cholesky_features(kernel, matrix, weights, outside)
+        terms = problem.targets[used], weights, loss, self.regularization, distance_allowed
+        theta, distance = minimum_in_span(features, np.sqrt(residuals), *terms)
         error = distance * kernel.feature_bound
         if not error <= allowed:
             raise SolverError(
@@ -281,18 +244,24 @@ class KernelERM(BaseEstimator):
             )
         # Only now, so that a failed fit leaves no half of a model behind.
         self.dual_coef_ = solve_triangular(features[pivots], theta, lower=True, trans="T")
-        self.pivots_ = X[used][pivots]
+        self.pivots_ = matrix[pivots]
         self.norm_ = float(np.linalg.norm(theta))
         self.kernel_, self.feature_bound_ = kernel, kernel.feature_bound
-        self.lipschitz_, self.sensitivity_ = loss.lipschitz, sensitivity
+        self.sensitivity_ = sensitivity
         self.row_sensitivities_ = granted.spread(np.where(used, shifts + 2.0 * allowed, 0.0))
         self.norm_bound_ = norm_bound(loss, kernel, self.regularization) + distance_allowed
         self.prediction_error_ = error
         self.row_names_, self._labels = names, labels
-        self.assumptions_ = self._assumptions(kernel, classes)
-        self.guarantee_ = _no_guarantee(granted.spread(weights))
-        if classes is not None:
-            self.classes_ = classes
+        self.assumptions_ = self._assumptions(problem)
+        self.guarantee_ = Guarantee(
+            epsilon=granted.spread(np.where(used, np.inf, 0.0)),
+            delta=0.0,
+            mechanism="a minimiser without noise, which is not to be published",
+            accounting="exact",
+            assumptions=("fitting releases nothing; a release of the model has a guarantee",),
+        )
+        if problem.classes is not None:
+            self.classes_ = problem.classes.values
         elif hasattr(self, "classes_"):  # of an earlier fit, with another loss
             del self.classes_
         return self
@@ -339,22 +308,16 @@ class KernelERM(BaseEstimator):
     def declare(
         self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike | None = None
     ) -> cp.Problem:
-        """Return the problem that :meth:`fit` solves, in CVXPY, at full rank.
-
-        Its variable is "beta", the coefficients of every row's kernel.
-        """
-        loss = loss_of(self.loss, self.huber_threshold)
-        check_scales(regularization=self.regularization)
-        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
-        X, y, weights, _ = self._rows(X, y, epsilon)
-        gram = self._bounded_kernel(X.shape[1])(X, X)
+        """Return the problem that :meth:`fit` solves, in CVXPY, in the coefficients "beta"."""
+        problem = self._problem(X, y, epsilon)
+        gram = problem.kernel(problem.X, problem.X)
         beta = cp.Variable(len(gram), name="beta")
-        losses = loss.declare(gram @ beta, self._targets(loss, y)[1])
+        losses = problem.loss.declare(gram @ beta, problem.targets)
         # A square root of the matrix keeps the quadratic term a sum of squares.
         values, vectors = np.linalg.eigh(gram)
         root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         penalty = self.regularization / 2.0 * cp.sum_squares(root @ beta)
-        return cp.Problem(cp.Minimize(weights @ losses + penalty))
+        return cp.Problem(cp.Minimize(problem.granted.weights() @ losses + penalty))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -367,61 +330,53 @@ class KernelERM(BaseEstimator):
             tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
 
-    def _assumptions(self, kernel: Kernel, classes: NDArray[Any] | None) -> tuple[str, ...]:
+    def _assumptions(self, problem: _Problem) -> tuple[str, ...]:
+        kernel, classes = problem.kernel, problem.classes
         domain = (
             f"the features of private and queried rows have norm at most {kernel.feature_bound:g}"
         )
         if kernel.data_norm is not None:
             domain += f", and the rows have norm at most {kernel.data_norm:g}"
         assumptions = [f"{domain}; these bounds are public"]
-        if callable(kernel.name):
-            assumptions.append("the kernel function is positive semidefinite and deterministic")
         if not isinstance(self.loss, str):
-            loss = loss_of(self.loss)
-            assumptions.append(f"{loss!r} is convex, with slopes of at most {loss.lipschitz:g}")
-        if classes is not None and self.classes is None:
-            assumptions.append("VIOLATED: the label set was inferred from the private labels")
-        elif classes is not None:
-            assumptions.append(f"the label set {tuple(classes.tolist())} is public")
-        assumptions.append(
-            f"the noise covers the solver's error of at most {self.tol:g} sensitivities"
-        )
-        return tuple(assumptions)
-
-    def _rows(
-        self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike | None
-    ) -> tuple[Floats, NDArray[Any], Floats, Granted]:
-        """Return the used rows, their labels and weights, and the epsilons of all rows."""
-        granted = Granted.of(X, epsilon, 1.0 if self.epsilon is None else self.epsilon)
-        used, numeric = granted.rows(X, y), not loss_of(self.loss).classifies
-        rows, labels = dense_rows(self, *used, dtype=np.float64, order="C", y_numeric=numeric)
-        return rows, labels, granted.weights(), granted
+            slope = self.loss.lipschitz
+            assumptions.append(f"{self.loss!r} is convex, with slopes of at most {slope:g}")
+        if classes is not None:
+            inferred = "VIOLATED: the label set was inferred from the private labels"
+            assumptions.append(inferred if self.classes is None else classes.assumption)
+        error = f"the noise covers the solver's error of at most {self.tol:g} sensitivities"
+        return (*assumptions, error)
 
     def _bounded_kernel(self, n_features: int) -> Kernel:
-        gamma = self.gamma
-        if gamma is None:
-            gamma = 1.0 if self.kernel == "chi2" else 1.0 / n_features
-        return Kernel(
-            self.kernel, gamma, self.degree, self.coef0, self.data_norm, self.feature_bound
-        )
+        gamma = 1.0 / n_features if self.gamma is None else self.gamma
+        return Kernel(self.kernel, gamma, self.degree, self.coef0, self.data_norm)
 
-    def _targets(self, loss: Loss, y: NDArray[Any]) -> tuple[NDArray[Any] | None, Floats]:
-        """Return the label set, if there is one, and the labels as numbers."""
-        if not loss.classifies:
-            return None, moderate(checked_numbers("y", y, DataError, truth_values=True))
-        classes = Classes.of(self.classes, y)
-        return classes.values, classes.numbers(y)
+    def _problem(self, X: ArrayLike, y: ArrayLike, epsilon: ArrayLike | None) -> _Problem:
+        """Return the used rows, and the problem on them."""
+        loss, classes = loss_of(self.loss), None
+        check_scales(regularization=self.regularization, tol=self.tol)
+        X, y, epsilon = aligned(X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon)
+        granted = Granted.of(X, 1.0 if epsilon is None else epsilon)
+        options: dict[str, Any] = {"dtype": np.float64, "order": "C"}
+        options["y_numeric"] = not loss.classifies
+        rows, labels = dense_rows(self, *granted.rows(X, y), **options)
+        kernel = self._bounded_kernel(rows.shape[1])
+        kernel.check_domain(rows, "X")
+        if loss.classifies:
+            classes = Classes.of(self.classes, labels)
+            targets = classes.numbers(labels)
+        else:
+            targets = moderate(checked_numbers("y", labels, DataError, truth_values=True))
+        return _Problem(loss, kernel, rows, targets, granted, classes)
 
 
-def _no_guarantee(weights: Floats) -> Guarantee:
-    """Return the guarantee of publishing the fitted model, which is void."""
-    return Guarantee(
-        epsilon=np.where(weights > 0, np.inf, 0.0),
-        delta=0.0,
-        mechanism="a minimiser without noise, which is not to be published",
-        accounting="exact",
-        assumptions=("fitting releases nothing; a release of the model has a guarantee",),
-    )
+class _Problem(NamedTuple):
+    loss: Loss
+    kernel: Kernel
+    X: Floats
+    targets: Floats
+    granted: Granted
+    classes: Classes | None
 
 
 def minimum_in_span(
@@ -435,10 +390,10 @@ def minimum_in_span(
 ) -> tuple[Floats, float]:
     """Minimise a kernel model's risk in the span of some rows' features.
 
-    ``features`` are coordinates of the rows' features in an orthonormal basis of the span, of shape
-    (n_rows, rank), and ``outside`` their distances from it. Kinks of the loss are smoothed ever
-    less. Returns the coordinates of the model, and a bound on its distance from the minimiser over
-    the whole RKHS, which is at most ``tol`` if the search succeeds.
+    ``features`` are coordinates in an orthonormal basis of the span, of shape (n_rows, rank), and
+    ``outside`` distances from it. Kinks of the loss are smoothed ever less. Returns the coordinates
+    of the model, and a bound on its distance from the minimiser over the whole RKHS, which is at
+    most ``tol`` if the search succeeds.
     """
     theta = best = np.zeros(features.shape[1])
     nearest, width = np.inf, FIRST_WIDTH

@@ -10,16 +10,17 @@ sharper bound.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, log_expit
-from sklearn.base import RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 
 from convexmarket.checks import check_choice, check_scales
 from convexmarket.data.features import PublicFeatures
-from convexmarket.learners.base import PrivateClassifier, PrivateLearner
+from convexmarket.learners.base import PrivateLearner
 from convexmarket.learners.domain import Ball, Classes, Domain, Interval
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Loss
@@ -38,13 +39,19 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class ObjectiveLearner(PrivateLearner):
     """A loss, and the plan of objective perturbation for it."""
 
-    data_norm: float | None
-    calibration: Calibration
-    tol: float | Literal["auto"]
-    solver_epsilon: Literal["auto"] | float | None
+    regularization: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    data_norm: float | None = 1.0
+    calibration: Calibration = "total"
+    tol: float | Literal["auto"] = "auto"
+    solver_epsilon: Literal["auto"] | float | None = "auto"
+    features: PublicFeatures | None = None
+    epsilon: ArrayLike | None = None
+    random_state: RandomSource = None
 
     _exactness = "solver_epsilon"
     #: Scale of the norms of models in the rule for the regularization.
@@ -73,11 +80,6 @@ class ObjectiveLearner(PrivateLearner):
         """Return (mu, sigma) of :func:`lipschitz_risk_constants`, with the same arguments.
 
         ``max_norm`` bounds the norm of the model; times ``data_norm`` it is the reach.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is out of its range.
         """
         labels = self._labels()
         targets = (labels.low, labels.high) if isinstance(labels, Interval) else (-1.0, 1.0)
@@ -106,9 +108,7 @@ class ObjectiveLearner(PrivateLearner):
     def _granted(self, granted: Granted) -> Granted:
         return SecondNoise(self.tol, self.solver_epsilon).granted(granted)
 
-    def _plan(
-        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
-    ) -> ObjectivePerturbation:
+    def _plan(self, granted: Granted, n_features: int, domain: Domain) -> ObjectivePerturbation:
         assert isinstance(domain.rows, Ball)
         accounting, cap = self._accounting()
         return ObjectivePerturbation.of(
@@ -130,13 +130,37 @@ class ObjectiveLearner(PrivateLearner):
         return super()._publish(domain) | {"data_norm_": domain.rows.data_norm}
 
 
-class _Classifier(PrivateClassifier, ObjectiveLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Classifier(ClassifierMixin, ObjectiveLearner):
+    """Of two labels, from a public set."""
+
+    classes: tuple[Any, Any] | None = (-1, 1)
+
     _public = ("data_norm", "classes")
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """Return the margin ``X @ coef_`` of each row; positive means the second class."""
+        return self._predicted(X)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the label of each row."""
+        margins = self.decision_function(X)
+        return self.classes_[(margins > 0).astype(np.intp)]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def _publish(self, domain: Domain) -> dict[str, Any]:
+        assert isinstance(domain.labels, Classes)
+        return super()._publish(domain) | {"classes_": domain.labels.values}
 
     def _labels(self, y: Any = None) -> Classes:
         return Classes.of(self.classes, y)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLogisticRegression(_Classifier):
     r"""Binary logistic regression with a privacy guarantee for each seller.
 
@@ -163,45 +187,39 @@ class PrivateLogisticRegression(_Classifier):
         The market's public k, where weights are at most k / n_sellers; used by
         ``accounting="paper"`` only.
     tol : "auto" or float, default "auto"
-        Largest Euclidean norm of the objective's gradient where the solver stops. A bound on the
-        rounding errors of the computed gradient counts. ``"auto"`` follows from the number of rows.
+        Largest Euclidean norm of the objective's gradient where the solver stops, rounding errors
+        included. ``"auto"`` follows from the number of rows.
     solver_epsilon : "auto", float or None, default "auto"
         Cost, to every used row, of a second noise that covers the errors of the solver and of
-        floating point. The coefficients are rounded to a lattice, with exact discrete noise of
-        scale ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
+        floating point: exact discrete noise on a lattice, of scale
+        ``2 * sqrt(n_features) * tol / (solver_epsilon * regularization)``. Under
         ``calibration="total"`` the cost is part of the granted epsilon. ``"auto"`` equates the
-        costs of both noises, with a share of ``sqrt(tol / smallest weight)``. It drops rows with a
+        costs of both noises, with a share of ``sqrt(tol / smallest weight)``, and drops rows with a
         share above 3 per cent and less than 1 per cent of the mean epsilon. ``None`` adds no second
         noise: the guarantee then assumes that digits below ``2 * tol / regularization`` are not
         read, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a simulation.
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         take the table as it is. Its rows lie in a ball no larger than that of ``data_norm``.
-    epsilon : float, array_like of shape (n_sellers,) or None, default None
-        Used by ``fit`` where it gets no ``epsilon``, as in a pipeline.
-    random_state : None or Simulation, default None
-        Used by ``fit`` where it gets no ``random_state``, under the same rules.
+    epsilon, random_state : default None
+        Used by ``fit`` where it gets none, under the same rules.
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        The released model w. The noise is not stored.
-    intercept_ : float
-        Zero. For an intercept append a constant column to X, and let ``data_norm`` bound the rows
-        with it: it is then regularised and perturbed like the others.
+    coef_, intercept_ : ndarray of shape (n_features,), float
+        The released model w, and zero. For an intercept append a constant column to X, and let
+        ``data_norm`` bound the rows with it: it is then regularised and perturbed like the others.
     classes_ : ndarray of shape (2,)
         The label set.
-    epsilon_ : ndarray of shape (n_sellers,)
-        Total guarantee of each row, in nats; zero for a row that granted nothing.
-    guarantee_ : Guarantee
-        Guarantee with its assumptions.
+    epsilon_, guarantee_ : ndarray of shape (n_sellers,), Guarantee
+        Total guarantee of each row, in nats, and the same with its assumptions.
     eta_, regularization_, data_norm_, tol_, solver_epsilon_ : float
         The eta that set the noise, and the parameters that were used.
     rounding_ : float or None
         The step of the lattice of ``coef_``; None without a second noise.
     gradient_norm_ : float
-        Proven bound on the Euclidean norm of the objective's gradient where the solver stopped.
-        With a second noise it is ``tol``, as the norm that was reached depends on the rows.
+        Proven bound on the norm of the objective's gradient where the solver stopped. With a second
+        noise it is ``tol``, as the norm that was reached depends on the rows.
     n_features_in_, feature_names_in_
         Number of features, and names of the columns, where X has string names.
 
@@ -223,35 +241,11 @@ class PrivateLogisticRegression(_Classifier):
     (True, True)
     """
 
+    accounting: Accounting = "sharp"
+    cap: float | None = None
+
     _model = "logistic regression"
     _norm = 2.5
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        data_norm: float | None = 1.0,
-        classes: tuple[Any, Any] | None = (-1, 1),
-        accounting: Accounting = "sharp",
-        calibration: Calibration = "total",
-        cap: float | None = None,
-        tol: float | Literal["auto"] = "auto",
-        solver_epsilon: Literal["auto"] | float | None = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.data_norm = data_norm
-        self.classes = classes
-        self.accounting = accounting
-        self.calibration = calibration
-        self.cap = cap
-        self.tol = tol
-        self.solver_epsilon = solver_epsilon
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def risk(
         self,
@@ -262,13 +256,7 @@ class PrivateLogisticRegression(_Classifier):
         max_norm: float = 1.0,
         constants: Constants = "proven",
     ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`logistic_risk_constants`, with the same arguments.
-
-        Raises
-        ------
-        ParameterError
-            If an argument is out of its range, or ``data_norm`` is missing.
-        """
+        """Return (mu, sigma) of :func:`logistic_risk_constants`, with the same arguments."""
         chances = failure_probability, noise_failure_probability
         reach = self._reach(max_norm)
         return logistic_risk_constants(*chances, reach, n_features, constants=constants)
@@ -290,6 +278,7 @@ class PrivateLogisticRegression(_Classifier):
         return self.accounting, self.cap
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearSVC(_Classifier):
     """Linear support vector machine with a Huberised hinge, under what was sold to each seller.
 
@@ -312,39 +301,17 @@ random_state
     (True, True)
     """
 
+    width: float = 1.0
+
     _model = "a support vector machine"
     _norm = 2.5
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        width: float = 1.0,
-        data_norm: float | None = 1.0,
-        classes: tuple[Any, Any] | None = (-1, 1),
-        calibration: Calibration = "total",
-        tol: float | Literal["auto"] = "auto",
-        solver_epsilon: Literal["auto"] | float | None = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.width = width
-        self.data_norm = data_norm
-        self.classes = classes
-        self.calibration = calibration
-        self.tol = tol
-        self.solver_epsilon = solver_epsilon
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def _loss(self) -> HingeLoss:
         check_scales(width=self.width)
         return HingeLoss(self.width)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     r"""Linear regression with the Huber loss, under what was sold to each seller.
 
@@ -371,34 +338,12 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     (True, True)
     """
 
+    threshold: float = 1.0
+    target_range: tuple[float, float] | None = (-1.0, 1.0)
+
     _model = "Huber regression"
     _norm = 0.5
     _public = ("data_norm", "target_range")
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        threshold: float = 1.0,
-        data_norm: float | None = 1.0,
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        calibration: Calibration = "total",
-        tol: float | Literal["auto"] = "auto",
-        solver_epsilon: Literal["auto"] | float | None = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.threshold = threshold
-        self.data_norm = data_norm
-        self.target_range = target_range
-        self.calibration = calibration
-        self.tol = tol
-        self.solver_epsilon = solver_epsilon
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def predict(self, X: ArrayLike) -> Floats:
         """Return ``X @ coef_``."""

@@ -19,7 +19,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.checks import check_scales, check_share
+from convexmarket.checks import check_scales
 from convexmarket.errors import NotSupportedError, ParameterError
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "HuberLoss",
     "LogisticLoss",
     "Loss",
-    "QuantileLoss",
     "loss_of",
 ]
 
@@ -75,7 +74,7 @@ class Loss(ABC):
         return np.full_like(curvatures, self.curvature)
 
     def smoothed(self, width: float) -> Loss:
-        """Return a smooth loss below this one and near it; a smooth loss itself.
+        """Return a smooth loss below this one and near it; a smooth loss returns itself.
 
         Raises
         ------
@@ -226,39 +225,15 @@ class HuberLoss(_Clipped):
     classifies: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_scales(huber_threshold=self.threshold)
+        check_scales(threshold=self.threshold)
 
     def _ends(self, y: Any) -> tuple[Any, Any]:
         return -self.threshold, self.threshold
 
 
 @dataclass(frozen=True)
-class QuantileLoss(_Clipped):
-    """``level*(y - f)`` above the prediction, ``(1 - level)*(f - y)`` below; any real labels.
-
-    Its minimiser is the quantile of that level, which is in (0, 1).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from convexmarket.learners import QuantileLoss
-    >>> QuantileLoss(0.9).values(np.array([0.0, 3.0]), np.array([1.0, 1.0])).round(3)
-    array([0.9, 0.2])
-    """
-
-    level: float = 0.5
-    classifies: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_share("level", self.level)
-
-    def _ends(self, y: Any) -> tuple[Any, Any]:
-        return -self.level, 1.0 - self.level
-
-
-@dataclass(frozen=True)
 class AbsoluteLoss(_Clipped):
-    """``|f - y|``: twice the quantile loss of level one half.
+    """``|f - y|``, for any real labels.
 
     Examples
     --------
@@ -274,24 +249,21 @@ class AbsoluteLoss(_Clipped):
         return -1.0, 1.0
 
 
-NAMED = {"logistic": LogisticLoss(), "hinge": HingeLoss(), "absolute": AbsoluteLoss()}
+NAMED = {
+    "logistic": LogisticLoss(),
+    "hinge": HingeLoss(),
+    "absolute": AbsoluteLoss(),
+    "huber": HuberLoss(),
+}
 
 
-def loss_of(given: object, huber_threshold: float = 1.0) -> Loss:
-    """Return a loss, or the loss named "logistic", "hinge", "huber" or "absolute".
-
-    Raises
-    ------
-    ParameterError
-        If the name is unknown, or a slope exceeds ``lipschitz``.
-    """
-    if isinstance(given, str) and given == "huber":
-        return HuberLoss(huber_threshold)
+def loss_of(given: object) -> Loss:
+    """Return a loss, whose slopes are checked against ``lipschitz``, or the loss of a name."""
     if isinstance(given, str) and given in NAMED:
         return NAMED[given]
     if not isinstance(given, Loss):
         raise ParameterError(
-            f"loss must be {', '.join(map(repr, NAMED))}, 'huber' or a Loss, got {given!r:.80}"
+            f"loss must be one of {', '.join(map(repr, NAMED))} or a Loss, got {given!r:.80}"
         )
     check_scales(lipschitz=given.lipschitz)
     f, y = (each.ravel() for each in np.meshgrid(np.linspace(-9.0, 9.0, 181), [-1.0, 1.0]))

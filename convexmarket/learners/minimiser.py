@@ -1,10 +1,8 @@
 """The minimiser of a weighted loss plus a linear and a quadratic term.
 
-Objective perturbation guarantees something about the *exact* minimiser, so the search ends where
+The guarantee of objective perturbation is one of the *exact* minimiser, so the search ends where
 rounding begins, and bounds the gradient's norm there. Kernel models are minimised in the same way,
 with coordinates of the features in place of rows.
-
-Functions of arrays: nothing here depends on privacy, sellers or scikit-learn.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class PerturbedObjective:
         return self._value, self._gradient.copy()
 
     def gradient(self, w: Vector) -> Vector:
-        """Return the gradient at w, shape (n_features,)."""
+        """Return the gradient at w."""
         return self.value_and_gradient(w)[1]
 
     def gradient_norm(self, w: Vector) -> tuple[float, float]:
@@ -90,14 +88,11 @@ class PerturbedObjective:
         error += self._data_error(np.abs(w), self.X.shape[0])
         norm = float(np.linalg.norm(gradient))
         underflow = math.sqrt(w.size * TINY)
-        own = relative_error(w.size + 2) * norm
-        return norm, 2.0 * (float(np.linalg.norm(error)) + own + underflow)
+        of_norm = relative_error(w.size + 2) * norm
+        return norm, 2.0 * (float(np.linalg.norm(error)) + of_norm + underflow)
 
     def _data_error(self, magnitudes: Vector, n_rows: int) -> Vector:
-        """Bound the error of the loss's part of the gradient, if that is a sum over so many rows.
-
-        These may be some of them.
-        """
+        """Bound the error of these rows' part of the gradient, a sum over ``n_rows`` in all."""
         n_own, n_features = self.X.shape
         margin, total = relative_error(n_features), relative_error(n_rows + 1)
         error = np.zeros(n_features)
@@ -122,10 +117,7 @@ class PerturbedObjective:
         return hessian
 
     def newton_solver(self, w: Vector) -> Callable[[Vector], Vector]:
-        """Return the function that divides a gradient by the Hessian at w.
-
-        It is factored in the smaller of two spaces.
-        """
+        """Return the division by the Hessian at w, factored in the smaller of two spaces."""
         if self.X.shape[0] >= w.size:
             return partial(cho_solve, cho_factor(self.hessian(w)))
         self._move_to(w)
@@ -171,21 +163,10 @@ def relative_error(operations: int) -> float:
 
 
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
-    """Minimise to a gradient norm of ``tol``, or as near to it as floating point allows.
+    """Return the point of smallest gradient of a search for a gradient norm of ``tol``.
 
     Newton's method with a line search on the slope along each step, which rounding spares longer
     than values. With many rows it starts from the minimiser on a tenth of them.
-
-    Parameters
-    ----------
-    objective : PerturbedObjective
-    tol : float
-    start : ndarray of shape (n_features,), optional
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        The point with the smallest gradient that the search met.
     """
     n_rows, n_features = objective.X.shape
     solve, last = None, 0.0

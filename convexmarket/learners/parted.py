@@ -49,16 +49,11 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 
 
 class PartedRows:
-    """The rows in parts that a fit uses; the others are dropped before their content is looked at.
+    """The rows in parts that a fit uses; the content of the others is never read.
 
     Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
     the learner's units with ``extra`` columns, or raises DataError. ``sampled`` are positions
-    among the used rows; :meth:`fetched` keeps these rows as ``sample``.
-
-    Raises
-    ------
-    NotSupportedError
-        If there are fewer rows than features.
+    among the used rows; :meth:`fetched` stores these rows as ``sample``.
     """
 
     sample: Matrix
@@ -82,8 +77,7 @@ class PartedRows:
 
     def fetched(self) -> PartedRows:
         """Check all rows in a pass, and keep a sample, for a start near the minimum."""
-        taken = np.zeros(self.shape[0], dtype=bool)
-        taken[self.sampled] = True
+        taken = np.isin(np.arange(self.shape[0]), self.sampled)
         self.sample = np.concatenate(self.each(_taken, self.send(taken)))
         return self
 
@@ -100,18 +94,13 @@ class PartedRows:
 
     def send(self, *columns: NDArray[Any]) -> Any:
         """Send columns of the used rows to the parts."""
-        spread = [np.zeros(self._used.size, dtype=column.dtype) for column in columns]
-        for whole, column in zip(spread, columns, strict=True):
-            whole[self._used] = column
-        return self._parts.send(*spread)
+        positions = np.cumsum(self._used) - 1  # values of the others are not read
+        return self._parts.send(*(column[positions] for column in columns))
 
     def each(self, work: Callable[..., Any], sent: Any) -> list[Any]:
         """Return the results of a function for the used rows and columns of each part; one pass.
 
-        Raises
-        ------
-        DataError
-            If the learner refuses a row, or it holds no finite numbers; the message names the part.
+        The DataError for a row that is refused names the part.
         """
         results = self._parts.map_parts(partial(_on_rows, work, self._checked), self._sent, sent)
         for number, (_, fault) in enumerate(results):

@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
-from convexmarket.checks import check_scales, is_number
+from convexmarket.checks import aligned, check_positives, check_scales
 from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.granted import Granted, Perturbation
-from convexmarket.learners.losses import Loss
+from convexmarket.learners.losses import LogisticLoss, Loss
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.parted import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
@@ -46,8 +46,15 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
+from convexmarket.privacy.noise import gamma_sphere_log_density
 
-__all__ = ["Calibration", "ObjectivePerturbation", "SecondNoise", "public_regularization"]
+__all__ = [
+    "Calibration",
+    "ObjectivePerturbation",
+    "SecondNoise",
+    "objective_perturbation_log_density",
+    "public_regularization",
+]
 
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
@@ -69,15 +76,7 @@ NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
 
 @dataclass(frozen=True)
 class SecondNoise:
-    """The tolerance of the solver, and the cost of covering its error.
-
-    Parameters
-    ----------
-    tol : "auto" or float
-        Largest norm of the gradient where the solver stops. ``"auto"`` is a multiple of the
-        rounding error of a sum over the rows.
-    solver_epsilon : "auto", float or None
-    """
+    """The tolerance of the solver, and the cost of covering its error; see the learner."""
 
     tol: Literal["auto"] | float = "auto"
     solver_epsilon: Literal["auto"] | float | None = "auto"
@@ -85,8 +84,7 @@ class SecondNoise:
     def check(self) -> None:
         """Raise a ParameterError if a parameter is out of its range."""
         if self.tol != "auto":
-            if not (is_number(self.tol) and self.tol > 0):
-                raise ParameterError(f"tol must be positive, got {self.tol!r}")
+            check_positives(tol=self.tol)
             if self.solver_epsilon is not None:
                 check_scales(tol=self.tol)
         if isinstance(self.solver_epsilon, str) and self.solver_epsilon != "auto":
@@ -121,30 +119,14 @@ class SecondNoise:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ObjectivePerturbation(Perturbation):
-    """Noise in the objective; see the module.
+    """Noise in the objective; see the module."""
 
-    Attributes
-    ----------
-    eta : float
-        Sets the first noise; infinity means none.
-    data_norm : float
-        R.
-    loss : Loss
-        Smooth.
-    tol : float
-        Largest norm of the gradient where the solver stops.
-    paid : float
-        What each row pays for the second noise.
-    blur : (float, int) or None
-        Step and scale of the second noise; None for none.
-    """
-
-    eta: float
+    eta: float  # sets the first noise; infinity means none
     data_norm: float
     loss: Loss
-    tol: float
-    paid: float
-    blur: tuple[float, int] | None
+    tol: float  # the largest norm of the gradient where the solver stops
+    paid: float  # by each row, for the second noise
+    blur: tuple[float, int] | None  # step and scale of the second noise
 
     @classmethod
     def of(
@@ -162,22 +144,7 @@ class ObjectivePerturbation(Perturbation):
         calibration: Calibration = "total",
         norm: float = 1.0,
     ) -> ObjectivePerturbation:
-        """Plan the noise that keeps what each row sold.
-
-        Parameters
-        ----------
-        weights, sold : ndarray of shape (n_used,)
-        regularization : float or "auto"
-        n_features : int
-            Of the model, that of an intercept included.
-        norm : float
-            The scale s of the rule for ``"auto"``.
-
-        Raises
-        ------
-        ParameterError
-            If no amount of noise keeps what was sold.
-        """
+        """Plan the noise that keeps what each row sold; ``norm`` is the scale s of the rule."""
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
         tol = unit = second.unit(weights.size, eta)
@@ -223,15 +190,12 @@ class ObjectivePerturbation(Perturbation):
     ) -> tuple[Floats, dict[str, Any]]:
         """Return the noisy minimiser, and its fitted attributes.
 
-        Raises
-        ------
-        SolverError
-            If the gradient norm is not reached, or not provably, or if the coefficients are too
-            many steps of the second noise.
+        A SolverError means that the gradient norm is not reached, or not provably, or that the
+        coefficients are too many steps of the second noise.
         """
         weights, n_features = self.weights, X.shape[1]
-        if not (kept := weights > 0).all():  # a share can round to zero
-            X, y, weights = X[kept], y[kept], weights[kept]
+        if not (used := weights > 0).all():  # a share can round to zero
+            X, y, weights = X[used], y[used], weights[used]
         shift = np.zeros(n_features)
         if self.noisy:
             scale = 2.0 * self.loss.lipschitz * self.data_norm / self.eta
@@ -288,7 +252,6 @@ class ObjectivePerturbation(Perturbation):
 
 
 def _assumptions(tol: float, distance: float, paid: float) -> tuple[str, ...]:
-    """List the assumptions on the solver and on floating point."""
     if not paid:
         return (
             f"the coefficients are the exact minimiser (the gradient norm is at most {tol:g}), or"
@@ -313,27 +276,7 @@ def public_regularization(
     loss: Loss,
     norm: float,
 ) -> float:
-    """Return the Lambda of the public rule; see the module.
-
-    Parameters
-    ----------
-    weights, sold : array_like of shape (n_used,)
-        Positive weights, and the epsilon of each row.
-    n_features : int
-    data_norm : float
-        R.
-    loss : Loss
-        With a finite curvature.
-    norm : float
-        The scale s of the norms of models, for rows of norm 1.
-
-    Examples
-    --------
-    >>> from convexmarket.learners import LogisticLoss
-    >>> weights, sold = np.full(1000, 1e-3), np.ones(1000)
-    >>> round(public_regularization(weights, sold, 10, 1.0, LogisticLoss(), 1.0), 5)
-    0.00694
-    """
+    """Return the Lambda of the public rule; ``norm`` is the scale s, for rows of norm 1."""
     shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
     if np.all(shares == shares[0]):  # the row that sold least decides
         shares, kept = shares[:1], np.array([kept.min()])
@@ -358,3 +301,54 @@ def public_regularization(
     half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
     root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)
     return float(np.clip(np.exp(np.clip(root, *np.log(RANGE))), *RANGE))
+
+
+def objective_perturbation_log_density(
+    w: ArrayLike,
+    X: ArrayLike,
+    y: ArrayLike,
+    weights: ArrayLike,
+    eta: float,
+    regularization: float,
+    data_norm: float = 1.0,
+    loss: Loss | None = None,
+) -> float:
+    r"""Compute the log density of the released model at w, given the data.
+
+    The privacy loss at w between two data sets is the difference of two such values. The model is
+    the exact minimiser, without a second noise (``solver_epsilon``).
+
+    Parameters
+    ----------
+    w : array_like of shape (n_features,)
+        Point of evaluation.
+    X, y, weights : array_like of shapes (n_sellers, n_features), (n_sellers,), (n_sellers,)
+        Rows of norm at most ``data_norm`` (not checked), labels as numbers, weights of the loss.
+    eta, regularization, data_norm : float
+        Parameter of the noise, Lambda and R; positive and finite.
+    loss : Loss, optional
+        Logistic by default.
+
+    Returns
+    -------
+    float
+        :math:`\log h(b(w)) + n\log\frac{\eta}{2LR} + \log\det J(w)`, in nats: h is the density of
+        the noise, b(w) the noise for which w is the minimiser, which is the gradient of the
+        noiseless objective at w up to sign and scale, and J the Hessian of that objective.
+
+    Examples
+    --------
+    >>> data = dict(X=[[1.0], [0.5]], y=[1, -1], weights=[0.5, 0.5], eta=4.0, regularization=1.0)
+    >>> round(objective_perturbation_log_density([0.0], **data), 6)
+    -0.104818
+    """
+    X, y, weights = aligned(X=X, y=y, weights=weights)
+    point, rows, labels, shares = (np.asarray(v, dtype=np.float64) for v in (w, X, y, weights))
+    loss = LogisticLoss() if loss is None else loss
+    none = np.zeros_like(point)
+    objective = PerturbedObjective(rows, labels, shares, none, regularization, loss)
+    per_unit = eta / (2.0 * loss.lipschitz * data_norm)
+    noise_norm = per_unit * float(np.linalg.norm(objective.gradient(point)))
+    density = gamma_sphere_log_density(noise_norm, point.size)
+    log_volume = float(np.linalg.slogdet(objective.hessian(point))[1])
+    return density + point.size * float(np.log(per_unit)) + log_volume

@@ -47,12 +47,10 @@ class PublicPredictor:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        points: Floats = np.array(self.points, dtype=np.float64, order="C")
-        coefficients: Floats = np.array(self.coefficients, dtype=np.float64)
-        points.setflags(write=False)
-        coefficients.setflags(write=False)
-        object.__setattr__(self, "points", points)
-        object.__setattr__(self, "coefficients", coefficients)
+        for name in ("points", "coefficients"):
+            values = np.array(getattr(self, name), dtype=np.float64, order="C")
+            values.setflags(write=False)
+            object.__setattr__(self, name, values)
 
     @property
     def norm(self) -> float:
@@ -113,10 +111,10 @@ def check_rows(X: ArrayLike, n_features: int, names: tuple[str, ...] | None = No
     DataError
         If they are not.
     """
-    found = getattr(X, "columns", None)
-    if names is not None and found is not None and tuple(found) != names:
+    columns = getattr(X, "columns", None)
+    if names is not None and columns is not None and tuple(columns) != names:
         raise DataError(
-            f"the columns of X are {list(found)}, but the model was fitted to {list(names)}: "
+            f"the columns of X are {list(columns)}, but the model was fitted to {list(names)}: "
             "select them in that order"
         )
     rows = np.array(checked_numbers("X", X, DataError, truth_values=True))

@@ -29,12 +29,12 @@ ranges, and :math:`\lambda W^2/4` is minimised on a grid.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin, clone
-from sklearn.utils.validation import check_X_y
 
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.checks import (
@@ -49,7 +49,7 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
 from convexmarket.learners.base import PrivateLearner
 from convexmarket.learners.domain import Box, Domain, Interval, Range
-from convexmarket.learners.granted import TRACE, Granted, Perturbation, validated
+from convexmarket.learners.granted import TRACE, Granted, Perturbation, dense_rows
 from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
 from convexmarket.learners.ridge_math import NoisyLoss, noisy_loss, ridge_risk_constants
@@ -78,6 +78,7 @@ THRESHOLDS, INFORMATION = (0.125, 1.0), 160.0
 LAMBDAS = np.geomspace(1e-4, 1e2, 121)
 
 
+@dataclass(eq=False, repr=False)
 class PersonalizedRidge(RegressorMixin, PrivateLearner):
     r"""Ridge regression with a privacy guarantee for each row.
 
@@ -119,14 +120,13 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     rounding : "auto", float or None, default "auto"
         For ``"output"``. A number: the model is rounded, on the unit scale, to multiples of the
         largest power of two that is at most this, and gets exact discrete noise, so that the
-        guarantee holds in floating point. ``"auto"`` takes a step so fine that it adds less than a
-        hundredth to the noise, and leaves out rows of less than a millionth of the mean weight;
-        where the error of the solve has no bound (fewer rows than features, or a tiny
-        ``regularization``) the noise is in floating point, which the guarantee states. ``None``:
-        noise of density :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last
-        digits distinguish neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning`
-        unless it is a simulation. The exact noise has a root mean square
-        :math:`\sqrt{2d/(d+1)}` times as large.
+        guarantee holds in floating point. ``"auto"`` takes a step that adds less than a hundredth
+        to the noise, and leaves out rows of less than a millionth of the mean weight; where the
+        error of the solve has no bound (fewer rows than features, or a tiny ``regularization``) the
+        noise is in floating point, which the guarantee states. ``None``: noise of density
+        :math:`e^{-\eta_z\|z\|}` in floating point, as in the paper, whose last digits distinguish
+        neighbours, with a :class:`~convexmarket.errors.PrivacyLeakWarning` unless it is a
+        simulation. Exact noise has a root mean square :math:`\sqrt{2d/(d+1)}` times as large.
     features : PublicFeatures or None, default None
         Public ranges and categories of the columns of a table X, so that ``fit`` and ``predict``
         take the table as it is. Its rows lie in the unit box.
@@ -137,19 +137,15 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     ----------
     coef_, intercept_ : ndarray of shape (n_features,), float
         The released model, in the units of the data.
-    epsilon_ : ndarray of shape (n_rows,)
-        Guarantee of each row, in nats; at most what was granted, and zero for a row that granted
-        nothing.
-    guarantee_ : Guarantee
-        Guarantee with its assumptions.
-    regularization_ : float
-        The :math:`\lambda` that was used.
+    epsilon_, guarantee_ : ndarray of shape (n_rows,), Guarantee
+        Guarantee of each row, in nats, at most what was granted; the same with its assumptions.
+    regularization_, rounding_ : float, float or None
+        The :math:`\lambda` that was used, and the step of the lattice, on the unit scale; None
+        where noise is in floating point.
     noise_rate_ : float
         With ``"output"`` and ``"statistics"``, :math:`\eta`: probabilities of each coordinate are
         proportional to :math:`e^{-\eta|z_j|}` on the unit scale; in floating point the density is
         :math:`e^{-\eta\|z\|}`, and Gaussian noise has deviation :math:`1/\eta`.
-    rounding_ : float or None
-        The step of the lattice, on the unit scale; None where noise is in floating point.
     n_features_in_ : int
 
     References
@@ -169,45 +165,27 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
     (True, True)
     """
 
+    regularization: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    perturbation: Where = "auto"
+    weighting: Weighting | ArrayLike = "granted"
+    fit_intercept: bool = True
+    max_norm: float | None = None
+    sensitivity: Sensitivity = "tight"
+    label_noise: float | None = None
+    failure_probability: float = 0.05
+    delta: float = 0.0
+    feature_range: Range | None = (0.0, 1.0)
+    target_range: tuple[float, float] | None = (-1.0, 1.0)
+    rounding: Rounding = "auto"
+    features: PublicFeatures | None = None
+    epsilon: ArrayLike | None = None
+    random_state: RandomSource = None
+
     _model = "ridge regression"
     _public = ("feature_range", "target_range")
     _box = True
     _exactness = "rounding"
-
-    def __init__(
-        self,
-        regularization: float | Literal["auto"] = "auto",
-        *,
-        perturbation: Where = "auto",
-        weighting: Weighting | ArrayLike = "granted",
-        fit_intercept: bool = True,
-        max_norm: float | None = None,
-        sensitivity: Sensitivity = "tight",
-        label_noise: float | None = None,
-        failure_probability: float = 0.05,
-        delta: float = 0.0,
-        feature_range: Range | None = (0.0, 1.0),
-        target_range: tuple[float, float] | None = (-1.0, 1.0),
-        rounding: Rounding = "auto",
-        features: PublicFeatures | None = None,
-        epsilon: ArrayLike | None = None,
-        random_state: RandomSource = None,
-    ) -> None:
-        self.regularization = regularization
-        self.perturbation = perturbation
-        self.weighting = weighting
-        self.fit_intercept = fit_intercept
-        self.max_norm = max_norm
-        self.sensitivity = sensitivity
-        self.label_noise = label_noise
-        self.failure_probability = failure_probability
-        self.delta = delta
-        self.feature_range = feature_range
-        self.target_range = target_range
-        self.rounding = rounding
-        self.features = features
-        self.epsilon = epsilon
-        self.random_state = random_state
 
     def risk(
         self,
@@ -232,12 +210,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         -------
         mu, sigma : float
             Of the bound ``mu * ||a|| + sigma / eta``. For ``"objective"`` it bounds the excess loss
-            of models of norm 1 (:func:`~convexmarket.learners.lipschitz_risk_constants`); otherwise
-            the error of the model on the unit scale
-            (:func:`~convexmarket.learners.ridge_risk_constants`), where the noise N of the moments
-            and n of ``"statistics"`` moves the model by at most
-            :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`. A regularization of ``"auto"`` counts
-            as 1 there.
+            of models of norm 1 (:func:`~convexmarket.learners.lipschitz_risk_constants`), and
+            otherwise the error of the model on the unit scale
+            (:func:`~convexmarket.learners.ridge_risk_constants`), where ``"auto"`` counts as a
+            regularization of 1. The noise N of the moments and n of ``"statistics"`` moves the
+            model by at most :math:`(\|N\|\,\|\theta\| + \|n\|)/\lambda`.
         """
         if label_noise is None:
             label_noise = 1.0 if self.label_noise is None else self.label_noise
@@ -277,10 +254,9 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
 
     def _check_parameters(self) -> None:
         check_choice("perturbation", self.perturbation, Where)
-        for name in ("regularization", "max_norm", "label_noise", "failure_probability"):
+        for name in ("max_norm", "label_noise", "failure_probability"):
             value = getattr(self, name)
-            optional = value is None and name in ("max_norm", "label_noise")
-            if not (is_number(value) or optional or (name, value) == ("regularization", "auto")):
+            if not (is_number(value) or (value is None and name != "failure_probability")):
                 raise ParameterError(f"{name} must be a number, got {value!r}")
         if self.regularization not in ("auto", 0):
             check_scales(regularization=self.regularization)
@@ -301,14 +277,13 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         constant = self._appends() * (0.5 if self._where() == "objective" else 1.0)
         options = {"centre": 0.5 * bool(centred), "constant": constant}
         box = Box.of(self.feature_range, n_features, X, **options)
-        return Domain(box, Interval.of(self.target_range, y))
+        labels = Interval.of(self.target_range, y)
+        return Domain(box, labels, labels.middle, labels.half)
 
     def _granted(self, granted: Granted) -> Granted:
         return SecondNoise().granted(granted) if self._where() == "objective" else granted
 
-    def _plan(
-        self, granted: Granted, n_features: int, domain: Domain, rng: np.random.Generator
-    ) -> Perturbation:
+    def _plan(self, granted: Granted, n_features: int, domain: Domain) -> Perturbation:
         weights, sold = self._weights(granted, n_features), granted.positive
         where, size = self._where(), n_features + self._appends()
         used = weights > 0
@@ -333,14 +308,11 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         if np.isfinite(eta):
             check_scales(regularization=value)
             if where == "statistics":
-                centred = bool(self.fit_intercept)
-                return StatisticsPerturbation.of(
-                    weights, sold, value, n_features, centred=centred, delta=self.delta
-                )
-        options: dict[str, Any] = {"rounding": self.rounding, "max_norm": self.max_norm}
-        return OutputPerturbation.of(
-            weights, sold, value, size, sensitivity=self.sensitivity, **options
-        )
+                options: Any = {"centred": bool(self.fit_intercept), "delta": self.delta}
+                return StatisticsPerturbation.of(weights, sold, value, n_features, **options)
+        options = {"max_norm": self.max_norm, "sensitivity": self.sensitivity}
+        terms = weights, sold, value, size
+        return OutputPerturbation.of(*terms, rounding=self.rounding, **options)
 
     def _public_lambda(self, eta: float, n_features: int) -> float:
         """Return the lambda of the module's rule."""
@@ -399,16 +371,15 @@ def expected_loss(
 ) -> NoisyLoss:
     r"""Compute the expected test loss of an estimator by output perturbation, over its noise.
 
-    Nothing is released: the result depends on the private rows, without a guarantee. Predictions
-    are not clipped here. The noise is integrated in closed form.
+    The result depends on the private rows, without a guarantee: nothing is released. Predictions
+    are not clipped here.
 
     Parameters
     ----------
     estimator : PersonalizedRidge
-        With ``perturbation="output"``, or rows without a guarantee. Fitted or not; it is not
-        changed.
+        With ``perturbation="output"``, or rows without a guarantee. It is not changed.
     X, y, epsilon
-        What it would be fitted on.
+        As for its ``fit``.
     X_test, y_test : array_like
         Rows to measure the loss on.
     penalty : float, default 0
@@ -445,31 +416,27 @@ def expected_loss(
     X_test, y_test = aligned(X_test=X_test, y_test=y_test)
     estimator = clone(estimator)
     estimator._check_parameters()
-    granted = Granted.of(X, epsilon, None)
-    n_features = estimator._n_features(X, y)
+    granted, n_features = Granted.of(X, epsilon), estimator._n_features(X, y)
     read = estimator._read(X, y, granted)
     domain = estimator._domain(n_features, *read)
     rows, labels = estimator._checked(*read, granted, domain)
     assert isinstance(domain.rows, Box)
-    assert isinstance(domain.labels, Interval)
-    if estimator.features is not None:
-        X_test = estimator.features.transform_to_box(X_test)
     try:
-        test_rows, test_labels = validated(
-            check_X_y, X_test, y_test, dtype=np.float64, y_numeric=True
-        )
+        options: dict[str, Any] = {
+            "box": True,
+            "dtype": np.float64,
+            "y_numeric": True,
+            "reset": False,
+        }
+        test_rows, test_labels = dense_rows(estimator, X_test, y_test, **options)
     except DataError as error:
         raise DataError(f"the test rows: {error}") from None
-    if test_rows.shape[1] != n_features:
-        raise DataError(
-            f"the test rows have {test_rows.shape[1]} features, but the model has {n_features}"
-        )
-    plan = estimator._plan(granted, n_features, domain, np.random.default_rng(0))
+    plan = estimator._plan(granted, n_features, domain)
     if not isinstance(plan, OutputPerturbation):
         raise NotSupportedError(
             "the expected loss is a closed form for perturbation='output' only; pass that"
         )
-    half = domain.labels.half
-    test, truth = domain.rows.unit(test_rows), (test_labels - domain.labels.middle) / half
+    half = domain.half
+    test, truth = domain.rows.unit(test_rows), (test_labels - domain.middle) / half
     loss = noisy_loss(plan.solve(rows, labels), plan.rate, test, truth, penalty, plan.step)
     return NoisyLoss(loss.mean * half**2, loss.std * half**2)

@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from convexmarket.checks import as_float, check_nonnegative, check_share, checked_numbers
+from convexmarket.checks import (
+    as_float,
+    check_count,
+    check_nonnegative,
+    check_positives,
+    check_share,
+    checked_numbers,
+)
 from convexmarket.errors import ParameterError
 from convexmarket.learners.parted import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
@@ -42,8 +49,7 @@ WELL_CONDITIONED = 1e-7
 def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
     """Return the sum of what a function gives for a few thousand rows and entries of columns.
 
-    Rows in partitions are summed where they are, in one pass. Sums of partitions are added exactly
-    and rounded once, so no chain of roundings becomes longer.
+    Sums of partitions are added exactly and rounded once, so no chain of roundings becomes longer.
     """
     if not isinstance(X, PartedRows):
         return _sum_of_chunks(work, X, *columns)
@@ -88,11 +94,6 @@ def solve_ridge(
     -------
     ndarray of shape (n_features,)
 
-    Raises
-    ------
-    NotSupportedError
-        If rows in partitions need an orthogonal factorisation, which is for memory.
-
     Examples
     --------
     >>> solve_ridge(np.eye(2), np.array([1.0, 1.0]), np.array([0.5, 0.5]), 0.5)
@@ -118,13 +119,7 @@ def solve_ridge(
 
 @dataclass(frozen=True)
 class NoisyLoss:
-    """The loss of a model released with noise, over that noise.
-
-    Attributes
-    ----------
-    mean, std : float
-        Expectation and standard deviation.
-    """
+    """Expectation and standard deviation of the loss of a model released with noise."""
 
     mean: float
     std: float
@@ -138,41 +133,16 @@ def noisy_loss(
     penalty: float = 0.0,
     step: float | None = None,
 ) -> NoisyLoss:
-    r"""Compute mean and standard deviation of the loss of :math:`\theta + Z`, exactly.
+    r"""Compute the test loss of :math:`\hat\theta = \theta + Z`, exactly.
 
-    Parameters
-    ----------
-    theta : array_like of shape (n_features,)
-        The model before the noise.
-    rate : float
-        :math:`\eta_z`: Z has density proportional to :math:`e^{-\eta_z\|z\|}`; on a lattice, each
-        coordinate has probability proportional to :math:`e^{-\eta_z|z_j|}`. Infinity means no
-        noise.
-    X, y : array_like of shape (n_rows, n_features) and (n_rows,)
-        Test rows.
-    penalty : float, default 0
-        :math:`\lambda` of the regularised loss, 0 for the mean squared error.
-    step : float, optional
-        Of the lattice that the model is rounded to.
-
-    Returns
-    -------
-    NoisyLoss
-        Of :math:`\frac1n\sum_i(y_i - x_i^\top\hat\theta)^2 + \lambda\|\hat\theta\|^2`.
-
-    Notes
-    -----
-    The loss is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z vanish, so its
-    variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`. They are
-    :math:`(d+1)/\eta_z^2`, and once and three times :math:`(d+1)(d+3)/\eta_z^4`. On the lattice,
-    with :math:`r = e^{-\eta_z q}` for steps q, :math:`E z^2 = 2q^2r/(1-r)^2` and
+    Z has density proportional to :math:`e^{-\eta_z\|z\|}` with the rate :math:`\eta_z`; on a
+    lattice of this step, each coordinate has probability proportional to :math:`e^{-\eta_z|z_j|}`.
+    The loss :math:`\frac1n\sum_i(y_i - x_i^\top\hat\theta)^2 + \lambda\|\hat\theta\|^2`, with the
+    penalty :math:`\lambda`, is a constant plus :math:`2q^\top Z + Z^\top HZ`. Odd moments of Z
+    vanish, so its variance follows from :math:`E z_j^2`, :math:`E z_j^2z_k^2` and :math:`E z_j^4`.
+    They are :math:`(d+1)/\eta_z^2`, and once and three times :math:`(d+1)(d+3)/\eta_z^4`. On the
+    lattice, with :math:`r = e^{-\eta_z q}` for steps q, :math:`E z^2 = 2q^2r/(1-r)^2` and
     :math:`E z^4 = 2q^4r(1+10r+r^2)/(1-r)^4`, independently.
-
-    Examples
-    --------
-    >>> loss = noisy_loss([0.0], rate=2.0, X=[[1.0]], y=[1.0])
-    >>> loss.mean, round(loss.std, 4)
-    (1.5, 1.8028)
     """
     model, rows = np.asarray(theta, dtype=np.float64), np.asarray(X, dtype=np.float64)
     if step is not None:
@@ -201,10 +171,7 @@ def noisy_loss(
 class RidgeErrorBound:
     r"""The three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
 
-    Attributes
-    ----------
-    bias, privacy, labels : float
-        Of the regularisation, of the noise added for privacy, and of the noise in the labels.
+    They are those of the regularisation, of the noise for privacy, and of the labels' noise.
     """
 
     bias: float
@@ -252,7 +219,7 @@ def ridge_error_bound(
     Raises
     ------
     ParameterError
-        If an argument is out of its range.
+        If ``rate`` is not positive, or another argument is out of its range.
 
     Examples
     --------
@@ -264,8 +231,8 @@ def ridge_error_bound(
     """
     array = checked_numbers("weights", weights)
     _check_risk(regularization, n_features, label_noise, failure_probability)
-    for name, value in (("coef_norm", coef_norm), ("smallest_eigenvalue", smallest_eigenvalue)):
-        check_nonnegative(name, value)
+    check_nonnegative("coef_norm", coef_norm)
+    check_nonnegative("smallest_eigenvalue", smallest_eigenvalue)
     if not as_float(rate) > 0:
         raise ParameterError(f"rate must be positive (infinity means no noise), got {rate!r}")
     deviation = np.sqrt(2.0 * n_features / failure_probability)
@@ -299,7 +266,7 @@ def ridge_risk_constants(
     max_norm, sensitivity
         As for :func:`~convexmarket.privacy.ridge_sensitivity`.
     exact : bool, default False
-        Whether the noise is that of a lattice, Laplace noise in every coordinate: then sigma is
+        Whether the noise is Laplace noise of a lattice in every coordinate: then sigma is
         :math:`\kappa\sqrt{d\,(2d + \sqrt{40d/\delta})}`, by Chebyshev's inequality for
         :math:`\|Z\|^2`, whose mean is 2d and whose variance 20d scales squared.
 
@@ -308,11 +275,6 @@ def ridge_risk_constants(
     mu, sigma : float
         :math:`\frac{s}{\lambda}\sqrt{2d/\delta}` (s the label noise) and
         :math:`\kappa\,(d + \sqrt{2d/\delta})`, in units of the model's norm.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -333,9 +295,7 @@ def ridge_risk_constants(
 def _check_risk(
     regularization: float, n_features: int, label_noise: float, failure_probability: float
 ) -> None:
-    if not 0 < as_float(regularization) < np.inf:
-        raise ParameterError(f"regularization must be positive and finite, got {regularization!r}")
-    if not 1 <= as_float(n_features) < np.inf:
-        raise ParameterError(f"n_features must be at least 1, got {n_features!r}")
+    check_positives(regularization=regularization)
+    check_count("n_features", n_features)
     check_nonnegative("label_noise", label_noise)
     check_share("failure_probability", failure_probability)

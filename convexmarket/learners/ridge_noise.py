@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from math import fsum, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,16 +67,10 @@ EXACT = (
 REAL = "noise and coefficients, computed in double precision, are treated as real numbers"
 
 
-@dataclass(frozen=True)
-class SolveError:
+class SolveError(NamedTuple):
     """Conditions on a computed ridge solution, and its distance from the exact one under them.
 
-    Attributes
-    ----------
-    residual, norm : float
-        Largest computed residual, and largest norm.
-    distance : float
-        Largest Euclidean distance from the exact solution.
+    They are the largest computed residual, the largest norm, and the Euclidean distance.
     """
 
     residual: float
@@ -87,16 +81,8 @@ class SolveError:
 def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveError:
     """Bound the error of the solve of a ridge regression on the unit box.
 
-    Raises
-    ------
-    NotSupportedError
-        If there are fewer rows than features, or too little regularization for a
-        Cholesky factorisation.
-
-    Examples
-    --------
-    >>> solve_error(100_000, 10, 1.0).distance < 1e-10
-    True
+    A NotSupportedError means fewer rows than features, or too little regularization for a Cholesky
+    factorisation.
     """
     d, root = n_features, sqrt(n_features)
     if n_rows < d:
@@ -121,24 +107,12 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputPerturbation(Perturbation):
-    """Noise on the model itself; see the module.
+    """Noise on the model itself; see the module."""
 
-    Attributes
-    ----------
-    rate : float
-        Of the noise: infinity for none. On a lattice, of each coordinate.
-    step : float or None
-        Of the lattice; None for noise in floating point.
-    scale : int
-        Of the noise on the lattice, in steps.
-    error : SolveError or None
-        Of the solve that the noise on the lattice covers.
-    """
-
-    rate: float
-    step: float | None = None
-    scale: int = 1
-    error: SolveError | None = None
+    rate: float = np.inf  # of the noise; on a lattice, of each coordinate
+    step: float | None = None  # of the lattice; None for noise in floating point
+    scale: int = 1  # of the noise on the lattice, in steps
+    error: SolveError | None = None  # of the solve, which the noise on the lattice covers
 
     @classmethod
     def of(
@@ -152,75 +126,52 @@ class OutputPerturbation(Perturbation):
         max_norm: float | None,
         sensitivity: Sensitivity,
     ) -> OutputPerturbation:
-        """Plan the noise that keeps what each row sold.
-
-        Raises
-        ------
-        NotSupportedError
-            If ``rounding`` is a number and the error of the solve has no bound.
-        ParameterError
-            If the noise or the step is out of the range of floating point.
-        """
-        given: dict[str, Any] = {"weights": weights, "regularization": regularization}
-        given |= {"accounting": f"{sensitivity} sensitivity"}
-        extra: tuple[str, ...] = ()
-        if max_norm is not None:
-            extra = (
-                f"the minimiser without regularisation has norm at most {max_norm:g} on this data"
-                " set and on every neighbour of it, and that is public",
-            )
-        used, name = weights > 0, "by output perturbation"
-        if np.isinf(sold[used]).all():
-            kept, given["noisy"] = np.where(used, np.inf, 0.0), False
-            return cls(
-                epsilon=kept,
-                rate=np.inf,
-                name=name,
-                assumptions=(*extra, REAL),
-                exact=False,
-                **given,
-            )
-        try:
-            error = None
-            if rounding is not None:
+        """Plan the noise that keeps what each row sold."""
+        used, name, limits = weights > 0, "by output perturbation", REAL
+        noisy, error = not np.isinf(sold[used]).all(), None
+        noise: dict[str, Any] = {}
+        if noisy and rounding is not None:
+            try:
                 error = solve_error(weights.size, n_features, regularization)
-        except NotSupportedError:
-            if rounding != "auto":
-                raise
+            except NotSupportedError:
+                if rounding != "auto":
+                    raise
         terms = n_features, max_norm, sensitivity
-        if error is None:
+        if error is not None:
+            total = max(1.0, fsum(weights) * UPWARD)  # the problem with weights w/W and lambda/W
+            kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
+            moved = np.where(used, kappa * weights + 2.0 * error.distance, 0.0)
+            shift = sqrt(n_features) * moved * UPWARD
+            asked = None if isinstance(rounding, str) else rounding
+            step, scale, kept = _lattice(shift, sold, n_features, error.norm, asked)
+            noise = {"rate": 1.0 / (scale * step), "step": step, "scale": scale, "error": error}
+            name += f", exact noise on a lattice of step {step:g}"
+            limits = EXACT.format(error.distance)
+        elif noisy:
             kappa = ridge_sensitivity(regularization, *terms)
             rate = float(np.min(sold[used] / weights[used])) / kappa
-            given |= {"exact": False, "assumptions": (*extra, REAL)}
+            kept, noise = np.minimum(weights * kappa * rate, sold), {"rate": rate}
             name += ", noise in plain floating point"
-            return cls(
-                epsilon=np.minimum(weights * kappa * rate, sold), rate=rate, name=name, **given
-            )
-        total = max(1.0, fsum(weights) * UPWARD)  # the problem with weights w/W and lambda/W
-        kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
-        moved = np.where(used, kappa * weights + 2.0 * error.distance, 0.0)
-        shift = sqrt(n_features) * moved * UPWARD
-        asked = None if isinstance(rounding, str) else rounding
-        step, scale, kept = _lattice(shift, sold, n_features, error.norm, asked)
+        else:
+            kept = np.where(used, np.inf, 0.0)
+        public = (
+            f"the minimiser without regularisation has norm at most {max_norm:g} on this data set "
+            "and on every neighbour of it, and that is public"
+        ) if max_norm is not None else ""  # fmt: skip
         return cls(
+            weights=weights,
             epsilon=kept,
-            rate=1.0 / (scale * step),
-            step=step,
-            scale=scale,
-            error=error,
-            name=f"{name}, exact noise on a lattice of step {step:g}",
-            assumptions=(*extra, EXACT.format(error.distance)),
-            **given,
+            regularization=regularization,
+            name=name,
+            accounting=f"{sensitivity} sensitivity",
+            assumptions=(*filter(None, [public]), limits),
+            noisy=noisy,
+            exact=error is not None,
+            **noise,
         )
 
     def solve(self, X: Floats | PartedRows, y: Floats) -> Floats:
-        """Return the ridge solution, whose error is known where noise on a lattice covers it.
-
-        Raises
-        ------
-        SolverError
-            If the error is not.
-        """
+        """Return the ridge solution; a SolverError means that noise may not cover its error."""
         model = solve_ridge(X, y, self.weights, self.regularization)
         if self.error is None:
             return model
@@ -261,11 +212,6 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
     Without an intercept it is :math:`\frac{d(d+1)}2 + \frac{5d}4` in L1. With an intercept features
     are centred, and it is :math:`\frac{d^2}8 + \frac{9d}8 + 2` in L1 and
     :math:`\sqrt{\frac14\lfloor d^2/4\rfloor + d + 4}` in L2.
-
-    Examples
-    --------
-    >>> statistics_sensitivity(10, centred=False), statistics_sensitivity(10, centred=True)
-    (67.5, 25.75)
     """
     d = n_features
     if order == 2:
@@ -275,21 +221,11 @@ def statistics_sensitivity(n_features: int, *, centred: bool, order: int = 1) ->
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StatisticsPerturbation(Perturbation):
-    """Noise on the sums; see the module.
+    """Noise on the sums; see the module."""
 
-    Attributes
-    ----------
-    centred : bool
-        Whether the last feature is the constant 1 and the others are centred.
-    step : float
-        Of the lattice.
-    scale : int
-        Of the noise, in steps; its deviation where it is Gaussian.
-    """
-
-    centred: bool
-    step: float
-    scale: int
+    centred: bool  # with the constant 1 as the last feature
+    step: float  # of the lattice
+    scale: int  # of the noise, in steps; its deviation where it is Gaussian
 
     @classmethod
     def of(
@@ -302,14 +238,7 @@ class StatisticsPerturbation(Perturbation):
         centred: bool,
         delta: float,
     ) -> StatisticsPerturbation:
-        """Plan the noise that keeps what each row sold.
-
-        Raises
-        ------
-        ParameterError
-            If the noise is out of the range of floating point, or a delta is given without an
-            intercept.
-        """
+        """Plan the noise that keeps what each row sold; a delta needs an intercept."""
         count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
         error = 2.0 * UNIT * (_chain(weights.size) + 4)  # of an entry of a sum of total size one
         if delta and not centred:

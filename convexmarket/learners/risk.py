@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import gammainccinv, lambertw
 
 from convexmarket.checks import as_float, check_choice, check_count, check_positives, check_share
 from convexmarket.errors import ParameterError
 from convexmarket.learners.losses import Loss
-from convexmarket.privacy.accounting import check_weights
 
 __all__ = [
     "Constants",
-    "LogisticErrorBound",
     "lipschitz_risk_constants",
-    "logistic_error_bound",
     "logistic_norm_bound",
     "logistic_risk_constants",
 ]
@@ -40,10 +36,9 @@ def logistic_risk_constants(
 
     Parameters
     ----------
-    failure_probability : float
-        Of the concentration inequality, :math:`\delta` in (0, 1).
-    noise_failure_probability : float
-        Probability :math:`\delta'` that the noise is larger than assumed, in (0, 1).
+    failure_probability, noise_failure_probability : float
+        Probability :math:`\delta` that the concentration inequality fails, and :math:`\delta'` that
+        the noise is larger than assumed, in (0, 1).
     max_norm : float
         Bound :math:`\beta` on the norm of the model, positive. For rows bounded by ``data_norm``
         other than one, pass ``max_norm * data_norm``.
@@ -56,12 +51,7 @@ def logistic_risk_constants(
     Returns
     -------
     mu, sigma : float
-        Weights of the spread of the weights and of the noise, in shares of wrong predictions.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
+        Weights of spread and noise, in shares of wrong predictions.
 
     Notes
     -----
@@ -97,71 +87,6 @@ def logistic_risk_constants(
     return float(mu), float((2.0 * concentration + 1.0) * 2.0 * length)
 
 
-class LogisticErrorBound(NamedTuple):
-    """Bounds on the share of wrong predictions: of training, spread and noise (A, Theorem II.4)."""
-
-    training: float
-    spread: float
-    noise: float
-
-    @property
-    def total(self) -> float:
-        """The sum of the three; from 1 on it has no content."""
-        return self.training + self.spread + self.noise
-
-
-def logistic_error_bound(
-    weights: ArrayLike,
-    eta: float,
-    *,
-    objective: float,
-    n_features: int,
-    max_norm: float = 1.0,
-    failure_probability: float = 0.05,
-    noise_failure_probability: float = 0.05,
-    constants: Constants = "proven",
-) -> LogisticErrorBound:
-    r"""Bound the share of wrong predictions of a model that was trained on what was bought.
-
-    Parameters
-    ----------
-    weights : array_like of shape (n_rows,)
-        Of the loss, a distribution that was chosen without looking at the rows.
-    eta : float
-        What sets the noise, positive; infinity means none. The learner's ``eta_``.
-    objective : float
-        :math:`\sum_i a_i \ln(1 + e^{-z_i}) + b^\top w` at the model, in nats. It is private, so it
-        is an argument and never read from the rows.
-    n_features, max_norm, failure_probability, noise_failure_probability, constants
-        As for :func:`logistic_risk_constants`; for ``max_norm`` see :func:`logistic_norm_bound`.
-
-    Returns
-    -------
-    LogisticErrorBound
-        True for independent rows of one distribution with probability at least
-        ``1 - failure_probability - noise_failure_probability``; with ``"paper"``, as printed.
-
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
-    Examples
-    --------
-    >>> bound = logistic_error_bound(np.full(4000, 1 / 4000), 2000.0, objective=0.4, n_features=3)
-    >>> round(bound.total, 3)
-    0.636
-    """
-    shares = check_weights(weights)
-    _check_eta(eta)
-    if not np.isfinite(as_float(objective)):
-        raise ParameterError(f"objective must be finite, got {objective!r}")
-    chances = failure_probability, noise_failure_probability
-    mu, sigma = logistic_risk_constants(*chances, max_norm, n_features, constants=constants)
-    training = float(objective) / float(np.log(2.0))
-    return LogisticErrorBound(training, mu * float(np.linalg.norm(shares)), sigma / float(eta))
-
-
 def logistic_norm_bound(
     regularization: float,
     eta: float,
@@ -189,7 +114,7 @@ def logistic_norm_bound(
     Raises
     ------
     ParameterError
-        If an argument is out of its range.
+        If ``eta`` or another argument is out of its range.
 
     Examples
     --------
@@ -197,7 +122,8 @@ def logistic_norm_bound(
     7.08
     """
     check_positives(regularization=regularization, data_norm=data_norm)
-    _check_eta(eta)
+    if not as_float(eta) > 0:
+        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
     noise = data_norm * 2.0 * _noise_quantile(noise_failure_probability, n_features) / eta
     pulled = noise + np.sqrt(noise**2 + 4.0 * regularization * LARGEST_PULL)
     return float(min(pulled / 2.0, noise + data_norm) / regularization)
@@ -228,11 +154,6 @@ def lipschitz_risk_constants(
     mu, sigma : float
         In shares of wrong labels where the loss classifies, in units of the loss elsewhere.
 
-    Raises
-    ------
-    ParameterError
-        If an argument is out of its range.
-
     Notes
     -----
     With probability at least :math:`1-\delta-\delta'`, for all models within reach at once, if the
@@ -261,11 +182,6 @@ def lipschitz_risk_constants(
     mu = pull + (values.max() - smallest) * np.sqrt(np.log(1.0 / failure_probability) / 2.0)
     length = _noise_quantile(noise_failure_probability, n_features)
     return float(mu / unit), float(pull * length / unit)
-
-
-def _check_eta(eta: float) -> None:
-    if not as_float(eta) > 0:
-        raise ParameterError(f"eta must be positive (infinity means no noise), got {eta!r}")
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:

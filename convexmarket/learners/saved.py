@@ -15,20 +15,16 @@ from convexmarket.checks import check_choice, check_instance, is_number, shown
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import ConvexMarketError, DataError, NotSupportedError
 from convexmarket.io import write_together
+from convexmarket.learners import linear
 from convexmarket.learners.kernels import Kernel
-from convexmarket.learners.linear import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-)
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.privacy.guarantee import Guarantee, Law, Profile
 
 __all__ = ["Document", "load_model", "save_model", "saved_model"]
 
-_LINEAR = (PrivateLogisticRegression, PrivateLinearSVC, PrivateHuberRegressor, PersonalizedRidge)
-KINDS: dict[str, Any] = {one.__name__: one for one in (*_LINEAR, PublicPredictor)}
+_LINEAR = linear.PrivateLogisticRegression, linear.PrivateLinearSVC, linear.PrivateHuberRegressor
+KINDS: dict[str, Any] = {x.__name__: x for x in (*_LINEAR, PersonalizedRidge, PublicPredictor)}
 #: Most bytes of a file, and of some characters in it: parsing takes far more memory.
 LARGEST, MOST = 50_000_000, {b"[": 20_000, b":": 10_000, b",": 3_000_000}
 FITTED = {"n_features_in_", "feature_names_in_", "classes_", "coef_", "intercept_"}
@@ -94,7 +90,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
         An existing file is replaced at once or not at all.
     guarantee : {"summary", "rows"}, default "summary"
         ``"rows"`` writes the epsilon of each row, not only the largest, and weights given row by
-        row. They show what sellers asked for, which no guarantee covers.
+        row. They show the prices of sellers, which no guarantee covers.
 
     Returns
     -------
@@ -104,8 +100,6 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
     ------
     NotSupportedError
         If the model carries no guarantee, such as :class:`KernelERM`.
-    ParameterError
-        If ``path`` or ``guarantee`` is out of its range.
     DataError
         If the model is not fitted or has no form in JSON, or if the file cannot be written.
 
@@ -127,7 +121,6 @@ def load_model(path: str | Path) -> Any:
     Parameters
     ----------
     path : path
-        From any source.
 
     Returns
     -------
@@ -144,17 +137,18 @@ def load_model(path: str | Path) -> Any:
     >>> load_model("model.json").predict([[0.5]])  # doctest: +SKIP
     """
     check_instance("path", path, (str, Path), "the path of a file")
+    file = Path(path)
     try:
-        if not Path(path).is_file() or Path(path).stat().st_size > LARGEST:
+        if not file.is_file() or file.stat().st_size > LARGEST:
             raise ValueError(f"it is not a file of at most {LARGEST:,} bytes")
-        return _loaded(Path(path).read_bytes())
+        return _loaded(file.read_bytes())
     except _WRONG as error:
         remedy = "give a file of save_model, and install the convexmarket that wrote it"
         raise _refusal(f"{path} cannot be loaded", error, remedy) from None
 
 
 def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
-    """Return what :func:`save_model` writes, with the same errors."""
+    """Return the bytes that :func:`save_model` writes, with the same errors."""
     name = type(model).__name__
     if KINDS.get(name) is not type(model):
         what = f"model is a {name}, which carries no guarantee that covers publishing it"
@@ -204,41 +198,43 @@ def _digest(content: dict[str, Any]) -> str:
 def _loaded(content: bytes) -> Any:
     if len(content) > LARGEST or any(content.count(one) > most for one, most in MOST.items()):
         raise ValueError("it has too many bytes, lists or numbers")
-    found = json.loads(content.decode())
-    said = Document.model_validate(found)
-    if said.sha256 != _digest(found):
+    plain = json.loads(content.decode())
+    data = Document.model_validate(plain)
+    if data.sha256 != _digest(plain):
         raise ValueError("it was changed after it was saved, so sha256 does not fit")
-    names, coef, n_features = said.feature_names_in_, np.array(said.coef_), said.n_features_in_
-    predicts = said.kind == "PublicPredictor"
-    rows = (said.points or []) if predicts else [said.coef_]
+    names, n_features, coef = data.feature_names_in_, data.n_features_in_, np.array(data.coef_)
+    predicts = data.kind == "PublicPredictor"
+    rows = (data.points or []) if predicts else [data.coef_]
     fits = [*map(len, rows)] == [n_features] * (coef.size if predicts else 1)
     fits &= names is None or len(set(names)) == len(names) == n_features
-    if not fits or not len(said.epsilon) == len(said.shift) in (1, said.rows):
+    if not fits or not len(data.epsilon) == len(data.shift) in (1, data.rows):
         raise ValueError("coef_, points or names do not fit n_features_in_, or epsilon not rows")
-    about = said.mechanism, said.accounting, tuple(said.assumptions)
-    profile = Profile(said.law, np.full(said.rows, np.array(said.shift)), said.failure)
-    guarantee = Guarantee(np.full(said.rows, np.array(said.epsilon)), said.delta, *about, profile)
-    options: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in said.parameters.items()}
+    epsilon, shift = (np.full(data.rows, np.array(x)) for x in (data.epsilon, data.shift))
+    profile = Profile(data.law, shift, data.failure)
+    about = data.mechanism, data.accounting, tuple(data.assumptions)
+    guarantee = Guarantee(epsilon, data.delta, *about, profile)
+    given = data.parameters.items()
+    options: Any = {key: tuple(v) if isinstance(v, list) else v for key, v in given}
     if predicts:
         kernel = Kernel(**options)
         points = np.array(rows).reshape(coef.size, n_features)
         kernel.check_domain(points, "points")
         if not np.isfinite(kernel.feature_bound**2 * np.abs(coef).sum()):
             raise ValueError("coef_ is so large that predictions would overflow")
-        lists: Any = [None if one is None else tuple(one) for one in (said.classes_, names)]
+        lists: Any = [None if one is None else tuple(one) for one in (data.classes_, names)]
         return PublicPredictor(kernel, points, coef, guarantee, *lists)
-    if said.columns is not None:
-        pairs, both = said.columns.items(), [True, True]  # two numbers are a range
+    if data.columns is not None:
+        pairs, both = data.columns.items(), [True, True]  # two numbers are a range
         columns: Any = {k: tuple(v) if [*map(is_number, v)] == both else v for k, v in pairs}
-        options["features"] = PublicFeatures(columns, **said.features).fit()
-    model = KINDS[said.kind](**options)
+        options["features"] = PublicFeatures(columns, **data.features).fit()
+    model = KINDS[data.kind](**options)
     model._check_parameters()
     if hasattr(model, "classes"):
         with np.errstate(over="ignore"):
-            model.classes_ = np.array(said.classes_ or [], dtype=said.dtype)
-        if said.classes_ is None or repr(model.classes_.tolist()) != repr(said.classes_):
+            model.classes_ = np.array(data.classes_ or [], dtype=data.dtype)
+        if data.classes_ is None or repr(model.classes_.tolist()) != repr(data.classes_):
             raise ValueError("dtype cannot hold classes_ exactly")
-    model.coef_, model.intercept_, model.n_features_in_ = coef, said.intercept_, n_features
+    model.coef_, model.intercept_, model.n_features_in_ = coef, data.intercept_, n_features
     model.guarantee_, model.epsilon_ = guarantee, guarantee.epsilon
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)

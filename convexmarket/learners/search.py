@@ -21,7 +21,8 @@ Q(y), and every :math:`1 - q`, which is the probability of better results, by a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from sklearn.base import BaseEstimator
 from sklearn.model_selection import ParameterGrid
+from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
@@ -53,6 +55,7 @@ BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
 
 
+@dataclass(eq=False, repr=False)
 class PrivateSearch(BaseEstimator):
     r"""A learner with a private choice of its parameters.
 
@@ -97,22 +100,13 @@ class PrivateSearch(BaseEstimator):
     (True, 2.0)
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        grid: Mapping[str, Sequence[Any]],
-        *,
-        validation: tuple[ArrayLike, ArrayLike],
-        charge: Charge = "trials",
-        trials: float = 10.0,
-        epsilon: ArrayLike | None = None,
-    ) -> None:
-        self.learner = learner
-        self.grid = grid
-        self.validation = validation
-        self.charge = charge
-        self.trials = trials
-        self.epsilon = epsilon
+    learner: Learner
+    grid: Mapping[str, Sequence[Any]]
+    _: KW_ONLY
+    validation: tuple[ArrayLike, ArrayLike]
+    charge: Charge = "trials"
+    trials: float = 10.0
+    epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
         """Return (mu, sigma) of the learner as it stands, its noise doubled for the choice."""
@@ -141,10 +135,9 @@ class PrivateSearch(BaseEstimator):
         BudgetExceededError
             If a row cannot pay, or a candidate loses more than its share.
         """
-        X, y, epsilon, rows = aligned(
-            X=X, y=y, epsilon=self.epsilon if epsilon is None else epsilon, rows=rows
-        )
-        granted = Granted.of(X, epsilon, self.epsilon)
+        default = self.epsilon if epsilon is None else epsilon
+        X, y, epsilon, rows = aligned(X=X, y=y, epsilon=default, rows=rows)
+        granted = Granted.of(X, epsilon)
         if not np.isfinite(granted.epsilon).all():
             raise ParameterError("epsilon is infinite in some rows; choose among them for free")
         candidates, share = self._candidates(), self._share()
@@ -154,7 +147,21 @@ class PrivateSearch(BaseEstimator):
             promise = getattr(self._learner(parameters), "promise", None)
             if promise is not None:
                 promise(part)  # so that none is refused after the rows have paid
-        guarantee = self._guarantee(granted, len(candidates), random_state)
+        how = "each candidate is trained once, and their privacy losses add up"
+        if self.charge == "trials":
+            how = (
+                "only the best of a random number of trials is published; the number, drawn in"
+                " double precision, is secret"
+            )
+        assumptions = (
+            noise_assumption(random_state),
+            "the candidates and the rows of their scores are public",
+            how,
+            "epsilon does not depend on the data",
+            "each training stays within its share, by the guarantee of best_estimator_",
+        )
+        mechanism = f"a choice among {len(candidates)} trained candidates"
+        guarantee = Guarantee.pure(granted.epsilon, mechanism, self.charge, assumptions)
         charge = reserve(guarantee, accountant, rows, names=names_of(X), random_state=random_state)
         rng = resolve_generator(random_state)
         charge()
@@ -180,16 +187,13 @@ class PrivateSearch(BaseEstimator):
 
     def predict(self, X: ArrayLike) -> Any:
         """Return the predictions of the chosen model."""
-        return self._fitted("predict")(X)
+        check_is_fitted(self)
+        return self.best_estimator_.predict(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the chosen model's score."""
-        return float(self._fitted("score")(X, y))
-
-    def _fitted(self, method: str) -> Callable[..., Any]:
-        if not hasattr(self, "best_estimator_"):
-            raise ParameterError("PrivateSearch is not fitted: call fit first")
-        return getattr(self.best_estimator_, method)
+        check_is_fitted(self)
+        return float(self.best_estimator_.score(X, y))
 
     def _learner(self, parameters: dict[str, Any]) -> Any:
         return unfitted(self.learner).set_params(**parameters)
@@ -207,26 +211,6 @@ class PrivateSearch(BaseEstimator):
         """Return which part of what was granted one training may cost."""
         check_choice("charge", self.charge, Charge)
         return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
-
-    def _guarantee(self, granted: Granted, count: int, random_state: RandomSource) -> Guarantee:
-        how = "each candidate is trained once, and their privacy losses add up"
-        if self.charge == "trials":
-            how = (
-                "only the best of a random number of trials is published; the number, drawn in"
-                " double precision, is secret"
-            )
-        return Guarantee.pure(
-            granted.epsilon,
-            f"a choice among {count} trained candidates",
-            self.charge,
-            (
-                noise_assumption(random_state),
-                "the candidates and the rows of their scores are public",
-                how,
-                "epsilon does not depend on the data",
-                "each training stays within its share, by the guarantee of best_estimator_",
-            ),
-        )
 
 
 def _stopping(trials: float) -> float:

@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.checks import as_float, check_count, check_instance
+from convexmarket.checks import check_instance, checked_numbers
 from convexmarket.errors import AllocationError, ParameterError
-from convexmarket.online.plan import Buyer, Plan, Terms, plan
-from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.online.plan import Plan, Terms, plan
+from convexmarket.online.policy import OnlinePolicy
 from convexmarket.priors import EmpiricalPrior, Prior
 
 __all__ = ["AdaptivePolicy", "policy_from_dict"]
@@ -32,7 +32,10 @@ Floats = NDArray[np.float64]
 _FREE = 1e-6
 #: Relative gap of new plans, far below the effect of chance.
 _GAP = 1e-7
-_OPTIONS = ("replan", "learn", "first", "growth", "guess_size", "trust_guess")
+#: Sellers before the first new plan, the factor to the next (of the sellers still to come in the
+#: second half), and the reports that the first guess of the prior stands for.
+_FIRST, _GROWTH, _GUESS = 10, 1.5, 20
+_OPTIONS = ("replan", "learn", "trust_guess")
 
 
 class AdaptivePolicy:
@@ -47,13 +50,6 @@ class AdaptivePolicy:
         Whether a new plan is for the sellers still to come, after the sales so far, or for all.
     learn : bool
         Whether a new plan takes the earlier reports for the prior.
-    first : int
-        Number of sellers before the first new plan, at least 1.
-    growth : float
-        Factor, > 1, between the numbers of sellers at new plans; in the second half, between the
-        numbers of sellers still to come.
-    guess_size : int
-        With ``learn``, the number of reports that the first guess stands for, at least 1.
     trust_guess : bool
         With ``learn``, whether the first sellers are quoted by the guess. Otherwise nothing is
         bought before the first new plan: a wrong guess can spend everything on a few sellers.
@@ -61,9 +57,12 @@ class AdaptivePolicy:
     Attributes
     ----------
     stages : tuple of int
-        Numbers of sellers after which a new plan is made.
+        Numbers of sellers after which a new plan is made: 10, and 1.5 times as many each time; in
+        the second half, the numbers still to come shrink in the same way.
     opening : OnlinePolicy
         The terms of the first sellers.
+    prior, expected_sellers, support, buyer
+        Those of ``start``.
 
     Raises
     ------
@@ -89,9 +88,6 @@ class AdaptivePolicy:
         *,
         replan: bool = True,
         learn: bool = False,
-        first: int = 10,
-        growth: float = 1.5,
-        guess_size: int = 20,
         trust_guess: bool = False,
     ) -> None:
         check_instance("start", start, OnlinePolicy)
@@ -100,84 +96,61 @@ class AdaptivePolicy:
                 f'the rule of start is "{start.rule}", which has no plan for the rest and none for '
                 'a sample; give a policy with rule="expectation"'
             )
-        switches = (("replan", replan), ("learn", learn), ("trust_guess", trust_guess))
-        for name, switch in switches:
+        for name, switch in (("replan", replan), ("learn", learn), ("trust_guess", trust_guess)):
             if not isinstance(switch, bool):
                 raise ParameterError(f"{name} must be True or False, got {switch!r}")
         if not (replan or learn):
             raise ParameterError("replan and learn are both False; use start itself")
-        check_count("first", first)
-        check_count("guess_size", guess_size)
-        if not 1 < as_float(growth) < np.inf:
-            raise ParameterError(f"growth must be a finite number > 1, got {growth!r}")
-        self.start, self.replan, self.learn = start, replan, learn
-        self.first, self.growth, self.guess_size = int(first), float(growth), int(guess_size)
-        self.trust_guess = trust_guess
-        self.stages = _stages(start.expected_sellers, self.first, self.growth)
+        self.start, self.replan, self.learn, self.trust_guess = start, replan, learn, trust_guess
+        self.prior, self.expected_sellers = start.prior, start.expected_sellers
+        self.support, self.buyer = start.support, start.buyer
+        self.stages = _stages(start.expected_sellers)
         if not self.stages:
             raise ParameterError(
-                f"first is {first}, so that no new plan would be made for the "
-                f"{start.expected_sellers} sellers expected; give at most half of them"
+                f"{start.expected_sellers} sellers are expected, and the first new plan is made"
+                f" after {_FIRST}, at most half of them; use start itself"
             )
         self.opening = start
         if learn and not trust_guess:
-            nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf)
-            self.opening = start.with_plan(nothing, start.prior)
+            nothing = Plan(Terms(start.support[0], 0.0), 0.0, np.inf, start.plan.lower_bound)
+            self.opening = replace(start, plan=nothing)
 
-    @property
-    def prior(self) -> Prior:
-        """The prior of the first plan."""
-        return self.start.prior
+    def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
+        """Return the policy for the next sellers; the opening if no plan exists.
 
-    @property
-    def expected_sellers(self) -> int:
-        """Sellers expected in all."""
-        return self.start.expected_sellers
-
-    @property
-    def support(self) -> tuple[float, float]:
-        """Where reports may lie."""
-        return self.start.support
-
-    @property
-    def buyer(self) -> Buyer:
-        """The buyer's objective in numbers."""
-        return self.start.buyer
-
-    def replanned(self, history: History) -> OnlinePolicy:
-        """Return the policy for the sellers after a history; the opening if no plan exists.
+        Parameters
+        ----------
+        reports, sold : array_like, shape (n,)
+            Reports of the sellers so far, and the guarantees that they sold (0 if declined).
 
         Raises
         ------
         ParameterError
             If no seller is still to come.
         """
-        check_instance("history", history, History)
-        came = np.asarray(history.sensitivities).size
-        remaining = self.expected_sellers - came
+        reports, sold = checked_numbers("reports", reports), checked_numbers("sold", sold)
+        remaining = self.expected_sellers - reports.size
         if remaining < 1:
             raise ParameterError(
-                f"history has {came} sellers of {self.expected_sellers} expected; no seller is "
+                f"{reports.size} sellers came of {self.expected_sellers} expected; no seller is "
                 "still to come"
             )
-        buyer = self.start.buyer
-        prior = self._learnt(np.asarray(history.sensitivities)) if self.learn else self.prior
-        sold = np.asarray(history.epsilon)
+        buyer, prior = self.buyer, self._learnt(reports) if self.learn else self.prior
         total, squares = float(sold.sum()), float(sold @ sold)
         try:
             if not self.replan:
                 made = plan(prior, buyer, gap=_GAP)
             elif total > 0:
                 made = plan(prior, buyer, remaining, total, squares, _GAP)
-            else:  # a market of its own: its cap is k over those to come
+            else:  # a new market, with a cap of k over the sellers to come
                 made = plan(prior, replace(buyer, m=remaining), gap=_GAP)
         except AllocationError:
             return self.opening
-        return self.start.with_plan(made, prior)
+        return replace(self.start, prior=prior, plan=made)
 
     def _learnt(self, reports: Floats) -> Prior:
         """Return the sample of the reports and of the first guess, by the corners of its hull."""
-        levels = (np.arange(self.guess_size) + 0.5) / self.guess_size
+        levels = (np.arange(_GUESS) + 0.5) / _GUESS
         guessed = np.asarray(self.prior.quantile(levels))
         known = np.concatenate((reports, guessed))
         # A single report next to 0 would make the buyer wait for others that cheap.
@@ -242,11 +215,10 @@ def policy_from_dict(described: Mapping[str, Any]) -> OnlinePolicy | AdaptivePol
         ) from None
 
 
-def _stages(m: int, first: int, growth: float) -> tuple[int, ...]:
+def _stages(m: int) -> tuple[int, ...]:
     """Return sizes of the history that grow from the first, and mirror that towards the end."""
-    sizes: list[int] = []
-    size = float(first)
+    sizes, size = [], float(_FIRST)
     while size <= m / 2:
         sizes.append(round(size))
-        size = max(size * growth, size + 1.0)
+        size = max(size * _GROWTH, size + 1.0)
     return tuple(sorted({*sizes, *(m - size for size in sizes)}))

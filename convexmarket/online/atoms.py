@@ -74,8 +74,8 @@ class Cells:
     def __init__(self, prior: Prior, edges: Floats) -> None:
         levels = np.asarray(prior.cdf(edges))
         least = _APART * levels[1:] * (1.0 - levels[:-1]) + _ROUNDING
-        kept = np.append(True, np.diff(levels) > least)
-        self.prior, self.edges, levels = prior, edges[kept], levels[kept]
+        apart = np.append(True, np.diff(levels) > least)
+        self.prior, self.edges, levels = prior, edges[apart], levels[apart]
         masses = np.diff(levels)
         raw = self.edges[1:] + np.diff(self.edges) * levels[:-1] / masses
         self._masses, self._means = masses, isotonic_regression(raw, weights=masses).x

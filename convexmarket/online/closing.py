@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 
@@ -11,15 +12,14 @@ import pandas as pd
 from convexmarket.errors import BudgetExceededError, DataError, ParameterError, ProblemFileError
 from convexmarket.ledger.entries import MODEL, charge_release, charged_at
 from convexmarket.ledger.store import Store
-from convexmarket.online.steps import check_json
 from convexmarket.privacy import Guarantee
 
 __all__ = ["all_that_was_sold", "attempt", "charge_model"]
 
-#: What an attempt is called that failed where the rows may have decided that it does.
+#: Name of an attempt whose failure may depend on the rows.
 _FAILED = f"{MODEL}-failed-"
 _FAILURES = f"FROM ledger_releases WHERE name LIKE '{_FAILED}%'"
-#: Of the attempts since then, among which the rows had no choice.
+#: Charges of the attempts since then, among which the rows had no choice.
 _CHARGED = (
     "SELECT seller, sum(epsilon) FROM spending "
     f"WHERE (name = '{MODEL}' OR name LIKE '{MODEL}-%') "
@@ -56,9 +56,9 @@ def charge_model(
         return
     charged = dict(connection.execute(_CHARGED).fetchall())
     before = np.array([charged.get(id, 0.0) for id in ids])
+    described = guarantee.mechanism, guarantee.accounting, guarantee.assumptions
     epsilon = np.maximum(guarantee.epsilon - before, 0.0)
-    kept = guarantee.mechanism, guarantee.accounting, guarantee.assumptions
-    more = Guarantee(epsilon, guarantee.delta, *kept)
+    more = Guarantee(epsilon, guarantee.delta, *described)
     if not more.epsilon.any():
         return
     failures = _failures(connection)
@@ -87,19 +87,24 @@ def attempt(store: Store, release: Callable[[pd.DataFrame], str], accepted: pd.D
     try:
         result = release(accepted)
         returned = True
-        check_json(result)
+        try:
+            if not isinstance(result, str):
+                raise ValueError(f"an object of type {type(result).__name__}")
+            json.loads(result)
+        except ValueError as error:
+            raise ParameterError(
+                f"release returned no JSON text ({error}), so nothing was released; return "
+                "json.dumps(...) of the result, and close again"
+            ) from None
     except Exception as error:
         if returned or not isinstance(error, _NOTHING_DRAWN):
+            nothing = Guarantee(np.zeros(0), 0.0, "a failed attempt", "charged before", ())
             with store.writing() as connection:
-                _record_failure(connection)
+                name = f"{_FAILED}{_failures(connection) + 1}"
+                charge_release(connection, [], nothing, None, name)
         raise
     return result
 
 
 def _failures(connection: sqlite3.Connection) -> int:
     return int(connection.execute(f"SELECT count(*) {_FAILURES}").fetchall()[0][0])
-
-
-def _record_failure(connection: sqlite3.Connection) -> None:
-    nothing = Guarantee(np.zeros(0), 0.0, "a failed attempt", "charged before", ())
-    charge_release(connection, [], nothing, None, f"{_FAILED}{_failures(connection) + 1}")

@@ -84,7 +84,7 @@ def quote_list(
             if progress is not None:
                 progress("quote", done, total)
     except MarketClosedError:
-        pass  # it is full; who was quoted is in the database
+        pass  # the market is full; the database has the quotes
     known = _known(market)
     offers = known.reindex(listed["id"][listed["id"].isin(known.index)]).reset_index()
     columns = ["id", "number", "sensitivity", "epsilon", "payment", "status"]
@@ -112,11 +112,13 @@ def answer_list(
     ids = table[column_named(table, id_column, ID_NAMES, "--id-column")]
     ids = ids[~blank(ids)]
     if ids.empty:
-        raise DataError(f"{path}: there is no id in it; give one row per seller")
+        raise DataError(f"{path}: no id in the list; give one row per seller")
     if "status" in table:
         ids = ids[table["status"].loc[ids.index] != NOTHING]
     if ids.empty:
-        raise DataError(f"{path}: nobody in it was offered anything, so there is nothing to answer")
+        raise DataError(
+            f"{path}: no seller in the list was offered anything, so there is nothing to answer"
+        )
     lines, place = ids.index.to_numpy(), f"{path}: line"
     ids = checked_ids(ids, place)
     statuses = ids.map(_known(market)["status"])

@@ -8,39 +8,79 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
+import numpy as np
 import pandas as pd
 
-from convexmarket.checks import check_count, check_instance, checked_id, forms_of
-from convexmarket.errors import ConvexMarketError, ParameterError
+from convexmarket.checks import (
+    check_count,
+    check_instance,
+    check_nonnegative,
+    checked_id,
+    forms_of,
+)
+from convexmarket.errors import ConvexMarketError, MarketClosedError, OfferError, ParameterError
 from convexmarket.io import MARKET_FILE
 from convexmarket.ledger import Ledger
-from convexmarket.ledger.seals import check_whole
+from convexmarket.ledger.seals import check_whole, damaged
 from convexmarket.ledger.store import Store, back_up, create_database, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
 from convexmarket.online.policy import OnlinePolicy
-from convexmarket.online.steps import (
-    OFFERS,
-    Offer,
-    Quoting,
-    answer_offer,
-    checked_sensitivity,
-    end_quoting,
-    frame_of,
-    known_offer,
-    policy_json,
-    released_text,
-    stored_policy,
-)
 from convexmarket.online.tables import MARKET, lay_market
 from convexmarket.privacy import Guarantee
 
-__all__ = ["MarketPlan", "OnlineMarket"]
+__all__ = ["MarketPlan", "Offer", "OnlineMarket"]
+
+Answer: TypeAlias = Literal["accepted", "declined"]
+Status: TypeAlias = Literal["offered", "accepted", "declined", "nothing bought"]
+Policy = TypeVar("Policy")
+
+#: Unanswered ids that an error names.
+_SHOWN = 5
+#: Costs the same for any number of quotes.
+_HEAD = (
+    "SELECT coalesce((SELECT max(number) FROM quotes), 0), (SELECT max(number) FROM plans), "
+    "EXISTS (SELECT 1 FROM endings)"
+)
+_UNANSWERED = "FROM quotes WHERE epsilon > 0 AND number NOT IN (SELECT number FROM answers)"
+_OFFERS = (
+    "SELECT q.id, q.number, q.sensitivity, q.epsilon, q.payment, "
+    "CASE WHEN q.epsilon = 0 THEN 'nothing bought' ELSE coalesce(a.answer, 'offered') END "
+    "AS status, q.plan "
+    "FROM quotes AS q LEFT JOIN answers AS a ON a.number = q.number "
+)
+_COLUMNS = ["id", "number", "sensitivity", "epsilon", "payment", "status", "plan"]
+_TYPES = {"number": int, "sensitivity": float, "epsilon": float, "payment": float, "plan": int}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An offer to a seller, and its status.
+
+    Attributes
+    ----------
+    id : str
+    number : int
+        Of arrival, from 1.
+    sensitivity, epsilon, payment : float
+        The report, the guarantee to be bought, and the payment for it (A, Eq. 8).
+    status : {"offered", "accepted", "declined", "nothing bought"}
+        "nothing bought" if epsilon is 0.
+    """
+
+    id: str
+    number: int
+    sensitivity: float
+    epsilon: float
+    payment: float
+    status: Status
 
 
 class MarketPlan(NamedTuple):
@@ -99,8 +139,8 @@ class OnlineMarket:
         with self._store.reading() as connection:
             row = connection.execute("SELECT expected, problem, policy FROM markets").fetchall()[0]
         self._expected, self.problem = int(row[0]), str(row[1])
-        self.policy = stored_policy(row[2], self._store.path, policy_from_dict)
-        self._quoting = Quoting(self.policy, self._expected, self._store.path)
+        self.policy = self._stored(row[2], policy_from_dict)
+        self._latest: tuple[int, OnlinePolicy] | None = None  # plan of the last quote
 
     @classmethod
     def create(
@@ -113,13 +153,20 @@ class OnlineMarket:
         policies = (OnlinePolicy, AdaptivePolicy)
         check_instance("policy", policy, policies, "an OnlinePolicy or an AdaptivePolicy")
         check_instance("problem", problem, str, "the text of a problem file")
-        numbers = policy.expected_sellers, problem, policy_json(policy), policy_json(policy.opening)
+        numbers = policy.expected_sellers, problem, _json(policy), _json(policy.opening)
         create_database(
             Path(folder) / MARKET_FILE,
             MARKET,
             lambda connection: lay_market(connection, *numbers, now()),
         )
         return cls(folder)
+
+    def _stored(self, text: str, from_dict: Callable[[Any], Policy]) -> Policy:
+        """Read a policy from JSON text; a database without a seal may be damaged."""
+        try:
+            return from_dict(json.loads(text))
+        except (ConvexMarketError, ValueError):
+            raise damaged(self._store.path, "(a policy in it cannot be read)") from None
 
     # ------------------------------------------------------------------ quotes and answers
 
@@ -129,9 +176,7 @@ class OnlineMarket:
         A seller quoted at another report is an OfferError, a new one after the expected number or
         the end a MarketClosedError, and a report outside the support a PriorError.
         """
-        id, sensitivity = checked_id(id), checked_sensitivity(sensitivity)
-        with self._quoting_step() as connection:
-            return self._quoting.quote(connection, id, sensitivity)
+        return next(self.quote_many([(id, sensitivity)]))
 
     def quote_many(self, reports: Iterable[tuple[str, float]], batch: int = 100) -> Iterator[Offer]:
         """Quote a stream of sellers in their order, ``batch`` of them in one transaction.
@@ -155,27 +200,78 @@ class OnlineMarket:
     ) -> Iterator[Offer]:
         while together := list(itertools.islice(reports, batch)):
             offers: list[Offer] = []
-            wrong: ConvexMarketError | None = None
-            with self._quoting_step() as connection:
+            fault: ConvexMarketError | None = None
+            with self._quoting() as connection:
                 for id, sensitivity in together:
                     try:
-                        checked = checked_id(id), checked_sensitivity(sensitivity)
-                        offers.append(self._quoting.quote(connection, *checked))
-                    except ConvexMarketError as error:  # raised before anything was stored of it
-                        wrong = error
+                        offers.append(self._quote(connection, id, sensitivity))
+                    except ConvexMarketError as error:  # raised before anything of it was stored
+                        fault = error
                         break
             yield from offers
-            if wrong is not None:
-                raise wrong
+            if fault is not None:
+                raise fault
 
     @contextlib.contextmanager
-    def _quoting_step(self) -> Iterator[sqlite3.Connection]:
+    def _quoting(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction; the plan in memory is dropped if it fails."""
         try:
             with self._store.writing() as connection:
                 yield connection
         except BaseException:
-            self._quoting.forget()
+            self._latest = None
             raise
+
+    def _quote(self, connection: sqlite3.Connection, id: str, sensitivity: float) -> Offer:
+        """Return a seller's offer, its stored one or a new one; nothing is stored on an error."""
+        id = checked_id(id)
+        sensitivity = check_nonnegative("sensitivity", sensitivity) + 0.0  # -0.0 becomes 0.0
+        if (stored := _offer_to(connection, id)) is not None:
+            if stored.sensitivity != sensitivity:
+                raise OfferError(
+                    f"seller {id!r} was quoted at the sensitivity {stored.sensitivity!r}, and now "
+                    f"reports {sensitivity!r}; a seller is quoted once; ask with its first report"
+                )
+            return stored
+        quoted, plan, ended = connection.execute(_HEAD).fetchall()[0]
+        if ended:
+            raise MarketClosedError(
+                f"seller {id!r} comes too late: the market was closed after {quoted} sellers; make "
+                "a new market for further sellers"
+            )
+        if quoted >= self._expected:
+            raise MarketClosedError(
+                f"seller {id!r} is number {quoted + 1}, but {self._expected} sellers were expected "
+                "and the market stops after them; close it, and make a new market for further "
+                "sellers"
+            )
+        if quoted in self.policy.stages:
+            self.policy.opening.quote(sensitivity)  # refuses the report before a plan is stored
+            plan = self._replan(connection, quoted, plan)
+        if self._latest is None or self._latest[0] != plan:  # the same in every process
+            rows = connection.execute("SELECT policy FROM plans WHERE number = ?", (plan,))
+            self._latest = plan, self._stored(rows.fetchall()[0][0], OnlinePolicy.from_dict)
+        epsilon, payment = self._latest[1].quote(sensitivity)
+        connection.execute(
+            "INSERT INTO quotes VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (quoted + 1, id, sensitivity, epsilon, payment, plan, now()),
+        )
+        status: Status = "offered" if epsilon > 0 else "nothing bought"
+        return Offer(id, quoted + 1, sensitivity, epsilon, payment, status)
+
+    def _replan(self, connection: sqlite3.Connection, quoted: int, latest: int) -> int:
+        """Return the number of the plan for the next seller; store a new plan at a stage."""
+        made = connection.execute("SELECT number FROM plans WHERE after = ?", (quoted,)).fetchall()
+        if made:
+            return int(made[0][0])
+        rows = connection.execute(
+            "SELECT q.sensitivity, iif(a.answer IS 'declined', 0.0, q.epsilon) FROM quotes AS q "
+            "LEFT JOIN answers AS a ON a.number = q.number ORDER BY q.number"
+        ).fetchall()
+        policy = self.policy.replanned(*np.array(rows, dtype=float).T.copy())
+        row = (latest + 1, quoted, _json(policy), now())
+        connection.execute("INSERT INTO plans VALUES (?, ?, ?, ?)", row)
+        return latest + 1
 
     def accept(self, id: str) -> Offer:
         """Record that a seller accepts its offer; see :meth:`answer`."""
@@ -185,7 +281,7 @@ class OnlineMarket:
         """Record that a seller declines its offer; see :meth:`answer`."""
         return self.answer([id], "declined")[0]
 
-    def answer(self, ids: Iterable[str], answer: Literal["accepted", "declined"]) -> list[Offer]:
+    def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
         """Record the same answer of several sellers: of all, or of none.
 
         An answer may be repeated. A seller without a quote, without an offer to buy, or with the
@@ -200,13 +296,30 @@ class OnlineMarket:
             raise ParameterError(f"answer must be 'accepted' or 'declined', got {answer!r}")
         checked = forms_of(list(ids))
         with self._store.writing() as connection:
-            return [answer_offer(connection, id, answer) for id in checked]
+            return [self._answer(connection, id, answer) for id in checked]
+
+    def _answer(self, connection: sqlite3.Connection, id: str, answer: Answer) -> Offer:
+        offer = _known_offer(connection, id)
+        if offer.status == answer:
+            return offer
+        if offer.status == "nothing bought":
+            raise OfferError(
+                f"nothing is bought from seller {id!r} at the sensitivity {offer.sensitivity!r}, "
+                f"so there is nothing to be {answer}; leave it out"
+            )
+        if offer.status != "offered":
+            raise OfferError(
+                f"seller {id!r} has {offer.status} its offer, which cannot be {answer} any more; "
+                "the first answer stands"
+            )
+        connection.execute("INSERT INTO answers VALUES (?, ?, ?)", (offer.number, answer, now()))
+        return replace(offer, status=answer)
 
     def offer(self, id: str) -> Offer:
         """Return the offer of a seller who was quoted; otherwise raise an OfferError."""
         id = checked_id(id)
         with self._store.reading() as connection:
-            return known_offer(connection, id)
+            return _known_offer(connection, id)
 
     # ------------------------------------------------------------------ contents
 
@@ -219,16 +332,14 @@ class OnlineMarket:
             Columns id, number, sensitivity, epsilon, payment, status, and the number of the plan.
         """
         with self._store.reading() as connection:
-            return frame_of(connection.execute(f"{OFFERS} ORDER BY q.number").fetchall())
+            return _frame_of(connection)
 
     def plans(self) -> list[MarketPlan]:
         """Return the plans so far, including the first."""
         with self._store.reading() as connection:
             rows = connection.execute("SELECT number, after, policy FROM plans ORDER BY number")
             return [
-                MarketPlan(
-                    number, after, stored_policy(text, self._store.path, OnlinePolicy.from_dict)
-                )
+                MarketPlan(number, after, self._stored(text, OnlinePolicy.from_dict))
                 for number, after, text in rows
             ]
 
@@ -240,15 +351,11 @@ class OnlineMarket:
         dict
             Keys quoted, offered (unanswered), accepted, declined, nothing bought, expected.
         """
+        statuses = ("offered", "accepted", "declined", "nothing bought")
         with self._store.reading() as connection:
-            quoted, bought = connection.execute(
-                "SELECT count(*), coalesce(sum(epsilon > 0), 0) FROM quotes"
-            ).fetchall()[0]
-            rows = connection.execute("SELECT answer, count(*) FROM answers GROUP BY answer")
-            answers = {"accepted": 0, "declined": 0} | dict(rows.fetchall())
-        offered = bought - sum(answers.values())
-        nothing = {"nothing bought": quoted - bought, "expected": self._expected}
-        return {"quoted": quoted, "offered": offered, **answers, **nothing}
+            rows = connection.execute(f"SELECT status, count(*) FROM ({_OFFERS}) GROUP BY status")
+            counts = dict.fromkeys(statuses, 0) | dict(rows.fetchall())
+        return {"quoted": sum(counts.values()), **counts, "expected": self._expected}
 
     @property
     def is_closed(self) -> bool:
@@ -260,7 +367,7 @@ class OnlineMarket:
     def released(self) -> str | None:
         """The result of :meth:`close`; None before."""
         with self._store.reading() as connection:
-            return released_text(connection)
+            return _released(connection)
 
     # ------------------------------------------------------------------ the end
 
@@ -306,14 +413,11 @@ class OnlineMarket:
             return stored
         with self._store.alone():
             with self._store.writing() as connection:
-                stored = released_text(connection)
+                stored = _released(connection)
                 if stored is None:
                     check_whole(connection, self._store.path)
-                    end_quoting(connection, lapse)
-                    rows = connection.execute(
-                        f"{OFFERS} WHERE a.answer = 'accepted' ORDER BY q.number"
-                    ).fetchall()
-                    accepted = frame_of(rows)
+                    _end_quoting(connection, lapse)
+                    accepted = _frame_of(connection, "WHERE a.answer = 'accepted' ")
                     charge_model(connection, accepted, guarantee(accepted))
             if stored is not None:
                 return stored
@@ -347,3 +451,50 @@ class OnlineMarket:
 
     def __repr__(self) -> str:
         return f"OnlineMarket({str(self.folder)!r}, {self._expected} sellers expected)"
+
+
+def _offer_to(connection: sqlite3.Connection, id: str) -> Offer | None:
+    rows = connection.execute(f"{_OFFERS} WHERE q.id = ?", (id,)).fetchall()
+    return Offer(*rows[0][:-1]) if rows else None
+
+
+def _known_offer(connection: sqlite3.Connection, id: str) -> Offer:
+    stored = _offer_to(connection, id)
+    if stored is None:
+        raise OfferError(f"seller {id!r} was never quoted; check the id, or quote it first")
+    return stored
+
+
+def _frame_of(connection: sqlite3.Connection, which: str = "") -> pd.DataFrame:
+    """Return offers in the order of arrival as the table that users see."""
+    rows = connection.execute(f"{_OFFERS} {which}ORDER BY q.number").fetchall()
+    return pd.DataFrame(rows, columns=_COLUMNS).astype(_TYPES)
+
+
+def _end_quoting(connection: sqlite3.Connection, lapse: bool) -> None:
+    """End quoting, unless it has ended; afterwards every offer is answered."""
+    if connection.execute("SELECT count(*) FROM endings").fetchall()[0][0]:
+        return
+    unanswered = connection.execute(f"SELECT count(*) {_UNANSWERED}").fetchall()[0][0]
+    if unanswered and not lapse:
+        rows = connection.execute(f"SELECT id {_UNANSWERED} ORDER BY number LIMIT {_SHOWN}")
+        first = ", ".join(row[0] for row in rows.fetchall())
+        more = ", ..." if unanswered > _SHOWN else ""
+        raise OfferError(
+            f"offers without an answer: {unanswered} ({first}{more}); accept or decline them, or "
+            "close with --lapse (lapse=True in Python), which counts them as declined"
+        )
+    when = now()
+    connection.execute(
+        f"INSERT INTO answers SELECT number, 'declined', ? {_UNANSWERED} ORDER BY number", (when,)
+    )
+    connection.execute("INSERT INTO endings VALUES (1, ?)", (when,))
+
+
+def _released(connection: sqlite3.Connection) -> str | None:
+    rows = connection.execute("SELECT release FROM releases").fetchall()
+    return str(rows[0][0]) if rows else None
+
+
+def _json(policy: OnlinePolicy | AdaptivePolicy) -> str:
+    return json.dumps(policy.to_dict(), allow_nan=False)

@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from convexmarket.checks import check_instance, checked_numbers
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ParameterError
+from convexmarket.incentives.audit import IncentiveAudit
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.plan import Buyer
-from convexmarket.online.policy import History, OnlinePolicy
+from convexmarket.online.policy import OnlinePolicy
 from convexmarket.priors import Prior
 
-__all__ = ["OnlineOutcome", "QuoteAudit", "audit_quotes", "planned", "run_online"]
+__all__ = ["OnlineOutcome", "audit_quotes", "planned", "run_online"]
 
 Floats = NDArray[np.float64]
 Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
@@ -39,18 +40,17 @@ class OnlineOutcome(Shown):
         Of the sellers that were quoted, in the order of their arrival.
     n_turned_away : int
         Sellers after the expected number, who were not quoted.
-    policies, since : tuple of OnlinePolicy, tuple of int
-        The terms in force, in order, and the number of sellers before each.
     buyer : Buyer
+    policies : tuple of OnlinePolicy
+        The terms in force, in order.
     """
 
     sensitivities: Floats
     epsilon: Floats
     payments: Floats
     n_turned_away: int
-    policies: tuple[OnlinePolicy, ...]
-    since: tuple[int, ...]
     buyer: Buyer
+    policies: tuple[OnlinePolicy, ...] = ()
 
     @property
     def eta(self) -> float:
@@ -67,11 +67,6 @@ class OnlineOutcome(Shown):
     def n_bought(self) -> int:
         """Sellers from whom something was bought."""
         return int(np.count_nonzero(self.epsilon))
-
-    @property
-    def fraction(self) -> float:
-        """The share xi of the expected sellers that were quoted (A, Theorem V.1)."""
-        return self.epsilon.size / self.buyer.m
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per quoted seller, by its place in line: report, epsilon and payment."""
@@ -149,12 +144,11 @@ def run_online(policy: Policy, sensitivities: ArrayLike) -> OnlineOutcome:
     stages = [stage for stage in policy.stages if stage < come.size]
     policies: list[OnlinePolicy] = []
     for start, stop in pairwise((0, *stages, come.size)):
-        history = History(come[:start], epsilon[:start], paid[:start])
-        policies.append(policy.replanned(history) if start else policy.opening)
-        epsilon[start:stop], paid[start:stop] = policies[-1].quote(come[start:stop])
+        made = policy.replanned(come[:start], epsilon[:start]) if start else policy.opening
+        policies.append(made)
+        epsilon[start:stop], paid[start:stop] = made.quote(come[start:stop])
     refused = reports.size - come.size
-    since = (0, *stages)
-    return OnlineOutcome(come, epsilon, paid, refused, tuple(policies), since, policy.buyer)
+    return OnlineOutcome(come, epsilon, paid, refused, policy.buyer, tuple(policies))
 
 
 def planned(policy: OnlinePolicy) -> dict[str, float]:
@@ -176,45 +170,11 @@ def planned(policy: OnlinePolicy) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True)
-class QuoteAudit:
-    """Result of an audit of a policy's quotes.
-
-    Attributes
-    ----------
-    max_gain, min_surplus : float
-        Largest gain from a misreport, and smallest payment less cost of a truthful seller.
-    max_rise : float
-        Largest rise of a guarantee with the report.
-    n_truths, n_misreports : int
-        Sellers tried, and misreports tried by each.
-    tolerance : float
-        Gains and losses up to this count as rounding.
-    """
-
-    max_gain: float
-    min_surplus: float
-    max_rise: float
-    n_truths: int
-    n_misreports: int
-    tolerance: float
-
-    @property
-    def is_incentive_compatible(self) -> bool:
-        """Whether no misreport gained more than rounding."""
-        return self.max_gain <= self.tolerance
-
-    @property
-    def is_individually_rational(self) -> bool:
-        """Whether no seller lost more than rounding by accepting."""
-        return self.min_surplus >= -self.tolerance
-
-
 def audit_quotes(
     policy: OnlinePolicy,
     sensitivities: ArrayLike | None = None,
     misreports: ArrayLike | None = None,
-) -> QuoteAudit:
+) -> IncentiveAudit:
     """Try every misreport for every seller, on the quotes themselves.
 
     Parameters
@@ -226,7 +186,8 @@ def audit_quotes(
 
     Returns
     -------
-    QuoteAudit
+    IncentiveAudit
+        One row for each true sensitivity.
 
     Raises
     ------
@@ -251,20 +212,22 @@ def audit_quotes(
         raise ParameterError("sensitivities or misreports are empty; give at least one report")
     at_truth, at_lie = policy.quote(truths), policy.quote(tried)
     surplus = at_truth.payment - truths * at_truth.epsilon
-    gains = [
-        float((at_lie.payment - truth * at_lie.epsilon).max() - own)
-        for truth, own in zip(truths, surplus, strict=True)
-    ]
+    best = [int(np.argmax(at_lie.payment - truth * at_lie.epsilon)) for truth in truths]
     rises = np.diff(at_lie.epsilon[np.argsort(tried)])
-    largest = float(max(at_truth.payment.max(), at_lie.payment.max()))
-    return QuoteAudit(
-        max_gain=max(gains),
-        min_surplus=float(surplus.min()),
-        max_rise=float(rises.max(initial=0.0)),
-        n_truths=truths.size,
-        n_misreports=tried.size,
-        tolerance=_ROUNDING * largest + 2.0 * policy.payment_error,
+    table = pd.DataFrame(
+        {
+            "sensitivity": truths,
+            "epsilon": at_truth.epsilon,
+            "payment": at_truth.payment,
+            "surplus": surplus,
+            "max_gain": at_lie.payment[best] - truths * at_lie.epsilon[best] - surplus,
+            "best_misreport": tried[best],
+            "max_rise": float(rises.max(initial=0.0)),
+        }
     )
+    largest = float(max(at_truth.payment.max(), at_lie.payment.max()))
+    tolerance = _ROUNDING * largest + 2.0 * policy.payment_error
+    return IncentiveAudit(table, truths.size, tried.size, tolerance)
 
 
 def _reports(policy: OnlinePolicy) -> Floats:

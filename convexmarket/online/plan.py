@@ -195,8 +195,8 @@ class _Market:
             if near is not None:
                 guess = np.interp(new, near.new, near.price)
             price = self._price(new, norm, width, guess)
-        found = np.isfinite(price)
-        new, norm, width, price = (part[found] for part in (new, norm, width, price))
+        finite = np.isfinite(price)
+        new, norm, width, price = (part[finite] for part in (new, norm, width, price))
         shape = self.atoms.shape(price, width)
         with np.errstate(all="ignore"):
             scale = new / np.sqrt(n * shape.second)

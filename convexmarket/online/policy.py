@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
@@ -14,22 +13,21 @@ from convexmarket.checks import (
     as_float,
     check_choice,
     check_count,
-    check_positives,
+    check_instance,
+    check_positive,
     checked_numbers,
 )
 from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import Curve
 from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
-from convexmarket.priors.base import PriorLike, as_prior
+from convexmarket.priors.base import as_prior
 
-__all__ = ["History", "OnlinePolicy", "Quote", "Rule"]
+__all__ = ["OnlinePolicy", "Quote", "Rule"]
 
 Floats = NDArray[np.float64]
 Rule: TypeAlias = Literal["expectation", "algorithm-3"]
 
-#: Reports quoted at a time, so that what is computed of them stays in the cache.
-_BLOCK = 1 << 14
 #: Numbers of a plan, and arguments besides the prior, as :meth:`OnlinePolicy.to_dict` names them.
 _PLAN = ("price", "scale", "largest", "eta", "objective", "lower_bound")
 _ARGUMENTS = ("expected_sellers", "mu", "sigma", "gamma", "cap", "rule")
@@ -44,15 +42,7 @@ class Quote(NamedTuple):
     payment: Any
 
 
-@dataclass(frozen=True, eq=False)
-class History:
-    """Reports, guarantees sold (0 if declined) and payments of the sellers so far, in order."""
-
-    sensitivities: Floats
-    epsilon: Floats
-    payments: Floats
-
-
+@dataclass(eq=False, repr=False)
 class OnlinePolicy:
     """Quotes for sellers who arrive one by one (A, Algorithm 3, and its general form).
 
@@ -69,15 +59,17 @@ class OnlinePolicy:
         "expectation": A's Eq. (14) with its sums replaced by expectations, for any prior.
         "algorithm-3": A's closed form, the leading order of that for many sellers; for priors that
         satisfy A's Assumption IV.3 only, and without a cap.
+    plan : Plan, optional
+        Price, eta, objective and a lower bound, in expectation; computed by default.
+    support : (float, float), optional
+        The range of reports; by default that of the prior.
 
     Attributes
     ----------
-    plan : Plan
-        Price, eta, objective and a lower bound, in expectation.
     payment_error : float
         Estimated error of any payment: 0 for closed forms and sums, else the quadrature's.
-    support : (float, float)
-        The range of reports.
+    highest_sensitivity : float
+        Largest report from which something is bought; NaN if nothing is bought.
     stages : tuple of int
         Numbers of sellers after which another plan is made: none here.
 
@@ -110,72 +102,54 @@ class OnlinePolicy:
 
     stages: ClassVar[tuple[int, ...]] = ()
 
-    prior: Prior
+    prior: Any
     expected_sellers: int
     mu: float
     sigma: float
     gamma: float
-    cap: float | None
-    rule: Rule
-    plan: Plan
-    support: tuple[float, float]
+    cap: float | None = None
+    rule: Rule = "expectation"
+    plan: Plan = None  # type: ignore[assignment]
+    support: tuple[float, float] = None  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        prior: PriorLike,
-        expected_sellers: int,
-        mu: float,
-        sigma: float,
-        gamma: float,
-        cap: float | None = None,
-        rule: Rule = "expectation",
-    ) -> None:
-        prior = as_prior(prior, error=ParameterError)
-        self._set(prior, expected_sellers, mu, sigma, gamma, cap, rule)
-        if rule == "algorithm-3":
-            made = algorithm_3(prior, self.buyer, _density_at_zero(prior))
-        else:
-            made = plan(prior, self.buyer)
-        self._adopt(made, prior.support)
-
-    def with_plan(self, plan: Plan, prior: Prior) -> OnlinePolicy:
-        """Replace the plan and the prior, but not the range of reports."""
-        policy = copy.copy(self)
-        policy.prior = prior
-        policy._adopt(plan, self.support)
-        return policy
-
-    def _set(self, prior: Prior, *arguments: Any) -> None:
-        expected_sellers, mu, sigma, gamma, cap, rule = arguments
-        check_count("expected_sellers", expected_sellers)
-        check_positives(mu=mu, sigma=sigma, gamma=gamma)
-        if cap is not None and not 1 < as_float(cap) < np.inf:
-            raise ParameterError(
-                f"cap, the largest weight over the average one, must be a number > 1, got {cap!r}"
-            )
-        check_choice("rule", rule, Rule)
-        if rule == "algorithm-3" and cap is not None:
+    def __post_init__(self) -> None:
+        self.prior = as_prior(self.prior, error=ParameterError)
+        self.expected_sellers = check_count("expected_sellers", self.expected_sellers)
+        self.mu, self.sigma, self.gamma = (
+            check_positive(name, getattr(self, name)) for name in ("mu", "sigma", "gamma")
+        )
+        if self.cap is not None:
+            cap = as_float(self.cap)
+            if not 1 < cap < np.inf:
+                raise ParameterError(
+                    "cap, the largest weight over the average one, must be a number > 1, got "
+                    f"{self.cap!r}"
+                )
+            self.cap = cap
+        check_choice("rule", self.rule, Rule)
+        if self.rule == "algorithm-3" and self.cap is not None:
             raise NotSupportedError(
-                f'cap is {cap:g}, but Algorithm 3 knows none; give rule="expectation", or no cap'
+                f"cap is {self.cap:g}, but Algorithm 3 supports no cap; give "
+                'rule="expectation", or no cap'
             )
-        self.prior, self.expected_sellers, self.rule = prior, int(expected_sellers), rule
-        self.mu, self.sigma, self.gamma = float(mu), float(sigma), float(gamma)
-        self.cap = None if cap is None else float(cap)
-
-    def _adopt(self, plan: Plan, support: tuple[float, float]) -> None:
-        self.plan, self.support = plan, support
-        self._curve = Curve(self.prior, plan.terms, support[0])
+        if self.plan is not None:
+            check_instance("plan", self.plan, Plan)
+        elif self.rule == "algorithm-3":
+            self.plan = algorithm_3(self.prior, self.buyer, _density_at_zero(self.prior))
+        else:
+            self.plan = plan(self.prior, self.buyer)
+        if self.support is None:
+            self.support = self.prior.support
+        elif checked_numbers("support", self.support).shape != (2,):
+            raise ParameterError(f"support must be two numbers, low and high, got {self.support!r}")
+        self._curve = Curve(self.prior, self.plan.terms, self.support[0])
+        self.payment_error, self.highest_sensitivity = self._curve.error, self._curve.last
 
     @property
     def buyer(self) -> Buyer:
         """The buyer's objective in numbers."""
         cap = np.inf if self.cap is None else self.cap
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
-
-    @property
-    def payment_error(self) -> float:
-        """Estimated error of any payment, in the currency of the sensitivities."""
-        return self._curve.error
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
         """Quote a report in the support, or an array of them."""
@@ -185,21 +159,11 @@ class OnlinePolicy:
         # One pass: NaN and infinities fail the comparison as well.
         if flat.size and not (flat.min() >= low and flat.max() <= high and flat.max() < np.inf):
             self._refuse(flat)
-        sold, paid = np.empty(flat.size), np.empty(flat.size)
-        for start in range(0, flat.size, _BLOCK):
-            part = slice(start, start + _BLOCK)
-            epsilon, rent = self._curve.sell(flat[part])
-            sold[part] = epsilon
-            np.multiply(flat[part], epsilon, out=paid[part])
-            paid[part] += rent
+        sold, rent = self._curve.sell(flat)
+        paid = flat * sold + rent
         if reports.ndim == 0:
             return Quote(float(sold[0]), float(paid[0]))
         return Quote(sold.reshape(reports.shape), paid.reshape(reports.shape))
-
-    @property
-    def highest_sensitivity(self) -> float:
-        """Largest report from which something is bought; NaN where nothing is."""
-        return self._curve.last
 
     @property
     def start(self) -> OnlinePolicy:
@@ -211,7 +175,7 @@ class OnlinePolicy:
         """The policy of the first sellers: this one."""
         return self
 
-    def replanned(self, history: History) -> OnlinePolicy:
+    def replanned(self, reports: ArrayLike, sold: ArrayLike) -> OnlinePolicy:
         """Return the policy for the next sellers: this one."""
         return self
 
@@ -240,7 +204,7 @@ class OnlinePolicy:
             numbers = [float(described["plan"][name]) for name in _PLAN]
             made = Plan(Terms(*numbers[:3]), *numbers[3:])
             low, high = map(float, described["support"])
-            given = [described[name] for name in _ARGUMENTS]
+            given: dict[str, Any] = {name: described[name] for name in _ARGUMENTS}
             prior = prior_from_dict(described["prior"])
         except (LookupError, TypeError, ValueError) as error:
             if isinstance(error, PriorError):
@@ -248,10 +212,7 @@ class OnlinePolicy:
             raise ParameterError(
                 f"this does not describe an online policy ({error!r}); give what to_dict returned"
             ) from None
-        policy = object.__new__(cls)
-        policy._set(prior, *given)
-        policy._adopt(made, (low, high))
-        return policy
+        return cls(prior, **given, plan=made, support=(low, high))
 
     def _refuse(self, reports: Floats) -> None:
         """Raise the error for reports outside the support."""

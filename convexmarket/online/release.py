@@ -14,13 +14,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from convexmarket.data.features import PublicFeatures
-from convexmarket.errors import (
-    BudgetExceededError,
-    DataError,
-    MarketClosedError,
-    OfferError,
-    ParameterError,
-)
+from convexmarket.errors import DataError, MarketClosedError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.online.market import OnlineMarket
@@ -28,9 +22,10 @@ from convexmarket.privacy import Guarantee, PrivacyAccountant, Simulation
 
 Floats = NDArray[np.float64]
 
-#: What is stored of a market that was closed without a model.
+#: The release of a market that was closed without a model.
 WITHOUT_MODEL = '{"model": null}'
-MOST_NAMES = 5  # ids that a message lists
+#: Ids that a message lists.
+_MOST_NAMES = 5
 ASSUMPTIONS = (
     "who came, what was reported and who accepted does not depend on the rows: weights and eta "
     "follow from reports and answers alone",
@@ -81,9 +76,10 @@ class MarketRows:
         places = pd.Index(self.ids).get_indexer(pd.Index(ids))
         missing = [owner for owner, place in zip(ids, places, strict=True) if place < 0]
         if missing:
+            first = ", ".join(missing[:_MOST_NAMES]) + ", ..." * (len(missing) > _MOST_NAMES)
             raise DataError(
-                f"{len(missing)} of {len(ids)} sellers who accepted have no row "
-                f"({_some(missing)}); add their rows, or leave them out with --leave-out"
+                f"{len(missing)} of {len(ids)} sellers who accepted have no row ({first}); add "
+                "their rows, or leave them out with --leave-out"
             )
         return self.X[places], self.y[places]
 
@@ -92,14 +88,12 @@ def check_closing(
     market: OnlineMarket,
     learner: PrivateLogisticRegression,
     rows: Callable[[], MarketRows],
-    *,
-    lapse: bool = False,
     leave_out: Sequence[str] = (),
 ) -> None:
     """Check that a market can close with a model; nothing is trained, and it stays open.
 
-    ``rows`` reads the rows of the sellers, after all other checks. The other arguments are those of
-    :func:`release_model` and :meth:`OnlineMarket.close`.
+    ``rows`` reads the rows of the sellers, after the check of what they have left. The other
+    arguments are those of :func:`release_model`.
 
     Raises
     ------
@@ -107,18 +101,9 @@ def check_closing(
         If the model would cost a seller more than it has left.
     """
     offers = market.offers()
-    _check_answers(offers, lapse)
     accepted = offers[offers["status"] == "accepted"]
     guarantee = model_guarantee(learner, accepted, leave_out)
-    try:
-        market.ledger.account(accepted["id"].tolist()).check(guarantee)
-    except BudgetExceededError as error:
-        if learner.calibration == "total":
-            raise
-        raise BudgetExceededError(
-            f"{error} The learner's calibration is 'noise', which sells the Jacobian's share on "
-            'top; give learner.calibration = "total"'
-        ) from None
+    market.ledger.account(accepted["id"].tolist()).check(guarantee)
     rows().of(_usable(accepted, leave_out)["id"].tolist())
 
 
@@ -130,8 +115,6 @@ def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
     MarketClosedError
         If the market was closed with a model.
     """
-    if not market.is_closed:
-        _check_answers(market.offers(), lapse)
     if market.close(lambda _: WITHOUT_MODEL, lapse, _nothing) != WITHOUT_MODEL:
         raise MarketClosedError(
             f"the market in {market.folder} was closed, and its model was released; close it "
@@ -141,20 +124,6 @@ def close_without_model(market: OnlineMarket, *, lapse: bool = False) -> None:
 
 def _nothing(accepted: pd.DataFrame) -> Guarantee:
     return Guarantee(np.zeros(len(accepted)), 0.0, "no model", "nothing is trained", ())
-
-
-def _some(ids: Sequence[str] | pd.Series[str]) -> str:
-    """Write the first ids of a list."""
-    return ", ".join(ids[:MOST_NAMES]) + (", ..." if len(ids) > MOST_NAMES else "")
-
-
-def _check_answers(offers: pd.DataFrame, lapse: bool) -> None:
-    waiting = offers["id"][offers["status"] == "offered"]
-    if len(waiting) and not lapse:
-        raise OfferError(
-            f"offers without an answer: {len(waiting)} ({_some(waiting)}); accept or decline them, "
-            "or close with --lapse (lapse=True in Python), which counts them as declined"
-        )
 
 
 def model_guarantee(
@@ -172,8 +141,8 @@ def model_guarantee(
     used = accepted["id"].isin(_usable(accepted, leave_out)["id"]).to_numpy()
     if not used.any():
         raise ParameterError(
-            "nobody accepted an offer, so there is nothing to train on and the market stays as it "
-            "is; quote more sellers, record their answers with accept, or close with "
+            "no seller accepted an offer, so there is nothing to train on and the market stays as "
+            "it is; quote more sellers, record their answers with accept, or close with "
             "--without-model"
         )
     epsilon = np.zeros(len(accepted))
@@ -235,8 +204,11 @@ def release_model(
     source = None if seed is None else Simulation(seed)
     paid = PrivacyAccountant(np.full(len(ids), np.inf))  # by the market, in its own ledger
     model.fit(X, rows.labels(y), epsilon=sold, accountant=paid, random_state=source)
-    plain = None if seed is None else _without_noise(model, X, y, sold)
-    excess = float(np.max(model.epsilon_ - sold))
+    plain = None
+    if seed is not None:  # coefficients without noise, for simulations
+        none = np.zeros(X.shape[1])
+        objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
+        plain = minimise(objective, 1e-9)
     released = {
         "model": "logistic regression without an intercept; predict classes[1] where the sum of "
         "coef times features is above 0",
@@ -257,7 +229,7 @@ def release_model(
         "mechanism": model.guarantee_.mechanism,
         "accounting": model.guarantee_.accounting,
         "assumptions": [*model.guarantee_.assumptions, *ASSUMPTIONS],
-        "largest_excess_over_sold": excess,
+        "largest_excess_over_sold": float(np.max(model.epsilon_ - sold)),
         "test": _measured(model, rows, plain),
         "to_publish": "features, coef and classes are what the guarantees cover; what single "
         "sellers sold, below, is not",
@@ -271,34 +243,22 @@ def model_text(released: dict[str, Any]) -> str:
     return json.dumps(released, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _without_noise(model: PrivateLogisticRegression, X: Floats, y: Floats, sold: Floats) -> Floats:
-    """Compute the coefficients without noise, for simulations."""
-    none = np.zeros(X.shape[1])
-    objective = PerturbedObjective(X, y, sold / sold.sum(), none, model.regularization_)
-    return minimise(objective, 1e-9)
-
-
 def _measured(
     model: PrivateLogisticRegression, rows: MarketRows, plain: Floats | None
 ) -> dict[str, Any] | None:
     """Compute errors and AUC on public rows: of the model, of one class, and without noise."""
-    if not rows.y_test.size:
+    positive = rows.y_test > 0
+    if not positive.size:
         return None
-    positive = float(np.mean(rows.y_test > 0))
-    measured: dict[str, Any] = {
-        "rows": int(rows.y_test.size),
-        **_on_public_rows(model.coef_, rows),
-        "error_of_one_class": min(positive, 1.0 - positive),
-    }
+
+    def of(coef: Floats) -> dict[str, float | None]:
+        scores, both = rows.X_test @ coef, bool(positive.any() and not positive.all())
+        auc = float(roc_auc_score(positive, scores)) if both else None
+        return {"error": float(np.mean((scores > 0) != positive)), "auc": auc}
+
+    share = float(positive.mean())
+    measured: dict[str, Any] = {"rows": int(positive.size), **of(model.coef_)}
+    measured["error_of_one_class"] = min(share, 1.0 - share)
     if plain is not None:
-        measured["without_noise"] = _on_public_rows(plain, rows)
+        measured["without_noise"] = of(plain)
     return measured
-
-
-def _on_public_rows(coef: Floats, rows: MarketRows) -> dict[str, float | None]:
-    scores, positive = rows.X_test @ coef, rows.y_test > 0
-    both = bool(positive.any() and not positive.all())
-    return {
-        "error": float(np.mean((scores > 0) != positive)),
-        "auc": float(roc_auc_score(positive, scores)) if both else None,
-    }

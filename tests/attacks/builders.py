@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.privacy import Guarantee, Simulation
+from convexmarket.privacy import Guarantee
 
 
 def rows(n_rows=10, n_features=3, seed=0):
@@ -41,41 +41,6 @@ def laplace_audit(scale, claimed, delta=0.0, **options):
     return cm.audit_privacy(
         mechanism, X, y, rows=[0], guarantee=guarantee, view=lambda answer: [answer], **options
     )
-
-
-def release_audit(epsilon, claimed, draws):
-    """Audit a release on a test set, with the noise of one epsilon and the claim of another.
-
-    One row that is not null decides the prediction where it lies.
-    """
-    X, y = np.zeros((10, 2)), np.repeat([-1, 1], 5)
-    X[0] = 1.0, 0.0
-    points = X[:1]
-
-    def mechanism(X, y):
-        erm = cm.KernelERM("hinge", "linear", regularization=1.0, data_norm=1.0).fit(X, y)
-
-        def release(seed):
-            made = cm.TestSetRelease(
-                erm, points, epsilon, 1e-6, noise="laplace", random_state=Simulation(seed)
-            )
-            said = np.full_like(made.guarantee.epsilon, claimed)
-            object.__setattr__(made.guarantee, "epsilon", said * (made.guarantee.epsilon > 0))
-            return made
-
-        return release
-
-    options = {"points": points, "draws": draws, "rows": [0], "replacements": (points, [1])}
-    return cm.audit_privacy(mechanism, X, y, random_state=0, **options)
-
-
-def check_release(claimed, draws, least):
-    """Hold that an honest release passes, and that a quarter of its noise does not."""
-    audit = release_audit(claimed, claimed, draws)
-    assert audit.passed, audit.statement()
-    assert audit.method == "statistical"
-    assert audit.ratio > least
-    assert not release_audit(4.0 * claimed, claimed, draws).passed
 
 
 def check_statistical_bound(count, draws):

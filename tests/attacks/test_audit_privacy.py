@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError
-from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.privacy.lattice import lattice_blur
 from convexmarket.privacy.noise import gamma_sphere_noise
@@ -22,14 +22,6 @@ from tests.attacks.builders import (
 from tests.learners.builders import output_ridge
 
 # --------------------------------------------------------------- logistic regression
-
-
-@pytest.mark.parametrize("accounting", one_in(2, ["sharp", "paper"]))
-def test_an_honest_logistic_regression_passes(accounting):
-    audit = logistic_audit(cm.PrivateLogisticRegression(0.05, accounting=accounting))
-    assert audit.passed, audit.statement()
-    assert audit.method == "exact"
-    assert "holds against" in audit.statement()
 
 
 @pytest.mark.campaign
@@ -254,12 +246,6 @@ def test_without_noise_there_is_nothing_to_audit():
 
 
 @pytest.mark.campaign
-def test_half_of_the_noise_measures_twice_the_claim():
-    audit = logistic_audit(NoiseHalved(0.05), draws=50)
-    assert 1.5 < audit.ratio < 2.1
-
-
-@pytest.mark.campaign
 def test_a_label_set_that_is_said_to_be_inferred_is_refuted():
     assert (
         logistic_audit(cm.PrivateLogisticRegression(0.05, classes=None), draws=10).ratio == np.inf
@@ -288,11 +274,6 @@ def check_honest_ridge(name, **options):
     audit = ridge_audit(RIDGES[name], **options)
     assert audit.passed, audit.statement()
     assert audit.ratio > 0.05
-
-
-@pytest.mark.campaign
-def test_the_sensitivity_of_a_strong_ridge_is_exhausted():
-    assert ridge_audit(output_ridge(30.0)).ratio > 0.95
 
 
 def test_the_witness_of_a_ridge_lies_in_its_domain_and_shows_the_distance():

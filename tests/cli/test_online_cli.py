@@ -134,7 +134,7 @@ def test_open_checks_everything_first():
         ('data.classes=["no", "maybe"]', "line 2: the cell of the column 'label' is neither"),
         ('data.label="result"', "no column is called 'result'"),
         ("data.features={three=[0, 1]}", "no column is called 'three'"),
-        ("plan.first=5", "replan and learn are both False"),
+        ("plan.trust_guess=true", "replan and learn are both False"),
     ]:
         assert words in refused("open", "m", "market.toml", "--set", setting)
     other = PROBLEMS / "quickstart.toml"
@@ -282,7 +282,7 @@ def test_a_file_of_offers_is_accepted_also_after_a_german_spreadsheet_saved_it(s
     assert "has accepted already" in refused("answer", "m", "--decline", "--csv", "offers.csv")
     offers[offers.status == "nothing bought"].to_csv("none.csv", index=False)
     refusal = refused("answer", "m", "--accept", "--csv", "none.csv")
-    assert "nobody in it was offered anything" in refusal
+    assert "no seller in the list was offered anything" in refusal
     lines = Path("offers.csv").read_text("utf-8-sig").replace(separator, ",").splitlines()
     Path("offers.csv").write_text("".join(f'"{line}"\r\n' for line in lines))
     refusal = refused("answer", "m", "--accept", "--csv", "offers.csv")
@@ -316,7 +316,7 @@ def test_a_list_of_answers_is_checked_as_a_whole(opened):
         ("b d", "line 3: 'd' was offered nothing"),
         ("b c", "line 3: 'c' has declined already"),
         ("b b", "line 3: 'b' is the id of an earlier line"),
-        ("", "there is no id in it"),
+        ("", "no id in the list"),
     ]:
         (opened / "answers.csv").write_text("\n".join(["id", *ids.split()]) + "\n")
         assert words in refused("answer", "m", "--accept", "--csv", "answers.csv")
@@ -392,9 +392,9 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
 
 @pytest.mark.usefixtures("opened")
 def test_a_market_stays_open_without_an_acceptance_or_an_answer():
-    assert "nobody accepted an offer" in refused("close", "m")
+    assert "no seller accepted an offer" in refused("close", "m")
     done(*LIST)
-    assert "nobody accepted an offer" in refused("close", "m", "--lapse")
+    assert "no seller accepted an offer" in refused("close", "m", "--lapse")
     done("answer", "m", "--accept", "--id", "a")
     assert "offers without an answer: 3 (b, c, e); accept" in refused("close", "m")
     assert "and no results.json of a report" in refused("close", "m", "--lapse", "--out", "m")

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import scipy.stats
 from scipy.integrate import quad
-from scipy.special import lambertw
 
 import convexmarket as cm
 from convexmarket.allocation.curve import OwnReportCurve
@@ -204,103 +203,4 @@ def assert_sums_enclose_the_payment(market, seller, z, accuracy):
     np.testing.assert_allclose(rent, middle, rtol=0.2)
 
 
-def assert_one_seller_is_paid_for_an_exponential_cost(prior, accuracy):
-    report = float(prior.quantile(0.3))
-    market = alone(report, prior, cm.terms.ExponentialCost())
-    allocation = cm.allocate(market, gap=1e-9)
-
-    def sold(z):  # sigma/eps^2 = gamma*psi*exp(eps), and so x*exp(x) with x = eps/2
-        psi = float(prior.ironed_virtual_cost(z))
-        return np.expm1(2.0 * lambertw(0.5 * np.sqrt(4.0 / psi)).real)
-
-    ends = np.unique([report, *prior.breakpoints[prior.breakpoints > report], prior.support[1]])
-    rent = sum(quad(sold, a, b, limit=200)[0] for a, b in pairwise(ends))
-    found = cm.incentives.estimate_payments(market, allocation, tol=accuracy)
-    paid_rent = found.amounts[0] - report * np.expm1(allocation.epsilon[0])
-    assert abs(paid_rent - rent) <= found.errors[0] + 1e-9
-    assert found.errors[0] < 0.01 * found.amounts[0]
-
-
-def assert_ties_are_broken_evenly(prior, reports, mu):
-    """One ironed interval holds the first three of four."""
-    sellers = cm.Sellers(reports, prior)
-    assert np.ptp(sellers.virtual_costs[:3]) == 0
-    market = cm.Market.standard(sellers, mu=mu, sigma=1.0, gamma=1.0)
-    allocation = cm.allocate(market)
-    assert np.ptp(allocation.epsilon[:3]) <= 1e-12
-    assert allocation.epsilon[0] > 0
-    assert np.ptp(cm.payments(market, allocation)[:3]) <= 1e-9
-    audit = cm.audit_incentives(market)
-    assert audit.is_incentive_compatible
-    assert audit.is_individually_rational
-    assert audit.max_rise == 0
-
-
 # ---------------------------------------------------------------------------- in expectation
-
-
-def assert_identity_holds(prior, *, cap, mu, draws):
-    """A, Eq. (9), by simulation."""
-    found = cm.incentives.check_payment_identity(
-        prior,
-        5,
-        mu=mu,
-        sigma=1,
-        gamma=0.5,
-        cap=cap,
-        draws=draws,
-        random_state=np.random.default_rng(12),
-    )
-    assert abs(found.z_score) < 4
-    assert found.draws == draws
-    np.testing.assert_allclose(found.mean_payment, found.mean_virtual_cost, rtol=0.2)
-    assert 0 < found.standard_error < max(0.1, 0.75 / np.sqrt(draws)) * found.mean_payment
-
-
-def assert_fresh_sellers_cost_the_budget(
-    found, prior, n, draws, *, constraints=(), groups=None, pay=False
-):
-    """Average what sellers never seen cost, by their virtual costs or by their payments."""
-    rng, spent = np.random.default_rng(2), []
-    for _ in range(draws):
-        sellers = cm.Sellers.draw(n, prior, rng, groups=groups)
-        market = cm.Market(sellers, found.objective, constraints)
-        allocation = cm.allocate(market)
-        cost = market.privacy_cost(allocation.epsilon)
-        paid = cm.payments(market, allocation).sum() if pay else sellers.virtual_costs @ cost
-        spent.append(float(paid))
-    error = np.hypot(found.standard_error, scipy.stats.sem(spent))
-    assert abs(np.mean(spent) - found.budget) < 4 * error
-
-
-#: A prior (or one for each group), the groups, constraints and a budget, for ten sellers.
-BUDGETS = {
-    "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
-    "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
-    "endless": (lambda: cm.priors.Exponential(0.05), None, (), 1.0),
-    "groups": (
-        lambda: {"young": cm.Uniform(0.02, 0.1), "old": cm.Beta(2, 3, 0.05, 0.3)},
-        ["young"] * 6 + ["old"] * 4,
-        (),
-        3.0,
-    ),
-}
-
-
-def assert_the_budget_is_met(name, draws, fresh, pay):
-    make, groups, constraints, budget = BUDGETS[name]
-    prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
-    found = cm.calibrate_gamma(
-        budget,
-        prior,
-        10,
-        objective,
-        constraints,
-        groups=groups,
-        draws=draws,
-        random_state=np.random.default_rng(1),
-    )
-    np.testing.assert_allclose(found.expected_payment, budget, rtol=1e-6)
-    assert found.standard_error < 1.5 / np.sqrt(draws) * budget
-    more = {"constraints": constraints, "groups": groups, "pay": pay}
-    assert_fresh_sellers_cost_the_budget(found, prior, 10, fresh, **more)

@@ -1,19 +1,56 @@
 """A budget met in expectation by a weight that no report has a part in."""
 
-import joblib
 import numpy as np
 import pytest
+import scipy.stats
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.incentives.calibration import calibrate_gamma
-from tests.incentives.builders import BUDGETS, assert_the_budget_is_met
+
+#: A prior (or one for each group), the groups, constraints and a budget, for ten sellers.
+BUDGETS = {
+    "uniform": (lambda: cm.Uniform(0.02, 0.1), None, (), 3.0),
+    "capped": (lambda: cm.Uniform(0.02, 0.1), None, (cm.Cap(2),), 50.0),
+    "endless": (lambda: cm.priors.Exponential(0.05), None, (), 1.0),
+    "groups": (
+        lambda: {"young": cm.Uniform(0.02, 0.1), "old": cm.Beta(2, 3, 0.05, 0.3)},
+        ["young"] * 6 + ["old"] * 4,
+        (),
+        3.0,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BUDGETS)
 def test_the_budget_is_met_on_fresh_sellers(name):
-    """A campaign draws more of them."""
-    assert_the_budget_is_met(name, draws=40, fresh=20, pay=name == "uniform")
+    """By virtual costs or by payments of sellers that calibration did not draw."""
+    make, groups, constraints, budget = BUDGETS[name]
+    prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
+    found = cm.calibrate_gamma(
+        budget,
+        prior,
+        10,
+        objective,
+        constraints,
+        groups=groups,
+        draws=40,
+        random_state=np.random.default_rng(1),
+    )
+    np.testing.assert_allclose(found.expected_payment, budget, rtol=1e-6)
+    assert found.standard_error < 1.5 / np.sqrt(40) * budget
+    rng, spent = np.random.default_rng(2), []
+    for _ in range(20):
+        sellers = cm.Sellers.draw(10, prior, rng, groups=groups)
+        market = cm.Market(sellers, found.objective, constraints)
+        allocation = cm.allocate(market)
+        cost = market.privacy_cost(allocation.epsilon)
+        paid = sellers.virtual_costs @ cost
+        if name == "uniform":
+            paid = cm.payments(market, allocation).sum()
+        spent.append(float(paid))
+    error = np.hypot(found.standard_error, scipy.stats.sem(spent))
+    assert abs(np.mean(spent) - found.budget) < 4 * error
 
 
 def test_a_convex_privacy_cost():
@@ -42,27 +79,13 @@ def test_one_seller_is_a_formula():
 
 
 def test_nothing_but_the_prior_counts():
-    objective = cm.Spread() + 10.0 * cm.Noise()
-    seen = []
-    with joblib.parallel_config(backend="threading"):
-        one, two = (
-            calibrate_gamma(
-                3.0,
-                cm.Uniform(0.02, 0.1),
-                5,
-                objective,
-                draws=5,
-                random_state=np.random.default_rng(4),
-                progress=lambda gamma, spent: seen.append((gamma, spent)),
-                jobs=jobs,
-            )
-            for jobs in (1, 2)
-        )
+    objective, prior = cm.Spread() + 10.0 * cm.Noise(), cm.Uniform(0.02, 0.1)
+    one, two = (
+        calibrate_gamma(3.0, prior, 5, objective, draws=5, random_state=np.random.default_rng(4))
+        for _ in range(2)
+    )
     assert one == two
-    assert len(seen) == one.evaluations + two.evaluations
-    order = np.argsort([gamma for gamma, _ in seen])
-    assert np.all(np.diff(np.array([spent for _, spent in seen])[order]) <= 1e-9)
-    sellers = cm.Sellers.draw(5, cm.Uniform(0.02, 0.1), np.random.default_rng(9))
+    sellers = cm.Sellers.draw(5, prior, np.random.default_rng(9))
     assert cm.Market(sellers, one.objective).incentives == "by construction"
 
 

@@ -95,7 +95,7 @@ def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
         rtol=1e-9,
         atol=found.tolerance,
     )
-    for name in ("n_sellers", "n_misreports", "total_payment", "expected_payment", "tolerance"):
+    for name in ("n_sellers", "n_misreports", "tolerance"):
         assert getattr(found, name) == pytest.approx(getattr(in_memory, name), rel=1e-9), name
 
 

@@ -23,6 +23,7 @@ from tests.incentives.builders import (
     guarantee,
     prior_of,
     small_market,
+    with_report,
 )
 
 # NaN and infinity are never met by accident. (SciPy warns of its own root finding elsewhere.)
@@ -57,6 +58,7 @@ def test_payments_meet_quadrature(name, cap):
             (cm.Beta, (1.0, 1.5, 0.0, 1.2)),
             (cm.priors.Power, (3.0, 1.0)),
             (cm.EmpiricalPrior, (np.linspace(0.004, 1, 12),)),
+            (cm.EmpiricalPrior, (np.linspace(0.004, 1, 100),)),
         ],
     ),
 )
@@ -135,14 +137,6 @@ def test_the_allocation_of_another_market_is_refused():
         cm.payments(small_market(), cm.allocate(other))
 
 
-def test_an_uncertified_allocation_is_refused():
-    market = small_market()
-    rough = cm.allocate(market, method="line_search", max_solves=1, gap=1e-9)
-    assert rough.gap > 1e-3
-    with pytest.raises(AllocationError, match=r"has a relative gap of .*method='exact'"):
-        cm.payments(market, rough)
-
-
 @pytest.mark.parametrize(
     ("sensitivities", "cap"), [([0.3], None), ([0.3, 0.4], 1.0), ([0.3, 0.4, 0.5], 1.4)]
 )
@@ -151,28 +145,6 @@ def test_no_finite_payment_is_truthful_where_a_price_has_no_top_and_nobody_else(
     market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=0.5, cap=cap)
     with pytest.raises(NotSupportedError, match=r"no largest sensitivity.*bounded support"):
         cm.payments(market, cm.allocate(market))
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1e6])
-def test_money_has_no_unit(scale):
-    prior, scaled = cm.Beta(2, 2, 0.1, 1.0), cm.Beta(2, 2, 0.1 * scale, scale)
-    c = np.array([0.2, 0.5, 0.7])
-    market = cm.Market.standard(cm.Sellers(c, prior), mu=1, sigma=1, gamma=0.5)
-    other = cm.Market.standard(cm.Sellers(c * scale, scaled), mu=1, sigma=1, gamma=0.5 / scale)
-    paid = cm.payments(market, cm.allocate(market))
-    np.testing.assert_allclose(cm.payments(other, cm.allocate(other)), paid * scale, rtol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("family", "numbers"), one_in(2, [(cm.priors.TruncatedNormal, (0.05, 0.02)), (cm.Beta, (2, 5))])
-)
-def test_a_report_at_the_bottom_of_the_support_is_paid(family, numbers):
-    sellers = cm.Sellers([0.02, 0.05, 0.06], family(*numbers, 0.02, 0.1))
-    market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
-    allocation = cm.allocate(market)
-    paid = cm.payments(market, allocation)
-    assert np.all(paid >= np.array([0.02, 0.05, 0.06]) * allocation.epsilon)
-    assert cm.audit_incentives(market).is_incentive_compatible
 
 
 # -------------------------------------------------------------------------- several priors
@@ -194,24 +166,6 @@ def test_each_seller_is_paid_by_its_own_prior():
 
 
 # ------------------------------------------------------------------------ ironing and ties
-
-
-@pytest.mark.parametrize("mu", one_in(2, [0.0, 1.0]))
-def test_sellers_on_an_ironed_interval_are_treated_and_paid_alike(mu):
-    prior = prior_of("mixture, ironed")
-    low, high = prior.breakpoints[:2]
-    assert np.ptp(prior.ironed_virtual_cost([low, high])) < 1e-12
-    reports = [low + 0.1 * (high - low), 0.95, high - 0.1 * (high - low), 0.5 * (low + high)]
-    market = cm.Market.standard(
-        cm.Sellers(reports, prior), mu=mu, sigma=1, gamma=0.6, cap=4 / 2.5, eta_range=(0.5, 9)
-    )
-    allocation = cm.allocate(market)
-    tied = [0, 2, 3]
-    assert np.ptp(allocation.epsilon[tied]) < 1e-12
-    assert allocation.epsilon[0] > 0
-    paid = assert_paid_exactly(market, [0], accuracy_under("mixture, ironed"))
-    # c*eps + (high - c)*eps + the rest: the report cancels.
-    np.testing.assert_allclose(paid[tied], paid[0], rtol=1e-8)
 
 
 # --------------------------------------------------------------------- the exact payments
@@ -296,11 +250,7 @@ def test_a_seller_who_sells_nothing_costs_no_solve(solves):
     market = cm.Market(sellers, objective)
     allocation = cm.allocate(market, gap=1e-8)
     assert allocation.n_bought == 2
-    progress = []
-    found = cm.incentives.estimate_payments(
-        market, allocation, gap=1e-8, progress=lambda *now: progress.append(now)
-    )
-    assert progress == [(1, 2), (2, 2)]
+    found = cm.incentives.estimate_payments(market, allocation, gap=1e-8)
     assert (found.amounts[0], found.errors[0]) == (0.0, 0.0)
     assert np.all(found.amounts[1:] > 0)
     alone = cm.incentives.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
@@ -343,4 +293,36 @@ def test_rents_beside_a_huge_spread_keep_their_digits(gamma):
         assert paid[seller] == pytest.approx(expected, rel=1e-8)
 
 
-SKEWED = cm.priors.LogNormal(0.0, 0.747)
+@pytest.mark.campaign
+@pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
+@given(
+    st.sampled_from([name for name in PRIORS if "mixture" not in name]),
+    st.integers(3, 9),
+    st.integers(0, 10**6),
+    st.floats(-1, 1),
+    st.sampled_from([None, 1.6, 3.0]),
+)
+def test_payments_of_drawn_markets_meet_quadrature(name, m, seed, exponent, cap):
+    market = cm.Market.standard(
+        draw(prior_of(name), m, seed), mu=10**exponent, sigma=1.0, gamma=0.6, cap=cap
+    )
+    bought = np.flatnonzero(cm.allocate(market).weights)
+    assert_paid_exactly(market, bought[[seed % bought.size]])
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("mu", [0.0, 1.0])
+def test_fine_sums_enclose_the_payment_on_an_ironed_interval(mu):
+    prior = prior_of("mixture, ironed")
+    low, high = prior.breakpoints[:2]
+    reports = [low + 0.1 * (high - low), 0.95, high - 0.1 * (high - low), 0.5 * (low + high)]
+    market = cm.Market.standard(
+        cm.Sellers(reports, prior), mu=mu, sigma=1, gamma=0.6, cap=4 / 2.5, eta_range=(0.5, 9)
+    )
+    allocation = cm.allocate(market)
+    z = np.linspace(reports[0], prior.support[1], 1500)
+    sold = np.array([cm.allocate(with_report(market, 0, report)).epsilon[0] for report in z])
+    upper, lower = np.diff(z) @ sold[:-1], np.diff(z) @ sold[1:]
+    rent = cm.payments(market, allocation)[0] - reports[0] * allocation.epsilon[0]
+    assert lower - 1e-12 <= rent <= upper + 1e-12
+    assert upper - lower < 0.02 * rent

@@ -1,11 +1,8 @@
 """Random joint problems, and what holds of their optima."""
 
 import numpy as np
-import pytest
 
 import convexmarket as cm
-from convexmarket.joint.exponential import solve_exponential
-from convexmarket.joint.model_step import best_model
 
 
 def data(m, n, rng):
@@ -59,18 +56,6 @@ def naive(seed, constraints=(), sigma=0.0, losses=False, cost=None, **options):
     return cm.JointMarket(market, X, y, regularization=0.05, **options)
 
 
-def check_eta_is_the_best_of_the_range(sigma, n_etas):
-    """No eta of a grid, and none next to the answer, is better with any seller alone."""
-    joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
-    found = cm.allocate_jointly(joint)
-    assert found.binding == (() if sigma else ("eta_low",))
-    near = np.clip(found.eta * np.array([0.99, 1.01]), 2.0, 400.0)
-    for eta in (*np.geomspace(2.0, 400.0, n_etas), *near):
-        for weights in np.eye(12):
-            value = joint.objective(best_model(joint, weights, eta), weights, eta)
-            assert found.objective <= value * (1 + 1e-12)
-
-
 def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **options):
     """A joint market; with no terms given, one inside the convex region."""
     rng = np.random.default_rng(seed)
@@ -82,43 +67,3 @@ def instance(m=40, n=3, seed=0, *, terms=None, constraints=(), sellers=None, **o
     prior = cm.Uniform(0.02, 0.1)
     sellers = sellers or cm.Sellers(prior.sample(m, rng), prior)
     return cm.JointMarket(cm.Market(sellers, terms, constraints), X, y, **options)
-
-
-def monotone(trace):
-    values = np.array([point.objective for point in trace])
-    return bool(np.all(np.diff(values) <= 0))
-
-
-def check_methods_agree(m, seed):
-    """Both methods find the optimum of a problem inside the convex region."""
-    joint = instance(m, seed=seed)
-    best = cm.allocate_jointly(joint)
-    assert best.status == "global"
-    stepped = solve_exponential(joint, 50.0)
-    assert stepped.objective == pytest.approx(best.objective, rel=1e-5)
-    assert stepped.objective >= best.lower_bound
-    assert stepped.residual <= 1e-6
-    assert {point.step for point in stepped.trace} >= {"model", "weights", "eta"}
-    assert stepped.weights.sum() == pytest.approx(1, abs=1e-12)
-    assert monotone(stepped.trace)
-
-
-def check_bounds_are_kept(bound, paid, m):
-    """Where a bound binds, weights alone and eta alone cannot improve short of the optimum."""
-    constraint = {
-        "largest": cm.MaxEpsilon(60 / m),
-        "given": cm.terms.GivenEpsilon(np.linspace(0.0, 120 / m, m)),
-        "budget": cm.Budget(2.0),
-    }[bound]
-    terms = 2.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise()
-    terms = terms + 0.01 * cm.Payments() if paid else terms
-    joint = instance(m, terms=terms, constraints=[constraint])
-    best = cm.allocate_jointly(joint, starts=1)
-    found = solve_exponential(joint, 50.0, tol=1e-10)
-    assert found.objective == pytest.approx(best.objective, rel=1e-6)
-    quantities = found.eta * found.weights
-    if bound == "budget":
-        assert joint.market.sellers.virtual_costs @ quantities <= 2.0 * (1 + 1e-9)
-    else:
-        assert np.all(quantities <= constraint.epsilon * (1 + 1e-9))
-    assert monotone(found.trace)

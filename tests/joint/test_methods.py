@@ -14,16 +14,10 @@ from convexmarket.errors import (
     ParameterError,
     UnattainedOptimumError,
 )
-from convexmarket.joint.blocks import ExponentialBlock
-from convexmarket.joint.exponential import best_eta, solve_exponential
-from convexmarket.joint.purchase_step import PurchaseStep
+from convexmarket.joint.exponential import ExponentialBlock, best_eta, solve_exponential
+from convexmarket.joint.steps import PurchaseStep
 from tests import one_in
-from tests.joint.builders import (
-    check_bounds_are_kept,
-    check_methods_agree,
-    data,
-    instance,
-)
+from tests.joint.builders import data, instance
 
 SOLVERS = ["CLARABEL", "ECOS", "SCS"]
 NOISES = {
@@ -39,7 +33,15 @@ def norm_terms(payments=None):
 
 @given(seed=st.integers(0, 2**32), m=st.integers(4, 20))
 def test_all_methods_agree_inside_the_convex_region(seed, m):
-    check_methods_agree(m, seed)
+    """Both methods find the optimum of a problem inside the convex region."""
+    joint = instance(m, seed=seed)
+    best = cm.allocate_jointly(joint)
+    assert best.status == "global"
+    stepped = solve_exponential(joint, 50.0)
+    assert stepped.objective == pytest.approx(best.objective, rel=1e-5)
+    assert stepped.objective >= best.lower_bound
+    assert stepped.residual <= 1e-6
+    assert stepped.weights.sum() == pytest.approx(1, abs=1e-12)
 
 
 SMOOTH = {
@@ -108,10 +110,7 @@ def test_the_exponential_method_serves_noise_in_the_model(noise):
 
 @pytest.mark.parametrize("name", one_in(2, ["power", "exponential"]))
 def test_the_exponential_method_serves_convex_privacy_costs(name):
-    check_convex_privacy_costs(name, 10)
-
-
-def check_convex_privacy_costs(name, m):
+    m = 10
     joint = instance(m, terms=SMOOTH[name], constraints=[cm.Cap(2)])
     found = solve_exponential(joint, 50.0, tol=1e-7)
     other = cm.allocate_jointly(joint, starts=1, tol=1e-6, max_iterations=20)
@@ -123,8 +122,25 @@ def check_convex_privacy_costs(name, m):
 
 @pytest.mark.parametrize("bound", one_in(3, ["largest", "given", "budget"]))
 @pytest.mark.parametrize("paid", [True, False])
-def test_the_exponential_method_keeps_bounds_that_join_weights_and_eta(bound, paid):
-    check_bounds_are_kept(bound, paid, 8)
+@pytest.mark.parametrize("m", one_in(2, [8, 40]))
+def test_the_exponential_method_keeps_bounds_that_join_weights_and_eta(bound, paid, m):
+    """Where a bound binds, weights alone and eta alone cannot improve short of the optimum."""
+    constraint = {
+        "largest": cm.MaxEpsilon(60 / m),
+        "given": cm.terms.GivenEpsilon(np.linspace(0.0, 120 / m, m)),
+        "budget": cm.Budget(2.0),
+    }[bound]
+    terms = 2.0 * cm.terms.SquaredSpread() + 10.0 * cm.Noise()
+    terms = terms + 0.01 * cm.Payments() if paid else terms
+    joint = instance(m, terms=terms, constraints=[constraint])
+    best = cm.allocate_jointly(joint, starts=1)
+    found = solve_exponential(joint, 50.0, tol=1e-10)
+    assert found.objective == pytest.approx(best.objective, rel=1e-6)
+    quantities = found.eta * found.weights
+    if bound == "budget":
+        assert joint.market.sellers.virtual_costs @ quantities <= 2.0 * (1 + 1e-9)
+    else:
+        assert np.all(quantities <= constraint.epsilon * (1 + 1e-9))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -144,10 +160,7 @@ def test_the_exponential_block_chooses_eta(solver):
 
 
 def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
-    check_who_is_left_out(10)
-
-
-def check_who_is_left_out(m):
+    m = 10
     sellers = cm.Sellers(virtual_costs=np.append(np.full(m - 1, 0.1), 1e4))
     joint = instance(m, sellers=sellers, terms=SMOOTH["square"])
     found = solve_exponential(joint, 50.0, tol=1e-7)

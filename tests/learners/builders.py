@@ -5,7 +5,7 @@ from functools import cache, partial
 from types import ModuleType
 
 import numpy as np
-from scipy import integrate, optimize, stats
+from scipy import integrate, stats
 from sklearn.base import clone
 
 import convexmarket as cm
@@ -145,27 +145,3 @@ def rkhs_distance(first: cm.KernelERM, second: cm.KernelERM) -> float:
     if not len(points):
         return 0.0
     return float(np.sqrt(max(coefficients @ first.kernel_(points, points) @ coefficients, 0.0)))
-
-
-def share_of_sensitivity(log_regularization, *versions) -> float:
-    """Return how far one row of fifty moves the logistic model, over what is claimed.
-
-    A version of the row is an angle, a length and the sign of a label; the others are alike.
-    """
-    others, models = np.tile([1.0 - 1e-13, 0.0], (49, 1)), []
-    for angle, radius, label in versions:
-        row = radius * (1 - 1e-13) * np.array([np.cos(angle), np.sin(angle)])
-        erm = kernel_erm("logistic", "linear", 10.0**log_regularization, tol=1e-6)
-        signs = np.append(1 if label > 0 else -1, np.ones(49))
-        models.append(erm.fit(np.vstack([row, others]), signs))
-    return rkhs_distance(*models) / models[0].sensitivity_
-
-
-def worst_share(maxiter) -> float:
-    """Search over lambda, the replaced row, its replacement and both labels."""
-    search = optimize.differential_evolution(
-        lambda point: -share_of_sensitivity(point[0], point[1:4], point[4:]),
-        [(-4, 1), *[(-np.pi, np.pi), (0.2, 1), (-1, 1)] * 2],
-        rng=0, maxiter=maxiter, popsize=6, polish=False,
-    )  # fmt: skip
-    return float(-search.fun)

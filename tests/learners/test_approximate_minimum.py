@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -360,28 +359,3 @@ def test_the_first_noises_own_rounding_counts_against_the_tolerance() -> None:
 
 
 # ------------------------------------------------------------------------- rows of weight zero
-
-
-@pytest.mark.parametrize("solver_epsilon", [None, 0.1])
-@pytest.mark.parametrize("accounting", ACCOUNTINGS)
-def test_a_row_that_is_not_used_may_hold_anything(solver_epsilon, accounting) -> None:
-    X, y, weights = sample(4, 20, 3)
-    weights[[0, 4, 19]] = 0.0
-    weights /= weights.sum()
-
-    def fit(X, y):
-        model = algorithm_1(LAMBDA, accounting=accounting, solver_epsilon=solver_epsilon)
-        return model.fit(X, y, epsilon=weights * 30.0, random_state=Simulation(3))
-
-    before = fit(X, y)
-    absurd = X.copy()
-    absurd[[0, 4]], absurd[19] = np.nan, 1e300
-    labels = y.astype(object)
-    labels[[0, 4, 19]] = "stranger", None, 7
-    for rows in (absurd, absurd.tolist(), pd.DataFrame(absurd, columns=["a", "b", "c"])):
-        after = fit(rows, np.where(weights > 0, y, 5))
-        assert np.array_equal(after.coef_, before.coef_)
-        assert np.array_equal(after.epsilon_, before.epsilon_)
-        assert after.gradient_norm_ == before.gradient_norm_
-    assert list(after.feature_names_in_) == ["a", "b", "c"]
-    assert np.array_equal(fit(absurd, list(labels)).coef_, before.coef_)

@@ -138,7 +138,7 @@ PARAMETERS = {
     "output": ("regularization", "max_norm", "rounding", "feature_range", "target_range"),
     "statistics": ("regularization", "feature_range", "target_range"),
     "kernel": ("regularization", "gamma", "tol", "data_norm"),
-    "kernel of numbers": ("regularization", "huber_threshold", "data_norm", "feature_bound"),
+    "kernel of numbers": ("regularization", "data_norm"),
 }
 LIMITS = (5e-324, 1e-310, 1e-160, 1e-99, 1e-20, 1e20, 1e99, 1e160, 1.7e308, 2**60, 10**400)
 

@@ -8,7 +8,7 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 from sklearn.base import clone
@@ -23,19 +23,18 @@ from sklearn.utils.estimator_checks import check_estimator
 from convexmarket.data.datasets import scale_rows
 from convexmarket.errors import (
     DataError,
-    NotSupportedError,
     ParameterError,
     PrivacyLeakWarning,
     SolverError,
 )
-from convexmarket.learners import HingeLoss, KernelERM
+from convexmarket.learners import HingeLoss, HuberLoss, KernelERM
 from convexmarket.learners.kernel_erm import certified_distance
 from convexmarket.learners.losses import loss_of
 from convexmarket.learners.minimiser import PerturbedObjective
-from tests.learners.builders import kernel_erm, rkhs_distance, share_of_sensitivity
+from tests.learners.builders import kernel_erm, rkhs_distance
 
 LOSSES = ["logistic", "hinge", "huber"]
-KERNELS = ["linear", "poly", "rbf", "laplacian", "cosine", "chi2"]
+KERNELS = ["linear", "poly", "rbf", "laplacian", "cosine"]
 KINDS = ["plain", "duplicated", "contradictory", "one class", "zero", "collinear", "far labels"]
 
 
@@ -48,7 +47,7 @@ def sample(seed: int, n_rows: int, loss: str = "logistic", kernel: str = "rbf", 
         X = np.zeros_like(X)
     elif kind == "collinear":
         X = np.outer(X[:, 0], np.ones(3))
-    X = scale_rows(np.abs(X) if kernel == "chi2" else X)
+    X = scale_rows(X)
     y = np.sin(4 * X[:, 0]) + 0.5 * rng.standard_normal(n_rows)
     if loss != "huber":
         y = np.where(y > 0, 1, -1)
@@ -63,7 +62,7 @@ def sample(seed: int, n_rows: int, loss: str = "logistic", kernel: str = "rbf", 
 
 def objective(erm: KernelERM, X, y, weights=None) -> float:
     """Evaluate the empirical risk of the fitted model from what it predicts."""
-    loss = loss_of(erm.loss, erm.huber_threshold)
+    loss = loss_of(erm.loss)
     a = np.full(len(X), 1 / len(X)) if weights is None else weights
     losses = loss.values(erm.decision_function(X), np.asarray(y, dtype=float))
     return float(a @ losses + erm.regularization / 2 * squared_norm(erm))
@@ -304,24 +303,6 @@ def test_the_sensitivity_of_the_logistic_loss_is_nearly_attained() -> None:
     assert 0.9 < -best.fun <= 1.0
 
 
-versions = st.tuples(st.floats(-np.pi, np.pi), st.floats(0.2, 1), st.sampled_from([-1, 1]))
-
-
-WORST_OF_FIFTY = (-1.53, (2.04, 0.98, 1), (1.05, 0.985, -1))  # found by search
-
-
-@given(log_regularization=st.floats(-4, 1), first=versions, second=versions)
-@example(*WORST_OF_FIFTY)
-def test_one_row_of_fifty_moves_the_logistic_model_no_further_than_claimed(
-    log_regularization, first, second
-) -> None:
-    assert share_of_sensitivity(log_regularization, first, second) <= 1.0
-
-
-def test_one_row_of_fifty_can_move_the_logistic_model_by_half_of_what_is_claimed() -> None:
-    assert share_of_sensitivity(*WORST_OF_FIFTY) > 0.55
-
-
 def test_row_sensitivities_are_in_proportion_to_the_weights() -> None:
     X, y = sample(0, 4)
     weights = np.array([0.5, 0.3, 0.2, 0.0])
@@ -336,9 +317,8 @@ def test_row_sensitivities_are_in_proportion_to_the_weights() -> None:
     assert erm.row_sensitivities_ == pytest.approx([*expected, 0.0])
     equal = kernel_erm(regularization=0.3).fit(X, y)
     assert equal.sensitivity_ == pytest.approx(2 / (0.3 * 4))
-    steep = kernel_erm("huber", "rbf", 0.3, huber_threshold=0.1).fit(X, y)
+    steep = kernel_erm(HuberLoss(0.1), "rbf", 0.3).fit(X, y)
     assert steep.sensitivity_ == pytest.approx(2 * 0.1 / (0.3 * 4))
-    assert steep.lipschitz_ == 0.1
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -402,16 +382,6 @@ def test_huber_predicts_numbers() -> None:
     assert np.array_equal(erm.labels([0.5, -2.0]), [0.5, -2.0])
 
 
-def test_a_kernel_of_ones_own_is_the_same_as_a_named_one() -> None:
-    X, y = sample(0, 30)
-    named = kernel_erm(regularization=0.02).fit(X, y)
-    own = kernel_erm(kernel=rbf_kernel_of_two, regularization=0.02, feature_bound=1.0).fit(X, y)
-    assert own.dual_coef_ == pytest.approx(named.dual_coef_)
-    assert own.sensitivity_ == named.sensitivity_
-    longer = kernel_erm(feature_bound=3.0, regularization=0.02).fit(X, y)
-    assert longer.sensitivity_ == pytest.approx(9 * named.sensitivity_)
-
-
 # -------------------------------------------------------------------------- failure contract
 
 
@@ -419,16 +389,12 @@ def test_a_kernel_of_ones_own_is_the_same_as_a_named_one() -> None:
     ("parameters", "error", "words"),
     [
         ({"loss": "squared"}, ParameterError, "loss must be"),
-        ({"kernel": "sigmoid"}, NotSupportedError, "not positive semidefinite"),
+        ({"kernel": "sigmoid"}, ParameterError, "kernel must be one of"),
         ({"kernel": "linear", "data_norm": None}, ParameterError, "nothing public bounds"),
         ({"regularization": 0.0}, ParameterError, "regularization must be .*.*, got 0.0"),
         ({"tol": 0.0}, ParameterError, "tol must be .*.*, got 0.0"),
-        ({"loss": "huber", "huber_threshold": 0.0}, ParameterError, "huber_threshold"),
-        ({"feature_bound": np.nan}, ParameterError, "feature_bound"),
         ({"classes": (1, 1)}, ParameterError, "classes must be two different labels"),
         ({"data_norm": 0.4}, DataError, r"1 of 2 rows of X exceed data_norm = 0\.4"),
-        ({"feature_bound": 0.5}, DataError, "2 of 2 rows of X exceed the bound on features"),
-        ({"kernel": "chi2"}, DataError, "negative"),
         ({"classes": (0, 1)}, DataError, "1 of 2 labels are not in the public classes"),
         ({"tol": 1e-40}, SolverError, "larger tol"),
     ],
@@ -505,8 +471,8 @@ def test_a_fitted_model_can_be_cloned_pickled_and_piped() -> None:
     parameters = clone(erm).get_params()
     assert parameters == erm.get_params()
     assert set(parameters) == {
-        "loss", "kernel", "regularization", "gamma", "degree", "coef0", "huber_threshold",
-        "data_norm", "feature_bound", "classes", "tol", "epsilon", "features",
+        "loss", "kernel", "regularization", "gamma", "degree", "coef0", "data_norm", "classes",
+        "tol", "epsilon", "features",
     }  # fmt: skip
     copy = pickle.loads(pickle.dumps(erm))
     assert np.array_equal(copy.decision_function(X), erm.decision_function(X))

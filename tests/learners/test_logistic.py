@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import cvxpy as cp
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 from sklearn import config_context
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
@@ -411,17 +409,6 @@ def test_scikit_learn_conventions(epsilon, fails) -> None:
         data_norm=None, classes=None, accounting="paper", epsilon=epsilon
     )
     check_estimator(model, on_skip=None, expected_failed_checks=fails)
-
-
-def test_a_fitted_model_can_be_cloned_and_pickled() -> None:
-    X, y, _ = sample(0, 30, 3)
-    model = algorithm_1(0.05, classes=(-1, 1)).fit(
-        X, y, epsilon=10.0 / len(X), random_state=Simulation(3)
-    )
-    assert clone(model).get_params() == model.get_params()
-    copy = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(copy.predict(X), model.predict(X))
-    assert str(copy.guarantee_) == str(model.guarantee_)
 
 
 def test_epsilon_is_routed_through_a_pipeline() -> None:

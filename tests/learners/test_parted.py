@@ -77,36 +77,49 @@ def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
         assert other.gradient_norm(w) == pytest.approx(one.gradient_norm(w), rel=1e-9)
 
 
-def test_what_is_wrong_is_refused_before_anything_is_charged():
-    X, y, epsilon = rows_of(20)
-    epsilon[:] = 0.5
+@pytest.mark.parametrize("make", [PrivateLogisticRegression, cm.PersonalizedRidge])
+def test_rows_that_are_wrong_are_refused_before_anything_is_charged(make):
+    X, y, _ = rows_of(20)
+    X = np.abs(X)
     accountant = PrivacyAccountant(np.full(20, 1.0))
-    for bad, said in ((np.nan, "partition 2 of X: a row holds NaN"), (3.0, "2 of X: 1 of 6 rows")):
+    for bad, words in ((np.nan, "partition 2 of X: a row holds NaN"), (3.0, "2 of X: 1 of 6 rows")):
         changed = X.copy()
         changed[14] = bad
-        model = PrivateLogisticRegression(0.1)
-        with pytest.raises(DataError, match=said):
-            model.fit(in_parts(changed, (6, 3)), y, epsilon=epsilon, accountant=accountant)
+        with pytest.raises(DataError, match=words):
+            make().fit(in_parts(changed, (6, 3)), y, epsilon=0.5, accountant=accountant)
+    parts = in_parts(X, (6, 3))
+    with pytest.raises(DataError, match="give one each"):
+        make().fit(parts, y[1:], epsilon=0.5, accountant=accountant)
+    labels = np.where(y > 0, np.nan, y)
+    with pytest.raises(DataError, match=r"NaN|not in the public classes"):
+        make().fit(parts, labels, epsilon=0.5, accountant=accountant)
     assert not accountant.spent.any()
+    bound = make()._public[0]
+    with pytest.raises(ParameterError, match=f"public {bound}"):
+        make(**{bound: None}).fit(parts, y, epsilon=0.5)
+
+
+def test_rows_that_do_not_fit_partitions_are_refused():
+    X, y, epsilon = rows_of(20)
+    epsilon[:] = 0.5
     array = da.from_array(X, chunks=(6, 3))
-    for one in (array, array.to_dask_dataframe()):
+    for table in (array, array.to_dask_dataframe()):
         with pytest.raises(DataError, match=r"pass convexmarket\.partitions\.rows\(X\)"):
-            fitted(one, y, epsilon)
+            fitted(table, y, epsilon)
     with pytest.raises(DataError, match="unknown length"):
         rows(array[array[:, 0] > 0])
     with pytest.raises(DataError, match="to_dask_array"):
         rows(array.to_dask_dataframe())
     with pytest.raises(DataError, match="matrix of numbers"):
         rows(array[:, 0])
-    parts = rows(array)
     with pytest.raises(NotSupportedError, match="KernelERM needs its rows in memory"):
-        cm.KernelERM().fit(parts, y, epsilon=epsilon, random_state=Simulation(0))
-    with pytest.raises(DataError, match="give one each"):
-        fitted(parts, y[1:], epsilon)
-    with pytest.raises(ParameterError, match="public data_norm"):
-        fitted(parts, y, epsilon, data_norm=None)
+        cm.KernelERM().fit(rows(array), y, epsilon=epsilon, random_state=Simulation(0))
     with pytest.raises(NotSupportedError, match="for memory"):
         fitted(rows(array[:2]), y[:2], 10 * epsilon[:2])
+    with pytest.raises(NotSupportedError, match="too small for rows in partitions"):
+        output_ridge(1e-9, rounding=None).fit(
+            rows(array + 0.5), y, epsilon=epsilon, random_state=Simulation(0)
+        )
 
 
 # ------------------------------------------------------------------ ridge regressions
@@ -142,27 +155,3 @@ def test_sums_of_partitions_are_rounded_once():
     X = np.tile([1e100, 1.0, -1e100], 4)[:, None]
     parts = PartedRows(in_parts(X, (1, 1)), np.full(12, True), lambda rows: rows)
     assert row_sum(parts, lambda rows, ones: rows.T @ ones, np.ones(12)) == [4.0]
-
-
-def test_what_is_wrong_with_rows_of_a_ridge_is_refused_before_anything_is_charged():
-    X, _, epsilon = rows_of(20)
-    X, y = X + 0.5, X[:, 0]
-    epsilon[:] = 0.5
-    accountant = PrivacyAccountant(np.full(20, 1.0))
-    for bad, said in ((np.nan, "partition 2 of X: a row holds NaN"), (3.0, "2 of X: 1 of 6 rows")):
-        changed = X.copy()
-        changed[14] = bad
-        with pytest.raises(DataError, match=said):
-            cm.PersonalizedRidge().fit(
-                in_parts(changed, (6, 3)), y, epsilon=epsilon, accountant=accountant
-            )
-    assert not accountant.spent.any()
-    parts = in_parts(X, (6, 3))
-    with pytest.raises(DataError, match="give one each"):
-        cm.PersonalizedRidge().fit(parts, y[1:], epsilon=epsilon)
-    with pytest.raises(DataError, match="NaN"):
-        cm.PersonalizedRidge().fit(parts, np.where(y > 0, np.nan, y), epsilon=epsilon)
-    with pytest.raises(ParameterError, match="public feature_range"):
-        cm.PersonalizedRidge(feature_range=None).fit(parts, y, epsilon=epsilon)
-    with pytest.raises(NotSupportedError, match="too small for rows in partitions"):
-        output_ridge(1e-9, rounding=None).fit(parts, y, epsilon=epsilon, random_state=Simulation(0))

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.base import clone
 
 import convexmarket as cm
 from convexmarket.errors import (
-    BudgetExceededError,
-    DataError,
     NotSupportedError,
     ParameterError,
     SolverError,
@@ -62,7 +59,7 @@ def residual(X, y, weights, alpha, model):
 def planned(model, epsilon, d, rng=None):
     """Return what the estimator plans for d features."""
     rng = np.random.default_rng(0) if rng is None else rng
-    return model._plan(Granted(epsilon), d, model._domain(d), rng)
+    return model._plan(Granted(epsilon), d, model._domain(d))
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.floats(-5, 3), st.booleans())
@@ -291,131 +288,12 @@ def test_where_no_exact_form_exists_the_first_line_says_so() -> None:
     assert model.rounding_ is None
 
 
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-def test_rows_that_granted_nothing_are_never_looked_at(estimator) -> None:
-    X, y, epsilon = ridge_sample(5)
-    epsilon[::3] = 0.0
-    terms = {"epsilon": epsilon, "random_state": Simulation(0)}
-    model = estimator(1.0).fit(X, y, **terms)
-    alone = estimator(1.0)
-    alone.fit(
-        X[epsilon > 0], y[epsilon > 0], epsilon=epsilon[epsilon > 0], random_state=Simulation(0)
-    )
-    assert np.array_equal(model.coef_, alone.coef_)
-    assert np.array_equal(model.epsilon_[epsilon > 0], alone.epsilon_)
-    assert np.all(model.epsilon_[epsilon == 0] == 0)
-    X[::3], y[::3] = np.nan, 1e9
-    assert np.array_equal(estimator(1.0).fit(X, y, **terms).coef_, model.coef_)
-
-
 def test_weights_of_ones_own_are_zero_where_nothing_was_granted() -> None:
     X, y, epsilon = ridge_sample(5, 4, 2)
     epsilon[0] = 0.0
     weights = np.full(4, 0.25)
     with pytest.raises(ParameterError, match="weighting is positive in 1 rows"):
         output_ridge(1.0, weighting=weights).fit(X, y, epsilon=epsilon)
-
-
-# ------------------------------------------------------------------ the account
-
-
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-@pytest.mark.parametrize("rounding", [None, 1e-9])
-def test_a_fit_is_charged_once_and_in_full(estimator, rounding) -> None:
-    X, y, epsilon = ridge_sample(10)
-    account = cm.PrivacyAccountant(np.full(100, 1.5))
-    places = np.random.default_rng(0).permutation(100)[:60]
-    model = estimator(1.0, rounding=rounding)
-    model.fit(X, y, epsilon=epsilon, accountant=account, rows=places, random_state=Simulation(0))
-    assert np.array_equal(account.spent[places], model.epsilon_)
-    assert np.count_nonzero(account.spent) == 60
-    alone = clone(model).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
-    assert np.array_equal(alone.coef_, model.coef_)
-
-
-class Watched:
-    """An account that notes what it is asked, and when the noise was drawn."""
-
-    def __init__(self, rng):
-        self._rng, self.calls = rng, []
-
-    def check(self, guarantee, rows=None):
-        self.calls.append(("check", guarantee, self._rng.bit_generator.state["state"]))
-
-    def charge(self, guarantee, rows=None):
-        self.calls.append(("charge", guarantee, self._rng.bit_generator.state["state"]))
-
-
-@pytest.mark.parametrize("rounding", [None, 1e-9])
-def test_the_charge_comes_before_the_noise(rounding) -> None:
-    X, y, epsilon = ridge_sample(11)
-    rng = np.random.default_rng(0)
-    account, untouched = Watched(rng), rng.bit_generator.state["state"]
-    model = output_ridge(1.0, rounding=rounding)
-    model.fit(X, y, epsilon=epsilon, accountant=account, random_state=Simulation(rng))
-    assert [name for name, *_ in account.calls] == ["check", "charge"]
-    assert all(guarantee is model.guarantee_ for _, guarantee, _ in account.calls)
-    assert all(state == untouched for *_, state in account.calls)
-    assert rng.bit_generator.state["state"] != untouched
-
-
-class Unreadable:
-    """Rows whose number may be known, and whose values may not be looked at."""
-
-    shape = (60, 3)
-
-    def __array__(self, dtype=None, copy=None):
-        raise AssertionError("a private row was looked at")
-
-
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-def test_a_refusal_comes_before_any_row_is_looked_at(estimator) -> None:
-    account = cm.PrivacyAccountant(np.full(60, 0.1))
-    with pytest.raises(BudgetExceededError):
-        estimator(1.0).fit(Unreadable(), np.zeros(60), epsilon=0.2, accountant=account)
-    assert np.all(account.spent == 0)
-    with pytest.raises(AssertionError, match="looked at"):
-        estimator(1.0).fit(Unreadable(), np.zeros(60), epsilon=0.05, accountant=account)
-    assert np.all(account.spent == 0)
-
-
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-@pytest.mark.parametrize("leak", ["feature_range", "target_range"])
-def test_what_is_read_from_private_rows_cannot_be_charged(estimator, leak) -> None:
-    X, y, epsilon = ridge_sample(12)
-    account = cm.PrivacyAccountant(epsilon)
-    with pytest.raises(ParameterError, match=leak):
-        estimator(**{leak: None}).fit(X, y, epsilon=epsilon, accountant=account)
-    assert np.all(account.spent == 0)
-
-
-@pytest.mark.parametrize("estimator", PRIVATE_RIDGES)
-def test_rows_that_are_refused_cost_nothing(estimator) -> None:
-    X, y, epsilon = ridge_sample(13)
-    account = cm.PrivacyAccountant(epsilon)
-    X[3, 1] = 7.0
-    with pytest.raises(DataError, match="outside feature_range"):
-        estimator(1.0).fit(X, y, epsilon=epsilon, accountant=account)
-    assert np.all(account.spent == 0)
-
-
-def test_only_an_infinite_budget_pays_for_no_noise() -> None:
-    X, y, epsilon = ridge_sample(16)
-    with pytest.raises(BudgetExceededError):
-        output_ridge(epsilon=np.inf).fit(X, y, accountant=cm.PrivacyAccountant(epsilon))
-    account = cm.PrivacyAccountant(np.full(60, np.inf))
-    fitted = output_ridge(epsilon=np.inf).fit(X, y, accountant=account)
-    assert np.array_equal(fitted.coef_, output_ridge(epsilon=np.inf).fit(X, y).coef_)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [({"rows": [0]}, "pass accountant="), ({"accountant": "mine"}, "accountant must be")],
-)
-def test_a_wrong_account_is_refused(arguments, words) -> None:
-    X, y, epsilon = ridge_sample(15)
-    with pytest.raises(ParameterError, match=words):
-        output_ridge(1.0).fit(X, y, epsilon=epsilon, **arguments)
 
 
 def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():

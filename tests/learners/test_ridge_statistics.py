@@ -83,7 +83,7 @@ def test_neighbours_differ_by_no_more_steps_than_was_sold(delta):
     X, y, epsilon = rows(12, 1)
     learner = ridge(delta=delta)
     domain = learner._domain(1)
-    plan = learner._plan(Granted(epsilon), 1, domain, np.random.default_rng(0))
+    plan = learner._plan(Granted(epsilon), 1, domain)
     i = int(np.argmax(epsilon))
     sums = []
     for x, label in ((1.0, 1.0), (0.5, -1.0)):

@@ -23,11 +23,9 @@ from tests import one_in
 from tests.online.builders import (
     CONTINUOUS,
     PRIORS,
-    check_the_bound_is_true_or_refused,
-    check_the_plan_is_the_optimum,
-    check_units_do_not_matter,
     dense_cells,
     expectation,
+    policy_of,
     quantile_form,
 )
 
@@ -75,7 +73,14 @@ def moments(atoms, price):
     ),
 )
 def test_the_plan_is_the_optimum_over_the_prior(name, m, cap):
-    check_the_plan_is_the_optimum(name, m, cap, 20_000)
+    """The plan is that of the exact solver for n even quantiles of the prior."""
+    policy = policy_of(name, m, cap)
+    plan = policy.plan
+    assert 0 <= plan.gap <= 1e-9
+    many = solve_exact(quantile_form(policy, 20_000))
+    assert plan.objective == pytest.approx(many.objective, rel=2e-5)
+    assert plan.eta == pytest.approx(many.eta, rel=2e-3)
+    assert plan.terms.largest == (np.inf if cap is None else cap * plan.eta / m)
 
 
 def test_the_best_of_several_roots_is_chosen():
@@ -86,7 +91,7 @@ def test_the_best_of_several_roots_is_chosen():
     assert policy.plan.eta == pytest.approx(3.2672302966, rel=1e-9)
 
 
-@pytest.mark.parametrize("sigma", [0.01, 2.5, 5.0, 8.0, 12.0, 20.22, 20.2233, 20.2235, 20.5])
+@pytest.mark.parametrize("sigma", [0.01, 12.0, 20.2233, 20.2235])
 def test_the_best_root_is_that_of_the_exact_solver(sigma):
     """Two of the three meet at sigma = 20.22339."""
     policy = cm.OnlinePolicy(THREE_ROOTS, 45, mu=3, sigma=sigma, gamma=0.25)
@@ -97,10 +102,6 @@ def test_the_best_root_is_that_of_the_exact_solver(sigma):
 
 
 def test_a_density_can_have_several_roots_too():
-    check_roots_of_a_density(20_000)
-
-
-def check_roots_of_a_density(n):
     """Eq. (14) in expectation has three roots; the plan is that of n even quantiles."""
     dear = cm.priors.TruncatedNormal(0.97, 0.05, 0.003, 1.0)
     humps = cm.priors.Mixture([1, 44], [cm.Uniform(0.001, 0.003), dear])
@@ -112,7 +113,7 @@ def check_roots_of_a_density(n):
     balance = 2.5 * 0.25 * 45 / 9 * second + second / first - prices
     assert np.count_nonzero(np.diff(np.sign(balance))) == 3
     assert policy.plan.gap <= 1e-9
-    many = solve_exact(quantile_form(policy, n))
+    many = solve_exact(quantile_form(policy, 20_000))
     assert policy.plan.objective == pytest.approx(many.objective, rel=1e-4)
 
 
@@ -158,10 +159,7 @@ def test_a_plan_whose_price_has_too_few_digits_is_refused():
     weights=st.tuples(*[st.floats(-3, 3)] * 3),
 )
 def test_no_purchase_beats_the_lower_bound(case, m, weights):
-    check_no_purchase_beats_the_lower_bound(*case, m, weights)
-
-
-def check_no_purchase_beats_the_lower_bound(name, cap, m, weights):
+    name, cap = case
     prior = PRIORS[name]()
     policy = cm.OnlinePolicy(prior, m, *10.0 ** np.array(weights), cap)
     plan = policy.plan
@@ -182,7 +180,13 @@ def check_no_purchase_beats_the_lower_bound(name, cap, m, weights):
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 @pytest.mark.parametrize(("name", "cap"), [("beta", None), ("uniform from 0", 3.0)])
 def test_units_of_money_and_privacy_do_not_matter(name, cap, scale):
-    check_units_do_not_matter(name, cap, scale)
+    def policy(unit):
+        prior = cm.Beta(2, 5, 0, unit) if name == "beta" else cm.Uniform(0, unit)
+        return cm.OnlinePolicy(prior, 100, 1.0, 2.0, 0.5 / unit, cap)
+
+    here, there = policy(1.0), policy(scale)
+    assert there.plan.objective == pytest.approx(here.plan.objective, rel=1e-9)
+    assert there.quote(0.05 * scale).epsilon == pytest.approx(here.quote(0.05).epsilon, rel=1e-6)
 
 
 # --------------------------------------------------------------------------- Algorithm 3
@@ -346,8 +350,20 @@ def test_supports_that_start_at_a_power_of_two(low):
         (cm.priors.LogNormal(7.28, 0.138), 10**8, 1e-7, 100, 0.02, None),
         (cm.EmpiricalPrior([516.21, 575.25, 3030.78]), 102, 1.94e-8, 20.4, 5.6e8, None),
         (cm.EmpiricalPrior([1e-83, 1.0]), 10, 1.0, 1.0, 1.0, None),
+        (cm.priors.LogNormal(0, 1), 185934, 1.6319e-3, 1.0, 1.0, 1.01),
     ],
     ids=str,
 )
 def test_a_bound_far_from_the_ordinary_is_true_or_refused(prior, m, mu, sigma, gamma, cap):
-    check_the_bound_is_true_or_refused(prior, m, mu, sigma, gamma, cap)
+    """Buying equally from the cheapest share q costs at most this, whatever the plan says."""
+    try:
+        plan = cm.OnlinePolicy(prior, m, mu, sigma, gamma, cap).plan
+    except SolverError:
+        return
+    shares = np.linspace(1 / (cap or m), 1.0, 400) if cap else np.geomspace(1e-6, 1.0, 400)
+    if prior.is_step:
+        shares = np.array([1 / prior.size, 1.0])
+    top = prior.quantile(shares)
+    simple = mu / np.sqrt(shares * m) + 2 * np.sqrt(sigma * gamma * top)
+    assert plan.lower_bound <= simple.min() * (1 + 1e-9)
+    assert plan.lower_bound <= plan.objective

@@ -13,7 +13,6 @@ from convexmarket.errors import ParameterError, PriorError
 from tests import one_in
 from tests.online.builders import (
     PRIORS,
-    check_expected_payments,
     check_payments,
     check_truth,
     cut_off,
@@ -65,7 +64,21 @@ def test_the_audit_catches_other_payments(monkeypatch):
 
 @pytest.mark.parametrize("name", PRIORS)
 def test_expected_payments_are_expected_virtual_costs(name):
-    check_expected_payments(policy_of(name, 20, None), 40_000)
+    policy = policy_of(name, 20, None)
+    """A, Eq. (9): E[t] = E[psi*eps], here for one seller and exactly."""
+    levels = np.linspace(0, 1, 40_001)
+    levels = 0.5 * (levels[1:] + levels[:-1])
+    reports = policy.prior.quantile(levels**2)
+    epsilon, payment = policy.quote(reports)
+    some = epsilon > 0
+    costs = policy.prior.ironed_virtual_cost(reports[some])
+    weight = 2 * levels[some]
+    expected = (weight * costs * epsilon[some]).sum()
+    assert (weight * payment[some]).sum() == pytest.approx(expected, rel=1e-3)
+    m = policy.expected_sellers
+    assert m * (weight * epsilon[some]).sum() / levels.size == pytest.approx(
+        policy.plan.eta, rel=1e-3
+    )
 
 
 @given(data=st.data())
@@ -73,10 +86,7 @@ def test_one_report_is_quoted_as_many_are(data):
     policy = policy_of(*data.draw(st.sampled_from(CASES)))
     low, high = policy.support
     top = high if np.isfinite(high) else float(policy.prior.quantile(0.99))
-    check_one_report_as_many(policy, data.draw(st.floats(low, top)))
-
-
-def check_one_report_as_many(policy, report):
+    report = data.draw(st.floats(low, top))
     one = policy.quote(report)
     many = policy.quote(np.full((2, 3), report))
     assert isinstance(one.epsilon, float)
@@ -97,10 +107,7 @@ def test_who_reports_the_top_is_paid_its_cost_at_most():
 
 @pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
 def test_a_policy_survives_json(case):
-    check_json(policy_of(*case))
-
-
-def check_json(policy):
+    policy = policy_of(*case)
     again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     reports = some_reports(policy, 200)
     for before, after in zip(policy.quote(reports), again.quote(reports), strict=True):

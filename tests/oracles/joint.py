@@ -39,7 +39,8 @@ def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs:
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Solve the joint problem of a spec."""
     joint = cm.JointMarket(market_of(spec), **spec["model"])
-    found = cm.allocate_jointly(joint, **spec["ask"])
+    asked = {name: value for name, value in spec["ask"].items() if name != "progress"}
+    found = cm.allocate_jointly(joint, **asked)
     a, w = found.weights, found.model
     residuals = None
     if spec["conditions"]:

@@ -32,9 +32,7 @@ KERNEL = {
     "gamma": 2.0,
     "degree": 2,
     "coef0": 1.0,
-    "huber_threshold": 0.5,
     "data_norm": 1.0,
-    "feature_bound": None,
     "tol": 0.01,
 }
 CHANCES = {"failure_probability": 0.05, "noise_failure_probability": 0.1}
@@ -121,6 +119,8 @@ def _learner(given: dict[str, Any], epsilon: np.ndarray) -> Any:
         options = {"charge": given["charge"], "trials": given["trials"], "epsilon": None}
         return learners.PrivateSearch(inner, grid, validation=held, **options)
     options = {name: given.get(name, usual) for name, usual in KERNEL.items()}
+    if options["loss"] == "huber":
+        options["loss"] = learners.HuberLoss(0.5)
     return cm.KernelERM(classes=(-1, 1), **options, **ours)
 
 

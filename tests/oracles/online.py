@@ -22,7 +22,8 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     if spec["policy"]["rule"] == "expectation":
         found["lower_bound"] = plan.lower_bound
     if "adaptive" in spec:
-        outcome = cm.run_online(cm.online.AdaptivePolicy(policy, **spec["adaptive"]), reports)
+        options = {name: spec["adaptive"][name] for name in ("replan", "learn", "trust_guess")}
+        outcome = cm.run_online(cm.online.AdaptivePolicy(policy, **options), reports)
         epsilon, payments = outcome.epsilon, outcome.payments
     else:
         epsilon, payments = policy.quote(reports)

@@ -25,7 +25,8 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     if "pay" not in spec:
         paid = cm.payments(market, found)
         return {"total": paid.sum(), "payments": summary(paid), "borne": summary(borne)}
-    estimate = cm.incentives.estimate_payments(market, found, **spec["pay"])
+    asked = {name: spec["pay"][name] for name in ("tol", "gap", "sellers", "assume_monotone")}
+    estimate = cm.incentives.estimate_payments(market, found, **asked)
     return {"payments": estimate.amounts, "errors": estimate.errors, "borne": borne}
 
 

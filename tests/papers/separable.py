@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
 
-from convexmarket.learners import logistic_error_bound, logistic_risk_constants
+from convexmarket.learners import logistic_risk_constants
 
 LN2 = float(np.log(2.0))
 
@@ -48,6 +48,12 @@ def separation_margin(X, y):
     return max(0.0, float((signed @ point).min() / distance)) if distance > 0 else 0.0
 
 
+class ErrorBound(NamedTuple):
+    training: float
+    spread: float
+    noise: float
+
+
 def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regularization=0.0):
     r"""Bound the share of wrong predictions after a purchase of separable rows, whatever m.
 
@@ -56,10 +62,11 @@ def separable_error_bound(weights, eta, *, margin, n_features, max_norm, regular
     :math:`\log_2(1+e^{-\rho\beta})`, and spread and noise to 0, for many sellers (A, Theorems IV.5
     and V.1). A prints the natural logarithm, under which the theorem is false.
     """
-    _, sigma = logistic_risk_constants(0.05, 0.05, max_norm, n_features)
+    mu, sigma = logistic_risk_constants(0.05, 0.05, max_norm, n_features)
     fitted = np.logaddexp(0.0, -margin * max_norm) + regularization / 2 * max_norm**2
-    terms = {"n_features": n_features, "max_norm": max_norm}
-    return logistic_error_bound(weights, eta, objective=float(fitted + LN2 * sigma / eta), **terms)
+    return ErrorBound(
+        float(fitted / LN2 + sigma / eta), mu * float(np.linalg.norm(weights)), sigma / eta
+    )
 
 
 def separable_tail(excess, n_sellers, gamma, *, density, n_features, max_norm, share=1.0):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from convexmarket.learners.density import objective_perturbation_log_density
+from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import objective_perturbation_guarantee
 from convexmarket.privacy.accounting import joint_guarantee
 from convexmarket.privacy.sharp import pull_profile

@@ -123,7 +123,7 @@ def distance(one, other):
         Kernel("linear", data_norm=2.0),
         Kernel("poly", gamma=0.3, degree=2, coef0=0.5, data_norm=1.5),
         Kernel("laplacian", gamma=1 / 3),
-        Kernel("cosine", stated_bound=1.0),
+        Kernel("cosine"),
     ],
 )
 @pytest.mark.parametrize("classes", [None, (-1, 1), ("no", "yes"), (False, True), (0.5, 1.5)])

@@ -243,8 +243,8 @@ class OwnData(Table):
         Public bound on the norm of a row of a classification.
     public : table
         Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
-        "test" rows measure its error. Each entry is a share of the file, drawn by the run's seed, or
-        a file.
+        "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
+        file.
     """
 
     source: Literal["csv", "parquet"]

@@ -119,21 +119,12 @@ class PlanTable(Table):
         Whether new plans use what was sold so far.
     learn : bool
         Whether new plans learn the prior from earlier reports.
-    first : int
-        Sellers before the first new plan.
-    growth : float
-        Factor of the number of sellers between two plans.
-    guess_size : int
-        Reports that the prior of the file counts as, where the prior is learnt.
     trust_guess : bool
         Whether sellers before the first new plan are bought from, where the prior is learnt.
     """
 
     replan: bool = False
     learn: bool = False
-    first: Count | None = None
-    growth: Annotated[float, Field(gt=1)] | None = None
-    guess_size: Count | None = None
     trust_guess: bool | None = None
 
 
@@ -345,8 +336,6 @@ class OnlineFile(ProblemFile):
             epsilon=np.where(accepted, offers["epsilon"], 0.0),
             payments=np.where(accepted, offers["payment"], 0.0),
             n_turned_away=turned_away,
-            policies=tuple(made.policy for made in plans),
-            since=tuple(made.after for made in plans),
             buyer=start.buyer,
         )
         counts = {"expected": start.expected_sellers, "quoted": len(offers)}
@@ -395,7 +384,7 @@ def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
         row = {"plan": made.number, "after": made.after, "highest_sensitivity": end}
         row |= {name: getattr(policy.plan, name) for name in names}
         rows.append(row | {"payment_error": policy.payment_error})
-        row = {"plan": made.number, "sellers_audited": audit.n_truths}
+        row = {"plan": made.number, "sellers_audited": audit.n_sellers}
         row |= {"misreports": audit.n_misreports, "max_gain": audit.max_gain}
         row |= {"min_surplus": audit.min_surplus, "tolerance": audit.tolerance}
         row |= {"incentive_compatible": audit.is_incentive_compatible}
@@ -519,7 +508,7 @@ def close_market(
         )
     learner = problem.classifier(regularization)
     if not market.is_closed:  # errors are raised before quoting ends
-        check_closing(market, learner, problem.market_rows, lapse=lapse, leave_out=leave_out)
+        check_closing(market, learner, problem.market_rows, leave_out)
 
     def train(accepted: pd.DataFrame) -> str:
         return release_model(learner, problem.market_rows(), accepted, leave_out)

@@ -24,10 +24,8 @@ from convexmarket.checks import (
     shown,
 )
 from convexmarket.errors import DataError, NotSupportedError
-from convexmarket.joint import JointMarket
-from convexmarket.joint.blocks import ExponentialBlock
-from convexmarket.joint.model_step import best_model
-from convexmarket.joint.purchase_step import PurchaseStep
+from convexmarket.joint import ExponentialBlock, JointMarket, best_model
+from convexmarket.joint.steps import PurchaseStep
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
@@ -329,7 +327,7 @@ def _check_size(size: int) -> None:
 def z_block(joint: JointMarket) -> Instance:
     """Return the best weights of a joint market at a fixed eta, for the losses of two models.
 
-    ``exponential`` is :class:`~convexmarket.joint.blocks.ExponentialBlock` in z = log(a), with the
+    ``exponential`` is :class:`~convexmarket.joint.ExponentialBlock` in z = log(a), with the
     constraint ``sum exp(z) >= 1`` replaced by its tangent at the optimal weights, where the
     convex-concave procedure ends. ``purchase`` is the same choice in ``m*a``. Both have the same
     optimum. Eta is the best one without a model; the models are the first two of the alternating

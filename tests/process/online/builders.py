@@ -145,8 +145,7 @@ def check_plans(market, policy):
 
 def check_random_kills(folder, kills):
     """Kill so many processes at work in one market, one after another."""
-    # A new plan after every seller at first, and less and less often.
-    policy = AdaptivePolicy(fixed(100_000), first=2, growth=1.1)
+    policy = AdaptivePolicy(fixed(100_000))
     market = OnlineMarket.create(folder, policy)
     rng = random.Random(7)
     seen, happened = {}, Counter()

@@ -27,7 +27,7 @@ def joined(parts):
 @pytest.mark.parametrize("inherited", [False, True])
 def test_four_processes_quote_the_same_sellers(tmp_path, inherited):
     n = 60
-    market = OnlineMarket.create(tmp_path, AdaptivePolicy(fixed(1000), first=10, growth=1.5))
+    market = OnlineMarket.create(tmp_path, AdaptivePolicy(fixed(1000)))
 
     def work(seed):
         opened = market if inherited else OnlineMarket(tmp_path)
@@ -209,7 +209,7 @@ def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):
 
     def step():
         with market._store.writing() as connection:
-            market._quoting.quote(connection, "s0", BOUGHT)
+            market._quote(connection, "s0", BOUGHT)
             under_way.set()
             time.sleep(0.2)
             ended.append(True)

@@ -51,23 +51,23 @@ def test_killed_at_random_instants_of_closing(tmp_path):
     ],
 )
 def test_killed_while_a_plan_is_made(tmp_path, owner, name, before):
-    policy = AdaptivePolicy(fixed(50), first=3)
+    policy = AdaptivePolicy(fixed(50))
     market = OnlineMarket.create(tmp_path, policy)
-    for i in range(3):
+    for i in range(10):
         market.quote(f"s{i}", BOUGHT)
 
     def work(tell):
         setattr(owner, name, stopping(getattr(owner, name), tell, before))
-        OnlineMarket(tmp_path).quote("s3", BOUGHT)
+        OnlineMarket(tmp_path).quote("next", BOUGHT)
 
     for _ in range(3):
         child = Child(work)
         child.wait_until_it_tells()
         child.kill()
         assert len(market.plans()) == 1
-        assert list(rows(market)) == ["s0", "s1", "s2"]
-    assert market.quote("s3", BOUGHT).number == 4
-    assert [plan.after for plan in market.plans()] == [0, 3]
+        assert list(rows(market)) == [f"s{i}" for i in range(10)]
+    assert market.quote("next", BOUGHT).number == 11
+    assert [plan.after for plan in market.plans()] == [0, 10]
     check_plans(market, policy)
     check_database(market)
 

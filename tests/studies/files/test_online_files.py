@@ -67,13 +67,11 @@ def test_the_policy_is_the_one_that_the_file_describes():
     described = (policy.prior, policy.expected_sellers, policy.mu, policy.sigma, policy.gamma)
     assert described == (Uniform(0.02, 0.1), 40, 1.0, 20.0, 0.02)
     assert (policy.cap, policy.rule) == (3.0, "expectation")
-    settings = ["plan.replan=true", "plan.first=5", "plan.growth=2.0"]
-    adaptive = parse_file(SMALL, settings).policy()
+    adaptive = parse_file(SMALL, ["plan.replan=true"]).policy()
     assert isinstance(adaptive, AdaptivePolicy)
-    terms = (adaptive.replan, adaptive.learn, adaptive.first, adaptive.growth)
-    assert terms == (True, False, 5, 2.0)
-    learning = parse_file(SMALL, ["plan.learn=true", "plan.guess_size=7"]).policy()
-    assert (learning.replan, learning.learn, learning.guess_size) == (False, True, 7)
+    assert (adaptive.replan, adaptive.learn, adaptive.trust_guess) == (True, False, False)
+    learning = parse_file(SMALL, ["plan={learn=true, trust_guess=true}"]).policy()
+    assert (learning.replan, learning.learn, learning.trust_guess) == (False, True, True)
 
 
 def test_prior_and_buyer_that_make_no_policy_are_refused():
@@ -128,7 +126,7 @@ def test_mistakes_are_named():
         assert words in str(caught.value), setting
     with pytest.raises(ProblemFileError, match=r"simulation.arrivals is 61, and the data have"):
         run("simulation.arrivals=61")
-    with pytest.raises(ParameterError, match="nobody accepted an offer"):
+    with pytest.raises(ParameterError, match="no seller accepted an offer"):
         run("simulation={arrivals=1, acceptance=1e-12}")
 
 
@@ -210,9 +208,9 @@ def test_more_sellers_than_expected_are_turned_away():
 
 
 def test_new_plans_are_recorded_and_audited():
-    runs = run("plan={replan=true, learn=true, first=8, growth=2.0}", "simulation.arrivals=20")
+    runs = run("plan={replan=true, learn=true}", "simulation.arrivals=20")
     offers, plans, audits = (runs.tables[name] for name in ("offers", "plans", "audits"))
-    assert list(plans.after) == [0, 8, 16]
+    assert list(plans.after) == [0, 10, 15]
     assert (offers.groupby("plan").number.min() == plans.set_index("plan").after + 1).all()
     assert set(audits.plan) == set(plans.plan)
     assert audits[["incentive_compatible", "individually_rational"]].all(axis=None)
