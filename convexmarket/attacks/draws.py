@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.attacks.checks import LEAK, draw_seeds, loss_of_frequencies, quietly
-from convexmarket.attacks.result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.statistics import LEAK, draw_seeds, loss_of_frequencies, quietly
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import Simulation
+from convexmarket.privacy.random_sources import Simulation
 
 __all__ = ["Mechanism", "View", "audit_draws", "audit_learner"]
 

@@ -44,7 +44,7 @@ from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 
 __all__ = ["KernelERM"]
 

@@ -27,7 +27,7 @@ from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Los
 from convexmarket.learners.perturbed import Calibration, ObjectivePerturbation, SecondNoise
 from convexmarket.learners.risk import Constants, lipschitz_risk_constants, logistic_risk_constants
 from convexmarket.privacy.accounting import Accounting
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 
 __all__ = [
     "ObjectiveLearner",

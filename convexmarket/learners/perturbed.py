@@ -37,16 +37,16 @@ from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.granted import Granted, Perturbation
 from convexmarket.learners.losses import LogisticLoss, Loss
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
-from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
     default_solver_epsilon,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.exact_noise import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
-from convexmarket.privacy.noise import gamma_sphere_log_density
+from convexmarket.privacy.random_sources import gamma_sphere_log_density
 
 __all__ = [
     "Calibration",

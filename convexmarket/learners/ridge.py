@@ -62,7 +62,7 @@ from convexmarket.learners.ridge_noise import (
 from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.guarantee import check_delta
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["PersonalizedRidge", "expected_loss"]

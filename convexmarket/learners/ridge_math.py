@@ -25,7 +25,7 @@ from convexmarket.checks import (
     checked_numbers,
 )
 from convexmarket.errors import ParameterError
-from convexmarket.learners.parted import PartedRows
+from convexmarket.learners.partitioned_rows import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = [

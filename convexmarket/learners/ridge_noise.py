@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.granted import Perturbation
-from convexmarket.learners.parted import PartedRows
+from convexmarket.learners.partitioned_rows import PartedRows
 from convexmarket.learners.ridge_math import CHUNK, WELL_CONDITIONED, row_sum, solve_ridge
 from convexmarket.privacy.composition import gaussian_shift
 from convexmarket.privacy.lattice import (
@@ -36,7 +36,7 @@ from convexmarket.privacy.lattice import (
     lattice_scale,
     lattice_step,
 )
-from convexmarket.privacy.noise import gamma_sphere_noise
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [

@@ -21,8 +21,8 @@ from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.lattice import accept_exponential, whole_steps
 from convexmarket.release.base import Release, bounded_predictions
 from convexmarket.release.bounds import ErrorBounds
+from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.net import ball_net, net_size
-from convexmarket.release.noise import laplace_noise
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]

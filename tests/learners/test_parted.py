@@ -14,7 +14,7 @@ from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.domain import Ball
 from convexmarket.learners.losses import LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
 from convexmarket.learners.ridge_math import row_sum
 from convexmarket.partitions import rows
 from convexmarket.privacy import Simulation

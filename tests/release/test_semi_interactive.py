@@ -12,7 +12,7 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.release.fit import declare_fit
-from convexmarket.release.noise import LAPLACE_SLACK
+from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from convexmarket.release.semi_interactive import fit_coefficients
 from tests.release.builders import check_a_little_above, source
 

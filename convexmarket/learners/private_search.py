@@ -39,7 +39,7 @@ from convexmarket.learners.granted import Granted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import (
+from convexmarket.privacy.random_sources import (
     RandomSource,
     Simulation,
     noise_assumption,

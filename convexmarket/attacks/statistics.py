@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from convexmarket.attacks.result import AuditCheck
+from convexmarket.attacks.audit_result import AuditCheck
 from convexmarket.errors import ConvexMarketError, PrivacyLeakWarning
 
 __all__ = ["draw_seeds", "law_check", "loss_of_frequencies", "published_check", "quietly"]

@@ -30,8 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
-from convexmarket.attacks.checks import draw_seeds, law_check, published_check, quietly
-from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.statistics import draw_seeds, law_check, published_check, quietly
 from convexmarket.errors import ParameterError
 from convexmarket.learners.domain import Box, Interval
 from convexmarket.learners.granted import Granted
@@ -45,7 +45,7 @@ from convexmarket.learners.perturbed import (
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
-from convexmarket.privacy.noise import Simulation, gamma_sphere_noise
+from convexmarket.privacy.random_sources import Simulation, gamma_sphere_noise
 
 __all__ = ["audit_by_formula"]
 
