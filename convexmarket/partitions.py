@@ -346,7 +346,7 @@ class _Rows:
 
     def send(self, *columns: NDArray[Any]) -> Any:
         split = zip(*(np.split(column, self._cuts) for column in columns), strict=True)
-        return dask.persist(*(dask.delayed(one, pure=False, traverse=False) for one in split))
+        return dask.persist(*(dask.delayed(part, pure=False, traverse=False) for part in split))
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
         each = zip(self._parts, *sent, strict=True)

@@ -521,7 +521,7 @@ def _top_of(prior: Prior, truth: float) -> float:
 
 
 def _market_at(build: Build, market: Market, lies: Mapping[int, float]) -> Market:
-    """Return the market built from the reports, some of which are replaced by misreports."""
+    """Build the market from the reports, after replacing some of them by misreports."""
     reports = reports_of(market).copy()
     reports[list(lies)] = list(lies.values())
     built = build(reports.copy())

@@ -84,7 +84,7 @@ class JointAllocation(CertifiedPurchase):
         self.model.flags.writeable = self.weights.flags.writeable = False
 
     def statement(self) -> str:
-        """Return a sentence about what the result does not guarantee."""
+        """Describe the limits of the guarantee in a sentence."""
         return (
             "neither the model nor the payments carry a privacy guarantee: weights, eta and model"
             " were chosen by looking at the data; sell what allocate() chooses and train under it"

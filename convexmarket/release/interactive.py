@@ -30,7 +30,7 @@ BLOCK = 64  # answers whose noise is drawn together
 
 
 class Remaining(NamedTuple):
-    """Questions and updates that are left of an interactive release."""
+    """Remaining questions and updates of an interactive release."""
 
     queries: int
     updates: int

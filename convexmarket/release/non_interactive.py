@@ -29,8 +29,8 @@ __all__ = ["PublicRelease"]
 
 Floats = NDArray[np.float64]
 
-CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
-MOST_BYTES = 8e9  # of kernels between a net and the points of the rounds
+CHUNK = 2_000_000  # entries of a kernel matrix computed at once
+MOST_BYTES = 8e9  # entries of kernels between a net and the points of the rounds
 BLOCK = 65_536  # points that are tried at once
 FINEST = 100_000  # points of the default net
 
