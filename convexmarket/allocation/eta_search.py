@@ -303,7 +303,7 @@ def search_eta(
 ) -> SearchResult:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
 
-    Small distances of cuts from their points are due to the solver's accuracy and end the search.
+    Small distances of cuts from their points are attributed to the solver, and end the search.
     """
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)

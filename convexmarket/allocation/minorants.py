@@ -1,8 +1,8 @@
 r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
 A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
-that CVXPY returns there is usually not the one that a proof needs. The multipliers of a solved
-problem determine the right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is
+of CVXPY at a kink is usually useless for a proof. The multipliers of a solved problem
+determine the right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is
 the support function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves
 ``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
 multiplier of their link approximates the right v, and :class:`Minorants` projects it on V. The
@@ -313,7 +313,7 @@ class Minorants:
         values = [argument.value for argument in atom.args]
         value, key = atom.value, id(atom)
         jacobians = self._local[key][1] if key in self._local else _gradient(atom, values)
-        if any(matrix is None for matrix in jacobians):  # such as that of an entropy at zero
+        if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
             value, jacobians = atom.numeric(values), _gradient(atom, values)
         if isinstance(atom, AffAtom) and not atom.parameters():

@@ -87,7 +87,7 @@ def screen_sellers(
     check : callable, optional
         Called with the number of sellers at finite costs after the first pass.
     instead : (float, float), optional
-        Range of costs that one seller may have instead of its own; it may also leave.
+        Range of further costs of one seller, which may also leave.
     """
     cells = _counted(each, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
     if check is not None:

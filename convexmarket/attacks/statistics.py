@@ -85,7 +85,7 @@ def published_check(
 ) -> AuditCheck:
     """Compare the facts published without noise on neighbouring data sets (X, y, X', y').
 
-    A difference, or a fit that fails on one of them, tells neighbours apart with certainty.
+    A difference, or a failed fit on one of them, distinguishes neighbours with certainty.
     """
     name = "nothing else that is published depends on rows"
     for pair in pairs:

@@ -80,7 +80,7 @@ def price(
 
     The certificate comes next to the offers, as offers.certificate.json. A learner's risk
     gives --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
-    (docs/howto/choose.md). --budget is met on average over the prior.
+    (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
     from convexmarket.checks import check_nonnegative
     from convexmarket.deal import certificate_of

@@ -74,7 +74,7 @@ class Isolation(AbstractContextManager["Isolation"]):
         memory_limit: float | None = None,
         core: int = -1,
     ) -> Reply:
-        """Call a function in a child of the server and return how the call ended.
+        """Call a function in a child of the server; return the result and the kind of ending.
 
         The function is called with the arguments and ``ready``, which restarts the clock of the
         time limit (seconds; the memory limit is in megabytes). In the reply, ``ended`` is

@@ -121,8 +121,8 @@ def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
     """Compare the mean times of contenders on their common instances.
 
     A run that does not solve counts as its time limit. Contenders that were given all instances of
-    the group are compared on all of them, and the others have no mean. If there is no such
-    contender, all are compared on the instances that each was given.
+    the group are compared on all of them, and the others have no mean. Without such contenders,
+    all are compared on their common instances.
 
     Returns
     -------

@@ -44,7 +44,7 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If there is none, a name is not text, or two entries have the same name.
+        If ``given`` is empty, a name is not text, or two entries have the same name.
     """
     if isinstance(given, Mapping):
         pairs = list(given.items())

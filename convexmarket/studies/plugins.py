@@ -16,7 +16,7 @@ def load_plugin(name: str, what: str = "solver", of: str = "a solver interface o
     Raises
     ------
     ParameterError
-        If there is no such class, or its module cannot be imported.
+        If the class does not exist, or its module cannot be imported.
     """
     module, _, attribute = name.partition(":")
     try:

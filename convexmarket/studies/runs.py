@@ -73,7 +73,7 @@ class Runs(Shown):
         Raises
         ------
         ParameterError
-            If there is no such table.
+            If the table does not exist.
         """
         if table not in self.tables:
             known = ", ".join(map(repr, self.tables))

@@ -307,7 +307,7 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 
 def assert_leaving_out_loses_nothing(form, monkeypatch):
-    """The solution is the same where nobody is left out from the start."""
+    """The solution is the same if no seller is left out from the start."""
     found = exact_solver.solve_exact(form)
     assert_sound(form, found)
     with monkeypatch.context() as patch:

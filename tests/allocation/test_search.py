@@ -57,7 +57,7 @@ def assert_certificate_holds(allocation, form, seed=0):
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS"])
-def test_global_minimum_of_the_instance_with_three_roots(formulation, solver):
+def test_the_line_search_finds_the_best_of_three_roots(formulation, solver):
     allocation = line_search(market_of(three_roots()), formulation, solver, gap=1e-9)
     assert allocation.objective == pytest.approx(1.9946349581, abs=2e-9)
     assert allocation.eta == pytest.approx(3.2672302966, rel=1e-4)
@@ -137,7 +137,7 @@ def test_an_optimum_at_infinity_raises_an_error(psi):
         line_search(market, "projection")
 
 
-# ---------------------------------------------------- nobody believes the solver
+# ---------------------------------------------------- bounds do not rely on the solver
 
 
 def test_a_wrong_solver_only_widens_the_gap(monkeypatch):

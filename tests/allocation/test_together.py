@@ -45,7 +45,7 @@ def brute_force(markets, limit, found):
 
 
 CASES = {
-    "limits that bind nobody": ([buyer(1.0), buyer(3.0)], 10.0),
+    "limits that do not bind": ([buyer(1.0), buyer(3.0)], 10.0),
     "sold out": ([buyer(1.0), buyer(3.0)], 0.5),
     "each another limit": ([buyer(1.0), buyer(3.0)], np.array([0.2, 1.0, 3.0])),
     "caps, and a bound of one buyer's own": (

@@ -1,4 +1,4 @@
-"""The share of what was sold that the second noise takes where nobody said how much."""
+"""Default share of the privacy sold that the second noise uses."""
 
 import numpy as np
 import pytest

@@ -276,7 +276,7 @@ class OwnData(Table):
 
     @property
     def public_features(self) -> PublicFeatures:
-        """The transformer from the table to rows, from declared facts alone."""
+        """Transformer from the table to rows, which depends on declared facts alone."""
         columns: dict[str, Any] = {
             name: public if is_number(public[0]) else list(public)
             for name, public in self.features.items()

@@ -151,7 +151,7 @@ def families_of_class(name: str) -> list[Family]:
     Raises
     ------
     ParameterError
-        If there is no such class.
+        If the class does not exist.
     """
     if name not in CLASSES:
         raise ParameterError(

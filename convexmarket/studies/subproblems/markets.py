@@ -172,7 +172,7 @@ def _single_eta(market: Market) -> NotSupportedError:
 def certified_search(market: Market) -> Instance:
     """Return the papers' market with a search over eta, to a certified gap of 1e-6.
 
-    The answer is the weights followed by eta. There is no second value.
+    The answer is the weights followed by eta. Its parameters have one value.
     """
 
     def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
