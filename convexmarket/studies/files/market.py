@@ -268,6 +268,13 @@ class VariantsFile(ProblemFile):
         base = {key: given[key] for key in _KEYS if key in given}
         for place, variant in enumerate(problem.variants):
             variant.complete(base, f"variants[{place}]", problem.run.seed)
+            sellers = variant.markets[0].sellers
+            listed = sellers.file or any(part.count is None for part in sellers.parts)
+            if problem.run.draws and listed and variant.sweep is None:
+                raise ValueError(
+                    f"run.draws needs sellers that are drawn, and those of variants[{place}] are "
+                    "listed; give their count, or leave run.draws out"
+                )
         return problem
 
     def points(self) -> list[Point]:
