@@ -468,7 +468,7 @@ class _OutputAudit(_ExactAudit):
 def _laplace(scale: int, shape: tuple[int, int], rng: np.random.Generator) -> Floats:
     """Draw discrete Laplace noise, in units of its scale."""
     drawn = discrete_laplace(scale, shape[0] * shape[1], rng)
-    return np.array(drawn, dtype=np.float64).reshape(shape) / scale
+    return drawn.reshape(shape) / scale
 
 
 def _replaced(values: NDArray[Any], row: int, value: Any) -> NDArray[Any]:

@@ -84,7 +84,6 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self._added: list[Row] = []
         self._process = os.getpid()
-        _check_exists(self._file, path, kind)
         with self.reading():
             pass
 

@@ -90,8 +90,7 @@ def objective_perturbation_guarantee(
     weights : array_like of shape (n_sellers,)
         Weights a of the loss: nonnegative, with sum one, independent of the data.
     eta : float
-        Positive; sets the noise, of norm Gamma(n_features) times ``2 * data_norm / eta``.
-        Infinity means no noise.
+        Positive; sets the noise. Infinity means no noise.
     regularization : float
         Lambda, positive.
     data_norm : float, default 1.0
@@ -127,10 +126,7 @@ def objective_perturbation_guarantee(
     array = check_weights(weights)
     curvature = _curvature(eta, regularization, data_norm, accounting, loss_curvature)
     check_nonnegative("solver_epsilon", solver_epsilon)
-    if accounting == "sharp":
-        exact = _sharp_guarantee(array, eta, curvature)
-    else:
-        exact = _sold(array, eta) + _extra(array, curvature, accounting, cap)
+    exact = _guarantee(array, eta, curvature, accounting, cap)
     return exact + np.where(array > 0, solver_epsilon, 0.0)
 
 
@@ -178,8 +174,7 @@ def calibrate_eta(
     check_nonnegative("solver_epsilon", solver_epsilon)
     if np.isinf(eta):
         return eta
-    used = array[array > 0]
-    smallest = float(used.min())
+    smallest = float(array[array > 0].min())
     room = smallest * eta - solver_epsilon
     if solver_epsilon > 0 and room <= 0:
         raise ParameterError(
@@ -190,8 +185,8 @@ def calibrate_eta(
     if accounting == "sharp":
         calibrated = _calibrate_sharp(smallest, float(eta), curvature, solver_epsilon)
     else:
-        extra = _extra(array, curvature, accounting, cap)[array > 0] + solver_epsilon
-        calibrated = eta - float(np.max(extra / used))
+        extra = _extra(array, curvature, accounting, cap)[array == smallest].max()
+        calibrated = eta - (float(extra) + solver_epsilon) / smallest
     if calibrated != eta:
         # A few units in the last place, so that rounded totals stay below the amounts sold.
         calibrated -= 8 * float(np.spacing(eta))
@@ -208,6 +203,27 @@ def calibrate_eta(
             "more privacy (a larger eta)"
         )
     return calibrated
+
+
+def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
+    r"""Compute the default cost of the second noise, for every row that is used.
+
+    A share s of the smallest epsilon scales the first noise by :math:`1/(1-s)`. The second noise is
+    then :math:`g/(s\,a_{\min})` of the first, for a gradient norm g at the solution and a smallest
+    weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
+    section 13). The share is at most one half.
+
+    >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
+    6.3e-05
+    """
+    check_positives(gradient_norm=gradient_norm)
+    sold = checked_numbers("epsilon", epsilon)
+    if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
+        raise ParameterError(
+            "epsilon must contain a finite number >= 0 for each row, at least one of them positive"
+        )
+    smallest = float(sold[sold > 0].min())
+    return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
 
 
 def _curvature(
@@ -235,9 +251,27 @@ def _curvature(
     return loss_curvature * ratio
 
 
-def _sold(weights: Floats, eta: float) -> Floats:
-    """Return a * eta, with 0 * infinity = 0: a row that is not used loses nothing."""
-    return np.multiply(weights, eta, out=np.zeros_like(weights), where=weights > 0)
+def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
+    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p."""
+    half = weights * (eta / 2.0)
+    stretch = half + 2.0 * eta / curvature
+    p = np.minimum(1.0, 0.5 + stretch / (2.0 * (np.sqrt(4.0 + half * stretch) + 2.0)))
+    return half * (1.0 + p) + np.log1p(curvature * weights * p * (1.0 - p))
+
+
+def _guarantee(
+    weights: Floats, eta: float, curvature: float, accounting: str, cap: float | None
+) -> Floats:
+    """Return the guarantee of each row, Jacobian included, without the second noise."""
+    if np.isinf(eta):  # a row that is not used loses nothing
+        sold = np.where(weights > 0, np.inf, 0.0)
+        return sold if accounting == "sharp" else sold + _extra(weights, curvature, accounting, cap)
+    if accounting != "sharp":
+        return weights * eta + _extra(weights, curvature, accounting, cap)
+    joint = joint_guarantee(weights, eta, curvature)
+    if curvature > SHARP_CURVATURE:
+        return joint
+    return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
 
 
 def _extra(weights: Floats, curvature: float, accounting: str, cap: float | None) -> Floats:
@@ -259,62 +293,13 @@ def _papers_largest(weights: Floats, cap: float | None) -> float:
     return cap / weights.size
 
 
-def default_solver_epsilon(epsilon: ArrayLike, gradient_norm: float) -> float:
-    r"""Compute the default cost of the second noise, for every row that is used.
-
-    A share s of the smallest epsilon scales the first noise by :math:`1/(1-s)`. The second noise is
-    then :math:`g/(s\,a_{\min})` of the first, for a gradient norm g at the solution and a smallest
-    weight :math:`a_{\min}`. The costs are equal at :math:`s = \sqrt{g/a_{\min}}` (docs/theory.md,
-    section 13). The share is at most one half.
-
-    Parameters
-    ----------
-    epsilon : array_like of shape (n_rows,)
-        Epsilon sold by each row, finite.
-    gradient_norm : float
-        Bound g on the norm of the gradient, positive.
-
-    Examples
-    --------
-    >>> round(default_solver_epsilon([1.0, 1.0, 2.0, 0.0], 1e-9), 6)
-    6.3e-05
-    """
-    check_positives(gradient_norm=gradient_norm)
-    sold = checked_numbers("epsilon", epsilon)
-    if sold.ndim != 1 or not np.all((sold >= 0) & (sold < np.inf)) or not np.any(sold > 0):
-        raise ParameterError(
-            "epsilon must contain a finite number >= 0 for each row, at least one of them positive"
-        )
-    smallest = float(sold[sold > 0].min())
-    return smallest * min(LARGEST_SHARE, float(np.sqrt(gradient_norm * sold.sum() / smallest)))
-
-
-def joint_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Maximise the bound with ``1 + p`` in closed form: its derivative is a quadratic in p."""
-    sold = _sold(weights, eta)
-    if np.isinf(eta):
-        return sold
-    half = sold / 2.0
-    stretch = half + 2.0 * eta / curvature
-    p = np.minimum(1.0, 0.5 + stretch / (2.0 * (np.sqrt(4.0 + half * stretch) + 2.0)))
-    return half * (1.0 + p) + np.log1p(curvature * weights * p * (1.0 - p))
-
-
-def _sharp_guarantee(weights: Floats, eta: float, curvature: float) -> Floats:
-    """Return the smaller of the sharp bound and the bound with ``1 + p``."""
-    joint = joint_guarantee(weights, eta, curvature)
-    if np.isinf(eta) or curvature > SHARP_CURVATURE:
-        return joint
-    return np.minimum(joint, sharp_guarantee(weights, eta, curvature))
-
-
 @lru_cache(maxsize=256)  # the plan, the charge and the training of a purchase all need it
 def _calibrate_sharp(smallest: float, eta: float, curvature: float, solver_epsilon: float) -> float:
     """Solve the sharp bound for eta at the smallest positive weight; 0 without a solution."""
     sold, weights = smallest * eta - solver_epsilon, np.array([smallest])
 
     def excess(candidate: float) -> float:
-        return float(_sharp_guarantee(weights, candidate, curvature)[0]) - sold
+        return float(_guarantee(weights, candidate, curvature, "sharp", None)[0]) - sold
 
     low, high = 0.0, eta
     if excess(eta) <= 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process
 from os import getpid
@@ -23,7 +24,7 @@ from convexmarket.checks import checked_numbers, forms_of, is_number, warn_user
 from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PrivacyLeakWarning, WeakGuaranteeWarning
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
-from convexmarket.privacy.guarantee import WEAK, Guarantee, Profile, odds_in_words
+from convexmarket.privacy.guarantee import WEAK, Guarantee, odds_in_words
 from convexmarket.privacy.random_sources import RandomSource, Simulation
 
 __all__ = ["RowAccount", "account", "names_of", "reserve"]
@@ -47,9 +48,8 @@ class RowAccount(Shown):
         names, epsilon = _checked_budget(budget)
         self._budget = budget
         self._rows = PrivacyAccountant(epsilon, delta, ids=[OTHERS, *names])
-        self._is_limited = bool(np.isfinite(epsilon).any())
         self._times_open = 0
-        if self._is_limited:
+        if np.isfinite(epsilon).any():
             _BUDGETS.add(self)
 
     @property
@@ -84,7 +84,7 @@ class RowAccount(Shown):
 
     def _check(self, guarantee: Guarantee, names: pd.Index | None) -> None:
         """Refuse a release beyond the budget of a row."""
-        if _leaks(guarantee) and self._is_limited:
+        if _leaks(guarantee) and np.isfinite(self._rows.budget).any():
             raise ParameterError(
                 f"{guarantee.mechanism} uses a parameter computed from the private rows, which no "
                 "guarantee covers; an account with a budget refuses it. Pass the parameter as a "
@@ -111,10 +111,9 @@ class RowAccount(Shown):
             np.maximum.at(all_rows, np.maximum(self._rows.ids.get_indexer(names), 0), values)
             return all_rows
 
-        given = guarantee.profile
-        profile = Profile(given.law, spread(given.shift), given.failure)
-        about = guarantee.delta, guarantee.mechanism, guarantee.accounting, ()
-        return Guarantee(spread(guarantee.epsilon), *about, profile)
+        profile = replace(guarantee.profile, shift=spread(guarantee.profile.shift))
+        epsilon = spread(guarantee.epsilon)
+        return replace(guarantee, epsilon=epsilon, assumptions=(), profile=profile)
 
     def __enter__(self) -> Self:
         with _LOCK:

@@ -31,10 +31,9 @@ __all__ = [
     "conversion",
     "epsilon_of_moments",
     "gaussian_epsilon",
-    "gaussian_moments",
     "gaussian_shift",
     "moment",
-    "pure_moments",
+    "moments",
     "update_moments",
 ]
 
@@ -54,22 +53,23 @@ LARGEST_LOG = 700.0  # of a double
 SLACK = 1e-9  # relative margin for the error of a root
 
 
-def pure_moments(epsilon: ArrayLike) -> Floats:
-    r"""Bound the moments of one answer of a given epsilon, shape (..., n_orders).
-
-    The bound is :math:`\log\frac{e^{(1+\lambda)\epsilon} + e^{-\lambda\epsilon}}{1+e^\epsilon}`,
-    attained by randomised response, and at most
-    :math:`\lambda(\lambda+1)\,\epsilon\tanh(\epsilon/2)`.
-    """
-    return moment("pure", ORDERS, _column(epsilon))
+def moments(law: str, shift: ArrayLike) -> Floats:
+    """Compute all moments of an answer, see :func:`moment`; the shape is (..., n_orders)."""
+    return moment(law, ORDERS, np.asarray(shift, dtype=np.float64)[..., None])
 
 
 def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     r"""Compute one moment of an answer of a :class:`~convexmarket.privacy.guarantee.Profile`.
 
-    For Laplace noise it is :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
-    e^{-(1+\lambda)s}}{1+2\lambda}`, exactly; for the others see :func:`pure_moments` and
-    :func:`gaussian_moments`. An infinite shift has infinite moments.
+    - "gaussian": :math:`\lambda(\lambda+1)s^2/2`. With the shift in scales it also bounds Laplace
+      noise in several answers, and any answer of epsilon s. A choice by the exponential mechanism,
+      with a loss of range s, has at most a quarter of it.
+    - "laplace": :math:`\log\frac{(1+\lambda) e^{\lambda s} + \lambda
+      e^{-(1+\lambda)s}}{1+2\lambda}`, exactly.
+    - "pure": :math:`\log\frac{e^{(1+\lambda)s} + e^{-\lambda s}}{1+e^s}`, attained by randomised
+      response, and at most :math:`\lambda(\lambda+1)\,s\tanh(s/2)`.
+
+    An infinite shift has infinite moments.
     """
     orders, size = np.asarray(order, dtype=np.float64), np.asarray(shift, dtype=np.float64)
     if law == "gaussian":
@@ -83,16 +83,6 @@ def moment(law: str, order: ArrayLike, shift: ArrayLike) -> Floats:
     return np.asarray(np.maximum(orders * size + rest, 0.0))
 
 
-def gaussian_moments(shift: ArrayLike) -> Floats:
-    r"""Compute the moments of Gaussian noise, :math:`\lambda(\lambda+1)s^2/2`.
-
-    The shift is the Euclidean norm of the change of the answers in standard deviations. With the
-    shift in scales they also bound Laplace noise in several answers, and any answer of epsilon s. A
-    choice by the exponential mechanism, with a loss of range s, has at most a quarter of them.
-    """
-    return moment("gaussian", ORDERS, _column(shift))
-
-
 def update_moments(epsilon: ArrayLike) -> Floats:
     r"""Bound the moments of one update of the sparse-vector scheme and all answers before it.
 
@@ -104,8 +94,7 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     :math:`\kappa(\lambda)` is the largest of three values, at the corners of a quadrilateral. It is
     infinite where :math:`e^{(1+\lambda)\epsilon} \ge 1+e^\epsilon`.
     """
-    size = _column(epsilon)
-    both = pure_moments(epsilon)
+    size, both = np.asarray(epsilon, dtype=np.float64)[..., None], moments("pure", epsilon)
     normal = np.logaddexp(0.0, size)
     # The answer of the public model is likelier by e^epsilon, and the update less likely ...
     room = np.minimum((1.0 + ORDERS) * size - normal, 0.0)
@@ -116,14 +105,14 @@ def update_moments(epsilon: ArrayLike) -> Floats:
     return np.maximum(np.maximum(common, rare), both)
 
 
-def epsilon_of_moments(moments: Floats, delta: float) -> Floats:
+def epsilon_of_moments(bounds: Floats, delta: float) -> Floats:
     r"""Compute the epsilon at this delta that follows from bounds on the moments.
 
     It is the smallest over the orders of :math:`\frac{1}{\lambda}(\psi(\lambda) +
     \log\frac1\delta + \lambda\log\lambda - (1+\lambda)\log(1+\lambda))`, and not below zero.
     (Canonne, Kamath and Steinke, The Discrete Gaussian for Differential Privacy, Proposition 12.)
     """
-    values = (moments + conversion(ORDERS, delta)) / ORDERS
+    values = (bounds + conversion(ORDERS, delta)) / ORDERS
     return np.asarray(np.maximum(values.min(axis=-1), 0.0))
 
 
@@ -146,7 +135,7 @@ def gaussian_epsilon(shift: ArrayLike, delta: float) -> Floats:
     bounded = np.isfinite(shifts) & (shifts > 0)
     size = shifts[bounded]
     low: Floats = np.zeros_like(size)
-    high: Floats = epsilon_of_moments(gaussian_moments(size), delta)
+    high: Floats = epsilon_of_moments(moments("gaussian", size), delta)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2.0
         if np.all((middle == low) | (middle == high)):  # adjacent floats
@@ -191,11 +180,6 @@ def advanced_composition(epsilon: ArrayLike, count: int, delta: float) -> Floats
     each = np.asarray(epsilon, dtype=np.float64)
     growth = np.expm1(np.minimum(each, LARGEST_LOG))
     return np.asarray(np.sqrt(2.0 * count * np.log(1.0 / delta)) * each + count * each * growth)
-
-
-def _column(values: ArrayLike) -> Floats:
-    """Return the values with a last axis for the orders."""
-    return np.asarray(values, dtype=np.float64)[..., None]
 
 
 def _gaussian_log_delta(shift: Floats, epsilon: Floats) -> Floats:

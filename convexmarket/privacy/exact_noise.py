@@ -26,13 +26,8 @@ WORD = 62  # bits of a random integer
 def gamma_sphere_draw(n_features: int, rng: np.random.Generator) -> NDArray[np.float64]:
     r"""Draw a vector of density proportional to :math:`\exp(-\|b\|)`, within a proven distance.
 
-    The vector is within :func:`gamma_sphere_error` of a real vector with exactly this law.
-
-    Parameters
-    ----------
-    n_features : int
-    rng : numpy.random.Generator
-        Source of uniform integers; it advances.
+    The vector is within :func:`gamma_sphere_error` of a real vector with exactly this law. The
+    generator is used for uniform integers only.
     """
     size = check_count("n_features", n_features)
     radius = fsum(_exponentials(size, rng))

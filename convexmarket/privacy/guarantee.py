@@ -85,8 +85,8 @@ class Guarantee(Shown):
         as declared by the user.
     profile : Profile, optional
         The privacy-loss distribution by which accounts compose the release. The default is any
-        mechanism of this epsilon that fails with probability ``delta``. Several constructors set
-        it: :meth:`pure`, :meth:`laplace`, :meth:`gaussian` and :meth:`from_losses`.
+        mechanism of this epsilon that fails with probability ``delta``. The constructors
+        :meth:`pure`, :meth:`laplace`, :meth:`gaussian` and :meth:`from_losses` set it.
 
     Notes
     -----
@@ -154,11 +154,6 @@ class Guarantee(Shown):
     ) -> Self:
         """Describe a release of these epsilons without a delta.
 
-        Parameters
-        ----------
-        epsilon, mechanism, accounting, assumptions
-            As for the class.
-
         Examples
         --------
         >>> Guarantee.pure([0.5]).profile.law
@@ -180,8 +175,6 @@ class Guarantee(Shown):
         ----------
         shift : array_like of shape (n_rows,)
             L1 norm of the change of the answers, in units of the noise's scale; it is the epsilon.
-        mechanism, accounting, assumptions
-            As for the class.
 
         Examples
         --------
@@ -209,8 +202,6 @@ class Guarantee(Shown):
         delta : float, default 1e-6
             The delta at which ``epsilon`` is stated. Accounts of advanced composition use the
             shift alone.
-        mechanism, accounting, assumptions
-            As for the class.
 
         Examples
         --------
@@ -247,8 +238,6 @@ class Guarantee(Shown):
             Number of rows, each with this distribution.
         delta : float, default 1e-6
             The delta at which ``epsilon`` is stated; at least the probability of an infinite loss.
-        mechanism, accounting, assumptions
-            As for the class.
 
         Raises
         ------

@@ -16,8 +16,7 @@ Mironov, On Significance of the Least Significant Bits for Differential Privacy.
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import floor, frexp, sqrt
+from math import frexp, sqrt
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 LARGEST_SCALE = 2**45  # in steps: products of an accepted draw stay below 2**63
-LARGEST_PART = 2**52  # of a fraction that is the scale
 LARGEST_FLOAT = 2**53  # up to which every integer is a double
 STEPS = (2.0**-500, 2.0**500)
 MOST_STEPS = 2**60  # of one value; a sum of a few stays below 2**63
@@ -53,33 +51,24 @@ LENGTH_ROUNDING = 1e-6  # relative; above the error of the length of a scaled ve
 SLACK = 1e-12  # relative; more than a handful of roundings
 
 
-def discrete_laplace(scale: Fraction | int, size: int, rng: np.random.Generator) -> list[int]:
+def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-|z|/t}`, exactly.
 
-    Numerator and denominator of the scale t are at most ``2**52``. The generator is used for
-    uniform integers only. (Canonne, Kamath and Steinke, Algorithm 2.)
+    The scale t is a whole number from 1 to ``2**45``. The generator is used for uniform integers
+    only. (Canonne, Kamath and Steinke, Algorithm 2.)
     """
-    if isinstance(scale, bool) or not isinstance(scale, Fraction | int):
-        raise ParameterError(f"scale must be a Fraction or an integer, got {scale!r}")
-    top, bottom = scale.numerator, scale.denominator
-    if not (0 < top <= LARGEST_PART and bottom <= LARGEST_PART):
-        raise ParameterError(f"scale must be positive, with parts of at most 2**52, got {scale!r}")
-    missing, drawn = check_count("size", size), []
+    drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
     while missing:
-        rest = rng.integers(0, top, size=missing)
-        rest = rest[_accept_fraction(rest, top, rng)]
-        whole = _geometric(len(rest), rng)
-        negative = rng.integers(0, 2, size=len(rest))
-        # Python integers cannot overflow.
-        for low, high, minus in zip(rest.tolist(), whole.tolist(), negative.tolist(), strict=True):
-            size_of = (low + top * high) // bottom
-            if size_of or not minus:
-                drawn.append(-size_of if minus else size_of)
-        missing = size - len(drawn)
-    return drawn
+        rest = rng.integers(0, scale, size=missing)
+        rest = rest[_accept_fraction(rest, scale, rng)]
+        values = rest + scale * _geometric(len(rest), rng)
+        negative = rng.integers(0, 2, size=len(rest)) == 1
+        drawn.append(np.where(negative, -values, values)[(values > 0) | ~negative])
+        missing -= len(drawn[-1])
+    return np.concatenate(drawn)
 
 
-def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> list[int]:
+def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> Integers:
     r"""Draw integers of probability proportional to :math:`e^{-z^2/(2s^2)}`, exactly.
 
     The scale s, from 1 to ``2**45``, is the standard deviation to within ``1e-7`` of it. A discrete
@@ -87,18 +76,22 @@ def discrete_gaussian(scale: int, size: int, rng: np.random.Generator) -> list[i
     :math:`||y|-s| = ks + r` that is the product of :math:`e^{-k^2/2}`, :math:`e^{-kr/s}` and
     :math:`e^{-(r/s)^2/2}`. (Canonne, Kamath and Steinke, Algorithm 3.)
     """
-    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_SCALE:
-        raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
-    missing, drawn = check_count("size", size), []
+    drawn, missing = [np.zeros(0, dtype=np.int64)], _checked_size(scale, size)
     while missing:
         tries = discrete_laplace(scale, 2 * missing, rng)  # two in three are accepted
-        whole, rest = np.array([divmod(abs(abs(y) - scale), scale) for y in tries]).T
+        whole, rest = np.divmod(np.abs(np.abs(tries) - scale), scale)
         accepted = _accept_fraction(rest, scale, rng, halved_square=True)
         accepted[accepted] = accept_exponential(whole[accepted] * rest[accepted], scale, rng)
         accepted[accepted] = accept_exponential(whole[accepted] ** 2, 2, rng)
-        drawn += [tries[place] for place in np.flatnonzero(accepted)[:missing].tolist()]
-        missing = size - len(drawn)
-    return drawn
+        drawn.append(tries[accepted][:missing])
+        missing -= len(drawn[-1])
+    return np.concatenate(drawn)
+
+
+def _checked_size(scale: int, size: int) -> int:
+    if isinstance(scale, bool) or not isinstance(scale, int) or not 1 <= scale <= LARGEST_SCALE:
+        raise ParameterError(f"scale must be an integer from 1 to 2**45, got {scale!r}")
+    return check_count("size", size)
 
 
 def accept_exponential(parts: Integers, whole: int, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -208,26 +201,10 @@ def lattice_blur(distance: float, n_values: int, epsilon: float) -> tuple[float,
 
     Let a release of the exact vector be private, and the computed vector be within a Euclidean
     distance r of it. Releasing the computed vector with this noise costs epsilon more than the
-    exact one (docs/theory.md, section 13).
+    exact one (docs/theory.md, section 13). The step for :func:`lattice_release` is at most a
+    sixteenth of :math:`2r/\sqrt n`. The scale, in steps, is :func:`lattice_moves` of
+    :math:`2\sqrt n\,r`, over epsilon.
 
-    Parameters
-    ----------
-    distance : float
-        r, positive.
-    n_values : int
-        n, at least 1.
-    epsilon : float
-        Cost of the noise, positive.
-
-    Returns
-    -------
-    step : float
-        For :func:`lattice_release`, at most a sixteenth of :math:`2r/\sqrt n`.
-    scale : int
-        Of the noise, in steps: :func:`lattice_moves` of :math:`2\sqrt n\,r`, over epsilon.
-
-    Examples
-    --------
     >>> step, scale = lattice_blur(1e-7, 4, 0.01)
     >>> round(step * scale, 6)
     4.1e-05
@@ -248,14 +225,17 @@ def check_reach(largest: float, step: float) -> None:
 
 
 def whole_steps(values: ArrayLike, step: float, largest: float) -> Integers:
-    """Round values computed from private rows to whole numbers of steps.
+    """Round values computed from private rows to whole numbers of steps, halves upwards.
 
-    Values are clipped to their public bound, and to ``2**60`` steps. NaN counts as 0, because an
-    error would reveal the rows.
+    Two values that are k steps apart stay at most k steps apart. (Rounding of halves to even
+    numbers would separate 0.5 and 1.5 by two steps.) Values are clipped to their public bound, and
+    to ``2**60`` steps. NaN counts as 0, because an error would reveal the rows.
     """
     reach = min(float(largest), MOST_STEPS * step)
     inside = np.clip(np.nan_to_num(values, nan=0.0, posinf=reach, neginf=-reach), -reach, reach)
-    return np.asarray(np.rint(inside / step), dtype=np.int64)
+    steps = inside / step
+    below = np.floor(steps)
+    return np.asarray(below + (steps - below >= 0.5), dtype=np.int64)
 
 
 def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
@@ -276,7 +256,7 @@ def clipped_steps(vectors: Floats, clip: float, radii: Floats) -> Integers:
 def lattice_release(
     values: ArrayLike,
     step: float,
-    scale: Fraction | int,
+    scale: int,
     rng: np.random.Generator,
     *,
     gaussian: bool = False,
@@ -289,8 +269,8 @@ def lattice_release(
         Computed from the rows. NaN counts as 0, because an error would reveal the rows.
     step : float
         A power of two, see :func:`lattice_step`.
-    scale : Fraction or int
-        Of the noise, in steps; whole for Gaussian noise.
+    scale : int
+        Of the noise, in steps, at most ``2**45``.
     rng : numpy.random.Generator
         Source of the noise; it advances.
     gaussian : bool, default False
@@ -312,17 +292,11 @@ def lattice_release(
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise DataError(f"values must be a vector, got an array of shape {array.shape}")
-    draw: Any = discrete_gaussian if gaussian else discrete_laplace
-    exact, half = Fraction(step), Fraction(1, 2)
-    sums = [
-        floor(Fraction(value) / exact + half) + drawn
-        for value, drawn in zip(
-            np.nan_to_num(array).tolist(), draw(scale, array.size, rng), strict=True
-        )
-    ]
-    if max(map(abs, sums)) > LARGEST_FLOAT:
+    draw = discrete_gaussian if gaussian else discrete_laplace
+    sums = whole_steps(array, step, np.inf) + draw(scale, array.size, rng)
+    if np.abs(sums).max(initial=0) > LARGEST_FLOAT:
         raise ParameterError(
             f"a sum is beyond 2**53 steps of {step:g}, where doubles have gaps; use a larger "
             "rounding"
         )
-    return np.array(sums, dtype=np.float64) * step
+    return np.asarray(sums * step, dtype=np.float64)

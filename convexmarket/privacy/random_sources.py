@@ -116,15 +116,7 @@ def resolve_generator(random_state: RandomSource = None) -> np.random.Generator:
 def open_generator(random_state: RandomSource = None) -> np.random.Generator:
     """Return the generator of a ``random_state`` for unprotected draws, without a warning.
 
-    Parameters
-    ----------
-    random_state : None, Simulation, int, SeedSequence, Generator or RandomState
-        A ``Generator`` is used directly, and a ``RandomState`` supplies the seed; both advance.
-
-    Raises
-    ------
-    ParameterError
-        As for :func:`resolve_generator`.
+    A ``Generator`` is used directly, and a ``RandomState`` supplies the seed; both advance.
     """
     seed = random_state.seed if isinstance(random_state, Simulation) else random_state
     if seed is None:

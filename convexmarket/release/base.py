@@ -29,7 +29,7 @@ from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.guarantee import check_delta
 from convexmarket.release.lattice_noise import ARITHMETIC, Noise
 
-__all__ = ["Release", "SingleCopy", "bounded_predictions"]
+__all__ = ["FixedRelease", "Release", "SingleCopy", "bounded_predictions"]
 
 Floats = NDArray[np.float64]
 
@@ -138,6 +138,25 @@ class Release(Shown):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.guarantee.statement().partition(chr(10))[0]}>"
+
+
+class FixedRelease(Release):
+    """A release that is one public predictor."""
+
+    predictor: PublicPredictor
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """Return the predictor's values at any rows, without further cost.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self.predictor.predict(X)
 
 
 class SingleCopy(Release):

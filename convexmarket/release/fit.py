@@ -43,7 +43,7 @@ class KernelBasis:
     """
 
     def __init__(self, gram: Floats) -> None:
-        values, vectors = np.linalg.eigh(gram)
+        values, vectors = np.linalg.eigh((gram + gram.T) / 2.0)
         positive = values > values[-1] * (len(gram) * np.finfo(float).eps)
         self.roots: Floats = np.sqrt(values[positive])
         self.vectors: Floats = vectors[:, positive]

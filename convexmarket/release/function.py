@@ -147,7 +147,6 @@ class FunctionRelease(SingleCopy):
             points, answers = self._process.points, self._answers
         if not len(points):
             return self._public()
-        gram = self._erm.kernel_(points, points)
-        basis = KernelBasis((gram + gram.T) / 2.0)
+        basis = KernelBasis(self._erm.kernel_(points, points))
         beta = basis.fit(answers, self._erm.norm_bound_)
         return self._public(points, basis.coefficients(beta))

@@ -19,7 +19,7 @@ from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.lattice import accept_exponential, whole_steps
-from convexmarket.release.base import Release, bounded_predictions
+from convexmarket.release.base import FixedRelease, bounded_predictions
 from convexmarket.release.bounds import ErrorBounds
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.net import ball_net, net_size
@@ -33,9 +33,10 @@ CHUNK = 2_000_000  # entries of a kernel matrix computed at once
 MOST_BYTES = 8e9  # entries of kernels between a net and the points of the rounds
 BLOCK = 65_536  # points that are tried at once
 FINEST = 100_000  # points of the default net
+MOST_NET = 1_000_000
 
 
-class PublicRelease(Release):
+class PublicRelease(FixedRelease):
     r"""A public predictor for rows with few features.
 
     Parameters
@@ -49,9 +50,7 @@ class PublicRelease(Release):
         B. See :func:`~convexmarket.release.ErrorBounds.suggest_rounds`.
     net_radius : float, optional
         nu, largest distance of a point of the ball from the net. By default the error of the net is
-        that of the noise, or the net has 100,000 points.
-    max_net : int, default 1_000_000
-        Largest number of points of a net.
+        that of the noise, or the net has 100,000 points. A net has at most a million points.
     failure_probability : float, default 0.05
         beta, the probability that the error exceeds ``error_bound``.
     accounting : {"tight", "paper"}, default "tight"
@@ -85,8 +84,7 @@ class PublicRelease(Release):
 
     Notes
     -----
-    The domain is the ball of radius ``data_norm`` of the model, which is required; for the linear
-    kernel ``feature_bound`` is sufficient.
+    The domain is the ball of radius ``data_norm`` of the model, which is required.
 
     References
     ----------
@@ -111,7 +109,6 @@ class PublicRelease(Release):
         *,
         rounds: int,
         net_radius: float | None = None,
-        max_net: int = 1_000_000,
         failure_probability: float = 0.05,
         accounting: Composition = "tight",
         accountant: Account | None = None,
@@ -120,13 +117,18 @@ class PublicRelease(Release):
     ) -> None:
         why = " for the paper's accounting" if accounting == "paper" else ""
         sold = self._open(erm, epsilon, delta, accounting, why)
-        rounds, max_net = check_count("rounds", rounds), check_count("max_net", max_net)
+        rounds = check_count("rounds", rounds)
         check_share("failure_probability", failure_probability)
         erm, lipschitz = self._erm, self._erm.kernel_.feature_lipschitz
         noise = laplace_noise(erm, sold, non_interactive_epsilon(rounds, delta, accounting), delta)
         wanted = noise.scale / (2.0 * erm.norm_bound_ * lipschitz)
-        shape = erm.n_features_in_, _domain_radius(erm)
-        self.net_radius, net = _net(*shape, net_radius, wanted, max_net, rounds)
+        ball = erm.kernel_.data_norm
+        if ball is None:
+            raise ParameterError(
+                "a public release needs a public ball, but the model has no data_norm; fit it with "
+                "data_norm, the radius of a ball that contains all rows"
+            )
+        self.net_radius, net = _net(erm.n_features_in_, ball, net_radius, wanted, rounds)
         erm.kernel_.check_domain(net, "the net")
         self.net_size = len(net)
         generator = self._charge(
@@ -150,19 +152,6 @@ class PublicRelease(Release):
         self.error_bound = bounds.on_net(self.scale, rounds, len(net), between)
         self.error_bound += 2.0 * noise.step  # rounding, in a selection and in a measurement
         self.predictor = self._run(net, rounds, generator)
-
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return the predictor's values at any rows, without further cost.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        return self.predictor.predict(X)
 
     def _run(self, net: Floats, rounds: int, generator: np.random.Generator) -> PublicPredictor:
         """Run the rounds, and return the mean of all models, the first of which is zero."""
@@ -203,44 +192,23 @@ def _selected(values: Floats, step: float, scale: int, generator: np.random.Gene
             return int(tried[accepted[0]])
 
 
-def _domain_radius(erm: KernelERM) -> float:
-    kernel = erm.kernel_
-    if kernel.data_norm is not None:
-        return float(kernel.data_norm)
-    if kernel.name == "linear":
-        return kernel.feature_bound
-    raise ParameterError(
-        "a public release needs a public ball, but the model has no data_norm; fit it with "
-        "data_norm, the radius of a ball that contains all rows"
-    )
-
-
 def _net(
-    n_features: int,
-    data_norm: float,
-    radius: float | None,
-    wanted: float,
-    max_net: int,
-    rounds: int,
+    n_features: int, data_norm: float, radius: float | None, wanted: float, rounds: int
 ) -> tuple[float, Floats]:
     """Return the radius and the points of a net that is not too large."""
     if radius is not None:
         check_scales(net_radius=radius)
     else:
-        most = min(FINEST, max_net)
         radius = min(wanted, data_norm)
         if n_features <= 3:
-            while net_size(n_features, data_norm, radius) > most and radius < data_norm:
+            while net_size(n_features, data_norm, radius) > FINEST and radius < data_norm:
                 radius *= 1.1
     size = net_size(n_features, data_norm, radius)
-    if size <= max_net and 8.0 * size * rounds <= MOST_BYTES:
-        net = ball_net(n_features, data_norm, radius)
-        size = float(len(net))
-        if size <= max_net:
-            return float(radius), net
+    if size <= MOST_NET and 8.0 * size * rounds <= MOST_BYTES:
+        return float(radius), ball_net(n_features, data_norm, radius)
     raise NotSupportedError(
         f"a net of radius {radius:.3g} of the ball in {n_features} dimensions has about {size:.3g} "
-        f"points (max_net = {max_net:,}): each would take 8 bytes for every round, "
+        f"points ({MOST_NET:,} at most): each would take 8 bytes for every round, "
         f"{8e-9 * size * rounds:.3g} GB for {rounds:,} rounds ({1e-9 * MOST_BYTES:g} GB at most). "
         "Use fewer features (three at most in practice), a larger net_radius, fewer rounds, or a "
         "TestSetRelease on public points"

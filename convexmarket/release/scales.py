@@ -20,8 +20,7 @@ from convexmarket.privacy.composition import (
     advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
-    gaussian_moments,
-    pure_moments,
+    moments,
     update_moments,
 )
 
@@ -85,8 +84,8 @@ def semi_interactive_epsilon(
         pure = np.sqrt(n_points * effective) * shifts
         if delta == 0.0:
             return np.asarray(pure)
-        apart = n_points * pure_moments(shifts)
-        together = gaussian_moments(np.sqrt(effective) * shifts)
+        apart = n_points * moments("pure", shifts)
+        together = moments("gaussian", np.sqrt(effective) * shifts)
         return np.minimum(pure, epsilon_of_moments(np.minimum(apart, together), delta))
 
     return tight
@@ -103,8 +102,8 @@ def non_interactive_epsilon(rounds: int, delta: float, accounting: Composition) 
         pure = (2.0 * sharpness + 1.0) * rounds * shifts
         if delta == 0.0:
             return pure
-        moments = gaussian_moments(sharpness * shifts) + pure_moments(shifts)
-        return np.minimum(pure, epsilon_of_moments(rounds * moments, delta))
+        each = moments("gaussian", sharpness * shifts) + moments("pure", shifts)
+        return np.minimum(pure, epsilon_of_moments(rounds * each, delta))
 
     return tight if accounting == "tight" else _published(rounds, delta, tight)
 

@@ -6,17 +6,16 @@ computed from them is public.
 
 from __future__ import annotations
 
-import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.checks import check_choice, check_scales
-from convexmarket.errors import NotSupportedError, ParameterError, SolverError
+from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.base import Release, bounded_predictions
-from convexmarket.release.fit import KernelBasis, declare_fit
+from convexmarket.release.base import FixedRelease, bounded_predictions
+from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import MOST_POINTS, Process, laplace_noise, process_noise
 from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon
 
@@ -25,7 +24,7 @@ __all__ = ["TestSetRelease"]
 Floats = NDArray[np.float64]
 
 
-class TestSetRelease(Release):
+class TestSetRelease(FixedRelease):
     r"""Private predictions at given points, and a public predictor.
 
     Parameters
@@ -45,9 +44,6 @@ class TestSetRelease(Release):
         ``"tight"``: moments of the privacy loss, with the points' kernel matrix.
     max_norm : float, optional
         C, public bound on the norm of the fit; by default ``erm.norm_bound_``, that of the model.
-    solver : str, default "exact"
-        ``"exact"`` solves the fit in closed form up to its multiplier; other values are solvers of
-        CVXPY ("CLARABEL", "SCS", ...).
 
     Attributes
     ----------
@@ -59,7 +55,7 @@ class TestSetRelease(Release):
     coordinates : ndarray of shape (n_points,), optional
         The released coordinates of a process: multiples of the step.
     predictor : PublicPredictor
-        The public fit.
+        The public fit; :func:`~convexmarket.release.declare_fit` declares it in CVXPY.
 
     Raises
     ------
@@ -71,8 +67,6 @@ class TestSetRelease(Release):
         If there are more than 5,000 points.
     BudgetExceededError
         If the accountant refuses.
-    SolverError
-        If the solver fails. The charge remains, and the noisy predictions are lost.
 
     References
     ----------
@@ -103,7 +97,6 @@ class TestSetRelease(Release):
         noise: NoiseKind | None = None,
         accounting: Composition = "tight",
         max_norm: float | None = None,
-        solver: str = "exact",
         accountant: Account | None = None,
         rows: ArrayLike | None = None,
         random_state: RandomSource = None,
@@ -116,10 +109,6 @@ class TestSetRelease(Release):
         erm = self._erm
         bound = erm.norm_bound_ if max_norm is None else max_norm
         check_scales(max_norm=bound)
-        if solver != "exact" and solver not in cp.installed_solvers():
-            raise ParameterError(
-                f"solver must be 'exact' or one of {cp.installed_solvers()}, got {solver!r}"
-            )
         points = self._checked_points(X)
         if not len(points):
             raise ParameterError("X has no points; give at least one")
@@ -129,9 +118,7 @@ class TestSetRelease(Release):
                 f"{len(points) ** 2:,} entries; give at most {MOST_POINTS:,}, and use the"
                 " predictor for the others"
             )
-        gram = erm.kernel_(points, points)
-        gram = (gram + gram.T) / 2.0
-        basis = KernelBasis(gram)
+        basis = KernelBasis(erm.kernel_(points, points))
         if noise == "process":
             drawn = process_noise(erm, sold, delta)
         else:
@@ -159,53 +146,4 @@ class TestSetRelease(Release):
             noisy = drawn.added_to(noisy, generator)
         noisy.setflags(write=False)
         self.noisy_predictions: Floats = noisy
-        coefficients = fit_coefficients(gram, noisy, float(bound), solver, basis)
-        self.predictor = self._public(points, coefficients)
-
-    def predict(self, X: ArrayLike) -> Floats:
-        """Return the fit's predictions at any rows, without further cost.
-
-        Parameters
-        ----------
-        X : array_like of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-        """
-        return self.predictor.predict(X)
-
-
-def fit_coefficients(
-    gram: Floats,
-    predictions: Floats,
-    max_norm: float,
-    solver: str = "exact",
-    basis: KernelBasis | None = None,
-) -> Floats:
-    """Fit a function under a bound on its norm, and return its coefficients, shape (T,).
-
-    A known ``basis`` of the points saves a decomposition.
-
-    Raises
-    ------
-    SolverError
-        If the solver fails.
-    """
-    basis = KernelBasis(gram) if basis is None else basis
-    if solver == "exact":
-        return basis.coefficients(basis.fit(predictions, max_norm))
-    problem = declare_fit(gram, max_norm)
-    problem.fit_to(predictions)
-    try:
-        problem.solve(solver=solver)
-    except cp.SolverError as error:
-        raise SolverError(f"{solver} failed on the fit to noisy predictions: {error}") from error
-    beta = problem.variables()[0].value
-    if problem.status != cp.OPTIMAL or beta is None:
-        raise SolverError(
-            f"{solver} stopped with status {problem.status!r} on the fit to noisy predictions; use "
-            "solver='exact'"
-        )
-    size = float(np.linalg.norm(beta))
-    return basis.coefficients(beta * min(1.0, max_norm / size) if size > 0 else beta)
+        self.predictor = self._public(points, basis.coefficients(basis.fit(noisy, float(bound))))

@@ -124,7 +124,7 @@ class NoisyDescent(ClassifierMixin, BaseEstimator):
             gradients = self.gradients(X, signs, parameters)
             summed = clipped_steps(gradients, self.clip, radii).sum(axis=0)
             if noisy:
-                summed = summed + np.array(discrete_gaussian(DEVIATION, size, rng))
+                summed = summed + discrete_gaussian(DEVIATION, size, rng)
             moved = parameters - pace * (summed / total).astype(float) - start
             length = max(float(np.linalg.norm(moved)), 1e-9)
             parameters = start + moved * min(1.0, self.max_norm / length)

@@ -10,8 +10,8 @@ import pytest
 import convexmarket as cm
 from convexmarket.privacy import Simulation
 from convexmarket.release.fit import declare_fit
-from convexmarket.release.semi_interactive import fit_coefficients
 from tests.benchmarks.timing import ratio, seconds
+from tests.release.test_semi_interactive import fit_coefficients
 
 N_ROWS = 20_000
 TERMS = {"epsilon": 1.0, "delta": 1e-6}

@@ -218,11 +218,11 @@ def _release(given: dict[str, Any], model: Any, epsilon: np.ndarray, seed: int) 
         return release.FunctionRelease(model, **terms)
     terms["accounting"] = given["accounting"]
     if given["kind"] == "test set":
-        fit = {"noise": given["noise"], "max_norm": 2.0, "solver": "exact"}
+        fit = {"noise": given["noise"], "max_norm": 2.0}
         return cm.TestSetRelease(model, _asked(given), **fit, **terms)
     terms["failure_probability"] = 0.05
     if given["kind"] == "public":
-        net = {"rounds": given["rounds"], "net_radius": given["net_radius"], "max_net": 10_000}
+        net = {"rounds": given["rounds"], "net_radius": given["net_radius"]}
         return release.PublicRelease(model, **net, **terms)
     counts = {name: given[name] for name in ("max_queries", "max_updates")}
     threshold = {"threshold": given.get("threshold")}

@@ -17,7 +17,7 @@ from convexmarket.privacy import (
     calibrate_eta,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.accounting import joint_guarantee
+from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
 
 ACCOUNTINGS = ("sharp", "paper")
 
@@ -214,3 +214,29 @@ def test_a_guarantee_reads_as_a_sentence_and_cannot_be_changed() -> None:
         " most 1.65-fold (except with probability 1e-06), and guesses the right one with"
         " probability at most 62.2 % instead of 50 %."
     )
+
+
+@pytest.mark.parametrize("smallest", [1e-6, 1e-3, 0.3])
+def test_the_default_second_noise_costs_the_model_least(smallest) -> None:
+    """The best share, where both noises add up."""
+    sold, g = np.array([smallest, 1.0 - smallest]), 1e-9
+    best = minimize_scalar(
+        lambda log: np.exp(log) + g / (np.exp(log) * smallest), bounds=(-20, 0), method="bounded"
+    )
+    paid = default_solver_epsilon(sold, g)
+    assert paid == pytest.approx(smallest * np.exp(best.x), rel=1e-3)
+
+
+def test_the_default_second_noise_is_a_part_of_what_everybody_sold() -> None:
+    rng = np.random.default_rng(0)
+    for spread in (0.0, 3.0, 12.0):
+        sold = np.append(np.exp(-spread * rng.random(50)), 0.0)
+        paid = default_solver_epsilon(sold, 1e-9)
+        assert 0 < paid <= 0.5 * sold[sold > 0].min()
+        weights, eta = sold / sold.sum(), float(sold.sum())
+        terms = (10.0, 1.0, "sharp", None, paid)
+        total = objective_perturbation_guarantee(
+            weights, calibrate_eta(weights, eta, *terms), *terms
+        )
+        assert np.all(total <= sold * (1 + 1e-12))
+        assert total[-1] == 0

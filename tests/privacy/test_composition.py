@@ -17,9 +17,8 @@ from convexmarket.privacy.composition import (
     advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
-    gaussian_moments,
     moment,
-    pure_moments,
+    moments,
     update_moments,
 )
 from convexmarket.privacy.guarantee import check_delta
@@ -31,7 +30,7 @@ def laplace_moments(shift):
 
 
 def selection_moments(spread):
-    return gaussian_moments(np.asarray(spread) / 2)
+    return moments("gaussian", np.asarray(spread) / 2)
 
 
 def responses_delta(epsilon_each: float, count: int, epsilon: float) -> float:
@@ -118,15 +117,15 @@ def test_the_moments_of_noise_are_integrals(shift, index) -> None:
         centre + np.linspace(-12, 12, 13),
         centre,
     )
-    assert gaussian_moments(shift)[index] == pytest.approx(gaussian, rel=1e-6, abs=1e-10)
+    assert moments("gaussian", shift)[index] == pytest.approx(gaussian, rel=1e-6, abs=1e-10)
     # another shift is not taken for this one
     assert abs(laplace_moments(1.01 * shift)[index] - laplace) > 1e-3 * laplace
-    assert abs(gaussian_moments(1.01 * shift)[index] - gaussian) > 1e-3 * gaussian
+    assert abs(moments("gaussian", 1.01 * shift)[index] - gaussian) > 1e-3 * gaussian
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1, 1.0, 5.0, 40.0])
 def test_randomised_response_attains_the_moments_of_a_pure_answer(epsilon) -> None:
-    bound = pure_moments(epsilon)
+    bound = moments("pure", epsilon)
     assert bound == pytest.approx(moments_of(*response(epsilon)), rel=1e-11, abs=1e-14)
     tangent = ORDERS * (ORDERS + 1) * epsilon * np.tanh(epsilon / 2)
     assert not exceeds(bound, tangent).any()
@@ -141,8 +140,8 @@ def test_randomised_response_attains_the_moments_of_a_pure_answer(epsilon) -> No
 def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
     epsilon = 10.0**log_epsilon
     found = moments_of(*pure_pair(np.random.default_rng(seed), epsilon, n_outcomes))
-    assert not exceeds(found, pure_moments(epsilon)).any()
-    assert not exceeds(found, gaussian_moments(epsilon)).any()
+    assert not exceeds(found, moments("pure", epsilon)).any()
+    assert not exceeds(found, moments("gaussian", epsilon)).any()
 
 
 @given(
@@ -293,7 +292,7 @@ def test_the_epsilon_of_gaussian_noise_is_an_integral(shift, delta) -> None:
 def test_moments_never_say_less_than_gaussian_noise_reveals(delta) -> None:
     shifts = np.geomspace(1e-4, 1e3, 60)
     exact = gaussian_epsilon(shifts, delta)
-    bound = epsilon_of_moments(gaussian_moments(shifts), delta)
+    bound = epsilon_of_moments(moments("gaussian", shifts), delta)
     assert np.all(bound >= exact)
     revealing = (exact > 0.1) & (delta < 1e-2)
     assert np.all(bound[revealing] <= 1.3 * exact[revealing])  # they are not idle either
@@ -306,9 +305,9 @@ RESPONSES = [(e, k) for e in (0.01, 0.1, 0.5, 2.0) for k in (1, 3, 30, 1000)]
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.05])
 def test_composed_responses_stay_below_every_bound(epsilon_each, count, delta) -> None:
     bounds = {
-        "pure": epsilon_of_moments(count * pure_moments(epsilon_each), delta),
+        "pure": epsilon_of_moments(count * moments("pure", epsilon_each), delta),
         "update": epsilon_of_moments(count * update_moments(epsilon_each), delta),
-        "gaussian": epsilon_of_moments(gaussian_moments(np.sqrt(count) * epsilon_each), delta),
+        "gaussian": epsilon_of_moments(moments("gaussian", np.sqrt(count) * epsilon_each), delta),
         "advanced": advanced_composition(epsilon_each, count, delta),
     }
     for bound in bounds.values():

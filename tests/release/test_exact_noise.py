@@ -13,7 +13,7 @@ from convexmarket.privacy.composition import (
     advanced_composition,
     epsilon_of_moments,
     gaussian_epsilon,
-    pure_moments,
+    moments,
     update_moments,
 )
 from convexmarket.release import lattice_noise as noise_of
@@ -63,9 +63,9 @@ def by_hand(erm, X, release, step, delta, accounting):
     if delta == 0:
         return np.sqrt(n) * euclidean
     each = euclidean / np.sqrt(effective)
-    orders = pure_moments(each).size
+    orders = moments("pure", each).size
     lam = np.geomspace(1e-3, 1e8, orders)
-    apart, together = n * pure_moments(each), lam * (lam + 1) * euclidean**2 / 2
+    apart, together = n * moments("pure", each), lam * (lam + 1) * euclidean**2 / 2
     spent = epsilon_of_moments(np.minimum(apart, together), delta)
     return min(float(spent), np.sqrt(n) * euclidean)
 
