@@ -47,7 +47,7 @@ from convexmarket.market import Incentives, Market
 from convexmarket.priors.base import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.sellers import PriorOrPriors, Sellers
 from convexmarket.terms import (
     Constraint,

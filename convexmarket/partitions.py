@@ -3,8 +3,8 @@
 Only this optional module imports Dask. :func:`sellers` and :func:`rows` wrap Dask
 collections; markets and learners take what they return, and see it only as parts over which
 functions are mapped (:class:`~convexmarket.sellers.SellerParts`,
-:class:`~convexmarket.learners.parted.RowParts`). Dask repeats the work of a worker that dies, so
-every function that is mapped gives the same result each time.
+:class:`~convexmarket.learners.partitioned_rows.RowParts`). Dask repeats the work of a dead worker,
+so every mapped function gives the same result each time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.allocation.parted import PartedAllocation
+from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
 from convexmarket.data.files import open_parquet
@@ -313,8 +313,8 @@ def rows(X: Any) -> Any:
     """Return the rows of a Dask array, for a learner that fits them in their partitions.
 
     Learners by objective perturbation and private ridge regressions accept the result, a
-    :class:`~convexmarket.learners.parted.RowParts`, as ``X``. Labels and epsilon are arrays in
-    memory.
+    :class:`~convexmarket.learners.partitioned_rows.RowParts`, as ``X``. Labels and epsilon are
+    arrays in memory.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ class _Rows:
 
     def send(self, *columns: NDArray[Any]) -> Any:
         split = zip(*(np.split(column, self._cuts) for column in columns), strict=True)
-        return dask.persist(*(dask.delayed(one, pure=False, traverse=False) for one in split))
+        return dask.persist(*(dask.delayed(part, pure=False, traverse=False) for part in split))
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
         each = zip(self._parts, *sent, strict=True)

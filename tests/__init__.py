@@ -1,4 +1,4 @@
-"""The tests; what they share stands in ``builders.py``, here and in the rooms' folders."""
+"""The tests; shared code is in ``builders.py``, here and in the folders of the packages."""
 
 import ast
 import functools

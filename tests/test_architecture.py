@@ -1,4 +1,4 @@
-"""Data flows one way: a room imports only the rooms before it; public names are in order."""
+"""Data flows one way: a package imports only the packages before it; public names are in order."""
 
 import ast
 import importlib
@@ -22,20 +22,20 @@ PACKAGE = Path(cm.__file__).parent
 
 #: The table of CONTRIBUTING.md: a package imports only those above it.
 ROWS = sizes.rows(sizes.PAGE.read_text())
-ROOMS = [name for row in ROWS if not row.is_folder for name in row.names]
-#: What users, not other rooms, talk to.
+PACKAGES = [name for row in ROWS if not row.is_folder for name in row.names]
+#: What users, not other packages, talk to.
 DOORS = {"cli": set()}
 
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 INSIDE = [path for path in MODULES if path.parts not in (("__init__.py",), ("__main__.py",))]
 
 
-def room_of(path):
+def package_of(path):
     return path.parts[0].removesuffix(".py")
 
 
-def imported_rooms(source, package):
-    """Return the rooms that a module imports, anywhere in it, as (line, room).
+def imported_packages(source, package):
+    """Return the packages that a module imports, anywhere in it, as (line, package).
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def imported_rooms(source, package):
         elif isinstance(node, ast.ImportFrom):
             stem = package[: len(package) - node.level + 1] if node.level else []
             base = ".".join([*stem, *([node.module] if node.module else [])])
-            # ``from convexmarket import market`` names a room after the word import.
+            # ``from convexmarket import market`` names a package after the word import.
             names = [f"{base}.{alias.name}" for alias in node.names]
         else:
             continue
@@ -64,18 +64,18 @@ def imported_rooms(source, package):
 @cache
 def imports_of(path):
     package = ["convexmarket", *path.parts[:-1]]
-    return imported_rooms((PACKAGE / path).read_text(), package)
+    return imported_packages((PACKAGE / path).read_text(), package)
 
 
-def violation(room, imported):
-    """Return why a room may not import another, or nothing."""
-    if imported == room:
+def violation(package, imported):
+    """Return why a package may not import another, or nothing."""
+    if imported == package:
         return ""
-    if imported not in ROOMS:  # the package itself, which imports everybody
+    if imported not in PACKAGES:  # the package itself, which imports everybody
         return f"imports the package's public names ({imported or 'convexmarket'})"
-    if ROOMS.index(imported) > ROOMS.index(room):
+    if PACKAGES.index(imported) > PACKAGES.index(package):
         return f"imports {imported}, which comes after it"
-    if imported in DOORS and room not in DOORS[imported]:
+    if imported in DOORS and package not in DOORS[imported]:
         return f"imports {imported}, which only {DOORS[imported]} may"
     return ""
 
@@ -84,8 +84,8 @@ def violation(room, imported):
 
 
 def test_every_module_is_in_the_table_of_packages():
-    assert {room_of(path) for path in MODULES} <= set(ROOMS)
-    assert len(INSIDE) > len(ROOMS)
+    assert {package_of(path) for path in MODULES} <= set(PACKAGES)
+    assert len(INSIDE) > len(PACKAGES)
 
 
 def test_a_room_imports_only_rooms_before_it():
@@ -93,7 +93,7 @@ def test_a_room_imports_only_rooms_before_it():
         f"{path}:{line} {why}"
         for path in INSIDE
         for line, imported in imports_of(path)
-        if (why := violation(room_of(path), imported))
+        if (why := violation(package_of(path), imported))
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -101,7 +101,7 @@ def test_a_room_imports_only_rooms_before_it():
 def test_cvxpy_is_known_only_where_problems_are_declared():
     """Priors, payments and audits are arrays in, arrays out; sellers may hold a parameter."""
     users = {
-        room_of(path)
+        package_of(path)
         for path in INSIDE
         if re.search(r"^\s*(import|from) cvxpy", (PACKAGE / path).read_text(), re.M)
     }
@@ -127,11 +127,11 @@ def test_cvxpy_is_known_only_where_problems_are_declared():
     ],
 )
 def test_imports_are_read_however_they_are_written(source, package, expected):
-    assert [room for _, room in imported_rooms(source, package)] == expected
+    assert [package for _, package in imported_packages(source, package)] == expected
 
 
 @pytest.mark.parametrize(
-    ("room", "imported", "wrong"),
+    ("package", "imported", "wrong"),
     [
         ("market", "sellers", False),
         ("market", "market", False),
@@ -145,8 +145,8 @@ def test_imports_are_read_however_they_are_written(source, package, expected):
         ("audit", "Market", True),
     ],
 )
-def test_what_counts_as_wrong(room, imported, wrong):
-    assert bool(violation(room, imported)) is wrong
+def test_what_counts_as_wrong(package, imported, wrong):
+    assert bool(violation(package, imported)) is wrong
 
 
 # -------------------------------------------------------------------------- ceilings
@@ -220,11 +220,11 @@ def looks_at_classes(source):
     return found
 
 
-def test_nobody_looks_at_the_class_of_a_piece():
+def test_no_module_checks_the_class_of_a_piece():
     wrong = [
         f"{path}:{line} asks for {', '.join(sorted(names))}"
         for path in MODULES
-        if room_of(path) != "terms"
+        if package_of(path) != "terms"
         for line, names in looks_at_classes((PACKAGE / path).read_text())
         if not (names <= BASES and path.as_posix() in BORDER)
     ]
@@ -266,11 +266,11 @@ def test_the_package_holds_at_most_64_names_and_loads_none_of_them():
 
 
 def public():
-    """Return what users may import: by its name at the top, or in one of the rooms there."""
+    """Return what users may import: by its name at the top, or in one of the packages there."""
     found = {name: getattr(cm, name) for name in cm.__all__}
-    for room, module in list(found.items()):
+    for package, module in list(found.items()):
         if inspect.ismodule(module):
-            found |= {f"{room}.{name}": getattr(module, name) for name in module.__all__}
+            found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
     return found
 
 
@@ -300,10 +300,10 @@ def test_every_module_says_why_it_exists():
 
 
 def test_what_a_room_exports_exists():
-    for room in {room_of(path) for path in INSIDE}:
-        module = importlib.import_module(f"convexmarket.{room}")
+    for package in {package_of(path) for path in INSIDE}:
+        module = importlib.import_module(f"convexmarket.{package}")
         for name in getattr(module, "__all__", ()):
-            assert hasattr(module, name), f"{room}.{name}"
+            assert hasattr(module, name), f"{package}.{name}"
 
 
 def test_every_error_is_public_and_of_the_family():

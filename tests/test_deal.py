@@ -168,7 +168,7 @@ def test_it_is_written_into_a_folder_for_its_owner(tmp_path):
 
 def test_a_model_that_cannot_be_saved_is_left_out_and_the_page_says_so(tmp_path):
     class Own(cm.PrivateLogisticRegression):
-        """Of a user's own, which nobody registered."""
+        """Of a user's own, which is not registered."""
 
     page = deal(patients(), learner=Own(features=PUBLIC)).report(tmp_path / "deal")
     assert not page.with_name("model.json").exists()

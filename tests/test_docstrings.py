@@ -24,8 +24,8 @@ BUILT = (Piece, PrivacyCost, cm.Prior, Loss)
 
 def public():
     """Return every public function and class, by its name."""
-    rooms = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
-    every = (getattr(room, name) for room in rooms for name in room.__all__)  # some are lazy
+    packages = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
+    every = (getattr(package, name) for package in packages for name in package.__all__)
     found = {id(each): each for each in every}
     return [each for each in found.values() if inspect.isfunction(each) or inspect.isclass(each)]
 

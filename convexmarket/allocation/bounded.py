@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.allocation.path import Point, beta_at, point_at, segment
+from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
 
 __all__ = ["minimise_bounded"]
 

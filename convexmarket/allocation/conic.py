@@ -17,21 +17,21 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import Linearizer
 from convexmarket.allocation.eta_search import (
     FOR_TRACES,
     Evaluated,
     Excluded,
-    Found,
+    SearchResult,
     allocation_of,
     first_look,
     search_eta,
 )
 from convexmarket.allocation.minorants import Lifted
 from convexmarket.allocation.prices import pricing_of
-from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import ROUNDING
-from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
 from convexmarket.allocation.views import MarketExpressions, Subproblem, multiplier, numbers
 from convexmarket.checks import shown
 from convexmarket.errors import SolverError
@@ -43,23 +43,23 @@ Floats = NDArray[np.float64]
 
 #: Weights below this, relative to the average, may be traces of an interior-point method.
 _TRACE = 1e-5
-#: Factor by which the unit of a compiled problem may exceed the objective, and its natural eta
-#: may differ from that of changed parameters.
+#: Largest ratio of the unit of a compiled problem to the objective, and of its natural eta to
+#: that of changed parameters.
 _SAME = 1e3
-#: A bound this much above the objective, relatively, is not due to rounding.
+#: Relative excess of a bound over the objective that rounding cannot explain.
 _CONTRADICTION = 1e-6
 #: Slack up to this, relative to constraints of order one, counts as zero.
-_NO_ROOM = 1e-8
+_NO_SLACK = 1e-8
 #: Largest violation that is repaired, without and with a strictly feasible point.
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
-#: Shares of the multipliers from which on constraints are named in errors, and used in proofs.
+#: Least share of the multipliers of a constraint that an error names, and that a proof uses.
 _NAMED, _NOISE = 1e-3, 1e-7
 #: Logarithms of eta between which the balance of noise and payments is interpolated.
 _LOG_ETAS = np.linspace(-60.0, 60.0, 241)
 
 
 class LeastViolation:
-    """The least violation of a market's constraints at a fixed eta, compiled once.
+    """Program for the least violation of a market's constraints at a fixed eta, compiled once.
 
     Violations of bounds on the guarantees, ``G(eps) <= 0``, are measured as ``s*G(a/s)``, which is
     jointly convex in the weights and s = 1/eta. So the feasible values of 1/eta form an interval.
@@ -80,19 +80,19 @@ class LeastViolation:
         self._items: list[list[cp.Constraint]] = []
         for item in view.flat_constraints():
             h = self._lifted(item.expr)
-            room = unit * worst if view.bounds_epsilon(item) else worst
+            allowed = unit * worst if view.bounds_epsilon(item) else worst
             equal = not isinstance(item, cp.constraints.Inequality)
-            self._items.append([h <= off, -h <= off] if equal else [h <= room])
+            self._items.append([h <= off, -h <= off] if equal else [h <= allowed])
         limits = [view.scaled_weights <= self._largest, worst >= self._floor, off <= self._allowed]
         items = [each for both in self._items for each in both]
         items += [*view.simplex, *self._lifted.links, *limits]
         self._problem = cp.Problem(cp.Minimize(worst + off), items)
 
-    def _solve(self, eta: float, room: bool) -> Floats | None:
+    def _solve(self, eta: float, maximise: bool) -> Floats | None:
         """Maximise the slack, or minimise the violation; return None if the solver fails."""
         self.n_solves += 1
         self._eta.value = eta
-        self._floor.value, self._allowed.value = (-1.0, 0.0) if room else (0.0, 1e9)
+        self._floor.value, self._allowed.value = (-1.0, 0.0) if maximise else (0.0, 1e9)
         if run_solver(self._problem, self.solver) not in SOLVED:
             return None
         weights = np.maximum(numbers(self.view.quantities.weights), 0.0)
@@ -103,9 +103,9 @@ class LeastViolation:
         active, m = self.view.active, float(self.view.active.size)
         support = active if support is None else support & active
         self._largest.value = m * support[active]
-        weights = self._solve(eta, room=True)
+        weights = self._solve(eta, maximise=True)
         self._largest.value = np.full(int(active.sum()), m)
-        if weights is None or not float(numbers(self._worst)) < -_NO_ROOM:
+        if weights is None or not float(numbers(self._worst)) < -_NO_SLACK:
             return None
         weights = np.where(support, weights, 0.0)
         return weights / weights.sum()
@@ -113,7 +113,7 @@ class LeastViolation:
     def proof(self, eta: float) -> Excluded | None:
         """Prove that eta, and all values on one side of it, are infeasible; None without proof."""
         view = self.view
-        weights = self._solve(eta, room=False)
+        weights = self._solve(eta, maximise=False)
         if weights is None:
             return None
         view.place(weights, eta)
@@ -231,7 +231,7 @@ class Conic:
         """Move slightly infeasible weights of a solver towards a strictly feasible point."""
         if np.any(_violations(self.view, weights, eta)[0] > 0):
             known = self._inside
-            if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_ROOM:
+            if known is None or np.max(_violations(self.view, known, eta)[0]) > -_NO_SLACK:
                 self._inside = self.violation.inside(eta)
         return _repair(self.view, weights, eta, self._inside)
 
@@ -248,7 +248,7 @@ class Conic:
                 self._program = cp.Problem(goal, [*view.simplex, *view.flat_constraints()])
             if run_solver(self._program, self.solver, self.options) in SOLVED:
                 inverse = float(numbers(view.quantities.inverse_eta))
-                if inverse * self._natural > _NO_ROOM:
+                if inverse * self._natural > _NO_SLACK:
                     return float(np.clip(1.0 / inverse, *self.ends))
         return first_look(float(np.clip(_balanced_eta(self.market, view), *self.ends)), start)
 
@@ -263,12 +263,12 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        found = search_eta(self, self.first_eta(start), gap, max_solves, progress, time_limit)
-        return self.finish(found, gap, began)
+        result = search_eta(self, self.first_eta(start), gap, max_solves, progress, time_limit)
+        return self.finish(result, gap, began)
 
-    def finish(self, found: Found, gap: float, began: float) -> Allocation:
+    def finish(self, result: SearchResult, gap: float, began: float) -> Allocation:
         """Build the allocation of the best point and a lower bound."""
-        view, best = self.view, found.best
+        view, best = self.view, result.best
         weights, objective = self._without_traces(best, gap)
         eta, scale = best.eta, view.size(weights, best.eta)
         for end in self.ends:
@@ -277,15 +277,15 @@ class Conic:
             feasible = np.max(_violations(view, weights, end)[0], initial=0.0) <= ROUNDING
             if feasible and view.value(weights, end) <= objective:
                 eta, objective = end, view.value(weights, end)
-        if found.bound > objective + _CONTRADICTION * scale:
+        if result.bound > objective + _CONTRADICTION * scale:
             raise SolverError(
-                f"the lower bound {found.bound:.10g} exceeds the objective {objective:.10g}: "
+                f"the lower bound {result.bound:.10g} exceeds the objective {objective:.10g}: "
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
         point = Evaluated(weights[view.active], eta, objective, best.cut, scale)
         allocation = allocation_of(
-            Found(point, min(found.bound, objective)),  # the point may be a solver's error outside
+            SearchResult(point, min(result.bound, objective)),  # without rounding errors
             self,
             self.market,
             "branch_and_bound",

@@ -11,8 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
-from convexmarket.allocation.exact import (
+from convexmarket.allocation.exact_solver import (
     check_feasible,
     costs_that_matter,
     optimum,
@@ -20,6 +19,7 @@ from convexmarket.allocation.exact import (
     unattained,
 )
 from convexmarket.allocation.path import Path, rates_of
+from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.market import StandardForm
 
 __all__ = ["CurvePoints", "OwnReportCurve"]

@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 #: Distance of tangent points from the boundary, where an entropy has no gradient.
 _INWARDS = 1e-9
-#: Range of relative distances of a cut from its point that polishing may close; polishing steps.
+#: Relative distances of a cut from its point between which weights are polished; polishing steps.
 _SHORT, _POLISHES = (1e-7, 1e-2), 2
 #: Weights below this, relative to the average, are not polished unless their slope is low.
 _SELLS = 1e-6
@@ -159,7 +159,7 @@ def _least_of_chord(
 
 
 class Linearizer:
-    """Builder of cuts from points and multipliers, which keep one spread term of the market.
+    """Builder of cuts from points and multipliers; a cut keeps one spread term of the market.
 
     Affine functions are vectors: constant, slope in 1/eta, slopes in the weights and the
     guarantees of the active sellers.
@@ -181,7 +181,7 @@ class Linearizer:
     def cut(
         self, weights: Floats, eta: float, multipliers: list[Floats | None], hints: Hints
     ) -> KeptSpreadCut:
-        """Return the cut at a point, which touches the objective if the multipliers are optimal.
+        """Return the cut at a point; it touches the objective if the multipliers are optimal.
 
         Each constraint of the view has a multiplier; None omits the constraint, which is valid.
         ``hints`` are the multipliers at the atoms with kinks. If the cut is not tight at the
@@ -251,7 +251,7 @@ class Linearizer:
         view = self.view
         rest, bounded = np.zeros((2, 2 + 2 * np.count_nonzero(view.active)))
         for _, _, expression in view.terms:
-            if any(expression is kept for kept in self.kept):
+            if any(expression is term for term in self.kept):
                 continue
             part, least = self.minorant(expression, 1.0, hints), self._least(expression)
             if np.isfinite(least):

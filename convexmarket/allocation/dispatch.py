@@ -11,15 +11,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
-from convexmarket.allocation.exact import solve_exact
+from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.allocation.guarantees import allocate_budget, allocate_guarantees
-from convexmarket.allocation.parted import allocate_parts
+from convexmarket.allocation.line_search import line_search
+from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections
-from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.allocation.search import line_search
 from convexmarket.checks import (
     as_float,
     check_callable,

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
-from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import embed
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
@@ -35,8 +35,8 @@ __all__ = [
     "FOR_TRACES",
     "Evaluated",
     "Excluded",
-    "Found",
     "Runner",
+    "SearchResult",
     "allocation_of",
     "check_gap",
     "first_look",
@@ -47,19 +47,19 @@ Floats = NDArray[np.float64]
 
 #: Share of the gap that is reserved for later changes of the best point.
 FOR_TRACES = 0.1
-#: Largest factor between a given start and the default one.
+#: Largest ratio of a given start to the default start.
 _NEAR = 1e6
 #: Intervals of eta further than this factor from the first eta are not split.
 _FAR = 1e12
 #: Factors of the first eta that are tried in turn.
 _TRIES = (1.0, 0.6, 1.7, 0.1, 10.0, 1e-2, 1e2, 1e-4, 1e4, 1e-8, 1e8)
-#: Factors of eta: to points that may prove non-attainment, of the bound that excludes an optimum,
-#: and to a further point at which the objective must not rise again.
+#: Factors of eta in the test of attainment: to its points, to the end of the range without an
+#: optimum, and to the point at which the objective must not rise again.
 _OUT, _TWICE, _BEYOND = (1e6, 1e3, 30.0, 4.0), 2.0, 4.0
-#: Share of the sum of absolute terms that gaps are relative to if the terms nearly cancel.
+#: Share of the sum of absolute terms that replaces the objective in gaps if terms nearly cancel.
 _CANCELLED = 1e-3
 _MAX_SPLITS = 40_000
-#: Largest distance of a cut from its point that is due to the solver's accuracy.
+#: Largest distance of a cut from its point that the solver's accuracy explains.
 _ACCURACY = 1e-6
 #: Relative accuracy of solvers at extreme eta.
 _ROUGH = 1e-9
@@ -72,7 +72,7 @@ _REACH = 2
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
-    """Check the arguments that all numerical methods have."""
+    """Check the common arguments of all numerical methods."""
     check_positive("gap", gap)
     check_count("max_solves", max_solves)
 
@@ -109,7 +109,7 @@ class Excluded(NamedTuple):
     pieces: tuple[str, ...]
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The best point of a search, and a lower bound for all eta."""
 
     best: Evaluated
@@ -300,10 +300,10 @@ def search_eta(
     max_solves: int,
     progress: Callable[[SolveRecord], None] | None,
     time_limit: float = np.inf,
-) -> Found:
+) -> SearchResult:
     """Compute the best point and a lower bound for all eta, starting at ``first``.
 
-    Small distances of cuts from their points are due to the solver's accuracy and end the search.
+    Small distances of cuts from their points are attributed to the solver, and end the search.
     """
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
@@ -355,11 +355,11 @@ def search_eta(
         search.check_attained(best)
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
-    return Found(search.best or best, bound)
+    return SearchResult(search.best or best, bound)
 
 
 def allocation_of(
-    found: Found,
+    result: SearchResult,
     runner: Runner,
     market: Market,
     method: str,
@@ -368,12 +368,12 @@ def allocation_of(
     **settings: Any,
 ) -> Allocation:
     """Build the allocation of the best point, whose weights are those of the active sellers."""
-    best, ends = found.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
+    best, ends = result.best, zip(("eta_low", "eta_high"), market.form.eta_range, strict=True)
     return Allocation(
         weights=embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=found.bound,
+        lower_bound=result.bound,
         multiplier=best.cut.price / best.eta,
         method=method,
         seconds=time.perf_counter() - began,

@@ -69,7 +69,7 @@ def optimal_weights(form: StandardForm, t: float) -> Floats:
 
 
 def marginal_price(form: StandardForm, weights: Floats, t: float) -> float:
-    """Return tau, the multiplier of ``sum a = 1``, that belongs to weights at ``t = gamma*eta``.
+    """Return tau, the multiplier of ``sum a = 1``, for weights at ``t = gamma*eta``.
 
     At the optimum it is ``mu*a_i/||a|| + t*psi_i`` for all sellers strictly between 0 and the cap.
     """

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.projections import ProjectableForm
-from convexmarket.allocation.result import Allocation
 from convexmarket.allocation.simplex import embed
 from convexmarket.checks import as_float, checked_numbers
 from convexmarket.errors import ParameterError
@@ -40,12 +40,12 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     start, budget = time.perf_counter(), form.budget
     projectable = ProjectableForm.of(replace(form, gamma=1.0, budgets=(), sigma=0.0))
     assert projectable is not None  # as the market is budgeted
-    priced, active = projectable
+    rescaled, active = projectable
     price = form.sigma / budget
-    (weights, prices, _), _ = priced.optimum(price)
-    cost = float(priced.virtual_costs @ weights)
-    objective = priced.objective(weights, 1.0) + (price - 1.0) * cost
-    bound = min(priced.minimum(priced.weight, priced.prices(price)), objective)
+    (weights, prices, _), _ = rescaled.optimum(price)
+    cost = float(rescaled.virtual_costs @ weights)
+    objective = rescaled.objective(weights, 1.0) + (price - 1.0) * cost
+    bound = min(rescaled.minimum(rescaled.weight, rescaled.prices(price)), objective)
     eta = budget / cost
     return Allocation(
         weights=embed(weights, active),
@@ -55,7 +55,7 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
         multiplier=float(prices[0]) / eta,
         method="exact",
         seconds=time.perf_counter() - start,
-        scale=priced.size(weights, price) or None,
+        scale=rescaled.size(weights, price) or None,
     )
 
 

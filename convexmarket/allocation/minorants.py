@@ -1,8 +1,8 @@
 r"""Affine minorants of convex CVXPY expressions, also at their kinks.
 
 A convex expression has a unique tangent where it is smooth, and many at a kink. The subgradient
-that CVXPY returns there is usually not the one that a proof needs. The multipliers of a solved
-problem determine the right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is
+of CVXPY at a kink is usually useless for a proof. The multipliers of a solved problem
+determine the right one. Every atom with a kink (a maximum, a norm, a sum of the largest) is
 the support function of a set V, ``f(x) = max over v in V of v'x``, so **any** v in V proves
 ``f(x) >= v'x``. :class:`Lifted` replaces each argument of such an atom by a variable. The
 multiplier of their link approximates the right v, and :class:`Minorants` projects it on V. The
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import isotonic_regression
 
-from convexmarket.allocation.solvers import run_solver
+from convexmarket.allocation.solver_calls import run_solver
 from convexmarket.errors import SolverError
 
 __all__ = ["Hints", "Lifted", "Minorants"]
@@ -48,8 +48,8 @@ def _some(atom: Any, v: Floats) -> Floats:
     k = min(float(getattr(atom, "k", 1.0)), v.shape[1])
     v = np.clip(v, 0.0, 1.0)
     total = v.sum(axis=1, keepdims=True)
-    room = np.maximum(v.shape[1] - total, k - total)
-    raised = v + (1.0 - v) * np.divide(k - total, room, out=np.zeros_like(total), where=room > 0)
+    span = np.maximum(v.shape[1] - total, k - total)
+    raised = v + (1.0 - v) * np.divide(k - total, span, out=np.zeros_like(total), where=span > 0)
     return np.where(total > k, v * (k / np.maximum(total, k)), raised)
 
 
@@ -96,7 +96,7 @@ def _spectrum(project: Callable[[Any, Floats], Floats]) -> Callable[[Any, Floats
 def _member(atom: Any, v: Floats) -> Floats:
     """Project a row on the set of a support function, up to the tolerance of a solver."""
     x, items = atom._parent.x, atom._parent.constraints
-    off = cp.norm(cp.vec(x, order="F") - v[0])  # whose square would halve the digits
+    off = cp.norm(cp.vec(x, order="F") - v[0])  # the square would halve the digits
     run_solver(cp.Problem(cp.Minimize(off), items), "CLARABEL")
     return _flat(x.value)[None]
 
@@ -122,7 +122,7 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
 
 
 def _has_kink(expression: cp.Expression) -> bool:
-    """Whether an expression is an atom with a known conjugate, which is better than a tangent."""
+    """Whether an expression is an atom with a known conjugate; a tangent would be weaker."""
     if expression.is_constant():
         return False
     if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
@@ -164,12 +164,12 @@ def _rows(atom: Any) -> NDArray[np.intp]:
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     count = int(np.prod([shape[i] for i in axes]))
     last = np.moveaxis(place, axes, range(-len(axes), 0))
-    kept = last.shape[: len(shape) - len(axes)]
-    return last.reshape((*kept, count)).reshape((-1, count), order="F")
+    others = last.shape[: len(shape) - len(axes)]
+    return last.reshape((*others, count)).reshape((-1, count), order="F")
 
 
 class Lifted:
-    """Copier of expressions that replaces leaves, and the arguments of atoms with kinks.
+    """Copier of expressions; it replaces leaves, and the arguments of atoms with kinks.
 
     ``leaves`` maps ids of variables and parameters to their replacements. With ``kinks`` the
     arguments of atoms with kinks become variables, defined by :attr:`links`. Without, maxima by
@@ -213,7 +213,7 @@ class Lifted:
         return expression
 
     def _lift(self, atom: Any, args: list[cp.Expression]) -> list[cp.Expression]:
-        """Replace the first argument of an atom, the only one that is not constant."""
+        """Replace the first argument of an atom; its other arguments are constant."""
         old, new = atom.args[0], args[0]
         square = len(old.shape) == 2 and old.is_symmetric()
         variable = cp.Variable(old.shape, symmetric=square)
@@ -313,7 +313,7 @@ class Minorants:
         values = [argument.value for argument in atom.args]
         value, key = atom.value, id(atom)
         jacobians = self._local[key][1] if key in self._local else _gradient(atom, values)
-        if any(matrix is None for matrix in jacobians):  # such as that of an entropy at zero
+        if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
             values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
             value, jacobians = atom.numeric(values), _gradient(atom, values)
         if isinstance(atom, AffAtom) and not atom.parameters():

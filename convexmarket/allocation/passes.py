@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, StructOfArrays
 from convexmarket.allocation.path import Path, rates_of, sandwich
+from convexmarket.allocation.sorted_costs import Costs, StructOfArrays
 from convexmarket.market import StandardForm
 
 __all__ = ["Each", "Pass", "blocks_of", "screen_sellers"]
@@ -69,7 +69,7 @@ def screen_sellers(
     check: Callable[[int], None] | None = None,
     instead: tuple[float, float] | None = None,
 ) -> tuple[Costs, float]:
-    """Return costs with individual rows for the sellers that affect an optimum, and a limit.
+    """Return costs with a row for each seller that affects an optimum, and a limit.
 
     Nothing is bought above the limit.
 
@@ -79,15 +79,15 @@ def screen_sellers(
         Maps a function over the parts of the virtual costs >= 0, each an iterable of blocks;
         nothing is bought at infinite costs.
     form : StandardForm
-        The market; its virtual costs are not used.
+        The market; its virtual costs are ignored.
     ceiling : callable
-        Maps a cost up to which sellers can carry all weight to one above which nothing is bought.
+        Maps a cost up to which sellers can carry all weight to an upper limit for purchases.
     most : int
         Number of sellers to fetch, unless more affect the optimum.
     check : callable, optional
         Called with the number of sellers at finite costs after the first pass.
     instead : (float, float), optional
-        Range of costs that one seller may have instead of its own; it may also leave.
+        Range of further costs of one seller, which may also leave.
     """
     cells = _counted(each, [(0, _INFINITY, _FIRST_SHIFT)], trimmed=True)
     if check is not None:
@@ -250,7 +250,7 @@ def _fetch(spans: Sequence[tuple[int, int]], end: int, blocks: Iterable[Floats])
 
 
 def _merged(first: Any, second: Any) -> tuple[float, float, float]:
-    """Return the number, the mean and the sum of squares about it of the union of two groups."""
+    """Return the size, the mean, and the sum of squares about the mean, of two groups together."""
     n = first[0] + second[0]
     apart = second[1] - first[1]
     share = second[0] / n if n else 0.0

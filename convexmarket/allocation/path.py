@@ -16,7 +16,7 @@ single pieces remain, and their cubics are solved. This gives all local minima, 
 one, in O(m log m), with no tolerance.
 
 The same search runs on many markets at once that differ from a base market in one seller's cost
-(:meth:`convexmarket.allocation.costs.Costs.replaced`), for payments and audits.
+(:meth:`convexmarket.allocation.sorted_costs.Costs.replaced`), for payments and audits.
 
 Sellers are numbered from the cheapest, and a cap of u is given as ``n = 1/u``, the number of capped
 sellers who carry the whole weight. Costs are centred at the smallest and divided by the largest,
@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.costs import Costs, Floats, Ints, StructOfArrays
+from convexmarket.allocation.sorted_costs import Costs, Floats, Ints, StructOfArrays
 from convexmarket.errors import SolverError
 from convexmarket.market import StandardForm
 
@@ -103,7 +103,7 @@ class Point(StructOfArrays):
         cap, place = 1.0 / self.n, costs.place
         piece = segment(costs, self.n, self.capped, self.bought)
         with np.errstate(divide="ignore", invalid="ignore"):  # unused entries without free sellers
-            several = (piece.free > 1) & (piece.spread > 0)  # a single one has all remaining weight
+            several = (piece.free > 1) & (piece.spread > 0)  # else one seller has the rest
             tilt = np.where(several, self.beta * (piece.mean - costs.y), 0.0)
             weight = np.clip(piece.left / piece.free + tilt, 0.0, cap)
         return np.where(place < self.capped, cap, np.where(place < self.bought, weight, 0.0))
@@ -307,7 +307,7 @@ def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) 
 
 
 def beta_at(spread: Floats, norm2: Floats, rate: float | Floats) -> Floats:
-    """Return the beta on each piece at which beta/||a(beta)|| = r; +inf if it is always below."""
+    """Solve beta/||a(beta)|| = r for beta on each piece; +inf if the ratio is always below r."""
     with np.errstate(divide="ignore"):
         return rate * np.sqrt(norm2 / np.maximum(1.0 - rate * rate * spread, 0.0))
 
@@ -332,7 +332,7 @@ def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
     return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
 
 
-# ------------------------------------------------------------------- markets in between
+# ------------------------------------------------------------------- enclosed markets
 
 
 def sandwich(
@@ -343,7 +343,7 @@ def sandwich(
     rates: Sequence[float],
     highest: float,
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
-    """Return the levels between which a path enclosed by two others may be stationary.
+    """Bound the levels at which a path enclosed by two others may be stationary.
 
     Let tau be the cost above which nothing is bought. At equal tau, more and cheaper sellers
     increase 1/r^2, 1/beta and ``(tau - psi'a)/beta``, which is the sum of

@@ -103,7 +103,7 @@ def prices_of_point(market: Market, weights: Floats, eta: float) -> tuple[Any, .
     free = sells & ~capped & ~full
     paid = float(psi @ epsilon) >= form.budget * (1 - _BINDS)
     at_end = min(abs(eta - form.eta_low), abs(eta - form.eta_high)) <= _BINDS * eta
-    # Columns: tau, lambda, h; rows: sellers strictly between their bounds, and eta, all in money.
+    # Columns: tau, lambda, h. Rows: sellers strictly between their bounds, and eta. Unit: money.
     rows = np.stack([np.ones(m), -eta * psi, np.zeros(m)], axis=1)
     sold = np.where(full, weights, 0.0)
     last = np.array([sold.sum(), eta * float(psi @ (weights - sold)), eta])

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import (
     Evaluated,
-    Found,
+    SearchResult,
     allocation_of,
     first_look,
     search_eta,
 )
-from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.allocation.simplex import (
     ROUNDING,
     Projection,
@@ -96,7 +96,7 @@ class ProjectableForm(MarketNumbers):
 
     @classmethod
     def with_shares(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the same for a market with at most one bound on the shares of groups."""
+        """Return the problem of a market with at most one bound on the shares of groups."""
         piece = _shares_of(form)
         if piece is None or piece.shares is None:
             return cls.of(form)
@@ -161,7 +161,7 @@ class ProjectableForm(MarketNumbers):
     def _level(self, mu: float, costs: Floats) -> Floats:
         """Return the minimum of ``mu*R(a) + costs'a`` without caps."""
         level = (SquaredSpread() if self.squared else Spread()).simplex_minimum(mu, costs)
-        assert level is not None  # the spread has no reference
+        assert level is not None  # without a reference in the spread
         return level
 
     def _priced(self, mu: float, costs: Floats, limit: float | Floats) -> tuple[Projection, Floats]:
@@ -307,7 +307,7 @@ def is_projectable(market: Market) -> bool:
 
 
 def _shares_of(form: MarketNumbers) -> Constraint | None:
-    """Return the bound on shares if it is the only piece without numbers; else None."""
+    """Return the bound on shares if all other pieces are numbers; else None."""
     if form.other_terms or len(form.other_constraints) != 1:
         return None
     (piece,) = form.other_constraints
@@ -340,7 +340,7 @@ def solve_projections(
     for end in form.eta_range:  # the search stops next to an end that binds
         if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
             best = min(runner.solve(end), best, key=lambda point: point.objective)
-    allocation = allocation_of(Found(best, bound), runner, market, "projections", gap, began)
+    allocation = allocation_of(SearchResult(best, bound), runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
     )

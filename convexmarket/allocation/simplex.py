@@ -82,7 +82,7 @@ def project_capped_simplex(point: ArrayLike, max_weight: float | Floats = 1.0) -
 def project(
     point: Floats, limits: Floats, total: float = 1.0, centred: bool = False
 ) -> tuple[Floats, float]:
-    """Return ``clip(point - level, 0, limits)`` that sums to a total, and the level.
+    """Return ``clip(point - level, 0, limits)`` and the level at which its sum is the total.
 
     The sum is piecewise linear in the level. Newton's method computes the level, with bisection as
     a safeguard. Entries at an end on the whole bracket are dropped from later steps. ``centred``
@@ -122,10 +122,10 @@ def project(
     above = float((points[free] - level).sum()) + float(caps[ends >= level].sum())
     shift = (full + above - total) / max(int(np.count_nonzero(free)), 1)
     weights = np.clip((point - level) - shift, 0.0, limits)
-    missing = total - float(weights.sum())  # rounding error, distributed to entries with room
-    room = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
-    if (space := float(room.sum())) > abs(missing):
-        weights = np.clip(weights + missing * (room / space), 0.0, limits)
+    missing = total - float(weights.sum())  # rounding error, to distribute
+    slack = np.where(weights > 0, limits - weights, 0.0) if missing > 0 else weights
+    if (space := float(slack.sum())) > abs(missing):
+        weights = np.clip(weights + missing * (slack / space), 0.0, limits)
     return weights, level + shift
 
 
@@ -176,7 +176,7 @@ def norm_minimiser(
 
 
 def feasible_limits(limits: Floats) -> Floats:
-    """Return bounds that sum to 1 at least, corrected for rounding."""
+    """Return bounds with a sum of at least 1, corrected for rounding."""
     total = float(limits.sum())
     if total < 1 - ROUNDING:
         able = limits[limits > 0]
@@ -239,12 +239,12 @@ def cheapest_purchase(costs: Floats, max_weight: float) -> float:
     return float(max_weight * ordered[:n_full].sum() + rest * ordered[n_full])
 
 
-def common_price(weights: Floats, prices: Floats, room: Floats) -> float:
+def common_price(weights: Floats, prices: Floats, slack: Floats) -> float:
     """Return the multiplier of ``sum a = 1``: the price of sellers strictly between their bounds.
 
     Without such sellers it is not unique, and the highest price with a positive weight is returned.
     """
-    importance = weights * room
+    importance = weights * slack
     if importance.sum() > 0:
         return float(prices @ importance / importance.sum())
     return float(prices[weights > 0].max())

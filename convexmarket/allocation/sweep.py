@@ -9,10 +9,10 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.eta_search import check_gap
-from convexmarket.allocation.result import Allocation, SolveRecord
 from convexmarket.checks import check_callable, check_instance, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market

@@ -22,12 +22,12 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.eta_search import check_gap, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.allocation.simplex import embed
-from convexmarket.allocation.solvers import SOLVED, run_solver
+from convexmarket.allocation.solver_calls import SOLVED, run_solver
 from convexmarket.allocation.views import numbers
 from convexmarket.checks import shown
 from convexmarket.errors import (

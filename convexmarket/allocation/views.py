@@ -193,7 +193,7 @@ class MarketExpressions:
 
 
 class Declared(cp.Problem):
-    """A :class:`cvxpy.Problem` that can be copied and pickled, without the cache of the solver.
+    """A :class:`cvxpy.Problem` for copying and pickling, without the cache of the solver.
 
     A copy shares nothing with its original. A problem must not be solved in several threads at
     once, because solving it sets its variables.

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit
 from convexmarket.attacks.draws import Mechanism, View, audit_draws, audit_learner
-from convexmarket.attacks.exact import audit_by_formula
-from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit
+from convexmarket.attacks.formula_audits import audit_by_formula
 from convexmarket.checks import aligned, check_count, check_share, checked_numbers
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import Learner, PersonalizedRidge
 from convexmarket.learners.linear import ObjectiveLearner
 from convexmarket.privacy import Guarantee, RandomSource
-from convexmarket.privacy.noise import open_generator
+from convexmarket.privacy.random_sources import open_generator
 
 __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "audit_privacy"]
 

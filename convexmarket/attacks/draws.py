@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from convexmarket.attacks.checks import LEAK, draw_seeds, loss_of_frequencies, quietly
-from convexmarket.attacks.result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.audit_result import ROUNDING, AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.statistics import LEAK, draw_seeds, loss_of_frequencies, quietly
 from convexmarket.errors import DataError, ParameterError, ReleaseExhaustedError
 from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import Simulation
+from convexmarket.privacy.random_sources import Simulation
 
 __all__ = ["Mechanism", "View", "audit_draws", "audit_learner"]
 
 Floats = NDArray[np.float64]
-#: From a data set to releases by seed.
+#: Function from a data set to releases by seed.
 Mechanism = Callable[[Floats, NDArray[Any]], Callable[[int], Any]]
-#: From a release to the numbers that it publishes.
+#: Function from a release to its published numbers.
 View = Callable[[Any], ArrayLike]
 
 #: Share of the draws for each version of a row, to choose the two that differ most.
@@ -49,9 +49,9 @@ def audit_learner(
     view: View | None = None,
     replacements: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> PrivacyAudit:
-    """Audit any learner by the numbers that it publishes."""
-    asked = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
-    granted = Granted.of(X, asked).epsilon
+    """Audit any learner by its published numbers."""
+    requested = getattr(mechanism, "epsilon", None) if epsilon is None else epsilon
+    granted = Granted.of(X, requested).epsilon
     simulates = "random_state" in signature(mechanism.fit).parameters
 
     def release(X: Floats, y: NDArray[Any], seed: int) -> Learner:
@@ -166,7 +166,7 @@ def _checked_claim(claim: Any, release: Any, n_rows: int) -> Guarantee:
 
 
 def _answers(questions: Floats, release: Any) -> Floats:
-    """Return the predictions of a release, and their number: where it stops is an answer too."""
+    """Return the predictions of a release, and their number, because the stop is an answer too."""
     try:
         values = np.asarray(release.predict(questions), dtype=np.float64)
         count = len(questions)
@@ -184,7 +184,7 @@ def _best_neighbours(
     replacements: tuple[ArrayLike, ArrayLike] | None,
     few: int,
 ) -> list[tuple[Floats, NDArray[Any]]]:
-    """Return the data sets of two versions of a row whose releases differ most in a few draws."""
+    """Choose the two versions of a row with the most different releases in a few draws."""
     sides, samples = [], []
     for features, label in _versions(X, y, row, replacements):
         side = X.copy(), y.copy()
@@ -209,7 +209,7 @@ def _best_neighbours(
 def _versions(
     X: Floats, y: NDArray[Any], row: int, replacements: tuple[ArrayLike, ArrayLike] | None
 ) -> list[tuple[Floats, Any]]:
-    """Return versions of a row: as it is, and the replacements or versions made of other rows."""
+    """Return versions of a row: itself, and replacements given or made from other rows."""
     if replacements is not None:
         features, labels = (np.asarray(part) for part in replacements)
         if features.ndim != 2 or features.shape[1] != X.shape[1] or len(labels) != len(features):
@@ -225,7 +225,7 @@ def _versions(
 
 
 def _lower_bound(pair: list[Floats], delta: float, confidence: float) -> tuple[float, str]:
-    """Return the epsilon that the best event proves, and its counts in words."""
+    """Bound epsilon from below by the best event; also describe its counts."""
     third = len(pair[0]) // 3
     learn, count = [sample[:third] for sample in pair], [sample[third:] for sample in pair]
     centre = (learn[0].mean(axis=0) + learn[1].mean(axis=0)) / 2.0

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from convexmarket.attacks import PrivacyAudit, audit_privacy
-from convexmarket.attacks.result import ratios
+from convexmarket.attacks.audit_result import ratios
 from convexmarket.data.datasets import MarketData, wdbc
 from convexmarket.errors import ParameterError
 from convexmarket.learners import KernelERM, PersonalizedRidge, PrivateLogisticRegression

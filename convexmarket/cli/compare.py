@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _list_of(kind: Callable[[str], Any], help: str) -> Any:
-    """Return an option whose value is a list with commas."""
+    """Build an option for a list separated by commas."""
     return typer.Option(
         parser=lambda text: [kind(part.strip()) for part in text.split(",") if part.strip()],
         metavar="A,B,...",
@@ -100,7 +100,7 @@ def compare_command(
     """
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.solvers import entries_of
-    from convexmarket.studies.solvers import DEFAULT_SOLVERS, compare_solvers
+    from convexmarket.studies.solver_study import DEFAULT_SOLVERS, compare_solvers
 
     with errors_in_one_line():
         chosen = {name: name for name in solvers or DEFAULT_SOLVERS}
@@ -129,7 +129,7 @@ def compare_command(
 def run_file(
     problem: ProblemFile, folder: Path, *, fresh: bool = False, formats: Any = ()
 ) -> tuple[Report, Path]:
-    """Run a problem, or resume it; return its report and the page that is written."""
+    """Run or resume a problem; return its report and the written page."""
     from convexmarket.studies.files.loading import subproblems_of
     from convexmarket.studies.files.reports import report_of
 
@@ -147,7 +147,7 @@ def journal_of(folder: Path) -> Path:
 
 
 def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
-    """Work with a journal, and print the findings, or how to resume after an interrupt."""
+    """Work with a journal, and print the findings, or after an interrupt the command to resume."""
     check_report_folder(folder)
     journal = journal_of(folder)
     if fresh:
@@ -165,7 +165,7 @@ def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
 
 
 def _plugin(text: str) -> tuple[str, Any]:
-    """Return the name and the solver that ``NAME=module:Class`` names."""
+    """Parse ``NAME=module:Class``, and return the name and the solver."""
     from convexmarket.studies.plugins import load_plugin
 
     name, _, place = text.partition("=")

@@ -28,7 +28,7 @@ _DEFECT = (
     "This is a defect of convexmarket, not of your input. Please report it as an issue of the "
     "project: the command, the lines above, and the output of 'convexmarket --version'."
 )
-#: Formats of tables and figures that a report holds on request.
+#: Formats of tables and figures in a report, on request.
 _FORMATS = ("csv", "tex", "svg", "pdf")
 
 
@@ -61,7 +61,7 @@ _out, err = Console(), Console(stderr=True)
 
 
 def say(text: object, *, to: Console = _out, style: str = "") -> None:
-    """Print a line without markup, line breaks and characters that a terminal obeys."""
+    """Print a line without markup, line breaks and control characters."""
     from convexmarket.report import printable
 
     to.print(Words(printable(str(text)), style), soft_wrap=True)
@@ -119,7 +119,7 @@ def print_report(report: Report, page: Path, show: bool = False) -> None:
 
 
 def write_table(table: pd.DataFrame, file: Path, *, force: bool) -> None:
-    """Write a table as JSON, if the name of the file ends so, or as CSV; print its path."""
+    """Write a table as JSON or CSV, by the ending of the file's name; print its path."""
     from convexmarket.data.csv_cells import write_csv
     from convexmarket.io import Content, write_together
     from convexmarket.report.results import plain
@@ -145,13 +145,13 @@ def warn_of_reports() -> None:
 
 
 def check_ending(file: Path, option: str) -> None:
-    """Refuse a name of a file that ends in neither .csv nor .json."""
+    """Refuse a file name that ends in neither .csv nor .json."""
     if file.suffix.lower() not in (".csv", ".json"):
         raise ParameterError(f"{option} {file} is neither .csv nor .json; name such a file")
 
 
 def check_other_place(file: Path, source: Path, what: str, *, force: bool) -> None:
-    """Refuse a place of a file that cannot be written, or that is the source."""
+    """Refuse an output file that cannot be written, or that is the source."""
     from convexmarket.io import check_place
 
     if file.exists() and source.exists() and file.samefile(source):
@@ -160,7 +160,7 @@ def check_other_place(file: Path, source: Path, what: str, *, force: bool) -> No
 
 
 def check_report_folder(folder: Path, *, force: bool = False) -> None:
-    """Refuse a folder where no report can be written, before any work."""
+    """Refuse a folder in which a report cannot be written, before any work."""
     from convexmarket.io import check_place
     from convexmarket.report.document import check_folder
 
@@ -169,13 +169,13 @@ def check_report_folder(folder: Path, *, force: bool = False) -> None:
 
 
 def needs(option: str, given: object, **others: object) -> None:
-    """Refuse options that have an effect only together with another one."""
+    """Refuse options without the option on which they depend."""
     for flag in _given(others) if given in (None, False) else ():
-        raise ParameterError(f"{flag} goes with {option}; give that, or leave {flag} out")
+        raise ParameterError(f"{flag} requires {option}; add {option}, or remove {flag}")
 
 
 def excludes(option: str, **others: object) -> None:
-    """Refuse options that have no effect together with another one."""
+    """Refuse options together with an option that disables them."""
     for flag in _given(others):
         raise ParameterError(f"{option} and {flag} exclude each other; leave one of them out")
 
@@ -185,11 +185,11 @@ def _given(options: Mapping[str, object]) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in given]
 
 
-# ------------------------------------------------------------------------------- errors and ends
+# ------------------------------------------------------------------------- errors and exit codes
 
 
 def reason(error: BaseException) -> str:
-    """Describe an error in a line; of the system's, what was refused and where."""
+    """Describe an error in one line; of an OSError, the reason and the path."""
     if isinstance(error, MemoryError):
         size = f" ({error})" if str(error) else ""
         return (
@@ -212,7 +212,7 @@ def errors_in_one_line() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
-    except BrokenPipeError:  # of what is printed; run_to_the_end handles it
+    except BrokenPipeError:  # standard output failed; run_to_the_end handles it
         raise
     except (ConvexMarketError, OSError) as error:
         err.print("[bold red]error:[/bold red] ", end="")
@@ -224,7 +224,7 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
-    """Run the command line, and exit with the code of its end."""
+    """Run the command line, and exit with its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop_loading)
     for name in ("stdout", "stderr"):  # print every character; nothing where a stream is closed
@@ -243,7 +243,7 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
             code = READER_GONE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except OSError as error:  # a command handles those of its files: this is of what it prints
+    except OSError as error:  # standard output failed: a command handles errors of its files
         code = _end_of_output(error)
     except MemoryError as error:
         print(f"error: {reason(error)}", file=sys.stderr)
@@ -254,13 +254,13 @@ def run_to_the_end(command: Callable[[], Any]) -> NoReturn:
         code = BUG
     try:
         sys.stdout.flush()
-    except OSError as error:  # a command that cannot print what is left has failed
+    except OSError as error:  # a command that cannot print its last lines has failed
         code = code or _end_of_output(error)
     sys.exit(code)
 
 
 def _stop_loading(*_: object) -> None:
-    """End the process: libraries that are interrupted while they load raise other errors."""
+    """End the process: a library that is interrupted while loading raises another error."""
     try:
         os.write(2, b"stopped while loading; nothing was done\n")
     finally:
@@ -286,7 +286,7 @@ def _end_of_output(error: OSError) -> int:
 
 
 def _forget_output() -> None:
-    """Print nothing any more, also not when Python ends."""
+    """Discard all further output, including the output at the exit of Python."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
     os.close(nowhere)

@@ -28,7 +28,7 @@ from convexmarket.errors import DataError, ParameterError
 if TYPE_CHECKING:
     from convexmarket.ledger import Ledger
 
-#: Sellers with the least left that are listed.
+#: Number of sellers in the list of the smallest remaining guarantees.
 _MOST_SELLERS = 10
 _TOTALS = ("sold", "spent", "left", "paid")
 Part = StrEnum("Part", ["balance", "sales", "releases", "charges"])
@@ -114,7 +114,7 @@ def _export(ledger: Ledger, file: Path, part: str, force: bool) -> None:
 
 
 def _show(ledger: Ledger, as_json: bool) -> None:
-    """Print the totals of a ledger, its releases, and the sellers with the least left."""
+    """Print the totals of a ledger, its releases, and the smallest remaining guarantees."""
     balance, releases = ledger.balance(), ledger.releases()
     least = balance.sort_values("left", kind="stable").head(_MOST_SELLERS)
     totals: dict[str, Any] = {

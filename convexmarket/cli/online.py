@@ -38,7 +38,7 @@ from convexmarket.errors import ParameterError, ProblemFileError
 if TYPE_CHECKING:
     from convexmarket.online.market import Offer, OnlineMarket
 
-#: Plans that ``status`` lists, the latest ones.
+#: Number of the latest plans that ``status`` lists.
 _MOST_PLANS = 12
 EXAMPLES = """
 [bold]A market from beginning to end[/bold]
@@ -100,7 +100,7 @@ def open_(
                 say(f"Nothing is bought before seller {stages[0] + 1}.")
     data = problem.data
     if isinstance(data, OwnSellers) and not problem.place(data.file).exists():
-        say(f"{data.file} is not there yet; the market needs it to close")
+        say(f"{data.file} does not exist yet; the market needs it to close")
     say(f"Opened {folder}")
     warn_of_reports()
 
@@ -262,7 +262,7 @@ def close(
     regularization: Annotated[float | None, typer.Option(help="Lambda, not the file's.")] = None,
     show: Open = False,
 ) -> None:
-    """Train on the rows that were sold, close the market for good, and write its report.
+    """Train on the sold rows, close the market for good, and write its report.
 
     The model is trained once, on the rows of the sellers who accepted, and kept in the market.
     Closing again writes the report again, with the same model.
@@ -293,7 +293,7 @@ def close(
 
 
 def _sentence(offer: Offer) -> str:
-    """Describe an offer as one would to the seller."""
+    """Describe an offer in the words for the seller."""
     from convexmarket.report import format_number
 
     who = f"Seller {offer.id}, number {offer.number:,}, at a sensitivity of {offer.sensitivity:g}"

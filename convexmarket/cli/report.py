@@ -45,7 +45,7 @@ def report_command(
     formats: Formats = "",
     force: Force = False,
 ) -> None:
-    """Write reports again from their results, all reports, or their index; or audit guarantees.
+    """Rewrite one report, all reports or their index from results; or audit guarantees.
 
     --all runs the problem files that have changed since their report. --audit takes two to three
     minutes; its exit code is 3 if a guarantee was refuted.
@@ -73,7 +73,7 @@ def report_command(
 
 
 def report_names(problems: Path) -> dict[str, Path]:
-    """Return every problem file of a folder by the name of its report.
+    """List the problem files of a folder, by the names of their reports.
 
     A file is named after itself, ``wdbc.toml``; with data next to it, after the folder they are
     in, ``online-clinic/market.toml``.

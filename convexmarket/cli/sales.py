@@ -53,7 +53,7 @@ _WITHOUT = {
 }
 
 
-#: The kind of label that a draft predicts.
+#: Description of the label, by the kind of a draft.
 Learns = StrEnum("Learns", ["class", "number"])
 
 
@@ -81,7 +81,7 @@ def price(
 
     The certificate comes next to the offers, as offers.certificate.json. A learner's risk
     gives --mu and --sigma: 3.15 and 45.3 for a logistic regression with ten features
-    (docs/howto/choose.md). --budget is met on average over the prior.
+    (docs/howto/choose.md). --budget bounds the average payments over the prior.
     """
     from convexmarket.checks import check_nonnegative
     from convexmarket.deal import certificate_of
@@ -165,7 +165,7 @@ def _print_deal(deal: Deal, audit: IncentiveAudit) -> None:
 
 
 def shares_of(at_least: list[str] | None) -> dict[str, float]:
-    """Return shares by group, as ``--at-least`` names them."""
+    """Parse the shares of groups in ``--at-least``."""
     shares: dict[str, float] = {}
     for text in at_least or ():
         group, _, share = text.rpartition(":")
@@ -186,7 +186,7 @@ def init(
     learns: Annotated[Learns | None, typer.Option(help="What is predicted.")] = None,
     force: Force = False,
 ) -> None:
-    """Write a problem file for your table, to be completed by you.
+    """Write a draft of a problem file for your table.
 
     Id, report and label are recognised by the names of the columns. Ranges, categories, classes,
     the prior and the public rows are marked "?" until you declare them.
@@ -254,10 +254,10 @@ def buy(
     test = people.parts["test"]
     labels = test[people.data.label]
     score = "R²" if people.data.classes is None else "accuracy"
-    one = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
+    majority = 0.0 if people.data.classes is None else labels.value_counts(normalize=True).max()
     say(
         f"On {len(test):,} public rows the model has {score} {deal.model.score(test, labels):.3f}; "
-        f"one answer for all would have {one:.3f}."
+        f"a constant prediction would have {majority:.3f}."
     )
     if recorded is not None:
         say(f"Recorded {recorded:,} sales in {books}, and charged the model to them")

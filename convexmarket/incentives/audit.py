@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.dispatch import allocate, best_method
-from convexmarket.allocation.parted import PartedAllocation
-from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import check_callable, check_count, check_instance, generator_of, shown
 from convexmarket.display import Shown, axes
 from convexmarket.errors import ConvexMarketError, NotSupportedError, ParameterError
@@ -521,7 +521,7 @@ def _top_of(prior: Prior, truth: float) -> float:
 
 
 def _market_at(build: Build, market: Market, lies: Mapping[int, float]) -> Market:
-    """Return the market built from the reports, some of which are replaced by misreports."""
+    """Build the market from the reports, after replacing some of them by misreports."""
     reports = reports_of(market).copy()
     reports[list(lies)] = list(lies.values())
     built = build(reports.copy())

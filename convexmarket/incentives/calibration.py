@@ -173,7 +173,7 @@ def calibrate_gamma(
 
 
 def _spent(market: Market) -> float:
-    """Return the virtual cost of what the market buys, its expected payments."""
+    """Return the virtual cost of the purchase, which equals the expected payments."""
     allocation = allocate(market, gap=_GAP)
     bought = allocation.weights > 0
     cost = np.asarray(market.privacy_cost(allocation.epsilon))

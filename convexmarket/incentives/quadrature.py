@@ -16,7 +16,7 @@ Ints = NDArray[np.intp]
 
 #: Halvings of an interval, and its length relative to its place, at which a jump is accepted.
 _MAX_DEPTH, _SHORTEST = 60, 1e-12
-#: Searches take an infinite value for this, and a value right at the level for just above.
+#: Finite replacement of infinite values in searches, and of values exactly at the level.
 _FAR, _ABOVE = 1e200, 1e-300
 
 
@@ -132,7 +132,7 @@ def first_root(
     while np.any(short := f(high, which) < 0) and np.isinf(top):
         high = np.where(short, low + 2.0 * (high - low), high)
     inside = ~short
-    between = cast(Any, find_root)(  # its stubs know no args
+    between = cast(Any, find_root)(  # SciPy's stubs lack args
         lambda z, which: _signed(f(z, which)),
         (low[inside], high[inside]),
         args=(which[inside],),

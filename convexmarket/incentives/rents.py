@@ -27,10 +27,10 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate, best_method
-from convexmarket.allocation.result import Allocation, CertifiedPurchase
 from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSupportedError
 from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market
@@ -44,7 +44,7 @@ Ints = NDArray[np.intp]
 #: Relative accuracy of exact integrals; with a largest guarantee, where the curve has many kinks;
 #: and of interpolation between integrals.
 ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
-#: Numbers of sellers from which on rents are interpolated, and the smallest number of nodes.
+#: Number of sellers above which rents are interpolated, and the smallest number of nodes.
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
 #: Ratio of mu to noise and payments that double precision cannot resolve.
 _LOST = 1e-15

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.allocation.dispatch import allocate
-from convexmarket.allocation.parted import PartedAllocation
-from convexmarket.allocation.result import Allocation
+from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import check_instance, check_share
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError
 from convexmarket.incentives.rents import ExactCurve, SolvedCurve

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.result import SolveRecord
 from convexmarket.joint.certificates import convexity_ratio
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.steps import Purchase, PurchaseStep, best_model, model_gradient, norm_price
@@ -78,7 +78,7 @@ class Descent:
                 return
 
     def measure(self) -> None:
-        """Set the residual: the gain that model or purchase alone still allow."""
+        """Set the residual: the largest gain of a change of the model or the purchase alone."""
         bought = self.step(self.model, self.eta)
         best = self.joint.objective(self.model, bought.weights, bought.eta)
         self.residual = self._gain(self.objective - best + bought.excess)
@@ -144,7 +144,7 @@ class _JointCut(KeptSpreadCut):
 
 
 class GlobalSearch:
-    """Solves the joint problem at one eta after the other, with cuts that hold for every eta.
+    """Solver of the joint problem at given eta, with cuts that are valid for every eta.
 
     The problem is convex for a fixed eta, with expected or worst-case noise and linear payments.
     """
@@ -191,7 +191,7 @@ class GlobalSearch:
         assert priced is not None
         assert form is not None
         priced, a = replace(priced, sigma=joint.sigma), weights[form[1]]
-        kept, keep = (1 - root) * priced.weight, (1 - root) * joint.regularization
+        weight, keep = (1 - root) * priced.weight, (1 - root) * joint.regularization
         plain = Projections(priced).solve(eta).cut
         slope = root * priced.slope(a)
         spread = root * (
@@ -214,7 +214,7 @@ class GlobalSearch:
             noise=plain.noise,
             costs=plain.costs + slope,
             slopes=plain.slopes,
-            spread=lambda costs: priced.minimum(kept, costs),
+            spread=lambda costs: priced.minimum(weight, costs),
             price=plain.price,
             model=envelope,
         )

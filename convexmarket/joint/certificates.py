@@ -54,7 +54,7 @@ def convexity_constant() -> float:
 
 
 def convexity_threshold(X: ArrayLike) -> float:
-    """Return lambda_conv: from it on, the objective is jointly convex in (w, z), a = exp(z).
+    """Return lambda_conv, above which the objective is jointly convex in (w, z), a = exp(z).
 
     Convex on ``sum exp(z) <= 1`` (B, Theorem 4.1, with the right constant). The feasible set
     ``sum exp(z) = 1`` is not convex, so that several local minima remain possible.
@@ -86,7 +86,7 @@ def convexity_threshold(X: ArrayLike) -> float:
 
 
 def convexity_ratio(joint: JointMarket) -> float:
-    """Return by how much the problem misses convexity in (w, a): convex for a fixed eta below 1.
+    """Compute the ratio that certifies convexity in (w, a) for a fixed eta.
 
     It is ``sigma_max(X)^2/(2*Lambda*mu)`` with a squared spread,
     ``m*r^3*sigma_max(X)^2/(Lambda*mu)`` with a norm, and inf with neither.
@@ -122,7 +122,7 @@ def convexity_ratio(joint: JointMarket) -> float:
 
 @dataclass(frozen=True, eq=False)
 class FirstOrderResiduals:
-    """How far a point is from the first-order conditions of B's Theorem 3.3.
+    """Residuals of a point in the first-order conditions of B's Theorem 3.3.
 
     Attributes
     ----------

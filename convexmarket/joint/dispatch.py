@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from convexmarket.allocation.result import CertifiedPurchase, SolveRecord
+from convexmarket.allocation.allocation_result import CertifiedPurchase, SolveRecord
 from convexmarket.checks import (
     check_choice,
     check_count,
@@ -84,7 +84,7 @@ class JointAllocation(CertifiedPurchase):
         self.model.flags.writeable = self.weights.flags.writeable = False
 
     def statement(self) -> str:
-        """Return a sentence about what the result does not guarantee."""
+        """Describe the limits of the guarantee in a sentence."""
         return (
             "neither the model nor the payments carry a privacy guarantee: weights, eta and model"
             " were chosen by looking at the data; sell what allocate() chooses and train under it"

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver
 from convexmarket.allocation.views import Declared, numbers, spread_out
 from convexmarket.checks import check_nonnegative, check_positive, shown
 from convexmarket.errors import (
@@ -50,7 +50,7 @@ _MAX_TANGENTS = 10
 
 
 class ExponentialBlock(Declared):
-    """The best weights for given losses, in z = log(a), around a point z0; the best eta, if wanted.
+    """Program for the best weights, and eta on request, in z = log(a), around a point z0.
 
     A :class:`cvxpy.Problem`, compiled once for all losses, noise, eta and z0. In z and log(eta)
     payments are convex, and a largest guarantee is a linear constraint. Its value is the joint
@@ -259,7 +259,7 @@ def _tangent(
 def _further(
     joint: JointMarket, descent: Descent, weights: Floats, eta: float
 ) -> tuple[Floats, float]:
-    """Go on in the direction of a step of z, twice as far each time, while that is better.
+    """Continue in the direction of a step of z, doubling its length while the objective falls.
 
     Tangents converge linearly, at last by less in a step than a conic solver's error.
     """

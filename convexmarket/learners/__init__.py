@@ -16,6 +16,7 @@ from convexmarket.learners.losses import (
     Loss,
 )
 from convexmarket.learners.perturbed import objective_perturbation_log_density
+from convexmarket.learners.private_search import PrivateSearch
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import (
     NoisyLoss,
@@ -30,7 +31,6 @@ from convexmarket.learners.risk import (
     logistic_risk_constants,
 )
 from convexmarket.learners.saved import load_model, save_model
-from convexmarket.learners.search import PrivateSearch
 
 __all__ = [
     "AbsoluteLoss",

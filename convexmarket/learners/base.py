@@ -21,11 +21,11 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.domain import Ball, Domain, Interval
 from convexmarket.learners.granted import Granted, Perturbation, dense_rows
-from convexmarket.learners.parted import PartedRows, in_parts, labels_of
+from convexmarket.learners.partitioned_rows import PartedRows, in_parts, labels_of
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee, Profile
-from convexmarket.privacy.noise import (
+from convexmarket.privacy.random_sources import (
     RandomSource,
     noise_assumption,
     resolve_generator,
@@ -79,7 +79,7 @@ class Learner(Protocol):
 
 
 def unfitted(learner: Any) -> Any:
-    """Return a learner of the same parameters that has seen no rows."""
+    """Return an unfitted copy of a learner."""
     return clone(learner) if isinstance(learner, BaseEstimator) else deepcopy(learner)
 
 
@@ -102,7 +102,7 @@ class PrivateLearner(BaseEstimator):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Refuse parameters that are out of their ranges."""
+        """Refuse parameters outside their ranges."""
 
     @abstractmethod
     def _domain(self, n_features: int, X: Any = None, y: Any = None) -> Domain:
@@ -204,7 +204,7 @@ class PrivateLearner(BaseEstimator):
         return self
 
     def promise(self, epsilon: ArrayLike, n_features: int | None = None) -> Guarantee:
-        """Return the guarantee that a fit would carry, from public quantities alone.
+        """Compute the guarantee of a fit in advance, from public quantities alone.
 
         ``n_features`` counts where the regularization is "auto"; it is 1 by default. Errors are
         those of :meth:`fit`, and a domain that would be read from private rows is one.
@@ -240,7 +240,7 @@ class PrivateLearner(BaseEstimator):
         return domain.half * plan.noise_effect(second)
 
     def noise_limit(self) -> float:
-        """Return the :meth:`noise_effect` from which a model is worth no more than a constant.
+        """Return the :meth:`noise_effect` above which a constant predicts as well as the model.
 
         It is the standard deviation of labels that are uniform on their range. For a classifier it
         is 4: such noise turns the label of a row with margin 1 with a chance of 40 per cent.
@@ -264,7 +264,7 @@ class PrivateLearner(BaseEstimator):
         return np.asarray(rows @ self.coef_ + self.intercept_)
 
     def _leaking(self) -> list[str]:
-        """Return the parameters of the domain that would be computed from the private rows."""
+        """List the parameters of the domain that need the private rows."""
         return [name for name in self._public if getattr(self, name) is None]
 
     def _refuse_leaks(self) -> None:
@@ -275,7 +275,7 @@ class PrivateLearner(BaseEstimator):
         )
 
     def _n_features(self, X: Any, y: Any) -> int:
-        """Return the number of features, which is public, without a look at values."""
+        """Return the public number of features, without reading values."""
         if self.features is not None:
             return self.features.n_features_out_
         shape = X.shape if hasattr(X, "shape") else checked_numbers("X", X, DataError).shape
@@ -285,7 +285,7 @@ class PrivateLearner(BaseEstimator):
         return int(shape[1])
 
     def _read(self, X: Any, y: Any, granted: Granted) -> tuple[Any, NDArray[Any]]:
-        """Return the used rows as finite numbers, or where they are, and their labels."""
+        """Return the used rows, as finite numbers or in their partitions, and their labels."""
         numeric = "target_range" in self._public
         if in_parts(X):
             if self._public[0] in self._leaking():
@@ -323,18 +323,18 @@ class PrivateLearner(BaseEstimator):
             else f"VIOLATED: {name} was computed from the private rows"
             for name, part in zip(self._public, (domain.rows, domain.labels), strict=True)
         )
-        kept = granted.spread(plan.epsilon)
-        profile = Profile("pure", kept, plan.delta)
+        epsilon = granted.spread(plan.epsilon)
+        profile = Profile("pure", epsilon, plan.delta)
         if plan.shift is not None:
             profile = Profile("gaussian", granted.spread(plan.shift))
         return Guarantee(
-            epsilon=kept,
+            epsilon=epsilon,
             delta=plan.delta,
             mechanism=f"{self._model} {plan.name}",
             accounting=plan.accounting,
             assumptions=(
                 noise_assumption(source, any_noise=plan.noisy),
-                *_exceeding(kept, granted.epsilon),
+                *_exceeding(epsilon, granted.epsilon),
                 *places,
                 "epsilon and all parameters do not depend on the data",
                 *plan.assumptions,

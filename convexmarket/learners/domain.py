@@ -32,14 +32,14 @@ __all__ = ["Ball", "Box", "Classes", "Domain", "Interval", "Range"]
 Floats = NDArray[np.float64]
 Range: TypeAlias = tuple[ArrayLike, ArrayLike]
 
-#: Relative; rows scaled to a bound in floating point may exceed it by rounding.
+#: Relative excess over a bound that rounding explains in scaled rows.
 SLACK = 1e-12
 SINGLE_PRECISION, DOUBLE_PRECISION = 2.0**-23, 2.0**-52
 
 
 @dataclass(frozen=True)
 class Ball:
-    """All rows of at most a Euclidean norm, which is positive."""
+    """The rows with at most a given positive Euclidean norm."""
 
     data_norm: float
 
@@ -86,7 +86,7 @@ class Ball:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """All rows with every feature in a range, as rows of the unit box."""
+    """The rows with every feature in a range, mapped to the unit box."""
 
     low: Floats
     width: Floats
@@ -124,7 +124,7 @@ class Box:
         return self._centred(np.clip(unit, 0.0, 1.0, out=unit))
 
     def unit(self, X: NDArray[Any]) -> Floats:
-        """Return rows on the unit scale, wherever they lie."""
+        """Return rows on the unit scale, without a check of the ranges."""
         return self._centred((X - self.low) / self.width)
 
     def _centred(self, unit: Floats) -> Floats:
@@ -211,7 +211,7 @@ class Interval:
         return cls(float(bounds[0]), float(bounds[1]))
 
     def numbers(self, y: Any) -> Floats:
-        """Return labels, moved into the interval where rounding has put them outside."""
+        """Return labels; those outside the interval by rounding are moved to its ends."""
         labels = checked_numbers("y", y, DataError, truth_values=True)
         slack = SLACK * (self.high - self.low)
         _refuse(
@@ -248,7 +248,7 @@ class Domain:
 
 
 def _refuse(outside: NDArray[np.bool_], what: str) -> None:
-    """Raise a DataError if there are rows or labels outside of their domain."""
+    """Raise a DataError for rows or labels outside their domain."""
     count = np.count_nonzero(outside)
     if count:
         raise DataError(f"{count} of {outside.size} {what}")

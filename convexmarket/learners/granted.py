@@ -24,13 +24,13 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, DataTypeError, NotSupportedError, ParameterError
-from convexmarket.learners.parted import PartedRows, in_parts
+from convexmarket.learners.partitioned_rows import PartedRows, in_parts
 
 __all__ = ["Granted", "Perturbation", "dense_rows", "validated"]
 
 Vector = NDArray[np.float64]
 
-#: Of the mean of what is granted; a row below it is not used.
+#: Share of the mean epsilon below which a row is not used.
 TRACE = 1e-6
 #: Smallest value of the largest epsilon.
 LEAST = 1e-50
@@ -43,13 +43,13 @@ class Perturbation(ABC):
     weights: Vector  # of the loss
     epsilon: Vector
     regularization: float
-    name: str  # describes the noise in the guarantee
-    accounting: str  # the bound that gives epsilon
-    assumptions: tuple[str, ...]  # of the guarantee, without those on the domain
+    name: str  # description of the noise in the guarantee
+    accounting: str  # name of the bound on epsilon
+    assumptions: tuple[str, ...]  # assumptions besides those on the domain
     noisy: bool = True
     exact: bool = True  # noise on a lattice
     delta: float = 0.0
-    shift: Vector | None = None  # of Gaussian noise, in standard deviations
+    shift: Vector | None = None  # shift of Gaussian noise, in standard deviations
 
     @abstractmethod
     def release(
@@ -59,7 +59,7 @@ class Perturbation(ABC):
 
     @abstractmethod
     def noise_effect(self, second: Vector) -> float:
-        """Return the deviation of a prediction by noise, for such mean squares of features."""
+        """Return the deviation of a prediction by noise, for given mean squares of features."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class Granted:
         return self.epsilon[self.used]
 
     def rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return the used rows and their labels, before the others are read."""
+        """Select the used rows and their labels, before any other row is read."""
         if self.used.all() or y is None:
             return X, y
         try:
@@ -166,7 +166,7 @@ def _rows_of(X: Any) -> int:
         n_rows = int(_num_samples(X))
     except TypeError:
         n_rows = -1
-    if n_rows < 0:  # raised outside of the handler: scikit-learn quotes a single number
+    if n_rows < 0:  # raised outside the handler, because scikit-learn quotes a single number
         raise DataError(f"X must be a matrix of rows, got a {type(X).__name__} without rows")
     if n_rows == 0:
         raise DataError("Found array with 0 sample(s), X must have at least one row")
@@ -174,7 +174,7 @@ def _rows_of(X: Any) -> int:
 
 
 def dense_rows(estimator: Any, X: Any, *labels: Any, box: bool = False, **options: Any) -> Any:
-    """Return rows, and labels where they are given, as scikit-learn validates them.
+    """Validate rows, and labels if given, by scikit-learn.
 
     A table becomes rows by the estimator's ``features``, of the unit box or of their ball. Rows in
     partitions raise a NotSupportedError, and malformed, complex or sparse ones a DataError, which
@@ -213,7 +213,7 @@ def validated(check: Callable[..., Any], X: Any, *labels: Any, **options: Any) -
         result = check(X, *labels, **options)
     except (TypeError, ValueError, OverflowError) as error:
         words = str(error)
-    if result is None:  # raised outside of the handler, whose error may quote rows
+    if result is None:  # raised outside the handler, because its error may quote rows
         raise DataError(_without_cells(words))
     return (moderate(result[0]), *result[1:]) if labels else moderate(result)
 
@@ -227,7 +227,7 @@ _PUBLIC = (
 
 
 def _without_cells(message: str) -> str:
-    """Return scikit-learn's message if it quotes no cell of the data, and our words otherwise."""
+    """Return scikit-learn's message, or a replacement if it may quote cells of the data."""
     if not any(begins in message for begins in _PUBLIC):
         return "X and y must be rows of finite real numbers, with one label for each row"
     start, _, rest = message.partition("\narray=")

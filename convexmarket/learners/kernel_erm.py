@@ -44,7 +44,7 @@ from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accountant import Account
 from convexmarket.privacy.active import names_of
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 
 __all__ = ["KernelERM"]
 
@@ -230,7 +230,7 @@ class KernelERM(BaseEstimator):
         sensitivity = float(shifts.max())
         allowed, used = self.tol * sensitivity, weights > 0
         distance_allowed = allowed / kernel.feature_bound
-        # Half of the error that is allowed remains for the search.
+        # The search may use half of the allowed error.
         outside = distance_allowed * self.regularization / (2.0 * loss.lipschitz)
         matrix, weights = problem.X[used], weights[used]
         pivots, features, residuals = cholesky_features(kernel, matrix, weights, outside)
@@ -242,7 +242,7 @@ class KernelERM(BaseEstimator):
                 f"Newton's method stopped where a prediction may be off by {error:.3g}, above tol "
                 f"* sensitivity_ = {allowed:.3g}; use a larger tol or a larger regularization"
             )
-        # Only now, so that a failed fit leaves no half of a model behind.
+        # Set last, so that a failed fit leaves no part of a model.
         self.dual_coef_ = solve_triangular(features[pivots], theta, lower=True, trans="T")
         self.pivots_ = matrix[pivots]
         self.norm_ = float(np.linalg.norm(theta))
@@ -262,7 +262,7 @@ class KernelERM(BaseEstimator):
         )
         if problem.classes is not None:
             self.classes_ = problem.classes.values
-        elif hasattr(self, "classes_"):  # of an earlier fit, with another loss
+        elif hasattr(self, "classes_"):  # attributes of an earlier fit with another loss
             del self.classes_
         return self
 

@@ -27,7 +27,7 @@ __all__ = ["Kernel", "cholesky_features"]
 
 Floats = NDArray[np.float64]
 
-#: Parameters that scikit-learn's function of each name takes.
+#: Parameters of scikit-learn's function of each name.
 TAKES: dict[str, tuple[str, ...]] = {
     "linear": (),
     "poly": ("gamma", "degree", "coef0"),
@@ -35,10 +35,10 @@ TAKES: dict[str, tuple[str, ...]] = {
     "laplacian": ("gamma",),
     "cosine": (),
 }
-#: Kernels whose features are bounded by the norm of the rows; those of the others have norm 1 or 0.
+#: Kernels with features bounded by the norm of the rows; other features have norm 1 or 0.
 UNBOUNDED = ("linear", "poly")
 LARGEST_EXPONENT = 700.0  # of a float
-NORM_SLACK = 1e-12  # relative; rows scaled to the bound in floating point may exceed it by rounding
+NORM_SLACK = 1e-12  # relative excess over the bound that rounding explains in scaled rows
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Kernel:
         """Return the kernel of every row of X with every row of Y, shape (n_x, n_y)."""
         if not len(X) or not len(Y):
             return np.zeros((len(X), len(Y)))
-        if self.name == "rbf":  # by differences: squares lose the digits of rows far from zero
+        if self.name == "rbf":  # differences keep the digits of rows far from zero
             return np.asarray(np.exp(-self.gamma * cdist(X, Y, "sqeuclidean")))
         parameters = {name: getattr(self, name) for name in TAKES[self.name]}
         return np.asarray(pairwise_kernels(X, Y, metric=self.name, **parameters))
@@ -152,7 +152,7 @@ class Kernel:
         return np.where((squares > 0) | (self.name != "cosine"), 1.0, 0.0)
 
     def check_domain(self, X: Floats, what: str) -> None:
-        """Refuse rows outside the public domain, where no bound holds.
+        """Refuse rows outside the public domain, for which the bounds do not hold.
 
         Raises
         ------

@@ -27,7 +27,7 @@ from convexmarket.learners.losses import HingeLoss, HuberLoss, LogisticLoss, Los
 from convexmarket.learners.perturbed import Calibration, ObjectivePerturbation, SecondNoise
 from convexmarket.learners.risk import Constants, lipschitz_risk_constants, logistic_risk_constants
 from convexmarket.privacy.accounting import Accounting
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 
 __all__ = [
     "ObjectiveLearner",
@@ -66,7 +66,7 @@ class ObjectiveLearner(PrivateLearner):
         """Return the public labels; None reads them from y."""
 
     def _accounting(self) -> tuple[Accounting, float | None]:
-        """Return the bound on the privacy loss that is reported, and the cap that it reads."""
+        """Return the bound on the privacy loss, and the cap on weights that it uses."""
         return "general", None
 
     def risk(
@@ -132,7 +132,7 @@ class ObjectiveLearner(PrivateLearner):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Classifier(ClassifierMixin, ObjectiveLearner):
-    """Of two labels, from a public set."""
+    """Classifier of two labels, from a public set."""
 
     classes: tuple[Any, Any] | None = (-1, 1)
 

@@ -107,7 +107,7 @@ class LogisticLoss(Loss):
     at_zero = float(np.log(2.0))
 
     def derivatives(self, f: Floats, y: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return all three from one exponential, without overflow or cancellation."""
+        """Compute the three arrays from one exponential, without overflow or cancellation."""
         margins = y * f
         decay = np.exp(-np.abs(margins))
         right = margins >= 0
@@ -116,7 +116,7 @@ class LogisticLoss(Loss):
         return np.log1p(decay) - np.minimum(margins, 0.0), -y * wrong, wrong * correct
 
     def curvatures_within(self, curvatures: Floats, distance: Floats) -> Floats:
-        """Bound it: p(1 - p) grows by a factor of the exponential of the distance at most."""
+        """Bound p(1 - p), which grows at most by the factor exp(distance)."""
         grown = (curvatures + TINY) * np.exp(np.minimum(distance, LARGEST_EXPONENT))
         return np.minimum(grown, 0.25)
 

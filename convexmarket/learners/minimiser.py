@@ -26,11 +26,13 @@ Matrix = NDArray[np.float64]
 UNIT = 2.0**-53  # half the distance from 1.0 to the next float
 LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
-SLOPE_UNITS = 16.0  # the steepest: exp to four units in the last place, a sum and a quotient
+SLOPE_UNITS = (
+    16.0  # of the steepest loss: exp to four units in the last place, a sum and a quotient
+)
 MAX_STEPS = 500
-IDLE_STEPS = 20  # without progress, after which rounding has been reached
-REUSE = 0.25  # of the gradient's norm; a Hessian that gains more serves again
-ROUNDING = 4e-16  # relative; a step that small changes nothing
+IDLE_STEPS = 20  # steps without progress before rounding is assumed
+REUSE = 0.25  # factor of the gradient's norm; a Hessian with a larger gain is used again
+ROUNDING = 4e-16  # relative length of a step without effect
 
 
 class PerturbedObjective:
@@ -163,7 +165,7 @@ def relative_error(operations: int) -> float:
 
 
 def minimise(objective: PerturbedObjective, tol: float, start: Vector | None = None) -> Vector:
-    """Return the point of smallest gradient of a search for a gradient norm of ``tol``.
+    """Search for a gradient norm of ``tol``; return the point with the smallest norm.
 
     Newton's method with a line search on the slope along each step, which rounding spares longer
     than values. With many rows it starts from the minimiser on a tenth of them.

@@ -37,16 +37,16 @@ from convexmarket.errors import ParameterError, SolverError
 from convexmarket.learners.granted import Granted, Perturbation
 from convexmarket.learners.losses import LogisticLoss, Loss
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
-from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
 from convexmarket.privacy.accounting import (
     Accounting,
     calibrate_eta,
     default_solver_epsilon,
     objective_perturbation_guarantee,
 )
-from convexmarket.privacy.exact import gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.exact_noise import gamma_sphere_draw, gamma_sphere_error
 from convexmarket.privacy.lattice import lattice_blur, lattice_release
-from convexmarket.privacy.noise import gamma_sphere_log_density
+from convexmarket.privacy.random_sources import gamma_sphere_log_density
 
 __all__ = [
     "Calibration",
@@ -59,16 +59,18 @@ __all__ = [
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = 4  # of a coordinate of the first noise, beyond its draw: two products and a quotient
-#: By default the second noise costs no row more than this share of what it granted, ...
+ROUNDINGS = (
+    4  # roundings of a coordinate of the first noise after its draw: two products and a quotient
+)
+#: Largest default cost of the second noise, as a share of the epsilon granted by a row, ...
 LARGEST_SHARE = 0.03
-#: ... as rows for whom it would are left out, unless they weigh more than this share of the mean.
+#: ... because rows with a larger cost are dropped, unless their share of the mean exceeds this.
 LEAST_OF_MEAN = 0.01
-#: Relative; eta is this much below what was granted in all, so that its roundings do not exceed it.
+#: Relative margin of eta below the total granted, to allow for rounding.
 BELOW = 2.0**-50
 UNIT = 2.0**-53
-#: Largest deviation of a prediction by the second noise under the rule for Lambda, which is then no
-#: smaller than this needs: of margins, and of labels in [-1, 1].
+#: Largest deviation of a prediction by the second noise under the rule for Lambda: of margins, and
+#: of labels in [-1, 1].
 BLUR_OF_MARGINS, BLUR_OF_LABELS = 0.1, 0.003
 RANGE = 1e-90, 1e90  # of the rule
 NO_NOISE = 1e-6  # Lambda of the rule without noise, per unit of curvature
@@ -124,7 +126,7 @@ class ObjectivePerturbation(Perturbation):
     eta: float  # sets the first noise; infinity means none
     data_norm: float
     loss: Loss
-    tol: float  # the largest norm of the gradient where the solver stops
+    tol: float  # largest norm of the gradient at the solver's point
     paid: float  # by each row, for the second noise
     blur: tuple[float, int] | None  # step and scale of the second noise
 
@@ -144,7 +146,7 @@ class ObjectivePerturbation(Perturbation):
         calibration: Calibration = "total",
         norm: float = 1.0,
     ) -> ObjectivePerturbation:
-        """Plan the noise that keeps what each row sold; ``norm`` is the scale s of the rule."""
+        """Plan the noise for the guarantees sold; ``norm`` is the scale s of the rule."""
         used = weights > 0
         eta = float(np.min(sold[used] / weights[used]))
         tol = unit = second.unit(weights.size, eta)
@@ -162,15 +164,15 @@ class ObjectivePerturbation(Perturbation):
         terms = (regularization, data_norm, accounting, cap, paid, loss.curvature)
         if calibration == "total":
             eta = calibrate_eta(weights, eta * (1.0 - BELOW), *terms)
-        kept = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
+        epsilon = np.where(used, objective_perturbation_guarantee(weights, eta, *terms), 0.0)
         if calibration == "total" and np.isfinite(eta):
-            kept = np.minimum(kept, sold)
+            epsilon = np.minimum(epsilon, sold)
         name = "by objective perturbation"
         if np.isfinite(eta):
             name += ", " + ("exact noise on a lattice" if paid else "noise in plain floating point")
         return cls(
             weights=weights,
-            epsilon=kept,
+            epsilon=epsilon,
             regularization=regularization,
             name=name,
             accounting=accounting,
@@ -277,11 +279,11 @@ def public_regularization(
     norm: float,
 ) -> float:
     """Return the Lambda of the public rule; ``norm`` is the scale s, for rows of norm 1."""
-    shares, kept = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
-    if np.all(shares == shares[0]):  # the row that sold least decides
-        shares, kept = shares[:1], np.array([kept.min()])
+    shares, bounds = np.asarray(weights, dtype=np.float64), np.asarray(sold, dtype=np.float64)
+    if np.all(shares == shares[0]):  # the smallest guarantee decides
+        shares, bounds = shares[:1], np.array([bounds.min()])
     bent = loss.curvature * data_norm**2
-    if np.isinf(kept).all() or not np.all(kept > 0):  # no noise, or none that is enough
+    if np.isinf(bounds).all() or not np.all(bounds > 0):  # no noise, or no sufficient noise
         return float(np.clip(NO_NOISE * bent, *RANGE))
     goal = np.log(2.0 * loss.lipschitz * data_norm**2 / norm)
     goal += np.log(n_features * (n_features + 1.0)) / 2.0 + np.log(n_features) / 4.0
@@ -290,15 +292,15 @@ def public_regularization(
 
     def eta_at(log_regularization: float) -> float:
         lost = np.logaddexp(0.0, sizes - log_regularization)
-        return float(np.min((kept - lost) / shares))
+        return float(np.min((bounds - lost) / shares))
 
     def excess(log_regularization: float) -> float:
         eta = eta_at(log_regularization)
         return log_regularization + 1.25 * np.log(eta) - goal if eta > 0.0 else -1.0
 
-    low = goal - 1.25 * float(np.log(np.min(kept / shares)))
+    low = goal - 1.25 * float(np.log(np.min(bounds / shares)))
     # Here eta is at least half of its largest value.
-    half = np.max(sizes - np.log(np.expm1(np.minimum(kept, 500.0) / 2.0)))
+    half = np.max(sizes - np.log(np.expm1(np.minimum(bounds, 500.0) / 2.0)))
     root = brentq(excess, low - 1e-3, max(float(half), low + 2.0), xtol=1e-7)
     return float(np.clip(np.exp(np.clip(root, *np.log(RANGE))), *RANGE))
 

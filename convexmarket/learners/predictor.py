@@ -17,7 +17,7 @@ __all__ = ["PublicPredictor", "check_rows"]
 
 Floats = NDArray[np.float64]
 
-TINY = 1e-280  # a squared feature norm that a step cannot be divided by
+TINY = 1e-280  # squared feature norms below this count as zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ class PublicPredictor:
         """
         row = point[None, :]
         square = float(self.kernel.diagonal(row)[0])
-        if square <= TINY:  # every function vanishes there, so nothing can be learnt
+        if square <= TINY:  # every function is zero at this point
             return self
         step = (answer - float(self.predict(row)[0])) / (divisor or square)
         points, steps = np.vstack([self.points, row]), np.append(self.coefficients, step)

@@ -62,7 +62,7 @@ from convexmarket.learners.ridge_noise import (
 from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.guarantee import check_delta
-from convexmarket.privacy.noise import RandomSource
+from convexmarket.privacy.random_sources import RandomSource
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = ["PersonalizedRidge", "expected_loss"]
@@ -249,7 +249,7 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return bool(self.fit_intercept) and not (given and self._where() == "objective")
 
     def _norm(self, size: int) -> float:
-        """Return the largest norm of a row that is centred where there is an intercept."""
+        """Return the largest norm of a row, which is centred if the model has an intercept."""
         return float(np.sqrt(size) / 2.0 if self.fit_intercept else np.sqrt(size))
 
     def _check_parameters(self) -> None:
@@ -354,9 +354,9 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         weights = weights_for_guarantees(sold, mu, sigma)[0]
         if self.rounding != "auto":
             return weights
-        # A row that granted next to nothing would set the scale of exact noise for all others.
-        kept = np.where(weights * weights.size < TRACE, 0.0, weights)
-        return np.asarray(kept / kept.sum())
+        # A row with a tiny epsilon would determine the scale of exact noise for all rows.
+        nonzero = np.where(weights * weights.size < TRACE, 0.0, weights)
+        return np.asarray(nonzero / nonzero.sum())
 
 
 def expected_loss(

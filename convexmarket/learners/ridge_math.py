@@ -25,7 +25,7 @@ from convexmarket.checks import (
     checked_numbers,
 )
 from convexmarket.errors import ParameterError
-from convexmarket.learners.parted import PartedRows
+from convexmarket.learners.partitioned_rows import PartedRows
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_sensitivity
 
 __all__ = [
@@ -47,7 +47,7 @@ WELL_CONDITIONED = 1e-7
 
 
 def row_sum(X: Matrix | PartedRows, work: Callable[..., Matrix], *columns: Vector) -> Matrix:
-    """Return the sum of what a function gives for a few thousand rows and entries of columns.
+    """Sum the values of a function over blocks of a few thousand rows and column entries.
 
     Sums of partitions are added exactly and rounded once, so no chain of roundings becomes longer.
     """
@@ -180,7 +180,7 @@ class RidgeErrorBound:
 
     @property
     def total(self) -> float:
-        """The sum of the three."""
+        """The sum of the three terms."""
         return self.bias + self.privacy + self.labels
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.learners.granted import Perturbation
-from convexmarket.learners.parted import PartedRows
+from convexmarket.learners.partitioned_rows import PartedRows
 from convexmarket.learners.ridge_math import CHUNK, WELL_CONDITIONED, row_sum, solve_ridge
 from convexmarket.privacy.composition import gaussian_shift
 from convexmarket.privacy.lattice import (
@@ -36,7 +36,7 @@ from convexmarket.privacy.lattice import (
     lattice_scale,
     lattice_step,
 )
-from convexmarket.privacy.noise import gamma_sphere_noise
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from convexmarket.privacy.sensitivity import Sensitivity, ridge_norm_bound, ridge_sensitivity
 
 __all__ = [
@@ -50,14 +50,14 @@ __all__ = [
 Floats = NDArray[np.float64]
 
 UNIT = 2.0**-53
-SMALL_CHAIN = 10  # roundings of an entry beyond those of its sums
-NORM_SLACK = 1.01  # of a computed model's norm over the bound on the exact one's
-UPWARD = 1.0 + 1e-9  # more than the roundings of a formula
+SMALL_CHAIN = 10  # roundings of an entry besides those of its sums
+NORM_SLACK = 1.01  # ratio of a computed model's norm to the bound on the exact norm
+UPWARD = 1.0 + 1e-9  # margin for the roundings of a formula
 FINE = 1000
 LARGEST = 1.01  # entry of the sums, whose weights add up to one
 #: Steps by which the square of a discrete Gaussian exceeds the real one's (docs/theory.md).
 NARROWER = 9.0
-#: Norm of the model, on the unit scale, that noise effects and rules for lambda suppose.
+#: Norm of the model, on the unit scale, assumed in noise effects and rules for lambda.
 NORM = 1.0
 
 EXACT = (
@@ -109,10 +109,10 @@ def solve_error(n_rows: int, n_features: int, regularization: float) -> SolveErr
 class OutputPerturbation(Perturbation):
     """Noise on the model itself; see the module."""
 
-    rate: float = np.inf  # of the noise; on a lattice, of each coordinate
-    step: float | None = None  # of the lattice; None for noise in floating point
-    scale: int = 1  # of the noise on the lattice, in steps
-    error: SolveError | None = None  # of the solve, which the noise on the lattice covers
+    rate: float = np.inf  # scale of the noise; on a lattice, of each coordinate
+    step: float | None = None  # step of the lattice; None for noise in floating point
+    scale: int = 1  # scale of the noise on the lattice, in steps
+    error: SolveError | None = None  # error of the solve, covered by the noise on the lattice
 
     @classmethod
     def of(
@@ -126,7 +126,7 @@ class OutputPerturbation(Perturbation):
         max_norm: float | None,
         sensitivity: Sensitivity,
     ) -> OutputPerturbation:
-        """Plan the noise that keeps what each row sold."""
+        """Plan the noise for the guarantees sold."""
         used, name, limits = weights > 0, "by output perturbation", REAL
         noisy, error = not np.isinf(sold[used]).all(), None
         noise: dict[str, Any] = {}
@@ -142,25 +142,25 @@ class OutputPerturbation(Perturbation):
             kappa = ridge_sensitivity(regularization / total, *terms) / total * UPWARD
             moved = np.where(used, kappa * weights + 2.0 * error.distance, 0.0)
             shift = sqrt(n_features) * moved * UPWARD
-            asked = None if isinstance(rounding, str) else rounding
-            step, scale, kept = _lattice(shift, sold, n_features, error.norm, asked)
+            step_size = None if isinstance(rounding, str) else rounding
+            step, scale, epsilon = _lattice(shift, sold, n_features, error.norm, step_size)
             noise = {"rate": 1.0 / (scale * step), "step": step, "scale": scale, "error": error}
             name += f", exact noise on a lattice of step {step:g}"
             limits = EXACT.format(error.distance)
         elif noisy:
             kappa = ridge_sensitivity(regularization, *terms)
             rate = float(np.min(sold[used] / weights[used])) / kappa
-            kept, noise = np.minimum(weights * kappa * rate, sold), {"rate": rate}
+            epsilon, noise = np.minimum(weights * kappa * rate, sold), {"rate": rate}
             name += ", noise in plain floating point"
         else:
-            kept = np.where(used, np.inf, 0.0)
+            epsilon = np.where(used, np.inf, 0.0)
         public = (
             f"the minimiser without regularisation has norm at most {max_norm:g} on this data set "
             "and on every neighbour of it, and that is public"
         ) if max_norm is not None else ""  # fmt: skip
         return cls(
             weights=weights,
-            epsilon=kept,
+            epsilon=epsilon,
             regularization=regularization,
             name=name,
             accounting=f"{sensitivity} sensitivity",
@@ -171,7 +171,7 @@ class OutputPerturbation(Perturbation):
         )
 
     def solve(self, X: Floats | PartedRows, y: Floats) -> Floats:
-        """Return the ridge solution; a SolverError means that noise may not cover its error."""
+        """Solve the ridge regression; raise a SolverError if the noise may not cover the error."""
         model = solve_ridge(X, y, self.weights, self.regularization)
         if self.error is None:
             return model
@@ -225,7 +225,7 @@ class StatisticsPerturbation(Perturbation):
 
     centred: bool  # with the constant 1 as the last feature
     step: float  # of the lattice
-    scale: int  # of the noise, in steps; its deviation where it is Gaussian
+    scale: int  # scale of the noise in steps; the deviation of Gaussian noise
 
     @classmethod
     def of(
@@ -238,7 +238,7 @@ class StatisticsPerturbation(Perturbation):
         centred: bool,
         delta: float,
     ) -> StatisticsPerturbation:
-        """Plan the noise that keeps what each row sold; a delta needs an intercept."""
+        """Plan the noise for the guarantees sold; a delta requires an intercept."""
         count = n_features * (n_features + 3) // 2 + (n_features + 1) * centred
         error = 2.0 * UNIT * (_chain(weights.size) + 4)  # of an entry of a sum of total size one
         if delta and not centred:
@@ -257,13 +257,13 @@ class StatisticsPerturbation(Perturbation):
             steps = np.where(used, shift / step + sqrt(count), 0.0)
             largest = float(np.max(steps[asking] / allowed))
             scale = int(np.ceil(np.sqrt(largest**2 * UPWARD + NARROWER)))
-            kept, mu = np.where(used, sold, 0.0), steps / np.sqrt(scale**2 - NARROWER)
+            epsilon, mu = np.where(used, sold, 0.0), steps / np.sqrt(scale**2 - NARROWER)
             law, accounting = "Gaussian noise", "Gaussian"
         else:
-            step, scale, kept = _lattice(shift, sold, count, LARGEST, None)
+            step, scale, epsilon = _lattice(shift, sold, count, LARGEST, None)
         return cls(
             weights=weights,
-            epsilon=kept,
+            epsilon=epsilon,
             regularization=regularization,
             centred=centred,
             step=step,
@@ -309,7 +309,7 @@ class StatisticsPerturbation(Perturbation):
 def _lattice(
     shift: Floats, sold: Floats, count: int, largest: float, rounding: float | None
 ) -> tuple[float, int, Floats]:
-    """Return step, scale and what each row loses, for so many values of at most a size.
+    """Return step, scale and the loss of each row, for a number of values of at most a size.
 
     Without a given step, noise is more than ``FINE * count`` steps, whichever row sets its scale:
     rounding adds at most ``count`` steps to the move of a row.

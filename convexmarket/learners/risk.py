@@ -20,7 +20,7 @@ __all__ = [
 
 #: Constants with a proof, or those printed in the paper.
 Constants: TypeAlias = Literal["proven", "paper"]
-#: The largest value of z / (1 + e^z): by how much a row can lengthen a model.
+#: Largest value of z / (1 + e^z), which bounds the increase of a model's norm by a row.
 LARGEST_PULL = float(lambertw(np.exp(-1.0)).real)
 
 
@@ -185,7 +185,7 @@ def lipschitz_risk_constants(
 
 
 def _noise_quantile(noise_failure_probability: float, n_features: int) -> float:
-    """Compute the quantile of the norm of standard noise that is exceeded with a probability."""
+    """Compute the upper quantile of the norm of standard noise for a probability."""
     check_share("noise_failure_probability", noise_failure_probability)
     check_count("n_features", n_features)
     return float(gammainccinv(n_features, noise_failure_probability))

@@ -35,7 +35,7 @@ _WRONG = (ConvexMarketError, ArithmeticError, OSError, RecursionError, TypeError
 
 def _public(value: Any) -> Any:
     if isinstance(value, list):
-        return [_public(one) for one in value]
+        return [_public(entry) for entry in value]
     number = isinstance(value, int | float) and abs(value) <= 1e150
     if not (value is None or number or (isinstance(value, str) and value.isprintable())):
         raise ValueError("no value that JSON holds, or a terminal would obey it")
@@ -70,13 +70,13 @@ class Document(BaseModel, strict=True, extra="forbid", ser_json_inf_nan="strings
     rows: Annotated[int, Field(ge=1, le=10_000_000)]
     epsilon: Annotated[list[Epsilon], FailFast()]  # one number is the largest of all rows
     delta: Annotated[float, Field(ge=0, le=1)]
-    law: Law  # of the profile of the privacy loss
+    law: Law  # fields of the profile of the privacy loss
     shift: Annotated[list[Epsilon], FailFast()]
     failure: Annotated[float, Field(ge=0, lt=1)]
     mechanism: Text
     accounting: Text
     assumptions: Annotated[list[Text], FailFast()]
-    sha256: str = ""  # of all other keys, as json.dumps writes them
+    sha256: str = ""  # digest of all other keys, as written by json.dumps
 
 
 def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -> Path:
@@ -114,7 +114,7 @@ def save_model(model: Any, path: str | Path, *, guarantee: Detail = "summary") -
 
 
 def load_model(path: str | Path) -> Any:
-    """Return the model that :func:`save_model` wrote, which predicts the same to the last bit.
+    """Load the model of :func:`save_model`; its predictions are equal to the last bit.
 
     No code in the file is executed. Its checksum detects accidental damage only.
 
@@ -148,7 +148,7 @@ def load_model(path: str | Path) -> Any:
 
 
 def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
-    """Return the bytes that :func:`save_model` writes, with the same errors."""
+    """Return the content of the file of :func:`save_model`, with the same errors."""
     name = type(model).__name__
     if KINDS.get(name) is not type(model):
         what = f"model is a {name}, which carries no guarantee that covers publishing it"
@@ -169,17 +169,17 @@ def saved_model(model: Any, guarantee: Detail = "summary") -> bytes:
                 content["columns"] = content["features"].pop("columns")
         else:
             raise ValueError("it is not fitted: call fit first")
-        said = vars(promised) | vars(promised.profile) | {"rows": promised.epsilon.size}
-        del said["profile"]
+        facts = vars(promised) | vars(promised.profile) | {"rows": promised.epsilon.size}
+        del facts["profile"]
         if guarantee == "summary":
             for key in ("epsilon", "shift"):
-                said[key] = said[key].max(keepdims=True)
-            said["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
+                facts[key] = facts[key].max(keepdims=True)
+            facts["assumptions"] = [*dict.fromkeys([*promised.assumptions, NOT_KEPT])]
             if not isinstance(parameters.get("weighting", ""), str):
                 parameters["weighting"] = "withheld"
-        said["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
-        said |= {"kind": name, "convexmarket": version("convexmarket"), "parameters": parameters}
-        plain = json.dumps(content | said, default=lambda one: getattr(one, "tolist", dict)())
+        facts["dtype"] = getattr(getattr(content.get("classes_"), "dtype", None), "str", None)
+        facts |= {"kind": name, "convexmarket": version("convexmarket"), "parameters": parameters}
+        plain = json.dumps(content | facts, default=lambda value: getattr(value, "tolist", dict)())
         content = json.loads(Document.model_validate(json.loads(plain)).model_dump_json())
         content["sha256"] = _digest(content)
         text = json.dumps(content, indent=1, ensure_ascii=False).encode()
@@ -221,7 +221,9 @@ def _loaded(content: bytes) -> Any:
         kernel.check_domain(points, "points")
         if not np.isfinite(kernel.feature_bound**2 * np.abs(coef).sum()):
             raise ValueError("coef_ is so large that predictions would overflow")
-        lists: Any = [None if one is None else tuple(one) for one in (data.classes_, names)]
+        lists: Any = [
+            None if values is None else tuple(values) for values in (data.classes_, names)
+        ]
         return PublicPredictor(kernel, points, coef, guarantee, *lists)
     if data.columns is not None:
         pairs, both = data.columns.items(), [True, True]  # two numbers are a range

@@ -23,7 +23,7 @@ _LAST = "SELECT number, sum FROM seals ORDER BY number DESC LIMIT 1"
 _SCHEMA = "SELECT type, name, tbl_name, sql FROM sqlite_master"
 _SEALED = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'seals'"
 
-#: Of a table, and then its columns.
+#: Names of a table and of its columns.
 Row = tuple[Any, ...]
 
 

@@ -136,7 +136,7 @@ class Store:
         Its file remains, because other processes may wait for it.
         """
         lock_file = self._file.with_name(f"{self._file.name}.closing")
-        if lock_file.is_symlink():  # it could lead to any file
+        if lock_file.is_symlink():  # a link could lead to any file
             raise DataError(
                 f"{lock_file} is a symbolic link, in the place of a file of the database; nothing "
                 "was written: remove the link, and check its origin"
@@ -286,7 +286,7 @@ def _in_words(error: sqlite3.Error, path: Path) -> DataError:
     name = _name(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
         return damaged(path, f"or not an SQLite database ({name})")
-    if not name and isinstance(error, sqlite3.OperationalError):  # Python's, which quotes a cell
+    if not name and isinstance(error, sqlite3.OperationalError):  # Python's message quotes a cell
         return damaged(path, "(a text in it cannot be read)")
     kind = "_".join(name.split("_")[:2])
     text = _ERRORS.get(kind, f"refused a step; {_KEPT}: please report this error")

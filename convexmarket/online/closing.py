@@ -38,7 +38,7 @@ def all_that_was_sold(accepted: pd.DataFrame) -> Guarantee:
 def charge_model(
     connection: sqlite3.Connection, accepted: pd.DataFrame, guarantee: Guarantee
 ) -> None:
-    """Charge the model of a market, less the charges of attempts since the last failure.
+    """Charge the model of a market, minus the charges of attempts since the last failure.
 
     At most one attempt is stored. Attempts that were killed, or that refused their input before
     noise was drawn, cost each seller together as much as the most expensive of them. The charge of

@@ -32,7 +32,7 @@ __all__ = ["QuotedList", "answer_list", "quote_list"]
 Answer = Literal["accepted", "declined"]
 #: Called with the stage, the steps done and the steps in all.
 Progress: TypeAlias = Callable[[str, int, int], None]
-#: The status of a seller who was offered nothing.
+#: Status of a seller with an offer of zero.
 NOTHING = "nothing bought"
 #: Sellers of a list in one transaction.
 TOGETHER = 10_000

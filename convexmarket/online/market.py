@@ -32,8 +32,8 @@ from convexmarket.ledger.seals import check_whole, damaged
 from convexmarket.ledger.store import Store, back_up, create_database, now
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
 from convexmarket.online.closing import all_that_was_sold, attempt, charge_model
+from convexmarket.online.database import MARKET, lay_market
 from convexmarket.online.policy import OnlinePolicy
-from convexmarket.online.tables import MARKET, lay_market
 from convexmarket.privacy import Guarantee
 
 __all__ = ["MarketPlan", "Offer", "OnlineMarket"]

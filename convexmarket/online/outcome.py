@@ -24,7 +24,7 @@ __all__ = ["OnlineOutcome", "audit_quotes", "planned", "run_online"]
 Floats = NDArray[np.float64]
 Policy: TypeAlias = OnlinePolicy | AdaptivePolicy
 
-#: Quantiles of the prior that stand for the sellers who are expected.
+#: Number of quantiles of the prior that represent the expected sellers.
 _TYPICAL = (np.arange(20_000) + 0.5) / 20_000
 #: Differences of money up to this share of the largest payment are rounding.
 _ROUNDING = 1e-9
@@ -65,7 +65,7 @@ class OnlineOutcome(Shown):
 
     @property
     def n_bought(self) -> int:
-        """Sellers from whom something was bought."""
+        """Number of sellers with a positive guarantee."""
         return int(np.count_nonzero(self.epsilon))
 
     def to_frame(self) -> pd.DataFrame:

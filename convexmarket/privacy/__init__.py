@@ -8,7 +8,7 @@ from convexmarket.privacy.accounting import (
 )
 from convexmarket.privacy.active import RowAccount, account, names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee, Profile
-from convexmarket.privacy.noise import (
+from convexmarket.privacy.random_sources import (
     RandomSource,
     Simulation,
     gamma_sphere_noise,

@@ -76,14 +76,14 @@ class Account(Protocol):
 class _Sums(NamedTuple):
     """Costs of one release, or of all releases together, of shape (n_rows,)."""
 
-    epsilon: Floats  # of releases that are not Gaussian
+    epsilon: Floats  # epsilons of releases that are not Gaussian
     failure: Floats
     gaussian: Floats  # squared shifts of Gaussian releases
-    square: Floats  # the same, and e^2 of the others
-    quartic: Floats  # e^4 of the others
+    square: Floats  # squared shifts, and e^2 of other releases
+    quartic: Floats  # e^4 of other releases
     coarse: Floats  # as square, with pi/2 of the squared epsilon
     moment: Floats
-    largest: Floats  # e^2 of the largest of the others
+    largest: Floats  # largest e^2 of other releases
 
     def plus(self, other: _Sums) -> _Sums:
         total = _Sums(*(mine + more for mine, more in zip(self, other, strict=True)))
@@ -94,10 +94,10 @@ class _Limits(NamedTuple):
     """Limits of the sums, of shape (n_rows,); minus infinity where a sum is not used."""
 
     gaussian: Floats  # of the squared shifts
-    half: Floats  # of the squared shifts next to half of the epsilon
-    order: Floats  # of the moment; one where it is not used
+    half: Floats  # limit of the squared shifts next to half of the epsilon
+    order: Floats  # order of the moment; 1 if the moment is not used
     moment: Floats
-    short: Floats  # order times epsilon minus the moment's limit; infinite where it is not used
+    short: Floats  # order times epsilon minus the moment's limit; infinite if not used
 
 
 class PrivacyAccountant(Shown):

@@ -25,7 +25,7 @@ from convexmarket.display import Shown
 from convexmarket.errors import ParameterError, PrivacyLeakWarning, WeakGuaranteeWarning
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.guarantee import WEAK, Guarantee, odds_in_words
-from convexmarket.privacy.noise import RandomSource, Simulation
+from convexmarket.privacy.random_sources import RandomSource, Simulation
 
 __all__ = ["RowAccount", "account", "names_of", "reserve"]
 

@@ -48,9 +48,9 @@ ORDERS: Floats = np.geomspace(1e-3, 1e8, 640)
 ORDERS.setflags(write=False)
 
 BISECTIONS = 80  # halvings of an interval, beyond the digits of a float
-LARGEST_EPSILON = 1e12  # that Gaussian noise is calibrated to; a larger one gets its shift
+LARGEST_EPSILON = 1e12  # largest epsilon for Gaussian calibration; a larger one gets its shift
 LARGEST_LOG = 700.0  # of a double
-SLACK = 1e-9  # relative; more than a root of the solver is off by
+SLACK = 1e-9  # relative margin for the error of a root
 
 
 def moments(law: str, shift: ArrayLike) -> Floats:

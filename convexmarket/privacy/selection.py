@@ -20,7 +20,7 @@ from convexmarket.privacy.lattice import (
     lattice_step,
     whole_steps,
 )
-from convexmarket.privacy.noise import RandomSource, noise_assumption, resolve_generator
+from convexmarket.privacy.random_sources import RandomSource, noise_assumption, resolve_generator
 
 __all__ = ["private_selection"]
 

@@ -24,8 +24,8 @@ Floats = NDArray[np.float64]
 ERRORS = 240  # cells of p
 ANGLES = 320  # cells of phi; even, so that pi/2 is an edge
 FINE = 4  # cells of alpha for one of phi
-WIDTH = 0.006  # of the deciding cells of log s
-#: Relative; weights may sum to a little more than one, and floats are rounded.
+WIDTH = 0.006  # number of the deciding cells of log s
+#: Relative margin for rounding, and for weights with a sum slightly above 1.
 SLACK = 2e-6
 FAR = 1e12  # replaces an infinite s
 

@@ -27,7 +27,7 @@ from convexmarket.privacy import (
 )
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.guarantee import check_delta
-from convexmarket.release.noise import ARITHMETIC, Noise
+from convexmarket.release.lattice_noise import ARITHMETIC, Noise
 
 __all__ = ["FixedRelease", "Release", "SingleCopy", "bounded_predictions"]
 

@@ -18,7 +18,7 @@ from convexmarket.checks import check_choice, check_count, check_positives, chec
 from convexmarket.errors import ParameterError
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.guarantee import check_delta
-from convexmarket.release.noise import LAPLACE_SLACK, PROCESS_SLACK, noise_scale
+from convexmarket.release.lattice_noise import LAPLACE_SLACK, PROCESS_SLACK, noise_scale
 from convexmarket.release.scales import (
     MOST_UPDATES,
     Calibration,

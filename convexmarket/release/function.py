@@ -18,7 +18,7 @@ from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.release.base import SingleCopy, bounded_predictions
 from convexmarket.release.fit import KernelBasis
-from convexmarket.release.noise import MOST_POINTS, Process, process_noise
+from convexmarket.release.lattice_noise import MOST_POINTS, Process, process_noise
 
 __all__ = ["FunctionRelease"]
 

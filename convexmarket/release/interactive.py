@@ -19,7 +19,7 @@ from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import SingleCopy, bounded_predictions
-from convexmarket.release.noise import laplace_noise
+from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 
 __all__ = ["InteractiveRelease", "Remaining", "Spent"]
@@ -30,7 +30,7 @@ BLOCK = 64  # answers whose noise is drawn together
 
 
 class Remaining(NamedTuple):
-    """Questions and updates that are left of an interactive release."""
+    """Remaining questions and updates of an interactive release."""
 
     queries: int
     updates: int

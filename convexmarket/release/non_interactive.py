@@ -21,16 +21,16 @@ from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.lattice import accept_exponential, whole_steps
 from convexmarket.release.base import FixedRelease, bounded_predictions
 from convexmarket.release.bounds import ErrorBounds
+from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.net import ball_net, net_size
-from convexmarket.release.noise import laplace_noise
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor
 
 __all__ = ["PublicRelease"]
 
 Floats = NDArray[np.float64]
 
-CHUNK = 2_000_000  # entries of a kernel matrix that are computed at once
-MOST_BYTES = 8e9  # of kernels between a net and the points of the rounds
+CHUNK = 2_000_000  # entries of a kernel matrix computed at once
+MOST_BYTES = 8e9  # entries of kernels between a net and the points of the rounds
 BLOCK = 65_536  # points that are tried at once
 FINEST = 100_000  # points of the default net
 MOST_NET = 1_000_000

@@ -43,17 +43,17 @@ Calibration: TypeAlias = Callable[[Floats], Floats]
 #: Independent Laplace noise in every prediction, or one draw of a Gaussian process.
 NoiseKind: TypeAlias = Literal["laplace", "process"]
 
-#: Of the scale of the noise, in units of the smallest that an epsilon alone would need.
+#: Largest logarithm of the scale of the noise, in units of the smallest scale for one epsilon.
 LARGEST_LOG = 100.0
 #: Largest change of a prediction or epsilon, and inverse of the smallest.
 EXTREME = 1e150
-ROUNDING = 1e-9  # relative; added to every scale for rounding errors
+ROUNDING = 1e-9  # relative increase of every scale for rounding errors
 MOST_UPDATES = 10**12
 CONSTANT = 200.0  # of Gupta, Roth and Ullman, Theorem 4.1
 
 
 def interactive_epsilon(max_updates: int, delta: float, accounting: Composition) -> Calibration:
-    """Return the calibration of the sparse-vector scheme with so many updates."""
+    """Return the calibration of the sparse-vector scheme with a number of updates."""
     if max_updates > MOST_UPDATES:
         raise ParameterError(
             f"max_updates must be at most {MOST_UPDATES:,}, got {max_updates:,}; with more, "

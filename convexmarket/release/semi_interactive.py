@@ -16,7 +16,7 @@ from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.release.base import FixedRelease, bounded_predictions
 from convexmarket.release.fit import KernelBasis
-from convexmarket.release.noise import MOST_POINTS, Process, laplace_noise, process_noise
+from convexmarket.release.lattice_noise import MOST_POINTS, Process, laplace_noise, process_noise
 from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon
 
 __all__ = ["TestSetRelease"]

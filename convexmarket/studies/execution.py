@@ -47,7 +47,7 @@ def _undecided(_key: str, _replies: Mapping[str, Reply]) -> Reply | None:
 
 @dataclass(frozen=True)
 class Execution:
-    """How the calls of a study are performed; the arguments of :meth:`Study.run`.
+    """Execution of the calls of a study, by the arguments of :meth:`Study.run`.
 
     With a limit of time or memory each call runs in a separate process, bound to a core if ``pin``.
     """
@@ -80,7 +80,7 @@ class Execution:
         stage: str,
         decide: Callable[[str, Mapping[str, Reply]], Reply | None] = _undecided,
     ) -> dict[str, Reply]:
-        """Perform the calls that are not recorded, in order, and return the replies by key.
+        """Perform the calls without a record, in order, and return the replies by key.
 
         A call that ended in an exception is performed again. ``decide`` maps a key and the replies
         so far to a reply that makes the call unnecessary, or None.

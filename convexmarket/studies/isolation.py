@@ -41,11 +41,11 @@ Job = tuple[bytes, float | None, float | None, int]
 
 MEGABYTE = 1e6
 _THREADS = ("OPENBLAS", "OMP", "MKL", "RAYON", "NUMEXPR")
-#: Seconds until a server that does not end is killed.
+#: Seconds after which a server that has not ended is killed.
 _FAREWELL = 5.0
 #: Seconds between two measurements of a child's memory.
 _INTERVAL = 0.02
-#: Bytes of a child's output that are returned, from its end.
+#: Number of bytes returned from the end of a child's output.
 _LOG = 2_000
 _PR_SET_PDEATHSIG = 1
 
@@ -74,7 +74,7 @@ class Isolation(AbstractContextManager["Isolation"]):
         memory_limit: float | None = None,
         core: int = -1,
     ) -> Reply:
-        """Call a function in a child of the server and return how the call ended.
+        """Call a function in a child of the server; return the result and the kind of ending.
 
         The function is called with the arguments and ``ready``, which restarts the clock of the
         time limit (seconds; the memory limit is in megabytes). In the reply, ``ended`` is
@@ -91,8 +91,8 @@ class Isolation(AbstractContextManager["Isolation"]):
         reply = self._ask(job) or self._ask(job)
         if reply is None:
             raise SolverError(
-                "the process that runs are forked from was ended from outside, twice; the memory "
-                "may be full. Use fewer jobs; finished runs are recorded"
+                "the server process of the runs was killed twice; the memory may be full. Use "
+                "fewer jobs; finished runs are recorded"
             )
         return reply
 
@@ -125,7 +125,7 @@ class Isolation(AbstractContextManager["Isolation"]):
 
     def _running(self) -> subprocess.Popen[bytes]:
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        if paths != self._paths:  # a module of the user may lie in a new place
+        if paths != self._paths:  # the import path may have changed
             self._end()
         self._paths = paths
         if self._server is None:
@@ -137,7 +137,7 @@ class Isolation(AbstractContextManager["Isolation"]):
                 stdin=jobs.fileno(),
                 stdout=replies.fileno(),
                 env={**os.environ, **threads, "PYTHONPATH": paths},
-                start_new_session=True,  # Ctrl-C is for the study, which then closes its servers
+                start_new_session=True,  # the study handles Ctrl-C and closes its servers
             )
             jobs.close()
             replies.close()
@@ -169,7 +169,7 @@ def call_isolated(
 
 @cache
 def processor() -> str:
-    """Return the name of this machine's processor, if the system provides it."""
+    """Return the name of this machine's processor, from the system or from Python."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -185,7 +185,7 @@ def serve() -> None:
     jobs, replies = Connection(os.dup(0), writable=False), Connection(os.dup(1), readable=False)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    os.dup2(nothing, 1)  # solvers print; the replies have a separate channel
+    os.dup2(nothing, 1)  # solvers print; replies use a separate channel
     gc.collect()
     gc.freeze()
     with suppress(EOFError):
@@ -212,7 +212,7 @@ def _child(job: Job, sender: Connection, of_server: tuple[Connection, ...], log:
         os.setpgid(0, 0)
         if sys.platform == "linux":  # the child is killed when the server ends
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        for channel in of_server:  # an open end would hide the end of the server
+        for channel in of_server:  # an open copy would hide the end of the server
             channel.close()
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -236,7 +236,7 @@ def _watch(child: int, receiver: Connection, job: Job, jobs: Connection) -> Repl
     reply: Reply = {"ended": "crashed", "status": ""}
     peak, deadline = 0.0, time.monotonic() + seconds
     while True:
-        # A process that the child leaves behind may hold the channel open.
+        # A process started by the child may still hold the channel open.
         readable = wait([receiver, jobs], _INTERVAL)
         if receiver in readable:
             try:
@@ -247,7 +247,7 @@ def _watch(child: int, receiver: Connection, job: Job, jobs: Connection) -> Repl
                 reply |= {"ended": "finished"} | message
                 break
             deadline = time.monotonic() + seconds
-        if jobs in readable:  # no second call arrives before the first ends: the study is gone
+        if jobs in readable:  # input before the end of a call: the study has ended
             os.killpg(child, signal.SIGKILL)
             os._exit(1)
         used = 0.0
@@ -260,7 +260,7 @@ def _watch(child: int, receiver: Connection, job: Job, jobs: Connection) -> Repl
             break
     _, status, usage = os.wait4(child, 0)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # processes that the call left behind
+        os.killpg(child, signal.SIGKILL)  # processes that the call started
     if reply["ended"] == "crashed":
         code = os.waitstatus_to_exitcode(status)
         reply["status"] = signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -22,7 +22,7 @@ _BEGINNING = b'{"key": '
 
 
 class Journal(AbstractContextManager["Journal"]):
-    """A file of one JSON object per line, only ever added to.
+    """An append-only file with one JSON object per line.
 
     A line that was incomplete when the machine stopped is cut off when the journal is opened
     again. Two studies cannot write the same journal; Windows has no such lock.

@@ -15,10 +15,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 
-from convexmarket.allocation.solvers import solver_version
+from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
-from convexmarket.studies.subproblems.base import CLASSES, Declared, Floats, Instance, Make
+from convexmarket.studies.subproblems.instances import CLASSES, Declared, Floats, Instance, Make
 from convexmarket.studies.subproblems.markets import GAP
 
 __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "measure_run"]
@@ -26,7 +26,7 @@ __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_refere
 Row = dict[str, Any]
 #: The name of the methods without a conic solver, and of their formulation.
 EXACT = "exact"
-#: The name of the run that others are measured against.
+#: The name of the reference run.
 REFERENCE = "reference"
 RESIDUALS = ("primal_residual", "violation", "dual_residual", "gap")
 #: Measurements of a solve: seconds, counts and relative residuals.
@@ -43,18 +43,18 @@ MEASURED = (
     *RESIDUALS,
     *ABSOLUTE,
 )
-#: Prefix of the same for the second solve, with a changed parameter.
+#: Prefix of the measurements of the second solve, with a changed parameter.
 AGAIN = "again_"
 
 #: Statuses in which the solver returned a point.
 _WITH_POINT = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, cp.USER_LIMIT)
-#: Solvers of a reference, in this order, with tolerances that are out of reach: they end where they
-#: cannot get any closer.
+#: Solvers of a reference, in this order, with unattainable tolerances: they end at their best
+#: accuracy.
 _REFERENCES: dict[str, dict[str, Any]] = {
     "CLARABEL": {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13, "max_iter": 500},
     "ECOS": {"abstol": 1e-13, "reltol": 1e-13, "feastol": 1e-13, "max_iters": 500},
 }
-#: Residuals at which no further solver is tried for a reference.
+#: Residual at which a reference is accurate enough.
 _CLOSE = 1e-8
 
 
@@ -88,7 +88,7 @@ def measure_run(
 
 
 def warm_up(solver: Any) -> None:
-    """Let a solver, and CVXPY, load what they load when they are first used."""
+    """Solve once, so that CVXPY and the solver load their libraries."""
     x = cp.Variable(2)
     with suppress(Exception), warnings.catch_warnings():  # the run reports errors
         warnings.simplefilter("ignore")
@@ -238,7 +238,7 @@ def _exact(instance: Instance) -> Row:
 
 
 def measure_reference(instance: Instance) -> Row:
-    """Measure what other runs of an instance are compared with.
+    """Measure the reference run of an instance.
 
     That is the exact method, or where none is known the tightest solve of any formulation, by its
     residuals. ``certainty`` is "exact" or describes the residuals; ``doubt`` is the largest one.

@@ -41,14 +41,14 @@ COUNTED = tuple(name for name in OUTCOMES if name != "unsupported")
 PARTS = ("declaration", "compilation", "solver", "recovery")
 #: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
 SHIFT = 0.01
-#: A relative error below it is rounding.
+#: Relative errors below this are rounding.
 FLOOR = 1e-16
 
 _CONFIDENCE = 0.95
 
 
 def counted(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs whose solver can take the problem."""
+    """Select the runs with a solver that supports the problem."""
     return runs[runs.outcome != "unsupported"]
 
 
@@ -96,19 +96,19 @@ def shifted_geometric_mean(values: pd.DataFrame, shift: float = SHIFT) -> pd.Ser
 
 
 def seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the time of the first solve of each run; infinite where it did not solve."""
+    """Return the time of the first solve of each run; infinite for unsolved runs."""
     return runs.total_s.where(runs.outcome == "solved", np.inf)
 
 
 def _again_seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the same of the second solve; NaN for contenders that never solve again."""
+    """Return the time of the second solve of each run; NaN for contenders without one."""
     requested = runs.again_total_s.notna()
     known = runs.again_total_s.where(requested & (runs.outcome == "solved"), np.inf)
     return known.where(requested.groupby([runs[name] for name in CONTENDER]).transform("any"))
 
 
 def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
-    """Lay values out with a row per instance and a column per contender, in order of appearance.
+    """Pivot values to a row per instance and a column per contender, in order of appearance.
 
     NaN stands where a contender was not given an instance.
     """
@@ -118,11 +118,11 @@ def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
 
 
 def means(runs: pd.DataFrame, shift: float = SHIFT) -> pd.DataFrame:
-    """Compare the mean times of contenders, on the instances that they share.
+    """Compare the mean times of contenders on their common instances.
 
     A run that does not solve counts as its time limit. Contenders that were given all instances of
-    the group are compared on all of them, and the others have no mean. If there is no such
-    contender, all are compared on the instances that each was given.
+    the group are compared on all of them, and the others have no mean. Without such contenders,
+    all are compared on their common instances.
 
     Returns
     -------

@@ -11,12 +11,12 @@ __all__ = ["load_plugin"]
 
 
 def load_plugin(name: str, what: str = "solver", of: str = "a solver interface of CVXPY") -> Any:
-    """Import the class that ``"module:Class"`` names.
+    """Import a class by its path ``"module:Class"``.
 
     Raises
     ------
     ParameterError
-        If there is no such class, or its module cannot be imported.
+        If the class does not exist, or its module cannot be imported.
     """
     module, _, attribute = name.partition(":")
     try:

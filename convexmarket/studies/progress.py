@@ -16,14 +16,14 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 
 #: Seconds between two lines: on a terminal, where a line replaces the last, and elsewhere.
 _ON_TERMINAL, _ELSEWHERE = 0.2, 10.0
-#: Steps that an estimate of the time left needs.
+#: Number of steps before the remaining time is estimated.
 _FEWEST = 3
-#: Seconds that a stage has to take before anything is printed.
+#: Seconds of a stage before its first line.
 _QUIET = 2.0
 
 
 class ProgressLines:
-    """Print the steps done and the time left; a short stage prints nothing."""
+    """Printer of the steps done and the remaining time; a short stage prints nothing."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream

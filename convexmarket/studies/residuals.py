@@ -138,7 +138,7 @@ def _largest(value: Any) -> float:
 
 
 def _gradient(expression: cp.Expression, multiplier: Floats) -> dict[cp.Variable, Floats]:
-    """Return the gradient of multiplier'expression; NaN if there is none."""
+    """Return the gradient of multiplier'expression; NaN without a gradient."""
     try:
         slopes = expression.grad
     except (TypeError, ValueError):  # of an entropy at 0
@@ -170,7 +170,7 @@ class MatrixProblem(NamedTuple):
 
     @classmethod
     def of(cls, data: dict[str, Any], exp_order: list[int] | None = None) -> Self:
-        """Take the data of :meth:`cvxpy.Problem.get_problem_data`.
+        """Build from the data of :meth:`cvxpy.Problem.get_problem_data`.
 
         ``exp_order`` is the solver's order of the rows of an exponential cone.
         """
@@ -218,7 +218,7 @@ class MatrixProblem(NamedTuple):
 
 
 def returned_point(solver: Any, raw: Any, inverse: Any) -> tuple[Floats, Floats]:
-    """Return x and y as a solver left them, from its answer and CVXPY's data of the inversion."""
+    """Extract x and y from a solver's answer, with CVXPY's data of the inversion."""
     solution = solver.invert(raw, inverse)
     (x,) = solution.primal_vars.values()
     items = [item for name in ("eq_constr", "other_constr") for item in inverse[name]]

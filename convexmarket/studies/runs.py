@@ -73,7 +73,7 @@ class Runs(Shown):
         Raises
         ------
         ParameterError
-            If there is no such table.
+            If the table does not exist.
         """
         if table not in self.tables:
             known = ", ".join(map(repr, self.tables))
@@ -114,7 +114,7 @@ class Runs(Shown):
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
-        """Write everything as ``results.json``, and long tables as Parquet files.
+        """Write the result as ``results.json``, and long tables as Parquet files.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Runs(Shown):
 
     @classmethod
     def read(cls, folder: str | PathLike[str]) -> Self:
-        """Read what :meth:`write` wrote, equal to the last bit.
+        """Read the files of :meth:`write`; numbers are equal to the last bit.
 
         Raises
         ------

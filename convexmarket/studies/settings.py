@@ -10,10 +10,10 @@ from typing import Any
 
 __all__ = ["ACCURACIES", "SETTINGS", "options_of"]
 
-#: The absolute tolerance of each setting that has one.
+#: Absolute tolerances of settings.
 ACCURACIES = {"low": 1e-3, "mid": 1e-6, "high": 1e-9}
 
-#: Every setting that needs no table in a file, with the largest error of a run that is solved.
+#: Settings without a table in a file, with the largest error of a solved run.
 SETTINGS = {"default": 1e-3, "solver-default": 1e-3, **ACCURACIES}
 
 #: Options that take the tolerance, and the options that it needs: no relative tolerance, and
@@ -35,7 +35,7 @@ _ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "SCS": ("eps_abs", {"eps_rel": 0.0, "max_iters": 1_000_000}),
 }
 
-#: Defaults of a solver that CVXPY replaces by others.
+#: Defaults of solvers that CVXPY overrides.
 _OWN: dict[str, dict[str, Any]] = {
     "DAQP": {"eps_prox": 0.0},
     "OSQP": {"eps_abs": 1e-3, "eps_rel": 1e-3, "max_iter": 4_000, "polishing": False},

@@ -32,8 +32,8 @@ from convexmarket.incentives.rules import estimate_payments, payments
 from convexmarket.learners.base import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
-from convexmarket.studies.entries import market_digest, named_entries, short_digest
 from convexmarket.studies.execution import Execution, Reply, Task
+from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.terms import Objective
@@ -43,11 +43,11 @@ __all__ = ["Extent", "Study"]
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
-#: Where payments and audits are computed: for a closed form, everywhere, or nowhere.
+#: Markets with payments and audits: those with a closed form, all, or none.
 Extent = Literal["exact", "all", "none"]
 
-#: Weights below this share of the average weight are a solver's rounding.
-DUST = 1e-6
+#: Weights below this share of the average weight count as zero.
+ZERO_WEIGHT = 1e-6
 #: The branches of the seed: for the markets, and for the noise of the learner.
 _MARKETS, _NOISE = 0, 1
 #: The parameter of a function that receives random numbers.
@@ -74,7 +74,7 @@ CAVEATS_OF_LEARNERS = (
 
 
 class Study:
-    """Markets that are allocated, paid and audited side by side.
+    """Comparison of markets: allocations, payments, audits and trained models.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ class Study:
             if point.market not in digests:
                 try:
                     definition = market_digest(point.build(self.markets[point.market]))
-                except Exception as error:  # the same error is the row of the run
+                except Exception as error:  # the run records the same error
                     definition = str(error)
                 digests[point.market] = definition + learner
         return digests
@@ -335,7 +335,7 @@ def _parameters(function: Any) -> set[str]:
 
 
 def _stream(seed: int, *purpose: int) -> np.random.SeedSequence:
-    """Return the branch of the seed for a purpose."""
+    """Derive the seed of a purpose."""
     return np.random.SeedSequence(seed, spawn_key=purpose)
 
 
@@ -399,7 +399,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _ended(reply: Reply) -> Row:
-    """Return the row of a run that was ended from outside."""
+    """Build the row of a run that was killed at a limit."""
     lines = str(reply.get("log", "")).strip().splitlines()
     status = "failed" if reply["ended"] == "error" else reply["ended"]
     return {"status": status, "message": lines[-1] if lines else reply.get("status", "")}
@@ -411,7 +411,7 @@ def _ended(reply: Reply) -> Row:
 def _solve(
     entry: Any, point: _Point, plan: _Plan, training: _Training | None, *, ready: Callable[[], None]
 ) -> dict[str, Any]:
-    """Return the rows of one run in each table; an error is a row."""
+    """Perform one run and return its rows in each table; an error becomes a row."""
     ready()
     row: Row = {}
     try:
@@ -509,7 +509,7 @@ def _bought(market: Market, allocation: Allocation) -> Row:
         "noise": 1.0 / eta,
         "n_effective": float(spread) ** -2,
         "eta": eta,
-        "n_bought": int(np.count_nonzero(weights * weights.size > DUST)),
+        "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
         "epsilon_max": float(allocation.epsilon.max()),
         "method": allocation.method,
         "solver": allocation.solver or "",

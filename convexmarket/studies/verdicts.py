@@ -25,12 +25,12 @@ OUTCOMES = (
     "crashed",
     "unsupported",
 )
-#: The columns that identify an instance, and those that identify a run.
+#: Key columns of an instance, and of a run.
 INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
 RUN = (*INSTANCE, "setting", "formulation", "solver")
 
-#: Largest residual of a solve whose value counts as proven, and the relative distance by which a
-#: proven value must be better than a reference to refute it.
+#: Largest residual of a proven value, and the relative improvement by which a proven value refutes
+#: a reference.
 _VERIFIED, _REFUTES = 1e-6, 1e-5
 
 _NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
@@ -91,7 +91,7 @@ def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
 
 
 def _verified(result: Mapping[str, Any], prefix: str) -> tuple[float, float]:
-    """Return the value of a solve that its residuals prove, and its scale; inf of any other."""
+    """Return the value and the scale of a solve; inf unless its residuals prove the value."""
     if result.get(prefix + "status") in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         value = result[prefix + "objective"]
         if np.isfinite(value) and max(result[prefix + name] for name in RESIDUALS) <= _VERIFIED:
@@ -104,7 +104,7 @@ def judge(
     references: pd.DataFrame,
     tolerances: Mapping[str, float],
 ) -> pd.DataFrame:
-    """Return one row per run, references apart: its labels, measurements and outcome.
+    """Judge the runs, without references: one row each with labels, measurements and outcome.
 
     The tolerances of "low", "mid" and "high" bound the residuals of the matrices that the solver
     received, in their units, because that is the tolerance that the solver was given. The others
@@ -137,12 +137,12 @@ def classify_cells(
     outcomes = []
     for prefix in ("", AGAIN):
         row |= {prefix + name: result.get(prefix + name, np.nan) for name in _NUMBERS}
-        # A reference with more doubt than the tolerance is not used.
+        # A reference with an uncertainty above the tolerance is not used.
         trusted = target["doubt"] <= tolerance
         reference = target[prefix + "reference"] if trusted else np.nan
         value, size = row[prefix + "objective"], row.pop(prefix + "scale")
         excess = (value - reference) / np.nanmax([abs(reference), size, np.finfo(float).tiny])
-        # Without a reference the residuals decide; without an objective nothing does.
+        # Without a reference the residuals decide; without an objective the answer is unverified.
         errors = [row[prefix + name] for name in RESIDUALS]
         errors.append(0.0 if np.isnan(reference) else abs(excess))
         accuracy = float(np.max(errors)) if np.isfinite(value) else np.inf

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation import exact
+from convexmarket.allocation import exact_solver
 from convexmarket.market import StandardForm
 from tests.allocation.brute_force import least_linear
 
@@ -307,12 +307,12 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 
 def assert_leaving_out_loses_nothing(form, monkeypatch):
-    """The solution is the same where nobody is left out from the start."""
-    found = exact.solve_exact(form)
+    """The solution is the same if no seller is left out from the start."""
+    found = exact_solver.solve_exact(form)
     assert_sound(form, found)
     with monkeypatch.context() as patch:
-        patch.setattr(exact, "_WORTH_PASSES", np.inf)
-        patch.setattr(exact, "highest_cost_bought", lambda *_, **__: np.inf)
-        whole = exact.solve_exact(form)
+        patch.setattr(exact_solver, "_WORTH_PASSES", np.inf)
+        patch.setattr(exact_solver, "highest_cost_bought", lambda *_, **__: np.inf)
+        whole = exact_solver.solve_exact(form)
     assert found.objective == pytest.approx(whole.objective, rel=1e-13)
     np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-15)

@@ -24,7 +24,7 @@ market = partial(builders.market, objective=PAID)
 # ---------------------------------------------------------------- whole searches
 
 
-def test_a_search_says_where_its_answer_comes_from():
+def test_a_search_records_the_origin_of_its_answer():
     seen = []
     found = branch_and_bound(market(), progress=seen.append)
     assert found.solves == tuple(seen)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.exact import highest_cost_bought, solve_exact
+from convexmarket.allocation.exact_solver import highest_cost_bought, solve_exact
 from convexmarket.errors import InfeasibleMarketError, UnattainedOptimumError
 from convexmarket.market import StandardForm
 
@@ -179,7 +179,7 @@ def test_the_slope_of_the_value_is_gamma_times_epsilon(question, y):
 # -------------------------------------------------------------------- edge cases
 
 
-def test_whom_nobody_can_replace_sells_as_little_as_possible_at_an_infinite_price():
+def test_an_indispensable_seller_at_an_infinite_price_sells_the_least_possible():
     alone = StandardForm(np.array([1.0]), 1.0, 1.0, 1.0)
     bounded = StandardForm(np.array([1.0, 2.0]), 1.0, 1.0, 1.0, 0.6, eta_low=5.0, eta_high=9.0)
     for form, least in ((alone, 0.0), (bounded, 5 * 0.4)):
@@ -192,7 +192,7 @@ def test_whom_nobody_can_replace_sells_as_little_as_possible_at_an_infinite_pric
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])
-def test_a_free_report_is_refused_in_words(mu):
+def test_a_report_of_zero_is_refused(mu):
     form = StandardForm(np.array([1.0, 2.0, 3.0]), mu, 1.0, 1.0)
     with pytest.raises(UnattainedOptimumError, match=r"free.*EtaRange"):
         OwnReportCurve(form)(np.array([1]), np.array([0.0]))
@@ -201,7 +201,7 @@ def test_a_free_report_is_refused_in_words(mu):
     assert points.epsilon == pytest.approx([7.0])
 
 
-def test_sellers_become_free_however_many_are_asked():
+def test_sellers_become_free_in_batches_of_any_size():
     """Rounding once discarded the end of the path where free sellers carry all."""
     psi, who = np.round(np.random.default_rng(1).uniform(0, 1, 150), 1), np.arange(150)
     held = StandardForm(psi, 1.1, 15.9, 4.2, eta_high=0.4)

@@ -67,7 +67,7 @@ def proves_no_more_than_is_true(spread, cost, eta, seed):
 
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([cm.Spread(), None]))
-def test_multipliers_that_follow_eta_bound_what_lies_between_two_cuts(seed, spread):
+def test_blended_multipliers_bound_the_interval_between_two_cuts(seed, spread):
     """Against the blend of the two tangents at every eta of a grid."""
     rng, n = np.random.default_rng(seed), 4
 
@@ -181,7 +181,7 @@ def test_multipliers_that_prove_nothing_are_left_out():
     np.testing.assert_allclose(some.costs - none.costs, [0, 1.5, 0])
 
 
-def test_an_entropy_has_a_cut_where_somebody_sells_nothing():
+def test_an_entropy_has_a_cut_where_a_seller_sells_nothing():
     maker = linearizer(cm.Spread() + cm.terms.NegativeEntropy() + cm.Noise() + cm.Payments())
     cut = maker.cut(np.array([0.5, 0.5, 0.0]), 2.0, [], {})
     assert np.isfinite(cut.costs).all()

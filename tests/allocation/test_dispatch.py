@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import dispatch, solvers
-from convexmarket.allocation.result import SolveRecord
-from convexmarket.allocation.solvers import check_solver, run_solver, solver_version
+from convexmarket.allocation import dispatch, solver_calls
+from convexmarket.allocation.allocation_result import SolveRecord
+from convexmarket.allocation.solver_calls import check_solver, run_solver, solver_version
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from tests.allocation.builders import PAID, form, market, market_of
 
@@ -102,7 +102,7 @@ class Stub:
 
 
 @pytest.mark.parametrize("solver", ["CLARABEL", "SCS", "OSQP"])
-def test_a_solver_is_asked_for_tight_tolerances_then_for_its_own(solver):
+def test_tight_tolerances_are_tried_before_the_defaults(solver):
     stub = Stub("user_limit", "optimal")
     assert run_solver(stub, solver, {"verbose": True}) == "optimal"
     tight, own = stub.asked
@@ -119,7 +119,7 @@ def test_a_solver_is_asked_for_tight_tolerances_then_for_its_own(solver):
 
 
 @pytest.mark.parametrize("status", ["optimal", "optimal_inaccurate", "infeasible", "unbounded"])
-def test_what_is_decided_is_not_tried_again(status):
+def test_a_decided_status_is_not_tried_again(status):
     stub = Stub(status)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -136,7 +136,7 @@ def test_what_is_decided_is_not_tried_again(status):
         ZeroDivisionError("no"),
     ],
 )
-def test_what_a_solver_raises_is_a_status(error):
+def test_an_exception_of_a_solver_becomes_a_status(error):
     assert run_solver(Stub(error, error), "SCS") == f"{type(error).__name__}: no"
     assert run_solver(Stub(error, "optimal"), "SCS") == "optimal"
     with pytest.raises(KeyboardInterrupt):
@@ -162,13 +162,13 @@ def test_solvers_go_by_the_names_and_versions_of_their_packages():
     assert solver_version("ABACUS") == "unknown"
     expected = {"HIGHS": "highspy", "ECOS_BB": "ecos"}
     for solver, package in expected.items():
-        assert solvers._DISTRIBUTIONS[solver] == package
+        assert solver_calls._DISTRIBUTIONS[solver] == package
 
 
 # ----------------------------------------------------------------------- results
 
 
-def test_an_allocation_says_everything_that_proves_it():
+def test_an_allocation_contains_its_certificate():
     records = (SolveRecord(1.0, 3.0, 2.0, "optimal", 0.5),)
     found = cm.Allocation(
         np.array([0.25, 0.0, 0.75]), 2.0, -4.0, -5.0, 0.3, "line_search", 1.5, None, "dual",

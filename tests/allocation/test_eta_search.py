@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, Excluded, search_eta
-from convexmarket.allocation.result import SolveRecord
 from convexmarket.errors import (
     InfeasibleMarketError,
     SolverError,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.exact import dual_bound, solve_exact, unconstrained_eta
+from convexmarket.allocation.exact_solver import dual_bound, solve_exact, unconstrained_eta
 from convexmarket.allocation.formulations import optimal_weights
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import StandardForm
@@ -217,7 +217,7 @@ def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
 
 
 @pytest.mark.parametrize("solve", [solve_exact, lambda form: solved_at(form, 1.0)])
-def test_too_tight_a_cap_is_said_to_be_infeasible(solve):
+def test_a_tight_cap_is_infeasible(solve):
     form = StandardForm(np.array([1.0, np.inf, 2.0]), 1.0, 1.0, 1.0, max_weight=0.4)
     with pytest.raises(InfeasibleMarketError, match=r"2 of 3 sellers .* cap of 1\.2"):
         solve(form)
@@ -246,7 +246,7 @@ def test_an_optimum_at_no_privacy_is_refused(mu):
         (np.r_[1e-6 * np.ones(5), 1000 * np.ones(3)], 0.00216, 3.0, 1.0, 1.5999999999921413, None),
     ],
 )
-def test_caps_a_hair_off_an_integer(psi, mu, sigma, gamma, cap, eta_range):
+def test_caps_near_an_integer(psi, mu, sigma, gamma, cap, eta_range):
     market = cm.Market.standard(
         cm.Sellers(virtual_costs=psi),
         mu=mu,
@@ -265,7 +265,7 @@ def test_caps_a_hair_off_an_integer(psi, mu, sigma, gamma, cap, eta_range):
 
 
 @pytest.mark.parametrize("mu", [1e300, 1e-300])
-def test_what_double_precision_cannot_weigh_is_refused(mu):
+def test_scales_beyond_double_precision_are_refused(mu):
     market = cm.Market.standard(cm.Sellers(virtual_costs=[0.2, 1.2]), mu=mu, sigma=1, gamma=1)
     with pytest.raises(SolverError, match="closer"):
         cm.allocate(market)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from convexmarket.allocation import declare
-from convexmarket.allocation.exact import dual_bound
+from convexmarket.allocation.exact_solver import dual_bound
 from convexmarket.allocation.formulations import (
     FixedEtaProblem,
     marginal_price,
@@ -96,7 +96,7 @@ def test_optimal_weights_prices_and_bounds_are_those_of_the_declaration(cap, t):
     assert dual_bound(market, t * PSI, weights) == pytest.approx(problem.value, rel=1e-7)
 
 
-def test_recovered_weights_lose_traces_of_the_dear_only():
+def test_recovery_removes_traces_at_expensive_sellers_only():
     market = form((0.1, 0.2, 9.0))
     raw = np.array([0.55, 0.45, 1e-7])
     recovered = recover_weights(market, raw, 1.0)

@@ -84,12 +84,12 @@ def is_nowhere_above(name, seed):
 
 
 @pytest.mark.parametrize("name", one_in(8, ALL))
-def test_whatever_the_hints_it_is_nowhere_above(name):
+def test_the_minorant_is_below_the_atom_for_any_hints(name):
     is_nowhere_above(name, 0)
 
 
 @given(st.sampled_from(sorted(ALL)), seeds)
-def test_whatever_the_hints_and_wherever_it_is_nowhere_above(name, seed):
+def test_the_minorant_is_below_the_expression_for_any_hints_at_any_point(name, seed):
     is_nowhere_above(name, seed)
 
 

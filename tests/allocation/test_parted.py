@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.allocation import parted
+from convexmarket.allocation import partitioned_sellers
 from convexmarket.errors import (
     ConvexMarketError,
     NotSupportedError,
@@ -65,7 +65,7 @@ def test_any_partitions_give_the_same(reports, data, wanted):
     cuts = data.draw(st.lists(st.integers(0, len(reports)), max_size=4).map(sorted))
     chunks = tuple(int(n) for n in np.diff([0, *cuts, len(reports)]) if n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parted, "_MOST", 3)
+        patch.setattr(partitioned_sellers, "_MOST", 3)
         assert_same(np.array(reports), chunks, **wanted)
 
 
@@ -73,7 +73,7 @@ def test_any_partitions_give_the_same(reports, data, wanted):
 @pytest.mark.parametrize("mu", one_in(2, [1.0, 100.0]))
 @pytest.mark.parametrize("prior", [PRIOR, cm.Beta(2, 5)], ids=["uniform", "beta"])
 def test_many_sellers_take_few_passes(prior, mu, cap, monkeypatch):
-    monkeypatch.setattr(parted, "_MOST", 3_000)
+    monkeypatch.setattr(partitioned_sellers, "_MOST", 3_000)
     reports = prior.sample(30_000, np.random.default_rng(0))
     assert_same(reports, (11_000, 1, 18_999), prior, mu=mu, cap=cap)
 
@@ -98,7 +98,7 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
         partitions.sellers(dd.read_parquet(tmp_path)["c"], PRIOR)
 
 
-def test_what_is_wrong_is_named_by_partition_and_row():
+def test_errors_name_partition_and_row():
     reports = np.full(9, 0.05)
     for bad in (np.nan, 0.2, -0.05, np.inf):
         changed = reports.copy()
@@ -140,7 +140,7 @@ def test_markets_without_a_path_are_for_memory(wanted):
         bought(da.from_array(np.full(9, 0.05), chunks=3), **wanted)
 
 
-def test_what_needs_all_costs_in_one_memory_says_so():
+def test_markets_without_support_for_partitions_are_refused():
     sellers = partitions.sellers(da.from_array(np.full(9, 0.05), chunks=3), PRIOR)
     objective = cm.Spread() + cm.Noise() + cm.Payments()
     with pytest.raises(NotSupportedError, match="partitions support mu"):

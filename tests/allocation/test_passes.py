@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convexmarket.allocation import exact, passes
-from convexmarket.allocation.exact import highest_cost_bought, solve_exact
+from convexmarket.allocation import exact_solver, passes
+from convexmarket.allocation.exact_solver import highest_cost_bought, solve_exact
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.errors import ConvexMarketError
 from convexmarket.market import StandardForm
@@ -85,7 +85,7 @@ def test_cells_of_any_width_leave_the_same(name, shift, monkeypatch):
         assert_same(form, most=most)
 
 
-def test_three_roots_are_told_apart():
+def test_three_roots_are_distinguished():
     form = three_roots()
     many = replace(form, virtual_costs=np.repeat(form.virtual_costs, 50), mu=form.mu * np.sqrt(50))
     assert_same(many)
@@ -105,6 +105,6 @@ def test_few_passes_leave_few_sellers():
 def test_a_large_market_makes_passes(monkeypatch):
     form = StandardForm(np.random.default_rng(0).random(400) + 0.1, 1.0, 2.0, 0.5)
     expected = solve_exact(form)
-    monkeypatch.setattr(exact, "_WORTH_PASSES", 100)
+    monkeypatch.setattr(exact_solver, "_WORTH_PASSES", 100)
     monkeypatch.setattr(np, "sort", None)  # nothing is sorted whole
     assert solve_exact(form).objective == pytest.approx(expected.objective, rel=1e-14)

@@ -103,7 +103,7 @@ def test_a_constraint_of_a_user_has_the_multipliers_of_its_comparisons():
 
 @pytest.mark.parametrize("seed", one_in(10, range(30)))
 @pytest.mark.parametrize("method", ["auto", "branch_and_bound"])
-def test_each_seller_has_its_price_whatever_the_method(seed, method):
+def test_all_methods_agree_on_the_price_of_each_seller(seed, method):
     rng = np.random.default_rng([43, seed])
     m = int(rng.integers(3, 8))
     sellers = cm.Sellers(rng.uniform(0, 1, m), prior=cm.Uniform(0, 1))

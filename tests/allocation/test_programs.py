@@ -178,7 +178,7 @@ SIGNED_GUARANTEES = Own(lambda q: cp.square(cp.sum(q.epsilon) + cp.norm(q.weight
 
 
 @pytest.mark.parametrize("term", [SIGNED, SIGNED_GUARANTEES])
-def test_a_piece_may_rely_on_the_signs_of_what_it_is_given(term):
+def test_a_piece_may_rely_on_the_signs_of_its_arguments(term):
     objective = term + cm.Noise() + 0.1 * cm.Payments()
     problem = cm.declare(market(objective=objective), eta=2.0)
     for eta in (2.0, 0.5):

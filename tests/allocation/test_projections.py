@@ -76,8 +76,8 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     assert (record.eta, record.upper, record.lower) == (eta, found.objective, found.cut(eta))
 
 
-def test_a_seller_with_next_to_no_room_sets_the_price():
-    """The only seller between the bounds has 1e-10 of room, those at the bound none."""
+def test_a_seller_just_between_its_bounds_sets_the_price():
+    """The only seller between the bounds has 1e-10 of slack, and the others none."""
     capped = market(cm.Cap([1.0, 1.0, 1.0 + 3e-10]), costs=[0.0, 0.0, 0.5])
     assert cm.allocate(capped, "projections").gap <= 1e-12
 
@@ -117,12 +117,12 @@ def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
 # ------------------------------------ who can sell, and which markets are served
 
 
-def test_markets_in_which_nobody_or_too_few_can_sell():
+def test_markets_with_too_few_sellers_are_infeasible():
     with pytest.raises(InfeasibleMarketError, match="infinite virtual cost: no seller can sell"):
         ProjectableForm.of(market(costs=np.full(4, np.inf)).form)
-    nobody = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
+    no_seller = market(cm.Cap([0, 4, 0, 4]), costs=np.array([0.1, np.inf, 0.1, np.inf]))
     with pytest.raises(InfeasibleMarketError, match="excluded by a bound of zero"):
-        ProjectableForm.of(nobody.form)
+        ProjectableForm.of(no_seller.form)
     # The caps are to blame, though what is asked for is more than those guarantees add up to too.
     some = np.array([0.1, np.inf, 0.3, np.inf])
     few = market(cm.Cap(1.9), cm.MaxEpsilon(0.1), cm.EtaRange(5.0, 9.0), costs=some)

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from convexmarket.allocation.formulations import FixedEtaProblem
-from convexmarket.allocation.search import line_search
+from convexmarket.allocation.line_search import line_search
 from convexmarket.allocation.simplex import project_capped_simplex
 from convexmarket.errors import (
     SolverError,
@@ -57,7 +57,7 @@ def assert_certificate_holds(allocation, form, seed=0):
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)
 @pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS"])
-def test_global_minimum_of_the_instance_with_three_roots(formulation, solver):
+def test_the_line_search_finds_the_best_of_three_roots(formulation, solver):
     allocation = line_search(market_of(three_roots()), formulation, solver, gap=1e-9)
     assert allocation.objective == pytest.approx(1.9946349581, abs=2e-9)
     assert allocation.eta == pytest.approx(3.2672302966, rel=1e-4)
@@ -80,7 +80,7 @@ def test_formulations_agree(form, seed):
 
 
 @given(forms(zeros=True))
-def test_free_sellers_are_worth_a_finite_eta_or_said_to_be_endless(form):
+def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
     psi = form.virtual_costs
     assume(np.count_nonzero(psi == 0) * form.max_weight >= 1)
     limit = form.mu / np.sqrt(np.count_nonzero(psi == 0))
@@ -104,7 +104,7 @@ def test_projection_with_every_solver(solver):
     assert allocation.objective == pytest.approx(brute_force(market.standard_form), rel=1e-7)
 
 
-def test_max_solves_leaves_an_honest_gap():
+def test_max_solves_leaves_a_valid_gap():
     gaps = []
     for most in (1, 2):
         allocation = line_search(market_of(three_roots()), max_solves=most, gap=1e-9)
@@ -131,16 +131,16 @@ def test_eta_range(eta_range, binding, formulation):
 
 
 @pytest.mark.parametrize("psi", [[0.0, 0.0], [0.0, 5.0]])
-def test_optimum_at_infinity_is_refused_in_words(psi):
+def test_an_optimum_at_infinity_raises_an_error(psi):
     market = market_of(form(psi, mu=0.01))
     with pytest.raises(UnattainedOptimumError, match="eta -> infinity"):
         line_search(market, "projection")
 
 
-# ---------------------------------------------------- nobody believes the solver
+# ---------------------------------------------------- bounds do not rely on the solver
 
 
-def test_lying_solver_widens_the_gap_only(monkeypatch):
+def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
     rng = np.random.default_rng(5)
     monkeypatch.setattr(
         FixedEtaProblem, "weights", property(lambda _: rng.dirichlet(np.full(45, 0.1)))

@@ -45,7 +45,7 @@ def brute_force(markets, limit, found):
 
 
 CASES = {
-    "limits that bind nobody": ([buyer(1.0), buyer(3.0)], 10.0),
+    "limits that do not bind": ([buyer(1.0), buyer(3.0)], 10.0),
     "sold out": ([buyer(1.0), buyer(3.0)], 0.5),
     "each another limit": ([buyer(1.0), buyer(3.0)], np.array([0.2, 1.0, 3.0])),
     "caps, and a bound of one buyer's own": (
@@ -148,12 +148,12 @@ def test_one_buyer_alone_is_a_market_under_that_limit():
         ([buyer(1.0)], [cm.MaxEpsilon([1.0, 2.0])], "2 entries for 3 sellers"),
     ],
 )
-def test_refusals_name_what_is_wrong(markets, constraints, message):
+def test_errors_name_the_wrong_argument(markets, constraints, message):
     with pytest.raises(ParameterError, match=message):
         cm.allocate_together(markets, constraints)
 
 
-def test_buyers_who_need_more_than_there_is_are_told_so():
+def test_buyers_who_need_too_much_get_an_error():
     needs = buyer(1.0, 0.1, None, cm.EtaRange(1.0, 2.0))
     with pytest.raises(InfeasibleMarketError, match="raise the shared limit"):
         cm.allocate_together([needs, needs], [cm.MaxEpsilon(0.5)])
@@ -166,7 +166,7 @@ def test_buyers_of_other_sellers_are_refused():
 
 
 @pytest.mark.parametrize("seed", one_in(8, range(8)))
-def test_any_prices_prove_a_bound_below_what_can_be_bought(seed):
+def test_any_prices_give_a_valid_lower_bound(seed):
     rng = np.random.default_rng(seed)
     markets, limit = CASES["sold out"][0], np.full(3, 0.5)
     prices = rng.exponential(10.0 ** rng.uniform(-3, 1), 3)

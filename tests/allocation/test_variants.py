@@ -171,7 +171,7 @@ IN_TURN = [(name, list(NONSENSE)[i % len(NONSENSE)]) for i, name in enumerate(KI
 
 
 @pytest.mark.parametrize(("name", "kind"), one_in(2, IN_TURN))
-def test_multipliers_that_are_nonsense_prove_nothing_wrong(name, kind, monkeypatch):
+def test_meaningless_multipliers_give_valid_bounds(name, kind, monkeypatch):
     proves_nothing_wrong(name, kind, monkeypatch)
 
 
@@ -190,7 +190,7 @@ MISSED = {
 
 
 @pytest.mark.parametrize("method", MISSED)
-def test_a_gap_that_is_missed_is_warned_of_at_the_line_that_asked(method):
+def test_a_missed_gap_warns_at_the_caller_s_line(method):
     objective, options = MISSED[method]
     market = cm.Market(some_sellers(), objective)
     with pytest.warns(LooseCertificateWarning, match="relative gap of .* requested") as seen:

@@ -11,7 +11,7 @@ from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.perturbed import objective_perturbation_log_density
 from convexmarket.privacy import Guarantee, Simulation
 from convexmarket.privacy.lattice import lattice_blur
-from convexmarket.privacy.noise import gamma_sphere_noise
+from convexmarket.privacy.random_sources import gamma_sphere_noise
 from tests import one_in
 from tests.attacks.builders import (
     laplace_audit,

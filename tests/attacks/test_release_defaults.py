@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 import convexmarket as cm
-from convexmarket.attacks.checks import loss_of_frequencies
+from convexmarket.attacks.statistics import loss_of_frequencies
 from convexmarket.privacy import Simulation
 from convexmarket.release import PublicPredictor
-from convexmarket.release import noise as noise_of
+from convexmarket.release import lattice_noise as noise_of
 from tests import one_in
 from tests.release.builders import calibrate_once
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from convexmarket.allocation import declare
-from convexmarket.allocation.search import line_search
+from convexmarket.allocation.line_search import line_search
 from convexmarket.market import Market
 from convexmarket.sellers import Sellers
 

@@ -15,7 +15,7 @@ from convexmarket.cli import report as report_cli
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import check_place, write_together
 from convexmarket.online import OnlineMarket
-from convexmarket.studies import files, solvers
+from convexmarket.studies import files, solver_study
 from convexmarket.studies.files import drafts
 from convexmarket.studies.files.learning import ClassifierFile
 from convexmarket.studies.files.solvers import SolversFile
@@ -38,7 +38,7 @@ FOLDERS = {
 WORK = {
     "run": (ClassifierFile, "perform"),
     "run a study": (SolversFile, "perform"),
-    "compare": (solvers, "compare_solvers"),
+    "compare": (solver_study, "compare_solvers"),
     "report": (reports, "read_report"),
     "report --all": (report_cli, "run_file"),
     "diff": (reports, "compare_reports"),
@@ -93,7 +93,7 @@ def refused_before_any_work(name, place, monkeypatch):
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(here, monkeypatch, name):
+def test_an_unwritable_output_is_refused_before_any_work(here, monkeypatch, name):
     words = refused_before_any_work(name, "sellers.csv/deeper/found.csv", monkeypatch)
     assert f"in {here / 'sellers.csv'} (Not a directory)" in words
 
@@ -106,7 +106,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_any_work(here, m
     assert [path.name for path in here.iterdir()] == ["sellers.csv"]
 
 
-def test_a_place_that_can_be_written_is_left_as_it_is(here):
+def test_a_check_leaves_a_writable_output_unchanged(here):
     (here / "mine").mkdir()
     (here / "link").symlink_to("mine")
     for place in ("found.csv", "new/folder/found.csv", "link/found.csv"):
@@ -133,7 +133,7 @@ def test_files_are_no_folders(here):
         check_place(here, "--out")
 
 
-def test_a_link_that_leads_nowhere_is_no_folder(here):
+def test_a_broken_link_is_not_a_folder(here):
     (here / "link").symlink_to("nowhere")
     with pytest.raises(ParameterError, match="nothing can be written in"):
         check_place(here / "link" / "found.csv")
@@ -168,7 +168,7 @@ def test_a_list_of_offers_does_not_destroy_the_market(filled):
 
 @pytest.mark.parametrize("command", WRITERS)
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0"])
-def test_an_existing_file_is_replaced_with_force_alone(filled, command, content):
+def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
     (filled / "found.csv").write_bytes(content)
     arguments, option = WRITERS[command]
     said = refused(filled, *arguments, option, "found.csv")
@@ -182,7 +182,7 @@ def test_an_existing_file_is_replaced_with_force_alone(filled, command, content)
 
 
 @pytest.mark.parametrize("name", ["deal.md", "offers.csv", "certificate.json", "model.json"])
-def test_what_was_bought_is_replaced_with_force_alone(filled, name):
+def test_a_purchase_is_replaced_only_with_force(filled, name):
     (filled / "sale").mkdir()
     (filled / "sale" / name).write_text("precious")
     said = refused(filled, "buy", "market.toml", "--out", "sale")
@@ -191,7 +191,7 @@ def test_what_was_bought_is_replaced_with_force_alone(filled, name):
 
 @pytest.mark.parametrize("options", [["--index", "reports"], ["--all", "--problems", PROBLEMS]])
 @pytest.mark.parametrize("name", ["index.html", "README.md"])
-def test_an_index_of_reports_is_replaced_with_force_alone(filled, options, name):
+def test_an_index_of_reports_is_replaced_only_with_force(filled, options, name):
     (filled / "reports").mkdir()
     (filled / "reports" / name).write_text("precious")
     said = refused(filled, "report", *options)

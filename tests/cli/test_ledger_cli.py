@@ -178,7 +178,7 @@ def test_exports_and_backups_that_are_refused(here):
         assert before is None or Path(file).read_bytes() == before
     for options, words in [
         (["--create", "--record", "offers.csv"], "exclude each other"),
-        (["--what", "sales"], "--what goes with --export"),
+        (["--what", "sales"], "--what requires --export"),
         (["--backup", "b.sqlite", "--json"], "--backup and --json exclude each other"),
     ]:
         assert words in refused(BOOKS, *options)

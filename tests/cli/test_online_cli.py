@@ -143,7 +143,7 @@ def test_open_checks_everything_first():
 
 def test_private_rows_are_not_read_before_the_market_closes(here):
     (here / "rows.csv").unlink()
-    assert "rows.csv is not there yet" in done("open", "m", "market.toml")
+    assert "rows.csv does not exist yet" in done("open", "m", "market.toml")
     sell_everything()
     for rows, words in [
         (None, "rows.csv: No such file"),
@@ -187,7 +187,7 @@ def test_quote_refuses_in_one_line_and_changes_nothing():
         (["--id", "z"], "give --id and --sensitivity of a seller, or --csv"),
         (["--id", "z", "--csv", "arrivals.csv"], "--csv and --id exclude each other"),
         (["--json", "--csv", "arrivals.csv"], "--csv and --json exclude each other"),
-        (["--id", "z", "--sensitivity", "2", "--out", "o.csv"], "--out goes with --csv"),
+        (["--id", "z", "--sensitivity", "2", "--out", "o.csv"], "--out requires --csv"),
         (["--csv", "none.csv"], "none.csv: No such file"),
         (["--csv", "arrivals.csv", "--id-column", "who"], "Name one of them with --id-column"),
         (["--csv", "arrivals.csv", "--out", "arrivals.csv"], "is the list of arrivals"),
@@ -303,7 +303,7 @@ def test_answers_are_recorded_once():
         (["--accept"], "give --id of a seller, or --csv"),
         (["--id", "a"], "give the answer, --accept or --decline"),
         (["--accept", "--id", "a", "--csv", "x.csv"], "--csv and --id exclude"),
-        (["--accept", "--id", "a", "--id-column", "x"], "--id-column goes with --csv"),
+        (["--accept", "--id", "a", "--id-column", "x"], "--id-column requires --csv"),
     ]:
         assert words in refused("answer", "m", *options)
 
@@ -344,7 +344,7 @@ def test_status_counts_and_sums_and_a_backup_continues_the_market():
 # --------------------------------------------------------------------------------------- close
 
 
-def test_close_trains_under_exactly_what_was_sold(opened):
+def test_close_trains_under_the_privacy_sold(opened):
     sell_everything()
     text = done("close", "m")
     report = opened / "m" / "report"
@@ -387,7 +387,7 @@ def test_closing_again_gives_the_same_model_and_never_trains(opened, monkeypatch
     assert "1 sellers of arrivals.csv were not" in refused(*LIST)
     assert "the market is closed" in done("status", "m")
     assert "its model was released" in refused("close", "m", "--without-model")
-    assert "keeps its model" in refused("close", "m", "--regularization", "-5")
+    assert "with a model" in refused("close", "m", "--regularization", "-5")
 
 
 @pytest.mark.usefixtures("opened")
@@ -433,7 +433,7 @@ def test_a_market_can_end_without_a_model():
     assert "closed without a model, for good" in refused("close", "m")
 
 
-def test_a_regularization_that_leaves_no_room_can_be_replaced(here):
+def test_a_regularization_that_is_too_small_can_be_replaced(here):
     done("open", "m", "market.toml", "--set", "learner.regularization=1e-6")
     sell_everything()
     assert "close with another --regularization" in refused("close", "m")

@@ -117,11 +117,11 @@ def test_a_report_is_written_again_in_its_place_or_elsewhere(here, runs):
         ([], "give one of"),
         (["mine", "--all"], "give one of"),
         (["--all", "--index", "reports"], "give one of"),
-        (["--all", "--out", "x"], "--out goes with the folder of a report"),
-        (["mine", "--rerun"], "--rerun goes with --all"),
-        (["mine", "--problems", "x"], "--problems goes with --all"),
-        (["--index", "x", "--reports", "x"], "--reports goes with --all"),
-        (["mine", "--seed", "3"], "--seed goes with --audit"),
+        (["--all", "--out", "x"], "--out requires the folder of a report"),
+        (["mine", "--rerun"], "--rerun requires --all"),
+        (["mine", "--problems", "x"], "--problems requires --all"),
+        (["--index", "x", "--reports", "x"], "--reports requires --all"),
+        (["mine", "--seed", "3"], "--seed requires --audit"),
         (["nowhere"], "nowhere"),
         (["--all", "--problems", "nowhere"], "nowhere has no problem files"),
     ],
@@ -133,7 +133,7 @@ def test_options_that_do_not_fit_are_refused(arguments, message):
     assert message in plain(done.stderr)
 
 
-def test_all_runs_what_is_out_of_date_and_keeps_the_others(here, runs):
+def test_all_runs_outdated_problems_only(here, runs):
     done = everything()
     assert done.exit_code == 0, done.output
     assert outcomes(done) == {"clinic": "run", "one": "run"}

@@ -47,16 +47,16 @@ def check_all_new(folder):
 
 @needs_fork
 @pytest.mark.parametrize(
-    ("list_of", "room"),
+    ("list_of", "full_disk"),
     [(SELLERS, NO_ROOM), (SELLERS + "Cid,x\n", None)],
     ids=["full disk", "bad list"],
 )
-def test_an_error_is_one_line_and_changes_nothing(priced, list_of, room):
+def test_an_error_is_one_line_and_changes_nothing(priced, list_of, full_disk):
     (priced / "sellers.csv").write_text(list_of)
     before = contents(priced)
-    code, command = run(COMMAND, priced, limit=room)
+    code, command = run(COMMAND, priced, limit=full_disk)
     assert code == 2
-    check_one_line(command.said, "error:", "File too large" if room else "line 4")
+    check_one_line(command.said, "error:", "File too large" if full_disk else "line 4")
     assert contents(priced) == before
     (priced / "sellers.csv").write_text(SELLERS)
     check_all_new(priced)

@@ -208,7 +208,7 @@ def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
 
 
 def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
-    """Their accuracy was relative to a rent that nobody earns; the oracle is scipy's quadrature."""
+    """Their accuracy was relative to an unattained rent; the oracle is scipy's quadrature."""
     prior = cm.priors.TruncatedNormal(0.0794328, 1.0, 79.4328, 4509450079.4328)
     reports = np.asarray(prior.quantile([1e-4, 1e-9, 1 / 3, 0.6]))
     psi = np.asarray(prior.virtual_cost(reports))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from convexmarket.cli import app, consoles
 from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.studies.files import json_schema, load_file, parse_file
-from convexmarket.studies.files.base import RunTable
+from convexmarket.studies.files.file_tables import RunTable
 from convexmarket.studies.files.learning import ClassifierFile
 from tests.studies.files.builders import TWO_SELLERS
 

@@ -58,7 +58,7 @@ def test_the_package_runs_nothing_that_it_reads():
     copies = {("allocation/views.py", "imports pickle")}  # of a declared problem, made on the spot
     # A study sends calls to its own processes through pipes.
     pipes = {("studies/isolation.py", "imports cloudpickle")}
-    digests = {("studies/solvers.py", "imports cloudpickle")}  # of a user's solver, not read
+    digests = {("studies/solver_study.py", "imports cloudpickle")}  # of a user's solver, not read
     importers = {(file, f"uses {IMPORT}") for file in IMPORTERS}
     assert found == copies | pipes | digests | importers
 

@@ -41,7 +41,7 @@ def market_of(name, m, *, seed=0, mu=1.0, cap=None, eta_range=None):
     st.sampled_from([None, 1.6, 2.0, 3.0]),
     st.sampled_from([None, (0.5, 5.0)]),
 )
-def test_nobody_gains_by_lying_or_loses_by_taking_part(name, m, seed, mu, cap, eta_range):
+def test_no_seller_gains_by_a_misreport_or_loses_by_taking_part(name, m, seed, mu, cap, eta_range):
     market = market_of(name, m, seed=seed, mu=mu, cap=cap, eta_range=eta_range)
     audit = audit_incentives(market, misreports=5)
     assert audit.is_incentive_compatible, audit.to_frame()
@@ -119,7 +119,7 @@ def standard(reports):
 
 
 def mild(reports):
-    """Return a market whose losses depend on the reports so little that nobody's sales rise."""
+    """Return a market whose losses depend on the reports so little that no seller's sales rise."""
     terms = 2 * cm.Spread() + cm.Noise() + 0.5 * cm.Payments() + cm.Losses(-0.5 * reports)
     return cm.Market(cm.Sellers(reports, cm.Uniform(1.0, 5.0)), terms)
 
@@ -361,7 +361,7 @@ def test_reports_next_to_the_truth_are_tried_on_both_sides(side):
     st.floats(-1, 1.5),
     st.sampled_from([None, 2.0, 5.0]),
 )
-def test_nobody_gains_by_lying_in_a_large_market(name, m, seed, exponent, cap):
+def test_no_seller_gains_by_a_misreport_in_a_large_market(name, m, seed, exponent, cap):
     sellers = draw(prior_of(name), m, seed)
     market = cm.Market.standard(sellers, mu=10**exponent, sigma=1, gamma=0.5, cap=cap)
     audit = cm.audit_incentives(market, misreports=15, max_sellers=5)

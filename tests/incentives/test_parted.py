@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.allocation import parted
+from convexmarket.allocation import partitioned_sellers
 from convexmarket.allocation.curve import OwnReportCurve
 from convexmarket.errors import AllocationError, ConvexMarketError, NotSupportedError
 from convexmarket.incentives import rents, virtual_cost_payment
@@ -55,7 +55,7 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
 )
 def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parted, "_MOST", 3)
+        patch.setattr(partitioned_sellers, "_MOST", 3)
         patch.setattr(rents, "_MANY", 2)
         assert_paid_alike(np.array(reports), chunks, **wanted)
 
@@ -65,7 +65,7 @@ def test_any_partitions_are_paid_the_same(reports, chunks, wanted):
 )
 @pytest.mark.parametrize("many", [20, 256])
 def test_many_sellers_are_paid_the_same(mu, cap, many, monkeypatch):
-    monkeypatch.setattr(parted, "_MOST", 500)
+    monkeypatch.setattr(partitioned_sellers, "_MOST", 500)
     monkeypatch.setattr(rents, "_MANY", many)
     reports = PRIOR.sample(5_000, np.random.default_rng(0))
     assert_paid_alike(reports, 1_700, mu=mu, cap=cap)
@@ -76,7 +76,7 @@ def test_many_sellers_are_paid_the_same(mu, cap, many, monkeypatch):
 @pytest.mark.parametrize("rule", [cm.incentives.truthful_payment, virtual_cost_payment])
 def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
     """Reports of a few are fetched, and every misreport is solved, far cheaper ones too."""
-    monkeypatch.setattr(parted, "_MOST", 20)
+    monkeypatch.setattr(partitioned_sellers, "_MOST", 20)
     reports = np.maximum(prior.sample(200, np.random.default_rng(0)), prior.quantile(0.3))
     ids = [f"s{k}" for k in range(200)]
     frame = dd.from_pandas(pd.DataFrame({"id": ids, "report": reports}), npartitions=3)
@@ -102,7 +102,7 @@ def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
 @pytest.mark.parametrize("seed", range(26))
 def test_any_report_of_anyone_is_solved_the_same(seed, monkeypatch):
     """Also one far below all others, where nothing that the truth needs would have been fetched."""
-    monkeypatch.setattr(parted, "_MOST", 1)
+    monkeypatch.setattr(partitioned_sellers, "_MOST", 1)
     rng, prior = np.random.default_rng(seed), cm.Uniform(0.0, 1.0)
     reports = rng.uniform(rng.choice([0.3, 0.6, 0.9]), 1.0, rng.integers(2, 100))
     mu, sigma = 10 ** rng.uniform(-2, 2), 10 ** rng.uniform(-2, 1)

@@ -272,8 +272,10 @@ def test_under_a_budget_what_is_sold_is_integrated():
     """Reports enter by the budget, so that objectives say nothing; there is no price of money."""
     limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
     assert limited.incentives == "by construction"
-    nobody = np.array([], dtype=int)
-    found = cm.incentives.estimate_payments(limited, cm.allocate(limited, gap=1e-8), sellers=nobody)
+    no_sellers = np.array([], dtype=int)
+    found = cm.incentives.estimate_payments(
+        limited, cm.allocate(limited, gap=1e-8), sellers=no_sellers
+    )
     assert (found.method, found.n_solves) == ("quadrature", 1)
 
 

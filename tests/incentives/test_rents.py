@@ -362,7 +362,7 @@ def test_a_virtual_cost_that_ends_infinite_is_cut_where_it_begins_to_matter():
     ],
     ids=["budget", "budget and cap", "quotas"],
 )
-def test_nobody_gains_by_lying(market):
+def test_no_seller_gains_by_a_misreport(market):
     audit = cm.audit_incentives(market)
     assert audit.is_incentive_compatible, audit.to_frame()
     assert audit.max_rise == 0

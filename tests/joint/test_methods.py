@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.solvers import run_solver
+from convexmarket.allocation.solver_calls import run_solver
 from convexmarket.errors import (
     CurvatureError,
     InfeasibleMarketError,

@@ -18,7 +18,7 @@ from convexmarket.learners import (
 )
 from convexmarket.learners.minimiser import minimise
 from convexmarket.privacy import Simulation, calibrate_eta, objective_perturbation_guarantee
-from convexmarket.privacy.exact import gamma_sphere_draw
+from convexmarket.privacy.exact_noise import gamma_sphere_draw
 from convexmarket.privacy.lattice import lattice_blur
 from tests import one_in
 from tests.learners.builders import algorithm_1

@@ -29,7 +29,7 @@ from convexmarket.learners import (
 )
 from convexmarket.privacy import Simulation, objective_perturbation_guarantee
 from convexmarket.privacy.accounting import default_solver_epsilon, joint_guarantee
-from convexmarket.privacy.exact import gamma_sphere_draw
+from convexmarket.privacy.exact_noise import gamma_sphere_draw
 from tests.learners.builders import algorithm_1, check_released_density
 
 

@@ -14,7 +14,7 @@ from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.domain import Ball
 from convexmarket.learners.losses import LogisticLoss
 from convexmarket.learners.minimiser import PerturbedObjective
-from convexmarket.learners.parted import PartedObjective, PartedRows
+from convexmarket.learners.partitioned_rows import PartedObjective, PartedRows
 from convexmarket.learners.ridge_math import row_sum
 from convexmarket.partitions import rows
 from convexmarket.privacy import Simulation
@@ -50,7 +50,7 @@ def fitted(X, y, epsilon, **wanted):
 def test_any_partitions_give_the_model_to_the_gradient_norm(n_rows, chunks):
     X, y, epsilon = rows_of(n_rows)
     whole = fitted(X, y, epsilon)
-    X[epsilon == 0] = np.nan  # nobody looks there
+    X[epsilon == 0] = np.nan  # these cells are never read
     parts = fitted(in_parts(X, chunks), da.from_array(y, chunks=n_rows), epsilon)
     assert parts.gradient_norm_ <= 1e-9
     apart = np.linalg.norm(parts.coef_ - whole.coef_)
@@ -143,7 +143,7 @@ def test_any_partitions_give_the_ridge_of_one_memory(ridge, n_rows, chunks):
     X, y = X + 0.5, 0.6 * X[:, 0] - 0.2 * X[:, 1]
     options = {"epsilon": epsilon, "random_state": Simulation(7)}
     whole = clone(ridge).fit(X, y, **options)
-    X[epsilon == 0] = np.nan  # nobody looks there
+    X[epsilon == 0] = np.nan  # these cells are never read
     parts = clone(ridge).fit(in_parts(X, chunks), da.from_array(y, chunks=50), **options)
     np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-12, atol=1e-12)
     np.testing.assert_array_equal(parts.epsilon_, whole.epsilon_)

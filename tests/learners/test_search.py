@@ -6,7 +6,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import BudgetExceededError, ParameterError
 from convexmarket.learners import PrivateSearch
-from convexmarket.learners.search import _stopping
+from convexmarket.learners.private_search import _stopping
 from convexmarket.privacy import PrivacyAccountant
 
 rng = np.random.default_rng(0)

@@ -122,7 +122,7 @@ def check_payments(policy, n):
 
 
 def check_truth(policy, n):
-    """Truth is a best reply and nobody loses: at the reports the audit takes, and at n."""
+    """Truth is a best reply and no seller loses: at the reports the audit takes, and at n."""
     audit = cm.online.audit_quotes(policy)
     assert audit.is_incentive_compatible
     assert audit.is_individually_rational

@@ -35,15 +35,15 @@ def test_competitive_ratios_agree_with_the_design(prior, m, published):
 
 
 def test_few_sellers_may_sell_nothing_and_the_loss_is_then_infinite():
-    """On U[0,4] about 3% of markets of a hundred have nobody below the price."""
+    """On U[0,4] about 3% of markets of a hundred have no seller below the price."""
     prior = cm.Uniform(0, 4)
     policy = cm.OnlinePolicy(prior, 100, **UNIT)
     outcome = cm.run_online(policy, np.full(100, 3.0))
     assert outcome.loss(prior) == outcome.paid_loss() == np.inf
     assert outcome.n_bought == 0
     assert np.isnan(outcome.weights).all()
-    nobody = (1 - policy.plan.cutoff / 2 / 4) ** 100
-    assert 0.01 < nobody < 0.05
+    without_sellers = (1 - policy.plan.cutoff / 2 / 4) ** 100
+    assert 0.01 < without_sellers < 0.05
 
 
 # ------------------------------------------------------------------------------ streams

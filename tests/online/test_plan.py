@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import convexmarket as cm
-from convexmarket.allocation.exact import solve_exact
+from convexmarket.allocation.exact_solver import solve_exact
 from convexmarket.errors import (
     NotSupportedError,
     ParameterError,

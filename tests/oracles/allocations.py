@@ -117,13 +117,13 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
     tolerance = spec.get("tolerance", TOLERANCE)
     allowed = max(spec["ask"]["gap"], stored["gap"]) * (1 + TOLERANCE)
     scale = abs(stored["objective"])
-    room = tolerance * scale  # for rounding
-    above = room if spec["exact"] else max(tolerance, spec["ask"]["gap"]) * scale
+    slack = tolerance * scale  # for rounding
+    above = slack if spec["exact"] else max(tolerance, spec["ask"]["gap"]) * scale
     upper, lower, bound = new["objective"], stored["lower_bound"], new["lower_bound"]
     wrong = {
         "the objective is above the stored one": not upper <= stored["objective"] + above,
-        "the objective is below the stored bound": not upper >= lower - room,
-        "the bound is above the stored objective": not bound <= stored["objective"] + room,
+        "the objective is below the stored bound": not upper >= lower - slack,
+        "the bound is above the stored objective": not bound <= stored["objective"] + slack,
         "the gap is larger": not new["gap"] <= allowed,
         "the point has another objective": not abs(new["value"] - upper) <= TOLERANCE * scale,
         "the weights are not on the simplex": not new["excess"] <= TOLERANCE,

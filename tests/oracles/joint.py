@@ -63,18 +63,18 @@ def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -
     """Compare a joint solution with the stored one."""
     scale = abs(stored["objective"])
     ranks = [STATUSES.index(each["status"]) for each in (stored, new)]
-    best, bound, room = new["objective"], new["lower_bound"], VALUE * scale
+    best, bound, slack = new["objective"], new["lower_bound"], VALUE * scale
     wrong = {
-        "objective is above the stored one": not best <= stored["objective"] + room,
-        "objective is below the stored bound": not best >= stored["lower_bound"] - room,
-        "bound is above the stored objective": not bound <= stored["objective"] + room,
-        "bound is lower": not bound >= stored["lower_bound"] - room,
+        "objective is above the stored one": not best <= stored["objective"] + slack,
+        "objective is below the stored bound": not best >= stored["lower_bound"] - slack,
+        "bound is above the stored objective": not bound <= stored["objective"] + slack,
+        "bound is lower": not bound >= stored["lower_bound"] - slack,
         "point has another objective": not abs(new["value"] - best) <= 1e-9 * scale,
         "residual is larger": not new["residual"] <= max(2 * stored["residual"], VALUE),
         "status is less": ranks[1] < ranks[0],
     }
     texts = [f"the {text}: stored {stored}, now {new}" for text in wrong if wrong[text]]
-    if ranks[0] > 0 and abs(best - stored["objective"]) <= room:  # else a better one was found
+    if ranks[0] > 0 and abs(best - stored["objective"]) <= slack:  # else a better one was found
         for name in ("eta", "norm", "model", "weights"):
             texts += differences(stored[name], new[name], POINT, name)
     if spec["conditions"] and not new["first_order"] <= max(2 * stored["first_order"], 1e-6):

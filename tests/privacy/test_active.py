@@ -233,7 +233,7 @@ def test_positions_are_of_an_accountant() -> None:
     assert isinstance(account(budget=1.0), RowAccount)
 
 
-# ------------------------------------------------------------------------- what protects nobody
+# --------------------------------------------------------------------- releases without protection
 
 
 def test_a_weak_guarantee_raises_a_warning(counted) -> None:

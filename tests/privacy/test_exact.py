@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convexmarket.privacy.exact import WORD, gamma_sphere_draw, gamma_sphere_error
+from convexmarket.privacy.exact_noise import WORD, gamma_sphere_draw, gamma_sphere_error
 from tests.privacy.builders import check_gamma_sphere
 
 

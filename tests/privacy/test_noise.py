@@ -19,7 +19,11 @@ from convexmarket.privacy import (
     noise_assumption,
     resolve_generator,
 )
-from convexmarket.privacy.noise import gamma_sphere_log_density, open_generator, secure_generator
+from convexmarket.privacy.random_sources import (
+    gamma_sphere_log_density,
+    open_generator,
+    secure_generator,
+)
 from tests import parsed
 from tests.privacy.builders import check_gamma_sphere
 

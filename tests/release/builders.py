@@ -8,7 +8,7 @@ from scipy import stats
 
 import convexmarket as cm
 from convexmarket.privacy import Simulation
-from convexmarket.release.noise import LAPLACE_SLACK
+from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from convexmarket.release.scales import calibrate, interactive_epsilon
 
 

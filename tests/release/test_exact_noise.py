@@ -16,8 +16,8 @@ from convexmarket.privacy.composition import (
     moments,
     update_moments,
 )
-from convexmarket.release import noise as noise_of
-from convexmarket.release.noise import ARITHMETIC, Process, process_noise
+from convexmarket.release import lattice_noise as noise_of
+from convexmarket.release.lattice_noise import ARITHMETIC, Process, process_noise
 from tests.release.builders import source
 
 N_ROWS = 40

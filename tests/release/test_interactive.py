@@ -16,7 +16,7 @@ from convexmarket.errors import (
     ReleaseExhaustedError,
     UpdatesExhaustedError,
 )
-from convexmarket.release import noise as noise_of
+from convexmarket.release import lattice_noise as noise_of
 from convexmarket.release.scales import calibrate, interactive_epsilon
 from tests import one_in
 from tests.release.builders import (

@@ -11,8 +11,8 @@ import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.learners import kernels
 from convexmarket.release import ball_net
-from convexmarket.release import noise as noise_of
-from convexmarket.release.noise import laplace_noise
+from convexmarket.release import lattice_noise as noise_of
+from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import calibrate, non_interactive_epsilon
 from tests import one_in

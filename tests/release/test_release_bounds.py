@@ -10,8 +10,8 @@ from scipy import stats
 
 import convexmarket as cm
 from convexmarket.errors import ParameterError
-from convexmarket.release import noise as noise_of
-from convexmarket.release.noise import PROCESS_SLACK
+from convexmarket.release import lattice_noise as noise_of
+from convexmarket.release.lattice_noise import PROCESS_SLACK
 from tests import one_in
 from tests.release.builders import (
     bound_of,

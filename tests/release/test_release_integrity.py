@@ -22,7 +22,7 @@ from convexmarket.errors import (
     ParameterError,
     UpdatesExhaustedError,
 )
-from convexmarket.release.noise import laplace_noise
+from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.non_interactive import _selected
 from convexmarket.release.scales import (
     calibrate,

@@ -8,7 +8,7 @@ from scipy import stats
 
 import convexmarket as cm
 from convexmarket.release import KernelBasis, declare_fit
-from convexmarket.release.noise import LAPLACE_SLACK
+from convexmarket.release.lattice_noise import LAPLACE_SLACK
 from tests.release.builders import check_a_little_above, source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted

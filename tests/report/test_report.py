@@ -297,13 +297,13 @@ def test_all_formats_and_the_appendix_are_written_in_one_folder(tmp_path):
 @given(st.lists(st.sampled_from(["text", "table", "figure"]), max_size=14))
 def test_a_page_has_room_for_400_words_3_figures_and_2_tables(kinds):
     report, expected = cm.Report("x"), {"page": [], "appendix": []}
-    room = {"text": 3, "table": 2, "figure": 3}  # texts of 120 words
+    quota = {"text": 3, "table": 2, "figure": 3}  # texts of 120 words
     for number, kind in enumerate(kinds):
         block = {"text": f"w{number} " + "word " * 119, "figure": Figure()}.get(kind)
         name = None if kind == "text" else f"b{number}"
         report.add(pd.DataFrame({"a": [1]}) if block is None else block, alt="A figure.", name=name)
-        room[kind] -= 1
-        expected["page" if room[kind] >= 0 else "appendix"].append(number)
+        quota[kind] -= 1
+        expected["page" if quota[kind] >= 0 else "appendix"].append(number)
     for place, numbers in expected.items():
         page = report.to_markdown(appendix=place == "appendix")
         shown = [

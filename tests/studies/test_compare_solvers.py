@@ -6,8 +6,8 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.studies.solver_page import statements
-from convexmarket.studies.solvers import KEYS, summarise
-from convexmarket.studies.subproblems.base import CLASSES
+from convexmarket.studies.solver_study import KEYS, summarise
+from convexmarket.studies.subproblems.instances import CLASSES
 from tests.studies.small_runs import frame, run
 from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter, Sleeper
 
@@ -47,7 +47,7 @@ def outcomes(runs, **values):
     return set(frame.outcome)
 
 
-def test_honest_solvers_solve_and_others_are_absent_or_unable(runs):
+def test_correct_solvers_solve_and_others_are_missing_or_unsupported(runs):
     assert runs.facts["absent"] == ["NONESUCH"]
     assert outcomes(runs, solver="exact") == {"solved"}
     assert outcomes(runs, solver="CLARABEL") == {"solved"}

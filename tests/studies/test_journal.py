@@ -9,7 +9,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.studies.journal import Journal
 
 
-def test_what_was_added_is_there_again(tmp_path):
+def test_records_are_read_back(tmp_path):
     path = tmp_path / "new" / "runs.jsonl"
     with Journal(path) as journal:
         journal.append({"key": "a", "ended": "finished", "value": float("inf")})

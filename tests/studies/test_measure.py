@@ -7,7 +7,7 @@ from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 from convexmarket.errors import ParameterError
 from convexmarket.studies.measure import EXACT, measure, measure_reference, warm_up
-from convexmarket.studies.subproblems.base import Declared, Instance
+from convexmarket.studies.subproblems.instances import Declared, Instance
 
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):
@@ -85,11 +85,11 @@ def test_an_instance_that_no_solver_comes_near_has_no_reference():
     assert row["message"] == "no solver is near"
 
 
-@pytest.mark.parametrize("error", [ParameterError("no room"), ZeroDivisionError("no room")])
+@pytest.mark.parametrize("error", [ParameterError("no space"), ZeroDivisionError("no space")])
 def test_a_point_without_an_answer_is_not_feasible(error):
     row = measure(bowl(answer=error), "primal", "CLARABEL", {})
     assert row["status"] == "optimal"
-    assert row["message"] == "the point gives no answer: no room"
+    assert row["message"] == "the point gives no answer: no space"
     assert row["violation"] == np.inf
     assert np.isnan(row["objective"])
     assert row["dual_residual"] < 1e-6

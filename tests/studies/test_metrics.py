@@ -17,7 +17,7 @@ from convexmarket.studies.metrics import (
     shifted_geometric_mean,
     step_function,
 )
-from convexmarket.studies.solvers import summarise
+from convexmarket.studies.solver_study import summarise
 from tests.studies.small_runs import LIMIT, frame, only, run
 
 
@@ -63,7 +63,7 @@ def test_the_shift_is_ten_milliseconds() -> None:
     assert only(means(runs), solver="ECOS")["total_s"] == pytest.approx(expected)
 
 
-def test_means_are_over_what_full_contenders_share() -> None:
+def test_means_use_the_common_instances_of_complete_contenders() -> None:
     runs = frame(
         run("ECOS", seed=0, total_s=1.0),
         run("ECOS", seed=1, total_s=9.0),
@@ -77,7 +77,7 @@ def test_means_are_over_what_full_contenders_share() -> None:
     assert osqp["instances"] == 0
 
 
-def test_where_nobody_takes_all_the_instances_that_all_take_are_compared() -> None:
+def test_without_a_complete_contender_common_instances_are_compared() -> None:
     runs = frame(
         run("ECOS", seed=0, total_s=1.0),
         run("ECOS", seed=1, total_s=9.0),
@@ -90,7 +90,7 @@ def test_where_nobody_takes_all_the_instances_that_all_take_are_compared() -> No
     assert only(table, solver="OSQP")["instances"] == 1
 
 
-def test_a_contender_that_is_never_asked_again_has_no_second_time() -> None:
+def test_a_contender_without_second_solves_has_no_second_time() -> None:
     runs = frame(
         run("exact", again_total_s=np.nan),
         run("ECOS", seed=0),
@@ -123,7 +123,7 @@ cells = st.lists(st.tuples(outcomes, seconds), min_size=8, max_size=8)
 
 
 @given(cells)
-def test_whatever_happens_frames_are_sane(drawn: list[tuple[str, float]]) -> None:
+def test_frames_are_consistent_for_any_outcomes(drawn: list[tuple[str, float]]) -> None:
     places = [(solver, seed) for solver in ("ECOS", "SCS") for seed in range(4)]
     runs = frame(
         *(

@@ -55,7 +55,7 @@ class TestByHand:
         assert found.dual > 0.1  # nothing holds the third one at 1
 
     @pytest.mark.parametrize("missing", ["value", "multiplier", "gradient"])
-    def test_what_is_missing_is_infinite(self, missing):
+    def test_missing_values_have_infinite_residuals(self, missing):
         x = cp.Variable()
         problem = cp.Problem(cp.Minimize(-cp.log(x)), [x <= 1])
         place(problem, [1.0], [1.0])
@@ -69,7 +69,7 @@ class TestByHand:
         assert max(kkt_residuals(problem)) == np.inf
 
 
-def test_what_is_not_known_is_refused():
+def test_unsupported_problems_are_refused():
     cone = cp.Problem(cp.Minimize(0), [cp.SOC(cp.Variable(), cp.Variable(2))])
     integers = cp.Problem(cp.Minimize(cp.sum(cp.Variable(3, boolean=True))))
     for problem in (cone, integers):

@@ -23,7 +23,7 @@ def market():
 
 @pytest.mark.parametrize("solver", INSTALLED)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_what_is_asked_for_is_taken_and_reached(market, solver, setting):
+def test_requested_tolerances_are_accepted_and_reached(market, solver, setting):
     row = measure(market, "projection", solver, options_of(setting, solver))
     assert not row["message"]
     # To a gap, PROXQP, QPALM and HIGHS cannot be held through CVXPY.
@@ -40,6 +40,6 @@ def test_the_settings_of_solvers_are_those_of_their_packages():
     assert options_of("solver-default", "CLARABEL") == {}
 
 
-def test_of_a_solver_that_is_not_in_the_table_nothing_is_known():
+def test_a_solver_outside_the_table_has_no_options():
     assert options_of("default", "MINE") == {}
     assert all(options_of(name, "MINE") is None for name in SETTINGS if name != "default")

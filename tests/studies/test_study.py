@@ -155,7 +155,7 @@ def test_payments_and_audits_without_a_closed_form_are_computed_on_request():
     assert none.to_frame("audits").empty
 
 
-def test_a_learner_is_trained_on_what_was_sold_and_tested():
+def test_a_learner_is_trained_on_the_privacy_sold_and_tested():
     data = synthetic(30, 3, random_state=0)
     prior = cm.Uniform(0.01, 0.02)
     sellers = cm.Sellers(prior.sample(len(data.X_train), 0), prior)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
-from convexmarket.studies.subproblems.base import CLASSES
+from convexmarket.studies.subproblems.instances import CLASSES
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
     at_natural_eta,
@@ -183,7 +183,7 @@ def test_the_second_eta_lies_in_the_range_of_the_market():
 
 @pytest.mark.parametrize("make", [at_best_eta, at_natural_eta])
 def test_an_eta_without_room_is_refused(make):
-    with pytest.raises(NotSupportedError, match="leaves eta no room"):
+    with pytest.raises(NotSupportedError, match="has one feasible eta"):
         make(market(np.random.default_rng(0), PAID, cm.EtaRange(2.0, 2.0)))
 
 

@@ -93,7 +93,7 @@ def test_the_second_solve_counts_too():
 
 
 @pytest.mark.parametrize("ended", ["time limit", "memory limit", "crashed"])
-def test_what_did_not_come_to_its_end(ended):
+def test_unfinished_runs(ended):
     row = verdict({"ended": ended, "status": "SIGSEGV", "log": "first\nlast words"})
     assert (row.outcome, row.status, row.message) == (ended, "SIGSEGV", "last words")
     assert np.isnan(row.objective)
@@ -107,7 +107,7 @@ def test_without_a_reference_the_residuals_decide():
     assert np.isnan(row.excess)
 
 
-def test_no_objective_is_never_solved_even_without_a_reference():
+def test_a_run_without_an_objective_is_unsolved_without_a_reference():
     references = references_of([(REFERENCE, {"ended": "crashed", "log": ""})])
     row = judge([(RUN, measured(np.nan))], references, {"default": 1e-3}).iloc[0]
     assert row.outcome == "wrong"
@@ -118,7 +118,7 @@ def reference_with(**changes):
     return {"ended": "finished", "result": found | changes}
 
 
-def test_a_reference_that_is_less_certain_than_a_run_has_to_be_is_none():
+def test_an_uncertain_reference_is_ignored():
     references = references_of([(REFERENCE, reference_with(doubt=1.1e-3))])
     row = judge([(RUN, measured(2.1))], references, {"default": 1e-3}).iloc[0]
     assert np.isnan(row.reference)
@@ -151,7 +151,7 @@ def test_a_better_value_with_clean_residuals_refutes_even_an_exact_method(better
         assert rows.set_index("key").outcome.to_dict() == {"a": "solved", "b": "wrong"}
 
 
-def test_where_the_optimum_is_nothing_errors_are_relative_to_the_scale():
+def test_at_an_optimum_of_zero_errors_are_relative_to_the_scale():
     references = references_of([(REFERENCE, reference_with(objective=1e-31, doubt=0.0))])
     reply = measured(1e-5, scale=1.0)
     row = judge([(RUN, reply)], references, {"default": 1e-3}).iloc[0]

@@ -128,7 +128,7 @@ def share(a, group):
     return a[group == GROUPS].sum()
 
 
-#: A constraint, and how much room its definition leaves at a point; negative where it is violated.
+#: A constraint, and the slack of its definition at a point; negative if violated.
 CONSTRAINTS = {
     "cap": (cm.Cap(2), lambda a, eta: (2 / M - a).min()),
     "caps": (cm.Cap(OWN), lambda a, eta: (OWN / M - a).min()),

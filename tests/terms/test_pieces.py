@@ -59,11 +59,11 @@ def test_a_term_is_its_definition(name, point):
 @pytest.mark.parametrize("name", CONSTRAINTS)
 @given(point=points)
 def test_a_constraint_is_its_definition(name, point):
-    piece, room = CONSTRAINTS[name]
+    piece, slack = CONSTRAINTS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
     piece.check(M)
     items = piece.constraints(cm.terms.Quantities.at(a, eta, COSTS))
-    left = room(a, eta)
+    left = slack(a, eta)
     if abs(left) > 1e-7:
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
 

@@ -23,7 +23,7 @@ from tests.terms.builders import (
 )
 
 STANDARD = cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments()
-ROOM = cm.Spread() + 0.5 * cm.Payments()
+BASE = cm.Spread() + 0.5 * cm.Payments()
 NOISY = cm.Spread() + 2.0 * cm.Noise()
 SPREADS = ("distance 2", "distance 3", "distance inf", "divergence", "quadratic")
 BILLS = ("tiers", "box", "some off", "ellipsoid")
@@ -36,7 +36,7 @@ def objective_with(name):
     if name in SPREADS:
         return term + 2.0 * cm.Noise() + 0.5 * cm.Payments()
     if name == "squared noise":
-        return ROOM + 2.0 * term
+        return BASE + 2.0 * term
     return (NOISY if name in BILLS else STANDARD) + 0.5 * term
 
 
@@ -80,11 +80,11 @@ def test_a_market_with_a_term_against_brute_force(name):
 
 @pytest.mark.parametrize("name", ["moments", "moments, one exact", "size"])
 def test_a_market_with_a_constraint_against_brute_force(name):
-    piece, room = CONSTRAINTS[name]
+    piece, slack = CONSTRAINTS[name]
     free = cm.allocate(cm.Market(SELLERS, STANDARD))
     found = assert_solved(cm.Market(SELLERS, STANDARD, [piece]))
-    assert room(free.weights, free.eta) < -0.01  # it matters
-    assert -1e-6 < room(found.weights, found.eta) < 1e-4
+    assert slack(free.weights, free.eta) < -0.01  # it matters
+    assert -1e-6 < slack(found.weights, found.eta) < 1e-4
     assert found.gap <= 1e-6
 
 

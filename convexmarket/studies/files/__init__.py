@@ -1,6 +1,6 @@
 """Problem files: calls of this package, written as TOML."""
 
-from convexmarket.studies.files.base import ProblemFile
+from convexmarket.studies.files.file_tables import ProblemFile
 from convexmarket.studies.files.loading import json_schema, load_file, parse_file
 from convexmarket.studies.files.online import OnlineFile
 

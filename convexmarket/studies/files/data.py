@@ -13,7 +13,7 @@ from convexmarket.data import datasets
 from convexmarket.data.columns import refuse_reports
 from convexmarket.data.datasets import MarketData, RegressionData
 from convexmarket.data.features import Missing, PublicFeatures
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
@@ -185,7 +185,7 @@ _Label = Annotated[
     WithJsonSchema({"type": ["string", "number"], "maxLength": LONGEST_TEXT}),
 ]
 
-#: What is public of a column: the range of a number, or the categories of a word.
+#: The public facts of a column: the range of a number, or the categories of a word.
 _Public = tuple[float, float] | tuple[str, ...]
 
 
@@ -200,7 +200,7 @@ def _public_column(value: Any) -> _Public:
             if len(set(words)) == len(words):
                 return words
     raise ValueError(
-        f"{value!r} declares nothing public of a column; give the range of a number, [low, high] "
+        f"{value!r} is not a public fact of a column; give the range of a number, [low, high] "
         'with low < high, or the categories of a word, ["no", "yes"], each once'
     )
 
@@ -225,25 +225,25 @@ class OwnData(Table):
     file : str
         The file of rows, relative to the problem file.
     id : str
-        Column of the sellers' ids; by default sellers are named by their lines.
+        Column of the sellers' ids; by default ids are line numbers.
     report : str
-        Column of what sellers ask per unit of epsilon; by default reports are drawn from the prior.
+        Column of prices asked per unit of epsilon; by default reports are drawn from the prior.
     label : str
         Column of the labels.
     classes : list
         The two labels of a classification, [negative, positive]: public.
     features : table
-        The range of each column of numbers, [low, high], or its categories, among which "other"
-        stands for all that are not declared. Other columns are not read.
+        The range of each column of numbers, [low, high], or its categories, in which "other"
+        stands for all undeclared values. Other columns are not read.
     missing : str
-        What an empty cell means: "error", "middle" of the range, or "indicator", a feature.
+        Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature.
     intercept : bool
         Whether a constant is added to the features.
     data_norm : float
         Public bound on the norm of a row of a classification.
     public : table
-        Rows that are public, and so not sold: "validation" rows choose the parameters of a
-        classifier, and "test" rows test. Each is a share of the file, drawn by the run's seed, or a
+        Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
+        "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
         file.
     """
 
@@ -261,7 +261,7 @@ class OwnData(Table):
 
     @property
     def public_shares(self) -> dict[str, float]:
-        """Shares of the file that are public, by purpose."""
+        """Public shares of the file, by purpose."""
         return {part: share for part, share in self.public.items() if not isinstance(share, str)}
 
     @property
@@ -276,7 +276,7 @@ class OwnData(Table):
 
     @property
     def public_features(self) -> PublicFeatures:
-        """The transformer from the table to rows, from declared facts alone."""
+        """Transformer from the table to rows, which depends on declared facts alone."""
         columns: dict[str, Any] = {
             name: public if is_number(public[0]) else list(public)
             for name, public in self.features.items()
@@ -311,5 +311,5 @@ class OwnData(Table):
         return self
 
 
-#: Where the rows come from: ``source`` decides.
+#: A source of rows; the key ``source`` selects the class.
 Data = Annotated[PackageData | InlineData | OwnData, Field(discriminator="source")]

@@ -25,23 +25,23 @@ __all__ = ["Draft", "draft_problem"]
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Characters of a name, and columns, that a problem file holds.
+#: Largest length of a name, and largest number of columns, in a problem file.
 _LONGEST, _MOST = 200, 1_000
-#: Rows from which the type of a CSV column follows.
+#: Number of rows that decide the type of a CSV column.
 _FIRST_ROWS = 1_000
-#: Names of the columns by role, the likeliest first.
+#: Common names of the columns of each role, the likeliest first.
 _NAMES = {
     "id": (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
-#: A number of a person: "Nr.", or "Patient-Nr.", whose first part is the name of an id.
+#: The header of a column of ids: "Nr.", or "Patient-Nr." with the name of an id before "Nr.".
 _NUMBER = re.compile(r"(^|[\W_]+)(id|nr|no|number|code)\W*$")
 
 _DRAFT = """\
 # A purchase from the people of a table.
 # Declare every "{undeclared}": public facts, fixed before reports and rows are read.
-# Nothing of the table's cells is in this file.
+# This file contains no cell of the table.
 #
 #   convexmarket run FILE                 tries it: error against payments
 #   convexmarket buy FILE --budget 50     buys: offers, model, certificate
@@ -54,18 +54,18 @@ title = {title}
 [data]
 source = "{source}"
 file = {file}   # relative to this file
-{id}   # the sellers; without it they are named by their lines
-{report}   # what each asks per unit of epsilon; without it reports are simulated
-label = {label}   # the column that is predicted
+{id}   # the sellers; without it their ids are line numbers
+{report}   # price asked per unit of epsilon; without it reports are simulated
+label = {label}   # the column to predict
 {classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
-# Public rows, as their owners agreed, are not bought and not protected. Shares of the file such as
+# Public rows are neither bought nor protected; their owners must agree. Shares of the file such as
 # {shares}, or files: {files}
 public = "{undeclared}"
 
-# What is public of each feature: the range of a number, [18, 100], or the categories of a word,
-# ["no", "yes"], in quotes even if they are digits. Do not read it off the rows. A number outside
-# is clipped; a word that is not declared is refused, unless "other" is declared. Remove columns
-# that are not features; columns that are not named here are not read.
+# Public facts of each feature: the range of a number, [18, 100], or the categories of a word,
+# ["no", "yes"], in quotes even if they are digits. Do not take them from the rows. A number outside
+# is clipped; an undeclared word is refused, unless "other" is declared. Remove columns that are
+# not features; columns without an entry here are not read.
 [data.features]
 {features}
 
@@ -108,14 +108,14 @@ coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that sc
 
 @dataclass(frozen=True)
 class Draft:
-    """The text of a problem file to be completed, and the columns of id, report and label."""
+    """Draft of a problem file, and the columns of id, report and label."""
 
     text: str
     roles: dict[str, str]
 
 
 def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = None) -> Draft:
-    """Draft a problem file that buys the rows of a table.
+    """Draft a problem file for the purchase of the rows of a table.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     if longest > _LONGEST or len(types) > _MOST:
         what = f"a name of {longest} characters" if longest > _LONGEST else f"{len(types)} columns"
         raise DataError(
-            f"{path}: {what} is more than a problem file holds ({_LONGEST} and {_MOST}); "
+            f"{path}: {what} exceeds the limit of a problem file ({_LONGEST} and {_MOST}); "
             "remove, or rename, columns"
         )
     sale: dict[str, str] = dict(roles_of(list(types)))
@@ -176,7 +176,7 @@ def _csv(path: Path) -> dict[str, str]:
     """Return the columns: "f" for decimals, "i" for whole numbers, "O" for words."""
     table = read_texts(path, most_rows=_FIRST_ROWS)
     if table.empty:
-        raise DataError(f"{path}: there is no row under a header; give one row per seller")
+        raise DataError(f"{path}: no rows below a header; give one row per seller")
     types = {}
     for name in table:
         numbers = numbers_in(table[name][~blank(table[name])])
@@ -192,7 +192,7 @@ def _parquet(path: Path) -> dict[str, str]:
 
 
 def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
-    """Return the columns of id, report and label; ``sale`` holds those known by common names."""
+    """Choose the columns of id, report and label; ``sale`` holds columns with common names."""
     called = {name.strip().lower(): name for name in reversed(columns)}
     stems = {name: _NUMBER.sub("", name.strip().lower()) for name in columns}
     roles: dict[str, str] = {}
@@ -207,5 +207,5 @@ def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
 
 
 def _text(text: str) -> str:
-    """Return a string of TOML, which escapes one more character than JSON."""
+    """Quote a string for TOML, which escapes one more character than JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

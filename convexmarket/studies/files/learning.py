@@ -45,7 +45,8 @@ from convexmarket.privacy import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.data import Data, OwnData
+from convexmarket.studies.files.file_tables import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
@@ -60,7 +61,6 @@ from convexmarket.studies.files.base import (
     listed_once,
     refuse_unknown,
 )
-from convexmarket.studies.files.data import Data, OwnData
 from convexmarket.studies.files.market import VariantsFile
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people
@@ -83,11 +83,11 @@ Rows = MarketData | RegressionData
 #: A DataFrame: its columns have known types.
 Frame = Any
 
-#: The scenario of reports that a user's table holds.
+#: The scenario of the reports in a user's table.
 REPORTED = "reported"
 #: The branch of the seed for sensitivities.
 _SENSITIVITIES = 0
-#: Sellers that an audit takes, and misreports of each.
+#: Numbers of sellers in an audit, and of misreports of each.
 _AUDITED, _MISREPORTS = 200, 17
 
 CAVEATS = (
@@ -177,8 +177,8 @@ _ARGUMENT: Any = {
 class LearnerTable(Table):
     """A private learner. Other keys are arguments of its constructor.
 
-    Of "PersonalizedRidge", labels of ``target_range`` are mapped to [-1, 1]. ``label_noise``,
-    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are those of
+    "PersonalizedRidge" maps labels from ``target_range`` to [-1, 1]. ``label_noise``,
+    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are arguments of
     :func:`convexmarket.learners.ridge_error_bound`, on that scale.
 
     Attributes
@@ -186,11 +186,11 @@ class LearnerTable(Table):
     name : str
         A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
     regularization : list of float, or str
-        Values that are tried, or "auto": the public rule of a classifier.
+        Candidates, or "auto": the public rule of a classifier.
     draws : int
-        Noise draws of each model; 15 of a classifier and 200 of a regression by default.
+        Noise draws of each model; by default 15 for a classifier and 200 for a regression.
     tuning : str
-        "charged" also chooses Lambda within the privacy that was sold.
+        "charged" also chooses Lambda privately, within the privacy sold.
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
@@ -213,7 +213,7 @@ class LearnerTable(Table):
 
 
 class NaiveTable(Table):
-    """The naive model, mu = sigma = 0, which is bounded at a fixed eta only.
+    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only.
 
     Attributes
     ----------
@@ -247,9 +247,9 @@ class UnitsTable(Table):
 
 # -------------------------------------------------------------------------------------- files
 
-#: The public facts that bound the error of ridge regression, and are not the constructor's.
+#: Public facts for the error bound of ridge regression, which are not constructor arguments.
 _BOUND = ("label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability")
-#: Arguments of constructors that a file does not decide.
+#: Arguments of constructors without a key in the file.
 _OURS = ("regularization", "epsilon", "random_state", "features", "classes")
 #: Keys of tables, tables and facts.
 _Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
@@ -319,13 +319,13 @@ class _LearningFile(ProblemFile):
         return self
 
     def _try(self, regularization: Any) -> None:
-        """Let the learner check its arguments."""
+        """Validate the arguments of the learner by its own checks."""
         self.weights(self.learner_of(regularization), 1)
         self.learner_of(regularization).promise([np.inf])
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Arguments of the learner that follow from other tables, where its class takes them."""
+        """Arguments of the learner from other tables, if its class accepts them."""
         raise NotImplementedError
 
     def learner_of(self, regularization: Any, **arguments: Any) -> Any:
@@ -459,7 +459,7 @@ class _LearningFile(ProblemFile):
             )
         if data.report is None:
             raise ParameterError(
-                "data.report names no column of reports, and a purchase needs them; simulated "
+                "data.report is missing, and a purchase needs a column of reports; simulated "
                 "reports are for convexmarket run"
             )
         if at_least and group is None:
@@ -516,7 +516,7 @@ class _LearningFile(ProblemFile):
 
 
 def _single(key: str, values: Sequence[Any], instead: str = "") -> Any:
-    """Return the only value that a file lists; a choice would depend on reports or rows."""
+    """Return the single value of a list; a choice would depend on reports or rows."""
     if len(values) == 1:
         return values[0]
     listed = ", ".join(f"{value:g}" for value in values)
@@ -539,7 +539,7 @@ def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
 
 
 def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
-    """Return the rows of a table that belong to the runs of a curve."""
+    """Select the rows of a table for the runs of a curve."""
     return curve[[*keys, "run"]].merge(table.drop(columns=list(keys), errors="ignore"), on="run")
 
 
@@ -568,12 +568,12 @@ class ClassifierFile(_LearningFile):
     Attributes
     ----------
     naive : table
-        The papers' baseline; left out, there is none.
+        The papers' baseline; by default the study has no baseline.
 
     Notes
     -----
     Its runs are those of the candidates; and, for each scenario, model ("mechanism", "naive", and
-    "charged tuning", whose Lambda is chosen anew in each draw within what was sold) and gamma, the
+    "charged tuning", which chooses Lambda in each draw within the privacy sold) and gamma, the
     table ``curve`` holds the chosen one with error_mean and error_std on the test rows and
     overall_mean (error + gamma * payments), ``draws`` the test error of each draw, ``sellers`` the
     offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
@@ -589,7 +589,7 @@ class ClassifierFile(_LearningFile):
         if table.tuning == "charged" and table.options.get("calibration") == "noise":
             raise ValueError(
                 "learner.tuning must be 'free' with calibration = 'noise', got 'charged': a search "
-                "keeps what was sold; use calibration = 'total'"
+                "stays within the privacy sold; use calibration = 'total'"
             )
         return self
 
@@ -642,16 +642,16 @@ class ClassifierFile(_LearningFile):
         second = Study({CHARGED: chosen}, axes=axes, **charged).run(**options)
         if charged:
             more = _numbered(second, len(tables["runs"]))
-            kept = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
-            kept = kept.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
-            curve = pd.concat([curve, kept.assign(regularization=np.nan)], ignore_index=True)
+            tuned = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
+            tuned = tuned.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
+            curve = pd.concat([curve, tuned.assign(regularization=np.nan)], ignore_index=True)
             for name in ("sellers", "fits"):
                 tables[name] = pd.concat([tables[name], more[name]], ignore_index=True)
         sold = tables["sellers"].groupby("run").epsilon
         epsilons = []
         for row in curve.itertuples():
             epsilon = sold.get_group(row.run).to_numpy()
-            if row.model != CHARGED:  # a search spends the whole purchase
+            if row.model != CHARGED:  # a search uses all of the privacy bought
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
                 epsilon = guarantee.epsilon
             epsilons.append(epsilon)
@@ -672,7 +672,7 @@ class ClassifierFile(_LearningFile):
         return keys, measured, facts
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
-        """Return the search for Lambda among those with which half of what was sold is kept."""
+        """Build the search for Lambda, with candidates that retain half of the privacy sold."""
         candidates = []
         for value in self.learner.candidates:
             try:
@@ -681,14 +681,14 @@ class ClassifierFile(_LearningFile):
                 continue
             candidates.append(value)
         if not (candidates and sold.any()):
-            raise ParameterError("no regularization keeps half of what was sold")
+            raise ParameterError("no regularization retains half of the privacy sold")
         learner, grid = self.learner_of(candidates[0]), {"regularization": candidates}
         return PrivateSearch(learner, grid, validation=validation, trials=float(len(candidates)))
 
     def _baseline(self, rows: MarketData) -> dict[str, Any]:
         """Return the test error without privacy, with the Lambda of the best validation error."""
         errors = []
-        for value in sorted(self.learner.candidates, reverse=True):  # of equals, the largest
+        for value in sorted(self.learner.candidates, reverse=True):  # the largest of ties
             model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
             validation = np.mean(model.predict(rows.X_validation) != rows.y_validation)
             errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
@@ -700,7 +700,7 @@ class ClassifierFile(_LearningFile):
 
 
 def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Return for each scenario, model and gamma the run with the smallest overall error.
+    """Select the run with the smallest overall error for each scenario, model and gamma.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
     first.
@@ -724,15 +724,15 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
         words = row.get("learner_message") or row.message
         raise ParameterError(
             f"no candidate of the {row.model} model at gamma = {row.gamma:g} ({row.scenario}) "
-            "keeps what it bought; give larger values of learner.regularization, or of "
-            "objective.sigma (of naive.eta_range for the naive model). The last one: "
+            "fits its purchase; give larger values of learner.regularization, or of "
+            "objective.sigma (of naive.eta_range for the naive model). The last error: "
             f"{words}"
         )
     return best
 
 
 def _curve(chosen: Frame) -> Frame:
-    """Return the row of each point that is reported."""
+    """Build the row of each point in the report."""
     table = chosen.rename(columns={"test_error": "error_mean", "test_error_std": "error_std"})
     table["overall_mean"] = table.error_mean + table.gamma * table.payments
     columns = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean"]
@@ -884,10 +884,10 @@ class RidgeFile(_LearningFile):
         for gamma in self.objective.gamma:
             for value in self.learner.candidates:
                 (mu,), (sigma,) = self.weights(self._plain(value), n_features)
-                found = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
-                bias = self._bound(found.weights, found.eta, value, n_features).bias
+                point = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
+                bias = self._bound(point.weights, point.eta, value, n_features).bias
                 row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
-                rows.append(row | {"bias": bias, "expected_objective": bias + found.objective})
+                rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
         table = pd.DataFrame(rows)
         best = table.groupby("gamma").expected_objective.idxmin()
         return table.assign(marked=table.index.isin(best))

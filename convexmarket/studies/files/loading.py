@@ -11,12 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
-from convexmarket.studies.files.base import ProblemFile, Source, mistakes, suggestion
+from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, suggestion
 from convexmarket.studies.files.learning import ClassifierFile, RidgeFile, model_of_market
 from convexmarket.studies.files.market import VariantsFile
 from convexmarket.studies.files.online import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
-from convexmarket.studies.solvers import Problem
+from convexmarket.studies.solver_study import Problem
 
 __all__ = [
     "KINDS",
@@ -29,7 +29,7 @@ __all__ = [
     "subproblems_of",
 ]
 
-#: From the table of a problem file to its model, by kind.
+#: Functions from the table of a problem file to its model, by kind.
 KINDS: dict[str, Callable[[Mapping[str, Any]], type[ProblemFile]]] = {
     "market": model_of_market,
     "online": lambda _table: OnlineFile,
@@ -37,9 +37,9 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], type[ProblemFile]]] = {
 }
 _MODELS = (VariantsFile, ClassifierFile, RidgeFile, OnlineFile, SolversFile)
 
-#: The text of a value that ``convexmarket init`` leaves to the user.
+#: Placeholder of a value in a draft of ``convexmarket init``.
 UNDECLARED = "?"
-#: How such a value is declared, by its last keys.
+#: Explanations of such values, by their last keys.
 _DECLARE = {
     ("data", "features"): 'give the range of a number, [low, high], or categories, ["no", "yes"]',
     ("data", "classes"): 'give the two labels, negative and positive: ["no", "yes"]',
@@ -86,7 +86,7 @@ def read_text(path: str | Path) -> str:
 
 
 def kind_of(path: str | Path) -> str:
-    """Return the kind that a problem file names; empty if it names none."""
+    """Read the kind of a problem file; empty without a kind."""
     return str(_parsed(read_text(path), str(path)).get("kind", ""))
 
 
@@ -134,7 +134,7 @@ def subproblems_of(path: str | Path) -> Problem:
 
 
 def _undeclared(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a sentence for every key that ``convexmarket init`` left open."""
+    """Yield a sentence for every key without a value in a draft of ``convexmarket init``."""
     for key, value in table.items():
         here = (*path, key)
         if isinstance(value, Mapping):

@@ -26,7 +26,7 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.report import Report
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     Name,
     PriorTable,
     ProblemFile,
@@ -43,7 +43,7 @@ from convexmarket.studies.files.pieces import (
 )
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.study import DUST, Extent, Study
+from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
 from convexmarket.studies.subproblems.families import Family, market_family
 
 __all__ = ["Point", "VariantsFile"]
@@ -426,7 +426,7 @@ def _groups(sellers: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=["market", "value", "group"])
     keys = ["market", "value"]
     size = sellers.groupby(keys, dropna=False).weight.transform("size")
-    rows = sellers[sellers.group != ""].assign(bought=sellers.weight * size > DUST)
+    rows = sellers[sellers.group != ""].assign(bought=sellers.weight * size > ZERO_WEIGHT)
     table = rows.groupby([*keys, "group"], sort=False, dropna=False).agg(
         sellers=("id", "size"),
         n_bought=("bought", "sum"),

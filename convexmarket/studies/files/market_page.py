@@ -13,7 +13,7 @@ from scipy.interpolate import PchipInterpolator
 from convexmarket.report import Report, compare, escape_markdown, format_number
 from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.study import DUST
+from convexmarket.studies.study import ZERO_WEIGHT
 
 __all__ = ["CHARGED", "MECHANISM", "NAIVE", "change_at_equal", "learning_report", "variants_report"]
 
@@ -252,7 +252,7 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     if len(single):
         sellers = tables["sellers"]
         sizes = sellers.groupby(["market", "value"], dropna=False).weight.transform("size")
-        bought = sellers.market.isin(single.market) & (sellers.weight * sizes > DUST)
+        bought = sellers.market.isin(single.market) & (sellers.weight * sizes > ZERO_WEIGHT)
         panels = "group" if len(groups) else None
         _draw_sold(report, sellers[bought], hue="market", panels=panels, joined=panels is None)
     if len(groups):

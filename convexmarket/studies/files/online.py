@@ -40,7 +40,8 @@ from convexmarket.online.release import (
     release_model,
 )
 from convexmarket.privacy import Accounting
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.data import InlineData, OwnData, PackageData
+from convexmarket.studies.files.file_tables import (
     Column,
     Positive,
     PriorTable,
@@ -49,7 +50,6 @@ from convexmarket.studies.files.base import (
     Source,
     Table,
 )
-from convexmarket.studies.files.data import InlineData, OwnData, PackageData
 from convexmarket.studies.files.people import SOLD, check_file, read_people, read_public
 from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs
@@ -78,7 +78,7 @@ _LEARNT = (
 
 
 class OwnSellers(OwnData):
-    """Sellers in a CSV or Parquet file, who are quoted by their ids.
+    """Sellers in a CSV or Parquet file; offers are made by id.
 
     Their rows are read when the market closes; the public file ``public.test`` is read when it
     opens. A simulation quotes the sellers by the column ``report``, if it is named.
@@ -129,7 +129,7 @@ class PlanTable(Table):
 
 
 class LearnerTable(Table):
-    """The arguments of PrivateLogisticRegression, which is trained when the market closes.
+    """Arguments of the PrivateLogisticRegression that is trained when the market closes.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class SimulationTable(Table):
 
 
 class OnlineFile(ProblemFile):
-    """A market whose sellers come one by one, and the model that is trained when it closes.
+    """A market with sellers who arrive one by one, and the model trained when it closes.
 
     Attributes
     ----------
@@ -202,7 +202,7 @@ class OnlineFile(ProblemFile):
         return self
 
     def classifier(self, regularization: float | None = None) -> PrivateLogisticRegression:
-        """Return the learner of this market, with another lambda if one is given."""
+        """Return the learner of this market, with the given lambda if it is not None."""
         options = self.learner.model_dump()
         if regularization is not None:
             options["regularization"] = regularization
@@ -251,7 +251,7 @@ class OnlineFile(ProblemFile):
             )
         rows = data.rows()
         assert isinstance(rows, MarketData)
-        inline = isinstance(data, InlineData)  # all of its rows are private
+        inline = isinstance(data, InlineData)  # all rows of the file are private
         n_public = 0 if inline else len(rows.y_test)
         return MarketRows(
             [f"row-{number}" for number in range(rows.y_train.size)],
@@ -287,7 +287,7 @@ class OnlineFile(ProblemFile):
             If the problem makes no policy, or more sellers are to arrive than there are rows.
         """
         policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
-        arrival, own, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
+        arrival, cost, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
         owners, arrivals = len(rows.ids), self.simulation.arrivals
         if arrivals is not None and arrivals > owners:
             raise ProblemFileError(
@@ -296,7 +296,7 @@ class OnlineFile(ProblemFile):
             )
         number = min(owners, policy.expected_sellers) if arrivals is None else arrivals
         order = arrival.permutation(owners)[:number]
-        reports = self.prior.sample(number, own) if rows.reports is None else rows.reports[order]
+        reports = self.prior.sample(number, cost) if rows.reports is None else rows.reports[order]
         quoted = min(number, policy.expected_sellers)
         accepts = answer.random(quoted) < self.simulation.acceptance
         learner = self.classifier()
@@ -371,7 +371,7 @@ class OnlineFile(ProblemFile):
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
-    """Return the plans, their audits, and their curves to beyond the last report that sells."""
+    """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
     ends = [made.policy.highest_sensitivity for made in plans]
     low, high = plans[0].policy.support
     last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
@@ -417,12 +417,12 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
     """
     policy, source = problem.policy(), problem.source
     if source is None:
-        raise ProblemFileError("the problem comes from no file; give what load_file returned")
+        raise ProblemFileError("the problem has no file; give the result of load_file")
     if isinstance(problem.data, OwnSellers):
         read_public(problem)
         check_file(problem)
     try:
-        path = os.path.relpath(source.path, folder)  # both may move together
+        path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive
         path = os.path.abspath(source.path)
     described = {
@@ -433,7 +433,7 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
-    """Return the problem that a market was opened with.
+    """Load the problem of an open market.
 
     Raises
     ------
@@ -447,7 +447,7 @@ def problem_of(market: OnlineMarket) -> OnlineFile:
     except (ValueError, TypeError, KeyError):
         raise DataError(
             f"the market in {market.folder} was made without a problem file, so its rows and its "
-            "learner are not known; close it with OnlineMarket.close"
+            "learner are unknown; close it with OnlineMarket.close"
         ) from None
     path = os.path.normpath(os.path.join(market.folder, source.path))
     problem._source = replace(
@@ -463,7 +463,7 @@ def close_market(
     leave_out: Sequence[str] = (),
     regularization: float | None = None,
 ) -> Runs:
-    """Train on what was sold, once, and close the market for good.
+    """Train once, on the sold rows, and close the market for good.
 
     A market that is closed already keeps its model: it is described again, and nothing is trained.
 
@@ -488,7 +488,7 @@ def close_market(
     Raises
     ------
     OfferError, ParameterError
-        If offers are unanswered, no seller accepted, or the guarantees leave no room to train.
+        If offers are unanswered, no seller accepted, or the guarantees are too small to train.
     BudgetExceededError
         If the model would cost a seller more than it sold and other releases left; no row was read.
     DataError
@@ -504,7 +504,7 @@ def close_market(
     if released is not None and regularization is not None:
         raise ParameterError(
             f"regularization is {regularization:g}, but the market in {market.folder} was closed "
-            "and keeps its model; leave it out to see that again"
+            "with a model; leave regularization out to load that model"
         )
     learner = problem.classifier(regularization)
     if not market.is_closed:  # errors are raised before quoting ends

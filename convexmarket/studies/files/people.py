@@ -30,14 +30,14 @@ from convexmarket.data.lists import (
 )
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
-from convexmarket.studies.files.base import ProblemFile
 from convexmarket.studies.files.data import OwnData
+from convexmarket.studies.files.file_tables import ProblemFile
 
 __all__ = ["SOLD", "People", "check_file", "read_columns", "read_people", "read_public"]
 
 Floats = NDArray[np.float64]
 
-#: The part of the rows that is bought from.
+#: The part with the rows for sale.
 SOLD = "sold"
 #: The branch of the seed that draws the public rows.
 _PUBLIC = 1_000
@@ -45,7 +45,7 @@ _PUBLIC = 1_000
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The sellers of a file, their reports and groups if it has them, and the public rows.
+    """The sellers of a file, with reports and groups if the file has them, and the public rows.
 
     The parts are "sold", whose index holds the sellers' ids, and those of public rows.
     """
@@ -154,7 +154,7 @@ def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str
 def _drawn(
     rows: pd.DataFrame, shares: dict[str, float], seed: int, path: Path
 ) -> dict[str, pd.DataFrame]:
-    """Return the sold rows, and the public rows that are drawn; in the order of the file."""
+    """Split the file into rows for sale and drawn public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
     parts, begin = {}, 0
@@ -165,14 +165,14 @@ def _drawn(
     parts[SOLD] = rows.iloc[np.sort(order[begin:])]
     if few := [part for part, taken in parts.items() if not len(taken)]:
         raise DataError(
-            f"{path}: {len(rows)} rows are too few: none is left for {few[0]!r}; give other "
+            f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
             "shares (data.public), or more rows"
         )
     return parts
 
 
 class _Table:
-    """The columns of a file that are read: those of features and label, and others by their keys.
+    """Columns of a file: those of features and label, and others by their keys.
 
     The index counts the lines; ``ids`` names the sellers in errors.
     """
@@ -195,10 +195,10 @@ class _Table:
         self.ids: list[str] | None = None
         self.frame = read_columns(path, parquet, keys, na_values)
         if self.frame.empty:
-            raise DataError(f"{path}: there are no rows in it; give one row per seller")
+            raise DataError(f"{path}: the file has no rows; give one row per seller")
 
     def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
-        """Return checked features and labels, as the learner takes them."""
+        """Check features and labels, and return them in the form of the learner."""
         columns: dict[str, Any] = dict(self._features(data))
         columns[data.label] = self._labels(data, target_range)
         return pd.DataFrame(columns)
@@ -212,20 +212,19 @@ class _Table:
                 self.refuse(empty, cell, why)
             if isinstance(public[0], str):
                 texts = _texts(cells)
-                if set(public) == {"False", "True"}:  # "true" and "TRUE" of other programs
+                if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
                     texts = texts.str.capitalize()
                 texts = texts.where(~empty, None)
                 if OTHER not in public:
                     why = (
-                        f"is none of its categories (data.features.{name}); declare it there as "
-                        f"the file writes it, or {OTHER!r}, which stands for all that are not "
-                        "declared"
+                        f"is not among its categories (data.features.{name}); declare it there as "
+                        f"the file writes it, or {OTHER!r}, the category of all undeclared values"
                     )
                     self.refuse(~texts.isin(list(public)) & ~empty, cell, why)
                 yield name, texts.to_numpy()
             else:
                 numbers = numbers_in(cells)
-                why = "is not a finite number; leave the cell empty where there is none"
+                why = "is not a finite number; leave the cell of a missing number empty"
                 self.refuse(~np.isfinite(numbers) & ~empty, cell, why)
                 yield name, numbers.where(~empty, np.nan).to_numpy()
 
@@ -255,7 +254,7 @@ class _Table:
 
 
 def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
-    """Return cells as a CSV file writes them, without blanks around; empty if missing."""
+    """Return cells in the form of a CSV file, without outer blanks; empty if missing."""
 
     def text(value: Any) -> str:
         whole = isinstance(value, float) and value.is_integer()
@@ -272,7 +271,7 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
 def read_columns(
     path: Path, parquet: bool, keys: dict[str, str], na_values: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Read columns of a file, by the keys that name them; the index counts its lines, or rows."""
+    """Read columns of a file by their keys; the index counts lines of CSV, or rows."""
 
     def choose(columns: list[str]) -> list[str]:
         for column, key in keys.items():

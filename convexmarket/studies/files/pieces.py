@@ -23,7 +23,7 @@ from convexmarket.errors import ConvexMarketError
 from convexmarket.market import Market
 from convexmarket.priors import Prior
 from convexmarket.sellers import Sellers
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     MOST_ENTRIES,
     Column,
     FileName,
@@ -66,12 +66,12 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def _keys(kind: type[Any]) -> dict[str, Any]:
-    """Return the fields of a class that a file gives; groups are those of the sellers."""
+    """List the fields of a class with a key in files; groups are those of the sellers."""
     return {each.name: each for each in fields(kind) if each.init and each.name != "groups"}
 
 
 def named(base: type[Any], sign: str) -> dict[str, Any]:
-    """Return the exported classes whose fields a file can hold, by name: "squared-spread"."""
+    """List the exported classes with fields that a file can hold, by name: "squared-spread"."""
     return {
         re.sub("(?<=[a-z])(?=[A-Z][a-z])", sign, kind.__name__).lower(): kind
         for kind in vars(terms).values()
@@ -125,7 +125,7 @@ class Piece:
         return len(_keys(self.kind)) < sum(each.init for each in fields(self.kind))
 
     def checked(self) -> Self:
-        """Return the piece if its class takes the arguments."""
+        """Return the piece if its class accepts the arguments."""
         keys = _keys(self.kind)
         refuse_unknown(self.arguments, keys)
         for name, each in keys.items():
@@ -205,7 +205,7 @@ def _constraints_schema() -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-#: Terms by label; a label that is the name of a term need not repeat it.
+#: Terms by label; a label that is the name of a term defines the term.
 TermsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_term)]],
     BeforeValidator(_labelled),
@@ -305,13 +305,13 @@ class SellersTable(Table):
 
     @property
     def parts(self) -> tuple[GroupTable, ...]:
-        """The groups; all sellers as one without groups, and none for a file."""
+        """The groups; without groups, one of all sellers; empty for sellers in a file."""
         if self.groups or self.file is not None:
             return self.groups
         return (GroupTable(name="all", count=self.count, sensitivities=self.sensitivities),)
 
     def resized(self, size: int) -> SellersTable | None:
-        """Return so many drawn sellers; None if sellers are given, or in groups."""
+        """Return a table with n drawn sellers; None if sellers are listed, or in groups."""
         return None if self.count is None else SellersTable(count=size)
 
 
@@ -345,7 +345,7 @@ class MarketTable(Table):
 
     @property
     def priors(self) -> dict[str, Prior]:
-        """The prior of each group; of all sellers under "" if there are no groups."""
+        """The prior of each group; without groups, of all sellers under ""."""
         named = {group.name: group.prior or self.prior for group in self.sellers.groups}
         priors = {}
         for name, prior in (named or {"": self.prior}).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from convexmarket.report import Report, escape_markdown
 from convexmarket.report.results import plain
-from convexmarket.studies.files.base import ProblemFile
+from convexmarket.studies.files.file_tables import ProblemFile
 from convexmarket.studies.runs import Runs
 
 __all__ = ["report_of"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from convexmarket.studies.files.base import (
+from convexmarket.studies.files.file_tables import (
     FileName,
     ProblemFile,
     RunTable,
@@ -23,14 +23,14 @@ from convexmarket.studies.measure import REFERENCE
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS
-from convexmarket.studies.solvers import DEFAULT_SOLVERS, Problem, compare_solvers
+from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
 from convexmarket.studies.subproblems.families import CLASSES
 
 __all__ = ["SolversFile", "entries_of"]
 
 
 def _without_files(options: dict[str, Any]) -> dict[str, Any]:
-    """Refuse options by which a solver reads or writes files: a stranger may have chosen them."""
+    """Refuse options for reading or writing files, because the problem file may be untrusted."""
     for name in options:
         if re.search("file|path|folder|write|save|dump", name, re.IGNORECASE):
             raise ValueError(f"the option {name!r} concerns files; a problem file cannot name them")
@@ -59,7 +59,7 @@ Options = Annotated[
 
 
 class SettingTable(Table):
-    """How exactly solvers are asked to solve, and how exact an answer must be to count.
+    """Tolerances of the solvers, and the largest error of a correct answer.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class SettingTable(Table):
 
 
 class ComparisonTable(Table):
-    """What is solved, how, at which sizes, and how often.
+    """Problems, formulations, solvers, sizes and draws of a comparison.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class LimitsTable(Table):
 
 
 class SolversRunTable(RunTable):
-    """How a comparison is run.
+    """Execution of a comparison.
 
     Attributes
     ----------
@@ -206,7 +206,7 @@ class SolversFile(ProblemFile):
 
 
 def entries_of(problems: tuple[str, ...], load: Callable[[str], Problem]) -> Mapping[str, Any]:
-    """Return what :func:`compare_solvers` takes, by short names: classes, and loaded files.
+    """Build the entries for :func:`compare_solvers`, by short names: classes, and loaded files.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
 from convexmarket.studies.subproblems import markets, models
-from convexmarket.studies.subproblems.base import (
+from convexmarket.studies.subproblems.instances import (
     CLASSES,
     Family,
     Floats,
@@ -191,7 +191,7 @@ def families_of_class(name: str) -> list[Family]:
     Raises
     ------
     ParameterError
-        If there is no such class.
+        If the class does not exist.
     """
     if name not in CLASSES:
         raise ParameterError(

@@ -24,7 +24,7 @@ from convexmarket.allocation.simplex import embed
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
-from convexmarket.studies.subproblems.base import Declared, Floats, Instance, numbers
+from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
 from convexmarket.terms import EtaRange
 
 __all__ = [
@@ -40,9 +40,9 @@ __all__ = [
 CHANGE = 1.25
 #: Relative gap of a complete search.
 GAP = 1e-6
-#: Steps by a factor of ``CHANGE`` in which a feasible eta is searched.
+#: Number of steps, each a factor of ``CHANGE``, in the search for a feasible eta.
 _STEPS = 20
-#: Violation at which a constraint holds.
+#: Largest violation of a satisfied constraint.
 _EQUAL = 1e-9
 
 
@@ -104,14 +104,14 @@ def at_best_eta(market: Market) -> Instance:
     Raises
     ------
     NotSupportedError
-        If the market's range of eta has no room for another value.
+        If the market's range of eta contains a single value.
     """
     eta = allocate(market).eta
     low, high = market.form.eta_range
     for other in (CHANGE * eta, eta / CHANGE):
         if low <= other <= high:
             return _at(market, "allocation", "exact", (eta, other))
-    raise _no_room(market)
+    raise _single_eta(market)
 
 
 def at_natural_eta(market: Market) -> Instance:
@@ -120,7 +120,7 @@ def at_natural_eta(market: Market) -> Instance:
     Raises
     ------
     NotSupportedError
-        If the feasible range of eta has no room for two values.
+        If the feasible range of eta contains a single value.
     """
     low, high = market.form.eta_range
     natural = float(np.clip(market.form.natural_eta, low, high))
@@ -129,7 +129,7 @@ def at_natural_eta(market: Market) -> Instance:
     for pair in ((eta, CHANGE * eta) for eta in etas):
         if low <= pair[0] and pair[1] <= high and all(_is_feasible(market, eta) for eta in pair):
             return _at(market, "variants", "projections", pair)
-    raise _no_room(market)
+    raise _single_eta(market)
 
 
 def _is_feasible(market: Market, eta: float) -> bool:
@@ -146,16 +146,16 @@ def _is_feasible(market: Market, eta: float) -> bool:
     return bool(np.isfinite(value))
 
 
-def _no_room(market: Market) -> NotSupportedError:
+def _single_eta(market: Market) -> NotSupportedError:
     return NotSupportedError(
-        f"{shown(market)} leaves eta no room, and a study changes it; widen the range of eta"
+        f"{shown(market)} has one feasible eta, and a study changes eta; widen the range of eta"
     )
 
 
 def certified_search(market: Market) -> Instance:
-    """Return the papers' market with eta to be optimised: the complete search, to a gap of 1e-6.
+    """Return the papers' market with a search over eta, to a certified gap of 1e-6.
 
-    The answer is the weights followed by eta. There is no second value.
+    The answer is the weights followed by eta. Its parameters have one value.
     """
 
     def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:

@@ -26,7 +26,7 @@ from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.release import KernelBasis, declare_fit
-from convexmarket.studies.subproblems.base import Declared, Floats, Instance, numbers
+from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
 from convexmarket.studies.subproblems.markets import off_simplex
 
 __all__ = [
@@ -69,7 +69,7 @@ def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tupl
 def logistic(
     X: Floats, y: Floats, weights: Floats, regularization: float, noise: Floats
 ) -> Instance:
-    r"""Return logistic regression by objective perturbation, and again with other noise.
+    r"""Return logistic regression by objective perturbation, with two draws of the noise.
 
     .. math:: \min_w\; \sum_j a_j \log(1 + e^{-y_j w^\top x_j}) + \tfrac{\Lambda}{2}\|w\|^2
               + b^\top w
@@ -133,7 +133,7 @@ def draw_logistic(
 
 
 def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> Instance:
-    r"""Return weighted ridge regression, and again with other labels.
+    r"""Return weighted ridge regression, with two vectors of labels.
 
     .. math:: \min_\theta\; \sum_j a_j (y_j - x_j^\top\theta)^2 + \lambda\|\theta\|^2
 
@@ -200,7 +200,7 @@ def draw_ridge(
 
 
 def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
-    r"""Return the fit to noisy predictions (K, Theorems 4 and 5), and again with other noise.
+    r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
     A private model predicts at T public points. Its predictions p are released with noise, and a
     public model f, no larger than the private one may be, is fitted to them:
@@ -247,7 +247,7 @@ def draw_fit(
     size: int,
     rng: np.random.Generator,
 ) -> Instance:
-    """Train the private model of :func:`fit`, whose norm is the bound, and draw points and noise.
+    """Train the private model of :func:`fit`, and draw points and noise; its norm is the bound.
 
     The model is kernel ridge regression on private rows ``X, y``, with the kernel
     ``exp(-||x - z||^2 / (2*bandwidth^2))``. ``size`` public rows are drawn from ``points``, and the

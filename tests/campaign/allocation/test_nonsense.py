@@ -8,5 +8,5 @@ from tests.allocation.test_variants import KINKED, proves_nothing_wrong
 
 @pytest.mark.parametrize("kind", NONSENSE)
 @pytest.mark.parametrize("name", KINKED)
-def test_multipliers_that_are_nonsense_prove_nothing_wrong(name, kind, monkeypatch):
+def test_meaningless_multipliers_give_valid_bounds(name, kind, monkeypatch):
     proves_nothing_wrong(name, kind, monkeypatch)

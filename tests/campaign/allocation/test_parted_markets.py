@@ -6,7 +6,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket import partitions
-from convexmarket.allocation import parted
+from convexmarket.allocation import partitioned_sellers
 from convexmarket.errors import ConvexMarketError
 
 da = pytest.importorskip("dask.array")
@@ -40,7 +40,7 @@ def market_of(kind, m, rng):
 def test_four_passes_give_the_optimum_of_memory(kind, m, monkeypatch):
     rng = np.random.default_rng(m)
     prior, reports, standard = market_of(kind, m, rng)
-    monkeypatch.setattr(parted, "_MOST", min(m // 100, 100_000))
+    monkeypatch.setattr(partitioned_sellers, "_MOST", min(m // 100, 100_000))
     ends = np.sort(rng.integers(0, m, 7))
     chunks = tuple(int(n) for n in np.diff([0, *ends, m]) if n)
     sellers = partitions.sellers(da.from_array(reports, chunks=(chunks,)), prior)

@@ -62,7 +62,7 @@ VARIANTS = {
         SPREAD + NOISE + PAY,
         [Bound(lambda q: [cp.norm_inf(ROWS.T @ q.weights - 0.1) <= 0.05])],
     ),
-    # Ten that nobody asked for.
+    # Ten variants without an issue.
     "range of weights": (NOISE + PAY + own(lambda q: cp.max(q.weights) - cp.min(q.weights)), []),
     "Gini": (
         SPREAD + NOISE + PAY + own(lambda q: cp.dotsort(q.epsilon, np.linspace(-1, 1, M))),

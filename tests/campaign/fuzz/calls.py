@@ -248,7 +248,7 @@ FOR: dict[tuple[str, str], Callable[[], Any]] = {
     ("sell", "prices"): lambda: [0.5, 0.9],
     ("account", "ids"): lambda: ["Ann", "Bob"],
 }
-#: Tried by the tests of their rooms.
+#: Tried by the tests of their packages.
 ELSEWHERE = {
     *("CVaR", "EffectiveSize", "Fairness", "MarketNumbers", "Moments", "Piece", "QuadraticSpread"),
     *("RobustCosts", "SquaredNoise", "TieredCost", "WeightedTerm", "prior_from_dict", "Together"),
@@ -272,11 +272,11 @@ NOT_A_CALL = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
 
 
 def public() -> dict[str, Any]:
-    """Return the names at the top, and those that the rooms there add."""
-    rooms = (cm.terms, cm.priors, cm.allocation, cm.incentives, cm.learners, cm.joint, cm.online)
+    """Return the names at the top, and those that the packages there add."""
+    packages = (cm.terms, cm.priors, cm.allocation, cm.incentives, cm.learners, cm.joint, cm.online)
     found = {name: getattr(cm, name) for name in cm.__all__}
-    for room in (*rooms, cm.release, cm.attacks, cm.errors):
-        found |= {name: getattr(room, name) for name in room.__all__ if name not in ELSEWHERE}
+    for package in (*packages, cm.release, cm.attacks, cm.errors):
+        found |= {name: getattr(package, name) for name in package.__all__ if name not in ELSEWHERE}
     return found
 
 

@@ -1,4 +1,4 @@
-"""The command line: words nobody would type end in a message and an exit code."""
+"""The command line: absurd arguments end in a message and an exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs nobody would write: each ends in a right answer, or in an error that says what is wrong.
+"""Absurd inputs: each ends in a right answer, or in an error that names the mistake.
 
 Each target is tried on as many examples as the profile says, times its weight (docs/fuzzing.md).
 """

@@ -1,4 +1,4 @@
-"""Values that nobody expects, and ordinary ones to mix them with."""
+"""Unexpected values, and ordinary ones to mix them with."""
 
 from __future__ import annotations
 

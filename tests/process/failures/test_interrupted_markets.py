@@ -1,4 +1,4 @@
-"""An online market whose commands fail, are interrupted, or find no room (docs/failures.md)."""
+"""An online market whose commands fail, are interrupted, or fill the disk (docs/failures.md)."""
 
 import json
 import shutil
@@ -56,7 +56,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def here(prepared, tmp_path):
-    """Return a folder with an open market in which nobody was quoted yet."""
+    """Return a folder with an open market without quotes."""
     return shutil.copytree(prepared, tmp_path / "here")
 
 

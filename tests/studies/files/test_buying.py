@@ -120,9 +120,9 @@ def test_a_choice_is_not_made_on_the_people(place, setting, key):
     assert "fixed before reports and rows are read" in str(caught.value)
 
 
-def test_what_cannot_be_bought(place):
+def test_purchases_without_reports_or_a_table_are_refused(place):
     simulated = TRADEOFF.replace('report = "ask"\n', "")
-    with pytest.raises(ParameterError, match=r"data\.report names no column"):
+    with pytest.raises(ParameterError, match=r"data\.report is missing"):
         load_file(written(place, simulated, TABLE)).buy()
     with pytest.raises(NotSupportedError, match="buying needs a table of sellers"):
         parse_file(TWO_SELLERS).buy()

@@ -87,7 +87,7 @@ def test_the_curve_sums_up_draws_and_sellers(result):
     np.testing.assert_allclose(curve.overall_mean, curve.error_mean + gammas * curve.payments)
 
 
-def test_the_total_is_what_was_sold_when_calibrated_to_be(result):
+def test_total_calibration_spends_the_privacy_sold(result):
     bought = result.tables["sellers"][result.tables["sellers"].weight > 0]
     assert (bought.guarantee <= bought.epsilon * (1 + 1e-12)).all()
 
@@ -102,7 +102,7 @@ def test_calibration_refuses_purchases_that_are_too_small():
         )
 
 
-def test_nobody_loses_and_nobody_gains_by_lying(result):
+def test_no_seller_loses_or_gains_by_a_misreport(result):
     assert (result.tables["sellers"].surplus >= -1e-12).all()
     assert (result.tables["sellers"].payment[result.tables["sellers"].weight == 0] == 0).all()
     assert result.tables["audits"].incentive_compatible.all()
@@ -172,7 +172,7 @@ def test_a_draw_can_be_trained_again(result):
     assert drawn == pytest.approx(1 - model.score(data.X_test, data.y_test))
 
 
-def test_what_does_not_fit_the_data():
+def test_tables_that_contradict_the_data_are_refused():
     with pytest.raises(ProblemFileError, match="2 entries for 40 training rows"):
         run("sellers={sensitivities=[0.03, 0.05]}")
     with pytest.raises(ProblemFileError, match=r"correlated_with must .*, got 'x9'"):
@@ -209,7 +209,7 @@ def test_without_a_naive_model_the_finding_is_the_error():
     assert report_of(problem, runs).finding.startswith("At γ = 0.001 (independent sensitivities), ")
 
 
-def test_tuning_that_is_charged_costs_what_was_sold_and_no_more():
+def test_charged_tuning_stays_within_the_privacy_sold():
     found = run("learner.tuning='charged'", "sellers.scenarios=['independent']")
     curve = found.tables["curve"].set_index(["model", "gamma"])
     free, charged = curve.loc["mechanism"], curve.loc["charged tuning"]

@@ -87,7 +87,7 @@ def test_roles_are_guessed_by_names(tmp_path, columns, roles):
     assert draft(tmp_path, table).roles == roles
 
 
-def test_what_else_is_about_the_sale_is_left_out(tmp_path):
+def test_columns_about_the_sale_are_not_features(tmp_path):
     table = patients(5).assign(group="a", epsilon=1.0)
     said = draft(tmp_path, table).text
     assert '# group = "?"' in said
@@ -121,7 +121,7 @@ def test_names_that_toml_would_take_for_something_else(tmp_path):
     assert list(found["data"]["features"]) == names
 
 
-def test_a_file_elsewhere_is_named_from_where_the_problem_lies(tmp_path):
+def test_file_names_are_relative_to_the_problem(tmp_path):
     (tmp_path / "problems").mkdir()
     patients(5).to_csv(tmp_path / "patients.csv")
     said = draft_problem(tmp_path / "patients.csv", tmp_path / "problems").text
@@ -132,19 +132,19 @@ def test_a_file_elsewhere_is_named_from_where_the_problem_lies(tmp_path):
     ("content", "words"),
     [
         ("", "the file is empty; give a header"),
-        ("a,b\n", "there is no row under a header"),
+        ("a,b\n", "no rows below a header"),
         (",".join(f"x{k}" for k in range(1_001)) + "\n" + "1," * 1_000 + "1\n", "1001 columns"),
         (f"{'x' * 201},y\n1,2\n", "a name of 201 characters"),
         ("a,a\n1,2\n", "columns 1 and 2 have the same name"),
     ],
 )
-def test_what_cannot_be_drafted(tmp_path, content, words):
+def test_tables_without_a_draft_are_refused(tmp_path, content, words):
     (tmp_path / "rows.csv").write_text(content)
     with pytest.raises(DataError, match=words):
         draft_problem(tmp_path / "rows.csv", tmp_path)
 
 
-def test_what_is_no_parquet(tmp_path):
+def test_files_that_are_not_parquet_are_refused(tmp_path):
     (tmp_path / "rows.parquet").write_text("a,b\n1,2\n")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         draft_problem(tmp_path / "rows.parquet", tmp_path)
@@ -152,7 +152,7 @@ def test_what_is_no_parquet(tmp_path):
         draft_problem(tmp_path / "none.parquet", tmp_path)
 
 
-def test_a_numbered_id_is_an_id_and_a_feature_is_none(tmp_path) -> None:
+def test_numbered_headers_are_ids_unless_they_name_a_feature(tmp_path) -> None:
     for column, found in (("Patient-Nr.", True), ("patient_no", True), ("patient_age", False)):
         (tmp_path / "t.csv").write_text(f"{column};x\n1;2\n")
         assert draft_problem(tmp_path / "t.csv", tmp_path).roles == (

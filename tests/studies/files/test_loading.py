@@ -148,7 +148,7 @@ def test_shipped_problems_are_valid(path):
     assert problem.notes
 
 
-def test_the_main_ones_are_shipped():
+def test_the_main_problem_files_are_shipped():
     assert {"medical-market", "quickstart", "synthetic", "wdbc"} <= {path.stem for path in SHIPPED}
 
 
@@ -204,7 +204,7 @@ def test_a_regression_market_and_its_defaults():
         ("naive.grid=2", "'naive' is not"),
     ],
 )
-def test_a_wrong_regression_market_is_told_where(setting, key):
+def test_errors_of_a_regression_market_name_the_key(setting, key):
     with pytest.raises(ProblemFileError, match=f"^<text>: {re.escape(key)}( |:)"):
         parse_file(MARKET, [setting])
 
@@ -215,8 +215,8 @@ def refusal_of_a_table(*overrides):
 
 @for_each(
     [
-        ("data.features.age=[18]", "data.features.age: [18] declares nothing public of a column"),
-        ("data.features.age=[18, inf]", "[18, inf] declares nothing public of a column"),
+        ("data.features.age=[18]", "data.features.age: [18] is not a public fact of a column"),
+        ("data.features.age=[18, inf]", "[18, inf] is not a public fact of a column"),
         ('data.features.smoker=["no", "no "]', "data.features.smoker: ['no', 'no ']"),
         ("data.features={}", "data.features must have more entries, got {}"),
         ("data.features.ask=[0, 1]", "data: the column 'ask' is report, not a feature"),

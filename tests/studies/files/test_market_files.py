@@ -193,7 +193,7 @@ def test_the_kth_seller_has_the_same_quantile_of_every_prior():
     np.testing.assert_allclose(2 * (few - 1), wide - 1)
 
 
-def test_merging_is_deep_and_the_base_stays_what_it_is():
+def test_merging_is_deep_and_leaves_the_base_unchanged():
     text = BASE + "[variants.constraints]\ngroup_share = {at_most = {A = 0.6}}\n"
     problem = parse_file(
         text, [f"sellers={GROUPS}", "constraints.group_share={at_least={A=0.2, B=0.1}}"]
@@ -314,7 +314,7 @@ def test_mistakes_in_a_variant_are_named_there(changes, said):
     assert said in refused(changes)
 
 
-def test_what_is_nowhere_is_missing_in_the_variant():
+def test_a_required_key_is_reported_in_the_variant():
     text = 'kind = "market"\ntitle = "t"\n[[variants]]\nname = "a"\n'
     with pytest.raises(ProblemFileError) as caught:
         parse_file(text, path="my.toml")
@@ -428,7 +428,7 @@ def test_a_file_is_a_call_of_study(problem, result):
     assert result.tables["audits"].empty
 
 
-def test_of_a_sweep_the_middle_is_audited():
+def test_a_sweep_is_audited_at_its_middle():
     settings = [
         "sellers={count=4}",
         'run={jobs=1, payments="all", tol=0.01, audits="all", audit_sellers=2, misreports=2}',

@@ -99,7 +99,7 @@ def test_the_schema_describes_every_key():
 def test_a_market_is_opened_from_a_file_only(tmp_path):
     built = parse_file(SMALL).model_copy()
     built._source = None
-    with pytest.raises(ProblemFileError, match="comes from no file"):
+    with pytest.raises(ProblemFileError, match="has no file"):
         open_market(built, tmp_path / "market")
     assert not (tmp_path / "market").exists()
 
@@ -149,7 +149,7 @@ def test_every_seller_who_arrives_is_quoted_by_the_policy(result):
     assert list(everybody.id) == list(offers.id), "answers have a branch of the seed"
 
 
-def test_the_model_keeps_what_was_sold_the_second_noise_included(result):
+def test_guarantees_include_the_second_noise(result):
     offers, model = result.tables["offers"], result.facts["model"]
     accepted, others = (offers[(offers.status == "accepted") == sold] for sold in (True, False))
     assert (accepted.guarantee <= accepted.epsilon).all()
@@ -179,7 +179,7 @@ def test_totals_and_losses_add_up(result):
     assert expected["eta"] == result.tables["plans"].eta[0]
 
 
-def test_what_is_planned_is_what_many_markets_do_on_average():
+def test_the_plan_equals_the_average_of_many_markets():
     policy = OnlinePolicy(Uniform(0.02, 0.10), 400, 1.0, 20.0, 0.02)
     rng, totals = np.random.default_rng(0), []
     for _ in range(300):

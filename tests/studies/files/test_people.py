@@ -102,7 +102,7 @@ def test_a_regression_reads_labels_as_they_are(tmp_path):
     assert len(rows.y_test) == 36
 
 
-def test_parquet_says_the_same_as_csv(tmp_path):
+def test_parquet_and_csv_give_equal_sellers(tmp_path):
     table = patients(120)
     expected = read(tmp_path, table=table)
     for name, stored in (("index", table), ("column", table.reset_index())):
@@ -158,8 +158,8 @@ def test_groups_are_those_of_the_sellers(tmp_path):
         ("ask", "", "line 7: the report of 'P0005' is not a number"),
         ("age", "7654x", "line 7: the cell of the column 'age' of 'P0005' is not a finite number"),
         ("age", "inf", "line 7: the cell of the column 'age' of 'P0005' is not a finite number"),
-        ("bmi", "NA", "leave the cell empty where there is none"),
-        ("smoker", "7654", "line 7: the cell of the column 'smoker' of 'P0005' is none of its cat"),
+        ("bmi", "NA", "leave the cell of a missing number empty"),
+        ("smoker", "7654", "line 7: the cell of the column 'smoker' of 'P0005' is not among its"),
         ("smoker", "No", "declare it there as the file writes it, or 'other'"),
         (
             "ill",
@@ -169,7 +169,7 @@ def test_groups_are_those_of_the_sellers(tmp_path):
         ("ill", "", "is neither of the classes 'no' and 'yes'"),
     ],
 )
-def test_a_bad_cell_is_told_by_line_and_id_and_not_said(tmp_path, column, value, words):
+def test_an_error_in_a_cell_names_line_and_id_but_not_the_value(tmp_path, column, value, words):
     said = refusal(tmp_path, changed(column, 5, value))
     assert words in said
     assert "7654" not in said
@@ -189,7 +189,7 @@ def test_a_label_outside_the_range_of_the_learner(tmp_path):
     assert "76543" not in said
 
 
-def test_empty_cells_are_refused_unless_something_stands_for_them(tmp_path):
+def test_empty_cells_are_refused_unless_the_file_gives_their_meaning(tmp_path):
     text = TRADEOFF.replace('missing = "indicator"\n', "")
     table = patients(120)
     first = table["bmi"].isna().argmax()
@@ -204,7 +204,7 @@ def test_empty_cells_are_refused_unless_something_stands_for_them(tmp_path):
         (lambda table: table.drop(columns="age"), "(data.features.age)"),
         (lambda table: table.drop(columns="ill"), "(data.label)"),
         (lambda table: table.rename_axis("id"), "(data.id)"),
-        (lambda table: table.iloc[:0], "there are no rows in it"),
+        (lambda table: table.iloc[:0], "the file has no rows"),
         (lambda table: table.iloc[:1], "1 rows are too few"),
         (lambda table: table.rename({"P0001": "P0000"}), "is the id of an earlier line"),
         (lambda table: table.rename({"P0001": " "}), "is no id"),
@@ -215,7 +215,7 @@ def test_a_bad_table_is_refused(change, words):
         assert words in refusal(Path(folder), change(patients(120)))
 
 
-def test_what_cannot_be_read(tmp_path):
+def test_unreadable_files_are_refused(tmp_path):
     problem = load_file(written(tmp_path))
     (tmp_path / "patients.csv").unlink()
     with pytest.raises(DataError, match="No such file"):

@@ -64,7 +64,7 @@ def test_one_row_for_each_scenario_gamma_and_lambda(result):
     assert len(result.tables["sellers"]) == 80 * len(expected)
 
 
-def test_the_model_keeps_just_what_was_sold(result):
+def test_the_guarantee_equals_the_privacy_sold(result):
     sellers = result.tables["sellers"]
     assert (sellers.guarantee <= sellers.epsilon).all()
     np.testing.assert_allclose(sellers.guarantee, sellers.epsilon, rtol=1e-12, atol=0)

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.cuts import KeptSpreadCut
 from convexmarket.allocation.eta_search import Evaluated, allocation_of, search_eta
-from convexmarket.allocation.exact import check_noise, unconstrained_eta
+from convexmarket.allocation.exact_solver import check_noise, unconstrained_eta
 from convexmarket.allocation.formulations import FixedEtaProblem, Formulation, marginal_price
 from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.result import Allocation, SolveRecord
-from convexmarket.allocation.solvers import SOLVED, check_solver, run_solver, solver_version
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
 from convexmarket.checks import shown
 from convexmarket.errors import NotSupportedError, SolverError
 from convexmarket.market import Market, StandardForm
@@ -128,7 +128,7 @@ def line_search(
 ) -> Allocation:
     """Allocate privacy in the papers' problem with a solver; see :func:`allocate`."""
     start, runner = time.perf_counter(), _Runner(market, formulation, solver, solver_options)
-    found = search_eta(runner, runner.first(), gap, max_solves, progress, time_limit)
+    result = search_eta(runner, runner.first(), gap, max_solves, progress, time_limit)
     settings = {"formulation": formulation, "solver": runner.solver}
     settings["solver_version"] = solver_version(runner.solver)
-    return allocation_of(found, runner, market, "line_search", gap, start, **settings)
+    return allocation_of(result, runner, market, "line_search", gap, start, **settings)

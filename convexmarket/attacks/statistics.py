@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from convexmarket.attacks.result import AuditCheck
+from convexmarket.attacks.audit_result import AuditCheck
 from convexmarket.errors import ConvexMarketError, PrivacyLeakWarning
 
 __all__ = ["draw_seeds", "law_check", "loss_of_frequencies", "published_check", "quietly"]
 
 Floats = NDArray[np.float64]
 
-LINES = 6  # for projections, and as many axes
+LINES = 6  # number of projections, and of axes
 LEAK = "the mechanism warns that private data leak"
 
 
@@ -66,7 +66,7 @@ def law_check(
 def loss_of_frequencies(
     count: int, draws: int, other_count: int, other_draws: int, delta: float, confidence: float
 ) -> float:
-    """Return the epsilon that two frequencies of an event prove, at least 0.
+    """Compute the epsilon proven by two frequencies of an event, at least 0.
 
     Clopper and Pearson's bounds, each with half of the error probability: the event has
     probability at least ``low`` under one data set and at most ``high`` under the other, so
@@ -83,9 +83,9 @@ def loss_of_frequencies(
 def published_check(
     facts: Callable[[Floats, NDArray[Any]], Any], pairs: Sequence[tuple[Any, ...]]
 ) -> AuditCheck:
-    """Compare what is published without noise on neighbouring data sets (X, y, X', y').
+    """Compare the facts published without noise on neighbouring data sets (X, y, X', y').
 
-    A difference, or a fit that fails on one of them, tells neighbours apart with certainty.
+    A difference, or a failed fit on one of them, distinguishes neighbours with certainty.
     """
     name = "nothing else that is published depends on rows"
     for pair in pairs:

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from convexmarket.allocation.costs import Costs, Floats
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.exact import (
+from convexmarket.allocation.exact_solver import (
     PathSegment,
     best_segment,
     check_feasible,
     highest_cost_bought,
 )
 from convexmarket.allocation.passes import Pass, blocks_of, screen_sellers
+from convexmarket.allocation.sorted_costs import Costs, Floats
 from convexmarket.errors import NotSupportedError
 from convexmarket.market import Market, StandardForm
 from convexmarket.priors import Prior

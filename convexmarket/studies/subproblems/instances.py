@@ -32,7 +32,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 
 def numbers(expression: cp.Expression) -> Floats:
-    """Return the value of an expression, NaN without one."""
+    """Return the value of an expression; NaN without a value."""
     return np.asarray(expression.value, dtype=float)
 
 
@@ -99,7 +99,7 @@ class Family:
         return CLASSES[self.problem_class]
 
     def sizes(self, wanted: Iterable[int]) -> list[int]:
-        """Return the sizes among those wanted that it has."""
+        """Select the available sizes among the requested ones."""
         if self.own_size is not None:
             return [self.own_size]
         return [size for size in wanted if size <= self.largest]

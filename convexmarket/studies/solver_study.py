@@ -20,15 +20,15 @@ import cvxpy as cp
 import numpy as np
 import pandas as pd
 
-from convexmarket.allocation.solvers import solver_version
+from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.joint import JointMarket
 from convexmarket.market import Market
-from convexmarket.studies.entries import market_digest, named_entries, short_digest
 from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
 from convexmarket.studies.metrics import CONTENDER, counted, means, profiles, rates
+from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
@@ -44,9 +44,9 @@ from convexmarket.studies.verdicts import INSTANCE, RUN, judge, references_of
 __all__ = ["DEFAULT_SOLVERS", "Problem", "compare_solvers", "summarise"]
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
-#: Options of a setting that does not define any for a solver: none are passed.
+#: Note for a solver without options in a setting: it runs with none.
 UNKNOWN = "no setting known"
-#: The factor of the time limit that a reference has.
+#: Factor of the time limit for a reference.
 _PATIENCE = 3.0
 
 _GROUP = ("problem_class", "setting")
@@ -254,7 +254,7 @@ def compare_solvers(
 
 
 def summarise(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rates, means and profiles of runs; nothing if no solver can take any problem."""
+    """Compute rates, means and profiles of runs; empty if no solver supports any problem."""
     parts = (rates, means, profiles) if len(counted(runs)) else ()
     return {part.__name__: part(runs) for part in parts}
 
@@ -272,7 +272,7 @@ def _check_names(argument: str, names: Sequence[str], known: set[str]) -> None:
 
 
 def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the solvers by name, as CVXPY takes them, and the names of those not installed."""
+    """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     if isinstance(solvers, str):
         raise ParameterError(f"solvers must be a list of names, got {solvers!r}")
     named = isinstance(solvers, Mapping)
@@ -311,7 +311,7 @@ def _identity(solver: Any) -> Any:
 
 
 class _Setting(NamedTuple):
-    """The largest error of a solved run, and the options of each solver; None if not known."""
+    """Largest error of a solved run, and the options of each solver; None if unknown."""
 
     tolerance: float
     options: Mapping[str, Mapping[str, Any] | None]
@@ -353,7 +353,7 @@ def _settings(
 
 
 def _check_options(place: str, solver: Any, options: Any) -> None:
-    """Refuse options that a solver does not take, by solving a problem of two variables."""
+    """Refuse unsupported options of a solver, by solving a problem of two variables."""
     x = cp.Variable(2)
     problem = cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])
     try:
@@ -472,7 +472,7 @@ def _runs_of(
 
 
 def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
-    """Return the rule for runs that smaller ones decide: beyond a limit, or unsupported.
+    """Build the rule that skips a run after a limit, or an unsupported problem, at a smaller size.
 
     The smaller runs have the next smaller size, and any draw.
     """
@@ -503,7 +503,7 @@ def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], 
 
 
 def _limit(reply: Reply) -> str | None:
-    """Return an ending that larger runs share: a limit, or a problem the solver cannot take."""
+    """Return an ending that also applies to larger runs: a limit, or an unsupported problem."""
     if reply["ended"] in ("time limit", "memory limit"):
         return str(reply["ended"])
     unable = reply.get("result", {}).get("status") == "unsupported"

@@ -16,7 +16,7 @@ Ints = NDArray[np.intp]
 
 
 class StructOfArrays:
-    """Base of dataclasses of equally shaped arrays, which are indexed and joined together."""
+    """A dataclass whose fields are arrays of one shape; indexing and joining act on all fields."""
 
     def __getitem__(self, index: Any) -> Self:
         return type(self)(*(part[index] for part in vars(self).values()))
@@ -86,7 +86,7 @@ class Costs:
         return cls(psi[: np.searchsorted(psi, limit, side="right")])
 
     def replaced(self, old: Floats, psi: Floats) -> Costs:
-        """Return markets in which the cost ``old[k]`` of one seller is replaced by ``psi[k]``.
+        """Build markets: in market k the cost ``old[k]`` of one seller becomes ``psi[k]``.
 
         An infinite ``psi`` removes the seller. An ``old`` beyond the last row adds a seller.
         """

@@ -50,11 +50,11 @@ Floats = NDArray[np.float64]
 ARITHMETIC = 1e-8
 #: Variance of independent noise in addition to a process, over the squared bound on features.
 JITTER = 1e-6
-MOST_POINTS = 5_000  # among which noise is correlated
-#: Steps: share of the smaller of sensitivity and scale.
+MOST_POINTS = 5_000  # number of points with correlated noise
+#: Steps, as shares of the smaller of sensitivity and scale.
 LAPLACE_STEP, PROCESS_STEP = 2.0**-20, 2.0**-17
-LEAST_STEP = 2.0**-43  # of the scale, so that it is not too many steps
-FINEST = 2.0**-50  # of the largest value
+LEAST_STEP = 2.0**-43  # least share of the scale, to limit its number of steps
+FINEST = 2.0**-50  # share of the largest value
 #: Largest relative increase of a sensitivity, and then a scale, by a step; for scales up to ten
 #: million sensitivities.
 LAPLACE_SLACK, PROCESS_SLACK = 2.0**-19, 0.004
@@ -68,11 +68,13 @@ NARROWER = (
 class Noise:
     """Exact noise of a release, calibrated."""
 
-    scale: float  # of a prediction, or a process's standard deviation per unit of feature norm
+    scale: (
+        float  # scale of a prediction, or standard deviation of a process per unit of feature norm
+    )
     step: float  # of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
-    profile: Profile  # of the privacy loss; Gaussian for a process
+    profile: Profile  # profile of the privacy loss; Gaussian for a process
     accounting: str = ""  # name of the bound that gives epsilon, unless the release has one
 
     def rounded(self, values: Floats) -> Floats:

@@ -15,12 +15,12 @@ __all__ = ["AuditCheck", "Neighbours", "PrivacyAudit", "ratios"]
 
 Floats = NDArray[np.float64]
 
-#: Relative; a measured loss may exceed its claim by the rounding of both.
+#: Relative rounding error by which a measured loss may exceed its claim.
 ROUNDING = 1e-9
 
 
 def ratios(measured: Floats, claimed: Floats) -> Floats:
-    """Return measured over claimed; a loss of zero against a claim of zero is no excess."""
+    """Divide measured by claimed losses; zero over zero is zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(measured == 0.0, 0.0, measured / claimed)
 
@@ -43,7 +43,7 @@ class AuditCheck:
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Two data sets that differ in one row, and the output that tells them apart best.
+    """Two data sets that differ in one row, and the output that best distinguishes them.
 
     Attributes
     ----------

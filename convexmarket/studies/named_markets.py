@@ -17,7 +17,7 @@ __all__ = ["market_digest", "named_entries", "short_digest"]
 
 
 def short_digest(*content: Any) -> str:
-    """Return a digest of values that JSON can hold, the same in every session."""
+    """Return a digest of JSON values, equal in every session."""
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -44,7 +44,7 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
     Raises
     ------
     ParameterError
-        If there is none, a name is not text, or two entries have the same name.
+        If ``given`` is empty, a name is not text, or two entries have the same name.
     """
     if isinstance(given, Mapping):
         pairs = list(given.items())

@@ -66,14 +66,14 @@ __all__ = [
     "suggestion",
 ]
 
-#: Characters of a text, and entries of a list, in a problem file.
+#: Largest length of a text, and of a list, in a problem file.
 LONGEST_TEXT, MOST_ENTRIES = 20_000, 100_000
-#: Mistakes that an error lists, unknown keys of a table that it names, and characters of each.
+#: Largest numbers in an error: of mistakes, of unknown keys of a table, and of characters of each.
 _MOST_MISTAKES, _MOST_KEYS, _LONGEST_WORDS = 50, 5, 1_000
 
 
 def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Refuse an entry that is listed twice."""
+    """Refuse duplicate entries of a list."""
     if len(set(values)) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
@@ -128,7 +128,7 @@ def suggestion(given: str, known: Iterable[str]) -> str:
 
 
 def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
-    """Refuse keys that are not known, as a ValueError."""
+    """Raise a ValueError for unknown keys."""
     names = list(known)
     unknown = [str(key) for key in given if key not in names]
     if unknown:
@@ -225,7 +225,7 @@ class RunTable(Table):
 
     @property
     def workers(self) -> int:
-        """Processes that work at a time."""
+        """Number of parallel processes."""
         cores = int(joblib.cpu_count())
         return cores if self.jobs == -1 else min(max(self.jobs, 1), cores)
 
@@ -256,7 +256,7 @@ class ProblemFile(Table):
 
     _source: Source | None = PrivateAttr(default=None)
 
-    if TYPE_CHECKING:  # every kind has one
+    if TYPE_CHECKING:  # every kind has a report
         run: RunTable
 
     #: Whether the journal of a finished run is kept.
@@ -264,7 +264,7 @@ class ProblemFile(Table):
 
     @property
     def source(self) -> Source | None:
-        """The file that the problem was loaded from, if any."""
+        """The source file of the problem, if any."""
         return self._source
 
     def perform(
@@ -308,14 +308,14 @@ class ProblemFile(Table):
         return runs.report(self.title)
 
     def place(self, name: str) -> Path:
-        """Return the path of a file that the problem names, relative to the problem file."""
+        """Resolve the path of a file in the problem, relative to the problem file."""
         folder = Path(self._source.path).parent if self._source else Path()
         return folder / name
 
 
 # ------------------------------------------------------------------------------- mistakes
 
-#: TOML's words for pydantic's.
+#: TOML's terms for pydantic's.
 _EXPECTED = {
     "tuple_type": "be a list",
     "too_short": "have more entries",
@@ -326,9 +326,9 @@ _EXPECTED = {
 
 
 def mistakes(table: Mapping[str, Any], error: ValidationError) -> list[str]:
-    """Return a line for each mistake in a parsed table: the key path, the value and the remedy."""
+    """List the mistakes in a parsed table, one line each: key path, value and remedy."""
     details = error.errors()
-    # An error of a list or table that only repeats that an entry is wrong is left out.
+    # Leave out an error of a list or table that repeats an error of an entry.
     inside = {each["loc"][:k] for each in details for k in range(1, len(each["loc"]))}
     lines = [
         line[:_LONGEST_WORDS]

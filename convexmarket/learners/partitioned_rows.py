@@ -29,7 +29,7 @@ class RowParts(Protocol):
     shape: tuple[int, int]
 
     def send(self, *columns: NDArray[Any]) -> Any:
-        """Split columns of one entry per row as the rows are, and store them in the same places."""
+        """Split columns with one entry per row like the rows, and store them with the rows."""
 
     def map_parts(self, work: Callable[..., Any], *sent: Any) -> list[Any]:
         """Return the result of the function for the rows and the sent columns of each part."""
@@ -49,7 +49,7 @@ def labels_of(X: RowParts, y: Any) -> NDArray[Any]:
 
 
 class PartedRows:
-    """The rows in parts that a fit uses; the content of the others is never read.
+    """The used rows of a fit, in parts; other rows are never read.
 
     Every pass calls ``checked`` with the used rows of a part, finite numbers; it returns them in
     the learner's units with ``extra`` columns, or raises DataError. ``sampled`` are positions
@@ -81,20 +81,20 @@ class PartedRows:
         self.sample = np.concatenate(self.each(_taken, self.send(taken)))
         return self
 
-    def __getitem__(self, kept: Any) -> PartedRows:
-        """Return the rows that a mask keeps; a slice would be a matrix in memory."""
-        if isinstance(kept, slice):
+    def __getitem__(self, mask: Any) -> PartedRows:
+        """Select rows by a mask; a slice would be a matrix in memory."""
+        if isinstance(mask, slice):
             raise NotSupportedError(
                 "regularization is too small for rows in partitions; use a larger one, or fit "
                 "X.compute()"
             )
         used = self._used.copy()
-        used[used] = kept
+        used[used] = mask
         return PartedRows(self._parts, used, self._checked, self._extra).fetched()
 
     def send(self, *columns: NDArray[Any]) -> Any:
         """Send columns of the used rows to the parts."""
-        positions = np.cumsum(self._used) - 1  # values of the others are not read
+        positions = np.cumsum(self._used) - 1  # values of other rows are not read
         return self._parts.send(*(column[positions] for column in columns))
 
     def each(self, work: Callable[..., Any], sent: Any) -> list[Any]:
@@ -150,7 +150,7 @@ class PartedObjective(PerturbedObjective):
         return self.regularization * np.eye(w.size) + self._sum("hessian", w)
 
     def thinned(self, step: int) -> PerturbedObjective:
-        """Return the objective on the rows that were fetched, with the same total weight."""
+        """Return the objective on the fetched rows, with the same total weight."""
         weights = self.weights[self.X.sampled]
         weights = weights * (self.weights.sum() / weights.sum())
         thin = (self.X.sample, self.targets[self.X.sampled], weights, self.shift)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation
 from convexmarket.allocation.bounded import minimise_bounded
-from convexmarket.allocation.costs import Costs
 from convexmarket.allocation.passes import blocks_of, screen_sellers
 from convexmarket.allocation.path import (
     Path,
@@ -27,8 +27,8 @@ from convexmarket.allocation.path import (
     rates_of,
     stationary_beta,
 )
-from convexmarket.allocation.result import Allocation
 from convexmarket.allocation.simplex import cheapest_purchase, check_sold
+from convexmarket.allocation.sorted_costs import Costs
 from convexmarket.errors import (
     InfeasibleMarketError,
     ParameterError,
@@ -77,7 +77,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """
     psi = form.virtual_costs
     check_feasible(form, psi.size - int(np.count_nonzero(np.isinf(psi))), psi.size)
-    if form.max_epsilon < np.inf and form.sigma > 0:  # the optimum without the bound may respect it
+    if form.max_epsilon < np.inf and form.sigma > 0:  # it may hold without the bound
         with suppress(UnattainedOptimumError):
             free = solve_exact(replace(form, max_epsilon=np.inf))
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
@@ -96,7 +96,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
         within = replace(form, max_weight=segment.cap)
         dual = max(dual, dual_bound(within, form.gamma * best.eta * psi, weights))
         dual += form.sigma / best.eta
-    if segment.bound < best.objective * (1 - 1e-12):  # some interval of eta was left undecided
+    if segment.bound < best.objective * (1 - 1e-12):  # an interval of eta is undecided
         dual = min(dual, segment.bound)
     return replace(best, weights=weights, lower_bound=min(best.objective, dual))
 
@@ -169,7 +169,7 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
     )
 
 
-# ------------------------------------------------------------------- sellers who matter
+# ------------------------------------------------------------------- screening of sellers
 
 
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
@@ -296,8 +296,8 @@ class PathSegment(NamedTuple):
         objective = form.mu * norm + noise + t * self.cost
         dual = min(objective, tau - self.cap * at_cap + noise)
         multiplier = tau / eta if self.level is None else form.gamma * self.level
-        found = np.empty(0), eta, objective, dual, multiplier
-        return Allocation(*found, method="exact", seconds=0.0, binding=binding)
+        values = np.empty(0), eta, objective, dual, multiplier
+        return Allocation(*values, method="exact", seconds=0.0, binding=binding)
 
 
 def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
@@ -347,9 +347,12 @@ def _solve_piece(
     norm2, cost = capped * u**2 + left * share, u * filled + left * (origin + mean)
     beta = 0.0
     if spread > 0:
-        one = np.array([spread]), np.array([cost / scale]), np.array([norm2])
+        free, norms = np.array([spread]), np.array([norm2])
         rho, unit, _ = rates_of(form, costs)
-        at = stationary_beta(*one, rho) if eta is None else beta_at(one[0], one[2], unit * eta)
+        if eta is None:
+            at = stationary_beta(free, np.array([cost / scale]), norms, rho)
+        else:
+            at = beta_at(free, norms, unit * eta)
         beta = float(at[0])
     norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
     cost -= beta * spread * scale

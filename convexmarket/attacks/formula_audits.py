@@ -30,8 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import differential_evolution
 from sklearn.base import clone
 
-from convexmarket.attacks.checks import draw_seeds, law_check, published_check, quietly
-from convexmarket.attacks.result import AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.audit_result import AuditCheck, Neighbours, PrivacyAudit, ratios
+from convexmarket.attacks.statistics import draw_seeds, law_check, published_check, quietly
 from convexmarket.errors import ParameterError
 from convexmarket.learners.domain import Box, Interval
 from convexmarket.learners.granted import Granted
@@ -45,7 +45,7 @@ from convexmarket.learners.perturbed import (
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy.lattice import discrete_laplace, lattice_blur
-from convexmarket.privacy.noise import Simulation, gamma_sphere_noise
+from convexmarket.privacy.random_sources import Simulation, gamma_sphere_noise
 
 __all__ = ["audit_by_formula"]
 
@@ -53,13 +53,13 @@ Floats = NDArray[np.float64]
 Rows = tuple[Floats, NDArray[Any]]
 
 REFERENCE = 40  # draws of the claimed law, for each release
-#: Relative; two computations of the same noise.
+#: Relative tolerance for two computations of the same noise.
 AGREEMENT = 1e-5
-#: Of the difference of two computations, in units of the noise: beyond it nothing is tested.
+#: Largest difference of two computations, in units of the noise, at which noise is tested.
 LARGEST_ALLOWED = 0.1
 #: Public attributes of fitted learners, which must not depend on rows.
 PUBLIC = ("classes_", "data_norm_", "eta_", "noise_rate_", "regularization_", "rounding_")
-#: Of differential evolution; a single search may end at a local optimum.
+#: Options of differential evolution; a single search may end at a local optimum.
 SEARCH: dict[str, Any] = {"popsize": 8, "maxiter": 400, "tol": 0.0, "polish": False}
 STARTS = 2
 #: Decimal logarithms of the shortest and the longest output, in units of the largest row.
@@ -79,8 +79,8 @@ def audit_by_formula(
     A ridge regression by objective perturbation is the Huber regression on the unit scale that it
     publishes. Its rows may be any of the ball around the box, which makes the attack no weaker.
     """
-    asked = mechanism.epsilon if epsilon is None else epsilon
-    granted = mechanism._granted(Granted.of(X, asked))
+    requested = mechanism.epsilon if epsilon is None else epsilon
+    granted = mechanism._granted(Granted.of(X, requested))
     if np.isinf(granted.epsilon).any():
         raise ParameterError(
             "epsilon is infinite in some rows, so that there is no noise, and no guarantee to "
@@ -228,7 +228,7 @@ class _ExactAudit(ABC):
     def worst(self, row: int, rng: np.random.Generator) -> tuple[float, Neighbours]:
         """Return the largest loss of a row under the search, with its witness."""
         weight, data = float(self.weights[row]), (self.X, self.y)
-        if not weight:  # the row is not used: no output tells its versions apart
+        if not weight:  # the row is not used: no output distinguishes its versions
             return 0.0, Neighbours(row, *data, *data, output=None)
         rest = np.delete(np.arange(len(self.X)), row)
         groups, totals = _groups(self.weights[rest])
@@ -237,7 +237,7 @@ class _ExactAudit(ABC):
         def loss(numbers: Floats) -> Floats:
             return -self.losses(weights, *self.candidates(numbers))
 
-        evolve: Any = differential_evolution  # its stubs do not cover vectorized=True
+        evolve: Any = differential_evolution  # SciPy's stubs do not cover vectorized=True
         bounds = [(0.0, 1.0)] * (1 + 4 * (len(self.spread) + 1))
         options = {"vectorized": True, "updating": "deferred", "rng": rng, **SEARCH}
         searches = [evolve(loss, bounds, **options) for _ in range(STARTS)]
@@ -296,7 +296,7 @@ class _ExactAudit(ABC):
         return pairs
 
     def _facts(self, X: Floats, y: NDArray[Any]) -> list[Any]:
-        """Return what a fit publishes without noise."""
+        """Return the published facts of a fit that have no noise."""
         model = clone(self.mechanism)
         model.fit(X, y, epsilon=self.granted.epsilon, random_state=Simulation(0))
         # The intercept follows from the coefficients and the public ranges.
@@ -461,7 +461,7 @@ class _OutputAudit(_ExactAudit):
         return np.clip(box.low + box.width * rows, box.low, box.low + box.width), y
 
     def _order(self) -> int:
-        """Return the norm of distances: on a lattice each coordinate has its noise."""
+        """Return the order of the norm of distances; 1 for independent noise on a lattice."""
         return 2 if self.model.rounding_ is None else 1
 
 
@@ -493,5 +493,5 @@ def _groups(weights: Floats) -> tuple[NDArray[np.intp], Floats]:
 
 
 def _stretched(numbers: Floats) -> Floats:
-    """Return numbers in [0, 1] of which an eighth each is exactly 0 and 1."""
+    """Return numbers in [0, 1]; one eighth is exactly 0, and one eighth exactly 1."""
     return np.clip(4.0 / 3.0 * numbers - 1.0 / 6.0, 0.0, 1.0)

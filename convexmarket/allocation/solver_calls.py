@@ -79,7 +79,7 @@ def run_solver(problem: cp.Problem, solver: str, options: Mapping[str, Any] | No
 
 def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
     for variable in problem.variables():
-        variable.value = None  # some atoms of CVXPY do not compile otherwise
+        variable.value = None  # some atoms of CVXPY do not compile without it
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.filterwarnings("ignore", "Solution may be inaccurate")  # see the status
@@ -90,6 +90,6 @@ def _run(problem: cp.Problem, solver: str, options: Mapping[str, Any]) -> str:
     except (cp.error.SolverError, SolverError, ValueError, ArithmeticError) as error:
         return f"{type(error).__name__}: {error}"
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # the exception of solvers written in Rust
+        if type(error).__name__ != "PanicException":  # solvers in Rust raise this exception
             raise
         return f"{type(error).__name__}: {error}"

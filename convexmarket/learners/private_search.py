@@ -39,7 +39,7 @@ from convexmarket.learners.granted import Granted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee
-from convexmarket.privacy.noise import (
+from convexmarket.privacy.random_sources import (
     RandomSource,
     Simulation,
     noise_assumption,
@@ -50,7 +50,7 @@ __all__ = ["PrivateSearch"]
 
 Charge = Literal["trials", "sum"]
 
-#: Relative; more than the roundings of a share.
+#: Relative margin for the roundings of a share.
 BELOW = 2.0**-50
 MOST_TRIALS = 10_000.0
 
@@ -109,7 +109,7 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) of the learner as it stands, its noise doubled for the choice."""
+        """Return (mu, sigma) of the learner, with doubled noise because of the choice."""
         mu, sigma = self.learner.risk(n_features)
         return mu, sigma / self._share()
 
@@ -146,7 +146,7 @@ class PrivateSearch(BaseEstimator):
         for parameters in candidates:
             promise = getattr(self._learner(parameters), "promise", None)
             if promise is not None:
-                promise(part)  # so that none is refused after the rows have paid
+                promise(part)  # before the charge, so that none is refused afterwards
         how = "each candidate is trained once, and their privacy losses add up"
         if self.charge == "trials":
             how = (
@@ -208,7 +208,7 @@ class PrivateSearch(BaseEstimator):
         return candidates
 
     def _share(self) -> float:
-        """Return which part of what was granted one training may cost."""
+        """Return the share of the granted epsilon for one training."""
         check_choice("charge", self.charge, Charge)
         return 0.5 if self.charge == "trials" else 1.0 / len(self._candidates())
 
