@@ -66,6 +66,8 @@ Progress = Callable[[str], None]
 
 #: Markets drawn for a budget: their average adds a 25th to the variance of one market's payments.
 _DRAWS = 25
+#: Solves that the payment of one seller takes, and seconds that a stage announces.
+_SOLVES_PER_PAYMENT, _LONG = 1.5, 10.0
 #: Distributions that a result depends on.
 _DEPENDENCIES = (
     "convexmarket", "numpy", "scipy", "pandas", "scikit-learn", "cvxpy",
@@ -427,7 +429,8 @@ def price(
         Whether an error shows the text of the first wrong report. By default errors name only
         lines, because reports are private.
     progress : callable, optional
-        Called with the name of each stage as it starts.
+        Called with the name of each stage as it starts; "paying, about 40 s" where the payments
+        will take more than ten seconds.
 
     Returns
     -------
@@ -678,7 +681,9 @@ def _offers(
         )
     stage("allocating")
     allocation = allocate(market)
-    stage("paying")
+    solves = max(len(allocation.solves), 1)
+    left = _SOLVES_PER_PAYMENT * len(sellers) * allocation.seconds / solves * (solves > 1)
+    stage(f"paying, about {left:.0f} s" if left > _LONG else "paying")
     paid = payments(market, allocation)
     asks, epsilon = np.asarray(sellers.sensitivities), allocation.epsilon
     columns = {

@@ -31,6 +31,7 @@ from convexmarket.allocation.result import Allocation
 from convexmarket.allocation.simplex import cheapest_purchase, check_sold
 from convexmarket.errors import (
     InfeasibleMarketError,
+    ParameterError,
     SolverError,
     UnattainedOptimumError,
 )
@@ -123,6 +124,12 @@ def check_feasible(form: StandardForm, available: int, m: int) -> None:
             "weight; raise the cap"
         )
     check_noise(form)
+    factors = (form.sigma, form.eta_low, form.eta_high)
+    if form.gamma > 0 and not all(form.gamma * factor > 0 for factor in factors if factor > 0):
+        raise ParameterError(
+            f"gamma = {form.gamma:g} times sigma or an end of the range of eta must be above "
+            "1e-308; use another unit of money"
+        )
     check_sold(form.eta_low, form.max_epsilon * available, form.max_epsilon, available)
 
 

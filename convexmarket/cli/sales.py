@@ -22,6 +22,7 @@ from convexmarket.cli.consoles import (
     needs,
     print_pairs,
     say,
+    stages,
     warn_of_reports,
 )
 from convexmarket.errors import ParameterError
@@ -128,7 +129,7 @@ def price(
             at_least=shares_of(at_least),
             na_values=na_values or (),
             show_cells=show_cells,
-            progress=lambda stage: status.update(f"{stage} ..."),
+            progress=stages(status),
         )
         status.update("auditing ...")
         audit = deal.audit()
@@ -242,7 +243,7 @@ def buy(
                 at_least=shares_of(at_least),
                 na_values=na_values or (),
                 show_cells=show_cells,
-                progress=lambda stage: status.update(f"{stage} ..."),
+                progress=stages(status),
             )
             status.update("writing ...")
             recorded = None

@@ -88,21 +88,23 @@ def verdicts(name, frames):
     return {text: np.asarray(holds).tolist() for text, holds, _, _ in claims}
 
 
-def is_read(name, frames, table, column):
-    """Return whether the claims are others, or fail, without a column."""
-    without = frames | {table: frames[table].drop(columns=column)}
+def is_read(claims, before, frames):
+    """Return whether the claims are others, or fail, with tables that lack something."""
     try:
-        return repr(list(experiment(name).claims(without))) != repr(
-            list(experiment(name).claims(frames))
-        )
+        return repr(list(claims(frames))) != before
     except (LookupError, NameError, AttributeError, ValueError, TypeError):
         return True
 
 
-def changed(experiment_name, frames, rng):
+def changed(name, frames, rng):
     """Yield tables with one column that the claims read, changed in one way."""
+    claims = experiment(name).claims
+    before = repr(list(claims(frames)))
     for name, frame in frames.items():
-        for column in (each for each in frame if is_read(experiment_name, frames, name, each)):
+        others = {key: frames[key] for key in frames if key != name}
+        for column in frame if is_read(claims, before, others) else ():
+            if not is_read(claims, before, others | {name: frame.drop(columns=column)}):
+                continue
             kind = frame[column].dtype.kind
             if kind == "b":
                 for values in (~frame[column], True, False):

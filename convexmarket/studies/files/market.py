@@ -52,6 +52,8 @@ __all__ = ["Point", "VariantsFile"]
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
+#: Columns of the table of draws, and the beginning of those with the weight of a group.
+_COMPARED, SHARE = ("status", "objective", "error", "epsilon_max", "n_effective"), market_page.SHARE
 #: The words of a list's errors for a column, and the key of the problem file that names it.
 _COLUMNS = {
     "--id-column (id in Python)": "sellers.id",
@@ -198,6 +200,8 @@ class MarketRunTable(RunTable):
         Relative error of payments without an exact rule.
     audit_sellers, misreports : int
         Sellers that an audit takes from each market, and misreports of each.
+    draws : int
+        Further draws of the sellers, allocated without payments: the headline compares over them.
     """
 
     solver: Name = "CLARABEL"
@@ -207,6 +211,7 @@ class MarketRunTable(RunTable):
     tol: Share = 1e-2
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
+    draws: Annotated[int, Field(ge=0, le=1_000)] = 0
 
 
 def _named_once(variants: tuple[VariantTable, ...]) -> tuple[VariantTable, ...]:
@@ -263,6 +268,13 @@ class VariantsFile(ProblemFile):
         base = {key: given[key] for key in _KEYS if key in given}
         for place, variant in enumerate(problem.variants):
             variant.complete(base, f"variants[{place}]", problem.run.seed)
+            sellers = variant.markets[0].sellers
+            listed = sellers.file or any(part.count is None for part in sellers.parts)
+            if problem.run.draws and listed and variant.sweep is None:
+                raise ValueError(
+                    f"run.draws needs sellers that are drawn, and those of variants[{place}] are "
+                    "listed; give their count, or leave run.draws out"
+                )
         return problem
 
     def points(self) -> list[Point]:
@@ -302,11 +314,12 @@ class VariantsFile(ProblemFile):
         """Allocate every market, and pay and audit as the file says; see ProblemFile.perform.
 
         The tables are those of :meth:`convexmarket.Study.run`, by market (the variant) and value of
-        its sweep; ``groups``, the purchases from each group; and ``virtual_costs`` of each prior,
-        raw and ironed, with the market and group that first use it, if one is not regular.
+        its sweep; ``groups``, the purchases from each group; ``virtual_costs`` of each prior, raw
+        and ironed, with the market and group that first use it, if one is not regular; and
+        ``draws``, variants without a sweep for further draws of the sellers.
         """
         points = self.points()
-        options = self.run.model_dump(exclude={"seed", "payments", "audits"})
+        options = self.run.model_dump(exclude={"seed", "payments", "audits", "draws"})
         options |= {"jobs": self.run.workers, "journal": journal, "progress": progress}
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
@@ -327,7 +340,26 @@ class VariantsFile(ProblemFile):
         keys: dict[str, tuple[str, ...]] = dict.fromkeys(tables, ("market", "value"))
         keys |= {"sellers": (*keys["runs"], "id"), "groups": (*keys["runs"], "group")}
         keys["virtual_costs"] = ("market", "group", "sensitivity")
+        if self.run.draws:
+            tables["draws"], keys["draws"] = self._draws(options), ("market", "draw")
         return Runs("study", keys, tables, {**runs.facts, "seed": self.run.seed})
+
+    def _draws(self, options: Mapping[str, Any]) -> pd.DataFrame:
+        """Allocate the variants without a sweep for further draws of the sellers."""
+        names = [variant.name for variant in self.variants if variant.sweep is None]
+        tables = {each.name: each.markets[0] for each in self.variants}
+        pairs = [(name, draw) for name in names for draw in range(1, self.run.draws + 1)]
+        markets = {
+            f"{name} {draw}": tables[name].build(self.run.seed + draw) for name, draw in pairs
+        }
+        runs = Study(markets).run(payments="none", audits="none", **options).tables
+        sellers = runs["sellers"]
+        shares = sellers.pivot_table("weight", "market", "group", "sum") if len(sellers) else None
+        table = runs["runs"].set_index("market")[list(_COMPARED)]
+        if shares is not None and any(shares.columns != ""):
+            table = table.join(shares.add_prefix(SHARE))
+        labels = pd.DataFrame(pairs, columns=["market", "draw"])
+        return labels.join(table.loc[list(markets)].reset_index(drop=True))
 
     def report(self, runs: Runs) -> Report:
         """Return the report of runs."""

@@ -14,13 +14,18 @@ from convexmarket.report.figures import bars, lines
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import DUST
 
-__all__ = ["CHARGED", "MECHANISM", "NAIVE", "change_at_equal", "learning_report", "variants_report"]
+__all__ = [
+    *("CHARGED", "MECHANISM", "NAIVE", "SHARE"),
+    *("change_at_equal", "learning_report", "variants_report"),
+]
 
 #: A DataFrame: its columns have known types.
 Frame = Any
 #: The names of the models: the mechanism, the papers' baseline, and the mechanism with Lambda
 #: chosen within the privacy that was sold.
 MECHANISM, NAIVE, CHARGED = "mechanism", "naive", "charged tuning"
+#: The beginning of the names of columns with the weight of a group.
+SHARE = "weight of "
 #: Relative differences between interpolated curves that count as a tie.
 CLOSE = 2e-3
 
@@ -213,7 +218,8 @@ def variants_report(problem: Any, runs: Runs) -> Report:
     curves = solved[solved.market.isin([n for n in swept if (solved.market == n).sum() > 1])]
     single = solved[~solved.market.isin(swept)]
     groups = groups[groups.market.isin(single.market)]
-    findings = [*_of_curves(problem, curves), *_of_singles(single, groups)]
+    draws = tables.get("draws")
+    findings = [*_of_curves(problem, curves), *_of_singles(problem, single, groups, draws)]
     files = {market.sellers.file for each in problem.variants for market in each.markets} - {None}
     findings += [f"The reports come from {name}." for name in sorted(files)]
     findings += [
@@ -296,24 +302,42 @@ def _of_curves(problem: Any, curves: Frame) -> list[str]:
     return findings
 
 
-def _of_singles(single: Frame, groups: Frame) -> list[str]:
-    """Give the extreme variants: the share of the group that changes most, and the largest ε."""
-    findings: list[str] = []
+def _of_singles(problem: Any, single: Frame, groups: Frame, draws: Frame | None) -> list[str]:
+    """Compare the first variant with the one that differs most, over draws of the sellers.
+
+    The quantity is the weight of a group, or the largest epsilon without groups. Variants with the
+    same objective are also compared by its value.
+    """
     if len(single) < 2:
-        return findings
+        return []
+    first, *others = single.market
+    listed = single.set_index("market").assign(draw=0)
     if len(groups):
-        shares = groups.pivot_table(index="group", columns="market", values="share_of_weight")
-        group = (shares.max(axis=1) - shares.min(axis=1)).idxmax()
-        share = shares.T[group].sort_values()
-        findings.append(
-            f"The group “{group}” carries {share.iloc[0]:.1%} of the weight in “{share.index[0]}” "
-            f"and {share.iloc[-1]:.1%} in “{share.index[-1]}”."
-        )
-    values = single.set_index("market").epsilon_max.sort_values()
-    findings.append(
-        f"The largest ε sold is between {format_number(values.iloc[0])} in “{values.index[0]}” and "
-        f"{format_number(values.iloc[-1])} in “{values.index[-1]}”."
-    )
+        shares = groups.pivot_table("share_of_weight", "market", "group", "sum")
+        listed = listed.join(shares.add_prefix(SHARE))
+    listed = listed.reset_index()
+    values = (listed if draws is None else draws).pivot(index="draw", columns="market")
+
+    def sentence(column: str, words: str, other: str) -> str:
+        a, b = values[column][other], values[column][first]
+        if draws is not None:
+            return compare(a, b).sentence(f"{words} in “{other}”", f"that in “{first}”")
+        sizes = [f"{format_number(each.iloc[0])} in “{each.name}”" for each in (a, b)]
+        return f"{words} is {sizes[0]} and {sizes[1]}, for these sellers."
+
+    def change(column: str) -> Any:
+        return (values[column][others].mean() - values[column][first].mean()).abs()
+
+    columns = {
+        f"{SHARE}{group}": f"The weight of the group “{group}”" for group in set(groups.group)
+    }
+    columns = columns or {"epsilon_max": "The largest ε sold"}
+    column = max(sorted(columns), key=lambda name: change(name).max())
+    other = change(column).idxmax()
+    findings = [sentence(column, columns[column], other)]
+    terms = [each.markets[0].objective for each in problem.variants if each.name in (first, other)]
+    if terms[0] == terms[1]:
+        findings.append(sentence("objective", "The objective", other))
     return findings
 
 

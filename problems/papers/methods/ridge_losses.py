@@ -189,7 +189,7 @@ def method_losses(study, scene, alphas, rng):
         found["pdp_op_optimal"] = {
             loss: np.concatenate([part[loss] for part in parts], axis=1) for loss in LOSSES
         }
-    if study.perturbations:
+    if type(study).perturbations:  # drawn in a quick run as well, which simulates none
         seeds = rng.integers(0, 2**62, study.samples).tolist()
         for name in study.perturbations:
             found[name] = simulated(scene, alphas, name, seeds)

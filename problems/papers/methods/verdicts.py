@@ -83,7 +83,7 @@ def falls_as_power(sizes, values, exponent):
 
 def curves(draws, measure, along):
     """Return one curve for each draw that has finite values at every point, (draws, points)."""
-    wide = draws.pivot_table(index="draw", columns=along, values=measure, dropna=False)
+    wide = draws.pivot(index="draw", columns=along, values=measure)
     values = wide.to_numpy(dtype=float)
     return values[np.isfinite(values).all(axis=1)]
 

@@ -529,7 +529,9 @@ def test_a_wrong_list_of_sellers_is_refused(rows, change, error, words, tmp_path
 def test_the_page_shows_findings_failures_and_claims(problem, result):
     report = report_of(problem, result)
     text = report.to_markdown()
-    assert "carries" in report.finding
+    assert report.finding == (
+        "The weight of the group “land” is 0.4 in “fair” and 0.324 in “plain”, for these sellers."
+    )
     assert "“contradiction” has no answer: infeasible." in text
     claims = report.tables[0].frame.set_index("claim").verdict
     assert claims["Truthful prices exist by construction"] == "holds"
@@ -544,3 +546,35 @@ def test_curves_are_compared_at_equal_abscissas():
     assert change.iloc[2] > 0.1
     assert np.isnan(change.iloc[3])
     assert change_at_equal(base[:1], other, "pay", "error").isna().all()
+
+
+DRAWN = """
+kind = "market"
+title = "Draws"
+sellers.count = 12
+prior = { family = "uniform", low = 1.0, high = 5.0 }
+objective = { spread = { weight = 1.0 }, noise = { weight = 10.0 }, payments = { weight = 0.1 } }
+run = { draws = 3, jobs = 1, seed = 4 }
+variants = [{ name = "free" }, { name = "capped", constraints.cap = 1.2 }]
+"""
+
+
+def test_the_headline_compares_variants_over_draws_of_the_sellers():
+    problem = parse_file(DRAWN)
+    runs = problem.perform(progress=False)
+    draws = runs.tables["draws"]
+    assert draws.groupby("market", sort=False).draw.agg(list).to_dict() == {
+        "free": [1, 2, 3],
+        "capped": [1, 2, 3],
+    }
+    for row in draws.itertuples():
+        variant = problem.variants[row.market == "capped"]
+        market = variant.markets[0].build(problem.run.seed + row.draw)
+        assert row.objective == pytest.approx(cm.allocate(market).objective, rel=1e-6)
+    finding = report_of(problem, runs).finding
+    assert finding.startswith("The largest ε sold in “capped” and that in “free” tie")
+    assert "n = 3" in finding
+
+
+def test_draws_need_sellers_that_are_drawn():
+    assert "run.draws needs sellers that are drawn" in refusal("run.draws=2")
