@@ -63,6 +63,8 @@ def test_rows_are_the_allocations_and_payments_of_the_markets():
         allocation = cm.allocate(market)
         paid = cm.payments(market, allocation)
         assert frame.objective[name] == allocation.objective
+        terms = np.linalg.norm(allocation.weights) + 2 / allocation.eta
+        assert frame.error[name] == pytest.approx(terms)
         assert frame.payments[name] == paid.sum()
         rows = runs.to_frame("sellers").query("market == @name")
         assert (rows.epsilon.to_numpy() == allocation.epsilon).all()
