@@ -79,6 +79,7 @@ class Store:
     """
 
     def __init__(self, path: Path, kind: Kind) -> None:
+        _check_path(path)
         self.path, self.kind = path, kind
         self._file = Path(os.path.realpath(path))
         self._connection: sqlite3.Connection | None = None
@@ -186,6 +187,11 @@ class Store:
                 f"the disk of {self.path} did not confirm a write ({error}); nothing is lost yet: "
                 "check the disk, then try again"
             ) from error
+
+
+def _check_path(path: Path) -> None:
+    if "\0" in str(path):
+        raise DataError(f"{str(path)!r} is not a path: it has a null character; remove it")
 
 
 def _check_exists(file: Path, path: Path, kind: Kind) -> None:
@@ -349,6 +355,7 @@ def _place(
 ) -> None:
     """Write a database under a hidden name, sync it, and rename it."""
     folder = path.parent
+    _check_path(path)
     if not replace:
         _check_free(path, kind)
     try:

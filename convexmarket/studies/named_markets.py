@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from convexmarket.checks import is_iterable
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 
@@ -50,7 +51,7 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
         pairs = list(given.items())
     else:
         single = isinstance(given, Market | str | PathLike) or callable(given)
-        entries = [given] if single else list(given)
+        entries = [given] if single or not is_iterable(given) else list(given)
         pairs = [(_name(entry, place), entry) for place, entry in enumerate(entries, 1)]
     names = [name for name, _ in pairs]
     if not pairs or not all(isinstance(name, str) and name for name in names):

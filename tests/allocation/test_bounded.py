@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import convexmarket as cm
@@ -33,7 +33,6 @@ def declared(psi, weights, *constraints):
 
 
 @given(DIGITS)
-@settings(max_examples=25, deadline=None)
 @example(532047)  # the optimum is a kink, and the bound between two cuts lay above it
 def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
     rng, psi, weights, bound = drawn(seed, most=40)
@@ -75,7 +74,6 @@ def test_all_who_are_bought_from_may_be_at_the_bound():
 
 
 @given(DIGITS)
-@settings(max_examples=8, deadline=None)
 def test_the_curve_of_one_seller_is_that_of_markets_allocated_one_by_one(seed):
     rng, psi, weights, bound = drawn(seed, most=12)
     psi = np.append(psi, 0.7)

@@ -50,10 +50,22 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def market_folder(tmp_path_factory):
+    """Open a market once, in a folder with its problem and rows."""
+    folder = tmp_path_factory.mktemp("opened")
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done("open", "m", "market.toml")
+    return folder / "m"
+
+
 @pytest.fixture
-def opened(here):
-    """Open a market in the folder m."""
-    done("open", "m", "market.toml")
+def opened(here, market_folder):
+    """Copy an open market to the folder m."""
+    shutil.copytree(market_folder, here / "m")
     return here
 
 

@@ -1,5 +1,6 @@
-"""Rows at the ends of floating point, and rows that are no numbers: nothing about them leaks."""
+"""Rows with extreme or invalid entries leak nothing and end in finite numbers or typed errors."""
 
+import itertools
 import warnings
 from decimal import Decimal
 from functools import cache
@@ -59,7 +60,7 @@ def fitted(name):
 def test_no_finite_row_is_identified_in_a_noisy_descent(row, hidden):
     """A margin of inf - inf became -2**63 whole numbers: 11 of 12 fits at epsilon 1 showed it."""
     identified = 0
-    for seed in range(12):
+    for seed in range(3):
         X, y = rows(seed, 200)
         fits = []
         for other in (row, np.zeros(4)):
@@ -143,8 +144,7 @@ PARAMETERS = {
 LIMITS = (5e-324, 1e-310, 1e-160, 1e-99, 1e-20, 1e20, 1e99, 1e160, 1.7e308, 2**60, 10**400)
 
 
-@pytest.mark.parametrize("limit", one_in(3, LIMITS))
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(("name", "limit"), one_in(5, itertools.product(LEARNERS, LIMITS)))
 def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
     X, y = rows()
     for parameter in PARAMETERS[name]:
@@ -216,8 +216,7 @@ def malformed():
     }
 
 
-@pytest.mark.parametrize("kind", one_in(3, malformed()))
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(("name", "kind"), one_in(7, itertools.product(LEARNERS, malformed())))
 def test_no_error_quotes_a_row(name, kind):
     X, y = rows()
     if name in ("Huber", "personalised", "kernel of numbers"):

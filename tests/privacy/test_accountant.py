@@ -423,3 +423,10 @@ def test_a_delta_without_any_epsilon_is_refused():
 def test_there_is_one_of_an_account(copied) -> None:
     with pytest.raises(NotSupportedError, match=r"cannot be copied or pickled.*Ledger"):
         copied(PrivacyAccountant([1.0]))
+
+
+def test_moments_prove_less_than_the_sum_of_many_releases():
+    accountant = PrivacyAccountant([5.0], 1e-5)
+    for _ in range(20):
+        accountant.charge(Guarantee.laplace(np.array([0.2])))
+    assert accountant.spent[0] < 3.9

@@ -141,6 +141,8 @@ def test_pairs_decide_what_separate_draws_do_not():
     sentence = compare(a, shared).sentence("The first", "the second")
     assert sentence.startswith("The first is 0.105")
     assert "higher than the second (95 % interval" in sentence
+    share = compare([12.0, 12.1, 11.9], [10.0, 10.0, 10.0]).sentence("A", "B")
+    assert share.startswith("A is 2 (20 %) higher than B")
 
 
 @pytest.mark.parametrize(("a", "b"), [([1, 2], [1]), ([], []), ([1, np.nan], [1, 2]), (["x"], [1])])

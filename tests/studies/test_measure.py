@@ -1,5 +1,7 @@
 """One measured run: what is timed, what is examined, and the row of a solver's failure."""
 
+import itertools
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -54,6 +56,14 @@ def test_both_solves_are_measured():
     parts = ("declaration", "compilation", "solver", "recovery")
     assert row["total_s"] == pytest.approx(sum(row[f"{part}_s"] for part in parts))
     assert row["again_total_s"] == pytest.approx(sum(row[f"again_{part}_s"] for part in parts[1:]))
+
+
+def test_seconds_are_differences_of_the_clock(monkeypatch):
+    clock = itertools.count(1e6)
+    monkeypatch.setattr("convexmarket.studies.measure.time.perf_counter", lambda: next(clock))
+    row = measure(bowl(), "primal", "CLARABEL", {})
+    seconds = [value for name, value in row.items() if name.endswith("_s")]
+    assert 0 <= min(seconds) <= max(seconds) < 1e5
 
 
 def test_a_violation_outside_the_declared_problem_counts():

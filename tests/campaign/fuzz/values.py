@@ -38,6 +38,19 @@ positive = st.one_of(ordinary, wide, st.sampled_from([x for x in EXTREMES if x >
 nonnegative = st.one_of(positive, st.just(0.0))
 number = st.one_of(ordinary, ordinary, st.sampled_from(EXTREMES + NOT_POSITIVE), st.floats())
 
+X = np.array([[0.6, 0.2], [0.3, 0.5], [0.1, 0.7], [0.4, 0.4], [0.5, 0.1], [0.2, 0.3]])
+Y = np.array([1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
+
+
+def market(reports: Any = (0.1, 0.6, 0.3)) -> cm.Market:
+    """Return a small market."""
+    return cm.Market.standard(cm.Sellers(reports, cm.Uniform(0, 1)), mu=2, sigma=1, gamma=0.5)
+
+
+def joint_market() -> cm.JointMarket:
+    """Return a market in the six rows X."""
+    return cm.JointMarket(market([0.1, 0.6, 0.3, 0.2, 0.4, 0.5]), X, Y, regularization=1.0)
+
 
 @st.composite
 def priors(draw: Any, numbers: Any = ordinary) -> cm.Prior:
