@@ -28,7 +28,9 @@ def test_a_run_without_payments_reproduces_the_stored_markets_and_draws(name):
         both = new[table].merge(stored[table], on=keys, suffixes=("", "_stored"))
         assert len(both) == len(new[table]) > 0
         for column in ("objective", "error", "n_effective", "epsilon_max", "expected_payments"):
-            np.testing.assert_allclose(both[column], both[f"{column}_stored"], 1e-4)
+            # Points of two objectives within a gap of 1e-6 differ by its square root.
+            rtol = 2e-6 if column == "objective" else 2e-3
+            np.testing.assert_allclose(both[column], both[f"{column}_stored"], rtol)
 
 
 @pytest.mark.parametrize("name", ["medical-market", "synthetic", "wdbc"])

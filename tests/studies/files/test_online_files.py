@@ -229,7 +229,7 @@ def test_the_same_file_gives_the_same_market_and_results_can_be_read_back(result
 
 def test_the_report_states_the_finding_and_holds_the_model(result, tmp_path):
     report = report_of(parse_file(SMALL), result)
-    assert report.finding.startswith("In this simulated market ")
+    assert report.finding.startswith("In one simulated market (a single draw), ")
     assert "misclassifies" in report.finding
     assert [table.name for table in report.tables][:2] == ["claims", "comparison"]
     page = report.write(tmp_path / "report")
