@@ -131,6 +131,10 @@ class _Clipped(Loss):
 
     width: float = field(default=0.0, kw_only=True)
 
+    def __post_init__(self) -> None:
+        if self.width != 0:
+            check_scales(width=self.width)
+
     def _ends(self, y: Any) -> tuple[Any, Any]:
         """Return the smallest and the largest slope for these labels."""
         raise NotImplementedError
@@ -194,10 +198,6 @@ class HingeLoss(_Clipped):
     """
 
     width: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.width != 0:
-            check_scales(width=self.width)
 
     @property
     def at_zero(self) -> float:

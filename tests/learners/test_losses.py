@@ -164,3 +164,10 @@ def test_a_loss_with_kinks_that_cannot_be_smoothed_is_refused():
 
     with pytest.raises(NotSupportedError, match="define it"):
         Kinked().smoothed(0.1)
+
+
+@pytest.mark.parametrize("width", [np.nan, np.inf, -1.0, "wide"])
+@pytest.mark.parametrize("loss", [AbsoluteLoss, HingeLoss])
+def test_a_width_is_a_finite_positive_number(loss, width):
+    with pytest.raises(ParameterError, match="width must be a finite number > 0"):
+        loss(width=width)
