@@ -114,7 +114,7 @@ def test_a_server_that_is_killed_is_replaced_once_in_a_run():
         family[0].kill()
         assert not psutil.wait_procs(family, timeout=10)[1], "a run outlives its server"
     waiting.join(30)
-    assert "ended from outside, twice" in failed[0]
+    assert "was killed twice" in failed[0]
     isolation.close()
 
 
