@@ -180,7 +180,7 @@ def _completed(market: Market, allocation: Allocation) -> Allocation:
 def best_method(market: Market) -> Method:
     """Choose the best method that supports a market."""
     form = market.form
-    if form.exact or form.granted is not None or form.is_budgeted:
+    if form.exact or form.epsilon_caps is not None or form.is_budgeted:
         return "exact"
     # With shares and without payments, multipliers are unbounded near the largest eta.
     shared = form.other_constraints and not form.gamma
@@ -203,8 +203,8 @@ def _eta_of(start: float | Allocation | None) -> float | None:
 def _closed_form(market: Market) -> Allocation:
     """Solve given guarantees, a budget, or the papers' problem."""
     form, start = market.form, time.perf_counter()
-    if form.granted is not None:
-        return allocate_guarantees(form, form.granted)
+    if form.epsilon_caps is not None:
+        return allocate_guarantees(form, form.epsilon_caps)
     if form.is_budgeted:
         return allocate_budget(form)
     if form.exact is None:

@@ -59,13 +59,13 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
     )
 
 
-def allocate_guarantees(form: MarketNumbers, granted: Floats) -> Allocation:
+def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
     """Return the exact allocation under given guarantees, with its dual bound."""
     start = time.perf_counter()
     mu, sigma = form.mu, form.sigma
-    weights, eta = weights_for_guarantees(granted, mu, sigma)
+    weights, eta = weights_for_guarantees(caps, mu, sigma)
     norm = float(np.linalg.norm(weights))
-    price, bound = _dual(granted, mu, sigma, weights, norm)
+    price, bound = _dual(caps, mu, sigma, weights, norm)
     return Allocation(
         weights=weights,
         eta=eta,
@@ -78,21 +78,21 @@ def allocate_guarantees(form: MarketNumbers, granted: Floats) -> Allocation:
 
 
 def _dual(
-    granted: Floats, mu: float, sigma: float, weights: Floats, norm: float
+    caps: Floats, mu: float, sigma: float, weights: Floats, norm: float
 ) -> tuple[float, float]:
     """Return the multiplier of ``sum a = 1`` and the lower bound that it proves.
 
     With y = mu*a/||a|| and multipliers z >= 0 of ``a <= s*epsilon`` the objective is at least
     ``min(y + z)``, provided that ``z'epsilon <= sigma``.
     """
-    able = granted > 0
+    able = caps > 0
     slope = mu * weights[able] / norm
     level = float(slope.max(initial=0.0))
-    spare = sigma - float(np.maximum(level - slope, 0.0) @ granted[able])
+    spare = sigma - float(np.maximum(level - slope, 0.0) @ caps[able])
     if spare > 0:  # all guarantees are at their bounds
-        level += spare / float(granted[able].sum())
+        level += spare / float(caps[able].sum())
     extra = np.maximum(level - slope, 0.0)
-    cost = float(extra @ granted[able])
+    cost = float(extra @ caps[able])
     return level, float(np.min(slope + extra * min(1.0, sigma / cost if cost > 0 else 1.0)))
 
 
@@ -148,25 +148,25 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
     return weights, float(np.min(array[used] / weights[used]))
 
 
-def _best_on_path(granted: Floats, mu: float, sigma: float) -> tuple[float, float]:
-    """Return (level, s) of the best point of the path; ``granted`` is sorted and positive.
+def _best_on_path(caps: Floats, mu: float, sigma: float) -> tuple[float, float]:
+    """Return (level, s) of the best point of the path; ``caps`` is sorted and positive.
 
     On piece k the k smallest are at their bound, the others at the level (1 - s E) / (m - k). The
     objective is convex in s, and so its minimum is where its slope changes its sign.
     """
-    free = granted.size - np.arange(granted.size)
-    total = np.concatenate([[0.0], np.cumsum(granted)[:-1]])
-    square = np.concatenate([[0.0], np.cumsum(granted**2)[:-1]])
-    ends = 1.0 / (total + free * granted)  # s at which the next seller reaches its bound
+    free = caps.size - np.arange(caps.size)
+    total = np.concatenate([[0.0], np.cumsum(caps)[:-1]])
+    square = np.concatenate([[0.0], np.cumsum(caps**2)[:-1]])
+    ends = 1.0 / (total + free * caps)  # s at which the next seller reaches its bound
 
     def slope(s: Any, k: Any) -> Any:
         level = (1.0 - s * total[k]) / free[k]
         norm = np.hypot(s * np.sqrt(square[k]), np.sqrt(free[k]) * level)
         return sigma - mu * (level * total[k] - s * square[k]) / norm
 
-    falling = np.flatnonzero(slope(ends, np.arange(granted.size)) < 0)
+    falling = np.flatnonzero(slope(ends, np.arange(caps.size)) < 0)
     if not falling.size:  # all sellers are at their bounds
-        return float(granted[-1] * ends[-1]), float(ends[-1])
+        return float(caps[-1] * ends[-1]), float(ends[-1])
     k = int(falling[0])
     s = float(ends[k - 1])  # the slope is nonnegative there, up to rounding
     if slope(s, k) > 0:

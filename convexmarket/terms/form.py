@@ -131,7 +131,7 @@ class MarketNumbers:
         return StandardForm(self.virtual_costs, *numbers, float(self.max_epsilon))
 
     @property
-    def granted(self) -> Floats | None:
+    def epsilon_caps(self) -> Floats | None:
         """The largest guarantees, shape (m,), of a market of them, ``Spread(2)`` and ``Noise``."""
         paid = self.payment_terms or self.budgets or self.mu_squared or np.any(self.losses)
         limited = np.min(self.max_weight) < 1 or self.eta_low > 0 or self.eta_high < np.inf

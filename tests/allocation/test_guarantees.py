@@ -23,12 +23,12 @@ def market(*constraints, objective=OBJECTIVE, m=3):
 
 def test_guarantees_are_all_that_limits_a_buyer_who_pays_nothing():
     given = cm.terms.GivenEpsilon([0.1, 0.0, 0.4])
-    assert market(given).form.granted.tolist() == [0.1, 0.0, 0.4]
-    assert market(cm.MaxEpsilon(0.2)).form.granted.tolist() == [0.2] * 3
+    assert market(given).form.epsilon_caps.tolist() == [0.1, 0.0, 0.4]
+    assert market(cm.MaxEpsilon(0.2)).form.epsilon_caps.tolist() == [0.2] * 3
     both = market(given, cm.MaxEpsilon(0.2))
-    assert both.form.granted.tolist() == [0.1, 0.0, 0.2]
+    assert both.form.epsilon_caps.tolist() == [0.1, 0.0, 0.2]
     only_noise = market(given, objective=cm.Noise())
-    assert only_noise.form.granted.tolist() == [0.1, 0.0, 0.4]
+    assert only_noise.form.epsilon_caps.tolist() == [0.1, 0.0, 0.4]
 
 
 # -------------------------------------------------------------- the best weights

@@ -167,7 +167,7 @@ def test_a_referenced_spread_is_not_taken_for_the_papers():
     for extra in (about, cm.Spread() + about):
         assert not cm.Market(SELLERS, extra + losses + noise + payments).form.is_projectable
         given_to_it = [cm.terms.GivenEpsilon(np.ones(M))]
-        assert cm.Market(SELLERS, extra + noise, given_to_it).form.granted is None
+        assert cm.Market(SELLERS, extra + noise, given_to_it).form.epsilon_caps is None
 
 
 def test_a_joint_problem_does_not_take_a_referenced_spread_for_the_papers():

@@ -70,7 +70,9 @@ def papers_market(
 
 
 def _granted(market: Market) -> Instance:
-    return markets.guarantees(np.asarray(market.form.granted), market.form.mu, market.form.sigma)
+    return markets.guarantees(
+        np.asarray(market.form.epsilon_caps), market.form.mu, market.form.sigma
+    )
 
 
 #: The subproblem of a market, of each class that is one.
@@ -139,7 +141,7 @@ def market_family(
             "leave it out"
         )
     form = example.form
-    if form.granted is not None:
+    if form.epsilon_caps is not None:
         problem_class = "given guarantees"
     elif form.standard is not None and form.mu > 0:
         problem_class = "allocation"
