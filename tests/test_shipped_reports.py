@@ -1,6 +1,8 @@
 """The reports in the repository are those of its problem files and scripts, and small enough."""
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,3 +146,9 @@ def test_the_payments_of_the_theory_of_many_sellers_are_those_of_the_report():
     tables = {table.name: table.frame for table in read_report(REPORTS / "online-uniform").tables}
     payments = tables["online-near-zero-points"].payments
     assert said == (f"{payments.iloc[0]:.3f}", f"{payments.iloc[-1]:.3f}")
+
+
+def test_no_report_names_a_folder_of_the_machine_that_wrote_it():
+    for path in REPORTS.glob("*/results.json"):
+        file = json.loads(path.read_text())["settings"].get("problem file")
+        assert file is None or not Path(file["path"]).is_absolute(), path
