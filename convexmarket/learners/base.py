@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from convexmarket.checks import aligned, checked_numbers
+from convexmarket.checks import aligned, check_count, checked_numbers
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners.domain import Ball, Domain, Interval
@@ -220,6 +220,13 @@ class PrivateLearner(BaseEstimator):
         :math:`\sqrt{s^2\sum_j h_j/(h_j+\lambda)^2}` with s the deviation of the noise of the
         gradient and :math:`h_j` the mean squares of the features.
 
+        Parameters
+        ----------
+        epsilon : array_like, shape (n_rows,)
+            Granted epsilon of each row.
+        n_features : int, optional
+            Columns of X; by default those of ``features``.
+
         Raises
         ------
         ParameterError
@@ -229,6 +236,7 @@ class PrivateLearner(BaseEstimator):
             if self.features is None:
                 raise ParameterError("n_features is missing; pass the number of columns of X")
             n_features = self.features.n_features_out_
+        n_features = check_count("n_features", n_features)
         _, plan, domain = self._planned(epsilon, n_features)
         if not plan.noisy:
             return 0.0

@@ -63,6 +63,8 @@ def test_the_noise_effect_needs_public_facts_and_vanishes_without_noise():
     assert output_ridge().noise_effect(np.full(9, np.inf), 2) == 0.0
     with pytest.raises(ParameterError, match="n_features is missing"):
         cm.PersonalizedRidge().noise_effect(np.ones(9))
+    with pytest.raises(ParameterError, match="n_features must be a whole number"):
+        output_ridge().noise_effect(np.ones(9), 2.5)
     with pytest.raises(ParameterError, match="feature_range=None"):
         cm.PersonalizedRidge(feature_range=None).noise_effect(np.ones(9), 2)
     assert cm.PrivateLogisticRegression().noise_limit() == 4.0
