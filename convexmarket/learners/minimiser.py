@@ -26,9 +26,7 @@ Matrix = NDArray[np.float64]
 UNIT = 2.0**-53  # half the distance from 1.0 to the next float
 LOGISTIC = LogisticLoss()
 TINY = float(np.finfo(np.float64).tiny)
-SLOPE_UNITS = (
-    16.0  # of the steepest loss: exp to four units in the last place, a sum and a quotient
-)
+SLOPE_UNITS = 16.0  # of the steepest loss: exp to four last places, a sum and a quotient
 MAX_STEPS = 500
 IDLE_STEPS = 20  # steps without progress before rounding is assumed
 REUSE = 0.25  # factor of the gradient's norm; a Hessian with a larger gain is used again

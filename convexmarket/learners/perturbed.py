@@ -59,9 +59,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 Calibration: TypeAlias = Literal["total", "noise"]
 
-ROUNDINGS = (
-    4  # roundings of a coordinate of the first noise after its draw: two products and a quotient
-)
+ROUNDINGS = 4  # of a coordinate of the first noise after its draw: two products and a quotient
 #: Largest default cost of the second noise, as a share of the epsilon granted by a row, ...
 LARGEST_SHARE = 0.03
 #: ... because rows with a larger cost are dropped, unless their share of the mean exceeds this.

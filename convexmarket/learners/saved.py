@@ -221,9 +221,7 @@ def _loaded(content: bytes) -> Any:
         kernel.check_domain(points, "points")
         if not np.isfinite(kernel.feature_bound**2 * np.abs(coef).sum()):
             raise ValueError("coef_ is so large that predictions would overflow")
-        lists: Any = [
-            None if values is None else tuple(values) for values in (data.classes_, names)
-        ]
+        lists: Any = [None if part is None else tuple(part) for part in (data.classes_, names)]
         return PublicPredictor(kernel, points, coef, guarantee, *lists)
     if data.columns is not None:
         pairs, both = data.columns.items(), [True, True]  # two numbers are a range
