@@ -68,9 +68,7 @@ NARROWER = (
 class Noise:
     """Exact noise of a release, calibrated."""
 
-    scale: (
-        float  # scale of a prediction, or standard deviation of a process per unit of feature norm
-    )
+    scale: float  # of a prediction, or a process's standard deviation per unit of feature norm
     step: float  # of the lattice
     steps: int  # the scale, in steps
     epsilon: Floats  # guarantee of each row
