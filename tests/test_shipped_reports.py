@@ -16,8 +16,6 @@ from tests import ROOT, one_in
 REPORTS = ROOT / "reports"
 FILES = report_names(ROOT / "problems")
 PAPERS = {name.replace("_", "-") for name in NAMES}
-
-
 VARIANTS = [name for name in FILES if name.startswith("variants-")]
 
 
@@ -30,9 +28,7 @@ def test_a_run_without_payments_reproduces_the_stored_markets_and_draws(name):
         both = new[table].merge(stored[table], on=keys, suffixes=("", "_stored"))
         assert len(both) == len(new[table]) > 0
         for column in ("objective", "error", "n_effective", "epsilon_max", "expected_payments"):
-            # Points of two objectives within a gap of 1e-6 differ by its square root.
-            rtol = 2e-6 if column == "objective" else 2e-3
-            np.testing.assert_allclose(both[column], both[f"{column}_stored"], rtol)
+            np.testing.assert_allclose(both[column], both[f"{column}_stored"], 1e-4)
 
 
 @pytest.mark.parametrize("name", ["medical-market", "synthetic", "wdbc"])

@@ -94,3 +94,14 @@ def test_the_curve_of_one_seller_is_that_of_markets_allocated_one_by_one(seed):
         # Where the best guarantee jumps, both are right.
         before, after = (alone(costs[k] * factor).epsilon[seller[k]] for factor in (0.999, 1.001))
         assert after * (1 - 1e-9) - 1e-9 <= points.epsilon[k] <= before * (1 + 1e-9) + 1e-9
+
+
+def test_a_bound_that_does_not_bind_changes_nothing_without_a_noise_term():
+    sellers = cm.Sellers([0.1, 0.4, 0.5, 0.9], prior=cm.Uniform(0, 1))
+    limits = [cm.Cap(1.5), cm.EtaRange(1.0, 5.0)]
+    objective = cm.Spread() + 0.5 * cm.Payments()
+    free = cm.allocate(cm.Market(sellers, objective, limits))
+    bounded = cm.allocate(cm.Market(sellers, objective, [*limits, cm.MaxEpsilon(1.0)]))
+    assert bounded.weights.max() == pytest.approx(1.5 / 4)  # the cap binds
+    np.testing.assert_allclose(bounded.weights, free.weights, rtol=1e-12)
+    assert bounded.eta == free.eta == 1.0

@@ -1,6 +1,7 @@
 """Subproblems: every declaration has the optimum that is known without a conic solver."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
+from convexmarket.studies.subproblems import models
+from convexmarket.studies.subproblems.families import classifier_families
 from convexmarket.studies.subproblems.instances import CLASSES
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
@@ -310,3 +313,19 @@ def test_sellers_who_cannot_sell_have_no_weight_in_a_z_block():
 def test_z_blocks_without_a_known_optimum_are_refused():
     with pytest.raises(NotSupportedError, match="linearised at the optimal weights"):
         some_z_block(np.random.default_rng(0), spread=1.0 * cm.Spread(p=np.inf))
+
+
+def test_the_classifier_of_a_market_has_the_noise_of_what_was_sold(monkeypatch):
+    drawn = {}
+
+    def draw_logistic(X, y, weights, regularization, noise_scale, rng):
+        drawn.update(weights=weights, noise_scale=noise_scale)
+
+    monkeypatch.setattr(models, "draw_logistic", draw_logistic)
+    rows = SimpleNamespace(X_train=None, y_train=None, data_norm=0.7)
+    sold = market(np.random.default_rng(0), cm.Spread() + 10 * cm.Noise() + 0.1 * cm.Payments())
+    training, _ = classifier_families(rows, lambda size, rng: sold, 0.1)
+    training.make(25, np.random.default_rng(0))
+    bought = cm.allocate(sold)
+    assert drawn["noise_scale"] == 2 * 0.7 / bought.eta
+    np.testing.assert_array_equal(drawn["weights"], bought.weights)
