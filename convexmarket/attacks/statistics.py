@@ -1,4 +1,4 @@
-"""Statistics of audits: laws of noise, frequencies of events, and what is published."""
+"""Statistics of audits: laws of noise, frequencies of events, and released values."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def guarded(text: str) -> str:
 
 
 def unguarded(text: str) -> str:
-    """Return what :func:`guarded` was given, but for the ends of lines.
+    """Return the text that :func:`guarded` received, with other ends of lines.
 
     Examples
     --------

@@ -304,8 +304,8 @@ def column_named(
         matches = [name for name in columns if str(name).strip().lower() == candidate]
         if len(matches) > 1:
             raise DataError(
-                f"the columns {' and '.join(map(repr, matches))} are both called {candidate!r} but "
-                "for case and blanks; rename one of them"
+                f"the columns {' and '.join(map(repr, matches))} are both called {candidate!r}, "
+                "apart from case and blanks; rename one of them"
             )
         if matches:
             return matches[0]
