@@ -217,15 +217,17 @@ def simulated(scene, alphas, name, seeds):
     """Losses of released models; NaN where no noise keeps the guarantees.
 
     Half of the squares is the Huber loss where no residual reaches the threshold ("objective");
-    "huber" cuts at the largest label instead, for less noise.
+    "huber" cuts at the largest label instead, for less noise. The default tolerance allows for
+    residuals as large as the threshold; those of these data are not, and the solver reaches less.
     """
-    d, values = scene.X.shape[1], np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
+    (n, d), values = scene.X.shape, np.full((len(LOSSES), alphas.size, len(seeds)), np.nan)
+    tol = 1e-12 + 2.0**-53 * (8 * n + 2e6 / scene.epsilon.sum())
     for k, alpha in enumerate(alphas.tolist()):
         most = 1.0 if name == "huber" else 1.0 + np.sqrt(d) * ridge_norm_bound(alpha, d)
         learner = PersonalizedRidge(alpha, perturbation="statistics", fit_intercept=False)
         if name != "statistics":
             learner = PrivateHuberRegressor(
-                alpha, threshold=float(most), data_norm=float(np.sqrt(d))
+                alpha, threshold=float(most), data_norm=float(np.sqrt(d)), tol=tol
             )
         for j, seed in enumerate(seeds):
             try:

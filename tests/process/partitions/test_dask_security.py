@@ -1,9 +1,11 @@
 """Local workers of Dask run the code of the process that started them, and of no other."""
 
 import asyncio
-import contextlib
+import multiprocessing
 import os
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -26,33 +28,45 @@ def scheduler_as_before():
     dask.config.set(scheduler=before)
 
 
-def by_the_scheduler(address, security, work, timeout):
-    with distributed.Client(address, timeout=timeout, security=security) as second:
-        second.submit(work, pure=False).result(timeout=10 * timeout)
+#: Seconds in which an attack succeeds on a busy machine, and in which it is refused.
+SUCCESS, REFUSAL = 100.0, 20.0
 
 
-def by_a_worker(address, security, work, timeout):
+def by_the_scheduler(mark, address, security):
+    with distributed.Client(address, timeout="60s", security=security) as second:
+        second.submit(os.mkdir, mark, pure=False).result()
+
+
+def by_a_worker(mark, address, security):
     """Send the work to the first worker itself, without its scheduler."""
 
     async def send():
         given = security.get_connection_args("client") if security else {}
-        async with rpc(address, timeout=timeout, connection_args=given) as worker:
-            await worker.run(function=dumps(work))
+        async with rpc(address, connection_args=given) as worker:
+            await worker.run(function=dumps(partial(os.mkdir, mark)))
 
-    asyncio.run(asyncio.wait_for(send(), 5 * timeout))
-
-
-def runs_code(mark, attack, address, security):
-    """Let a second client make a folder; an error is raised if the folder is absent."""
-    attack(address, security, partial(os.mkdir, mark), 60)  # a busy machine may need seconds
-    mark.rmdir()
+    asyncio.run(send())
 
 
-def is_refused(mark, attack, address, security):
-    """Return whether a second client fails to make a folder within two seconds."""
-    with contextlib.suppress(Exception):  # a refusal, of any kind
-        attack(address, security, partial(os.mkdir, mark), 2)
-    return not mark.exists()
+def try_all(folder, attacks, seconds):
+    """Run each attack in a process of its own; return whether it made its folder in time."""
+    spawn = multiprocessing.get_context("spawn")
+    marks = [folder / str(number) for number in range(len(attacks))]
+    running = [
+        spawn.Process(target=attack, args=(str(mark), *terms))
+        for mark, (attack, *terms) in zip(marks, attacks, strict=True)
+    ]
+    for process in running:
+        process.start()
+    deadline = time.monotonic() + seconds
+    for process in running:
+        process.join(max(0.0, deadline - time.monotonic()))
+        process.kill()  # a refused client may go on trying
+        process.join()
+    made = [mark.exists() for mark in marks]
+    for mark in filter(Path.exists, marks):
+        mark.rmdir()
+    return made
 
 
 def addresses(client):
@@ -63,18 +77,26 @@ def addresses(client):
 def test_the_attacks_succeed_on_workers_without_certificates(tmp_path):
     plain = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.Client(**plain) as client:
-        for attack, address in addresses(client):
-            runs_code(tmp_path / "mark", attack, address, None)
+        attacks = [(*attack, None) for attack in addresses(client)]
+        assert try_all(tmp_path, attacks, SUCCESS) == [True, True]
 
 
 def test_no_other_process_runs_code_on_local_workers(tmp_path):
     other = distributed.Security.temporary()
     with workers("local") as client:
-        for attack, address in addresses(client):
-            assert address.startswith("tls://127.0.0.1")
-            for wrong in (address.replace("tls:", "tcp:"), None), (address, None), (address, other):
-                assert is_refused(tmp_path / "mark", attack, *wrong), (attack, wrong)
-            runs_code(tmp_path / "mark", attack, address, client.security)
+        assert all(address.startswith("tls://127.0.0.1") for _, address in addresses(client))
+        wrong = [
+            (attack, *terms)
+            for attack, address in addresses(client)
+            for terms in (
+                (address.replace("tls:", "tcp:"), None),
+                (address, None),
+                (address, other),
+            )
+        ]
+        assert not any(try_all(tmp_path, wrong, REFUSAL))
+        right = [(*attack, client.security) for attack in addresses(client)]
+        assert try_all(tmp_path, right, SUCCESS) == [True, True]
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "127.0.0.1:1"])
