@@ -10,6 +10,7 @@ import pytest
 from convexmarket.cli.report import report_names
 from convexmarket.report import read_report, read_tables
 from convexmarket.studies.files import load_file
+from convexmarket.studies.files.loading import subproblems_of
 from problems.papers.__main__ import NAMES
 from tests import ROOT, one_in
 
@@ -50,6 +51,29 @@ def test_a_run_of_one_candidate_reproduces_a_stored_point(name):
     ]
     for column in ("eta", "payments", "error_mean" if "model" in curve else "rmse"):
         assert getattr(new, column) == pytest.approx(row[column], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("online-")])
+def test_an_online_market_offers_what_is_stored(name):
+    new = load_file(FILES[name], ["run.jobs=1"]).perform(progress=False).tables["offers"]
+    stored = read_tables(REPORTS / name)["offers"]
+    assert new[["id", "status"]].equals(stored[["id", "status"]])
+    for column in ("epsilon", "payment", "guarantee"):
+        np.testing.assert_allclose(new[column], stored[column], 1e-5, 1e-9)
+
+
+def test_the_smallest_problems_of_the_solver_study_are_judged_as_stored():
+    few = ["study.solvers=['exact', 'CLARABEL']", "study.sizes=[100]", "study.draws=1"]
+    few += ["study.problems=['allocation', 'budget', 'z-block', 'ridge']", "run.jobs=1"]
+    problem = load_file(FILES["solver-study"], few)
+    new = problem.perform(subproblems_of, progress=False).tables["runs"]
+    stored = read_tables(REPORTS / "solver-study")["all-runs"]
+    keys = ["problem", "instance", "formulation", "solver", "setting", "size", "seed"]
+    both = new.merge(stored, on=keys, suffixes=("", "_stored"))
+    assert len(both) == len(new) > 10
+    assert (both.outcome == both.outcome_stored).all()
+    solved = both[both.outcome == "solved"]
+    np.testing.assert_allclose(solved.objective, solved.objective_stored, 1e-5)
 
 
 def test_every_experiment_has_a_report_and_every_report_an_experiment():
