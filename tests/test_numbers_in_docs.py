@@ -1,0 +1,58 @@
+"""Numbers in the documentation that no report and no block of code shows are computed again."""
+
+import re
+
+import numpy as np
+import pytest
+
+from convexmarket.privacy import ridge_sensitivity
+from convexmarket.privacy.accounting import calibrate_eta
+from convexmarket.release.scales import calibrate, interactive_epsilon
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def test_the_gain_of_the_sharp_accounting_is_that_of_the_page():
+    text = (DOCS / "howto/audits.md").read_text()
+    written = re.search(
+        r"For 500 rows with epsilon 3 it allows (.*) times .* `regularization=1`, (.*) times at "
+        r"0.1, and (.*) times at 0.01",
+        text,
+    ).groups()
+    weights = np.full(500, 1 / 500)
+    for regularization, number in zip((1.0, 0.1, 0.01), written, strict=True):
+        sharp, paper = (
+            calibrate_eta(weights, 1500.0, regularization, accounting=accounting)
+            for accounting in ("sharp", "paper")
+        )
+        assert float(number) == round(sharp / paper, 1)
+
+
+def test_the_odds_of_the_table_of_epsilons_are_those_of_bayes():
+    pattern = r"^\| ([\d.]+) \| ([\d.]+)% \| ([\d.]+)% \|$"
+    rows = re.findall(pattern, (DOCS / "idea.md").read_text(), re.MULTILINE)
+    assert len(rows) == 5
+    for epsilon, even, small in np.array(rows, dtype=float):
+        odds = np.exp(epsilon)
+        assert even == pytest.approx(100 * odds / (1 + odds), abs=0.051)
+        assert small == pytest.approx(100 * odds / (odds + 99), abs=0.051)
+
+
+def test_the_interactive_release_needs_less_noise_by_the_factors_of_the_page():
+    text = (DOCS / "theory/releases.md").read_text()
+    pattern = r"Ours is (\d+) times smaller for \$B=1\$, (\d+) times for \$B=10\$ and (\d+) times"
+    for updates, number in zip((1, 10, 100), re.search(pattern, text).groups(), strict=True):
+        one = np.ones(1)
+        scale, _ = calibrate(one, one, interactive_epsilon(updates, 1e-6, "tight"))
+        published = 200 * np.sqrt(updates) * np.log(4 / 1e-6)
+        assert int(number) == round(published / scale)
+
+
+def test_the_published_constant_of_ridge_is_larger_by_the_factor_of_the_page():
+    text = (DOCS / "theory/ridge.md").read_text()
+    pattern = r"published constant is .*?, ([\d.]+) times as large: (\d+) times the excess loss"
+    factor, excess = map(float, re.search(pattern, text).groups())
+    ours, published = (ridge_sensitivity(1e-8, 3, sensitivity=s) for s in ("tight", "paper"))
+    assert factor == pytest.approx(published / ours, abs=0.05)
+    assert excess == pytest.approx((published / ours) ** 2, abs=0.5)
