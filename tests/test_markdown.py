@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -128,3 +129,15 @@ def test_what_is_escaped_shows_as_it_is_in_a_cell(text: str) -> None:
     cells = [token for token in tokens if token.type == "inline"]
     assert tables(tokens) == 1
     assert [shown(one.children or []) for one in cells] == ["h", "i", text, "x"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/theory").glob("*.md")), ids=lambda p: p.stem)
+def test_a_page_of_the_theory_opens_with_its_theorem_and_names_files_that_exist(path: Path) -> None:
+    text = path.read_text()
+    opening, theorem, rest = text.partition("**Theorem")
+    assert theorem
+    assert opening.count("\n") < 15
+    assert "Proof" not in opening
+    for file in re.findall(r"`([\w/]+\.py)`", text):
+        places = ("convexmarket", "tests", "problems/papers", ".")
+        assert any((ROOT / place / file).exists() for place in places), file
