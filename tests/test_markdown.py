@@ -134,7 +134,7 @@ def test_what_is_escaped_shows_as_it_is_in_a_cell(text: str) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/theory").glob("*.md")), ids=lambda p: p.stem)
 def test_a_page_of_the_theory_opens_with_its_theorem_and_names_files_that_exist(path: Path) -> None:
     text = path.read_text()
-    opening, theorem, rest = text.partition("**Theorem")
+    opening, theorem, _ = text.partition("**Theorem")
     assert theorem
     assert opening.count("\n") < 15
     assert "Proof" not in opening
