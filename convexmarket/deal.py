@@ -114,6 +114,19 @@ class Deal(Shown):
         The budget that decided the weight of the payments.
     source : dict
         File of the table, and its SHA-256 unless it is in partitions.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import convexmarket as cm
+    >>> table = pd.DataFrame({'ask': [0.1, 0.2, 0.4]}, index=['ann', 'bob', 'eve'])
+    >>> objective = cm.Spread() + cm.Noise()
+    >>> deal = cm.price(table, prior=cm.Uniform(0, 1), objective=objective, budget=2.0)
+    >>> deal.to_frame()[['epsilon', 'payment']].round(2)
+         epsilon  payment
+    ann     1.79     0.91
+    bob     1.49     0.80
+    eve     0.89     0.50
     """
 
     offers: Any

@@ -115,6 +115,15 @@ class Allocation(Shown, CertifiedPurchase):
     ids : sequence, shape (m,), or None
     pricing : callable or None
         Computes :attr:`prices`.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> allocation = cm.allocate(market)
+    >>> allocation.epsilon.round(2), allocation.gap < 1e-9
+    (array([1.23, 0.69, 0.  ]), True)
     """
 
     weights: NDArray[np.float64]

@@ -45,6 +45,18 @@ class Runs(Shown):
         Columns hold truth values, numbers or text.
     facts : mapping
         Other results, as plain values: caveats, seeds, the machine, versions.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> capped = cm.Market(sellers, market.objective, [cm.Cap(2)])
+    >>> runs = cm.Study({'free': market, 'capped': capped}).run(progress=False)
+    >>> runs.to_frame()[['market', 'eta']].round(2)
+       market   eta
+    0    free  1.92
+    1  capped  1.92
     """
 
     kind: str

@@ -204,6 +204,16 @@ class Term(Piece, Summand):
     weight that is a ``cvxpy.Parameter`` follows the term: ``term * parameter``. Kinks (a maximum, a
     norm, a sum of the largest) are allowed. The expression depends on the quantities only. It has
     no variables or random numbers of its own.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import convexmarket as cm
+    >>> class Largest(cm.Term):
+    ...     def expression(self, quantities):
+    ...         return cp.max(quantities.epsilon)
+    >>> str(2 * Largest() + cm.Noise())
+    '2 Largest + 1/eta'
     """
 
     definition = "expression"
@@ -254,6 +264,18 @@ class Constraint(Piece):
 
     Write a linear bound on the guarantees, such as ``eps_i <= e``, as ``a_i <= e * inverse_eta``:
     a market without payments then stays one convex program.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import convexmarket as cm
+    >>> class FirstHalf(cm.terms.Constraint):
+    ...     def constraints(self, quantities):
+    ...         return [quantities.weights[0] <= 0.5]
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise() + 9 * cm.Payments(), [FirstHalf()])
+    >>> cm.allocate(market).weights.round(2)
+    array([0.5, 0.5, 0. ])
     """
 
     definition = "constraints"

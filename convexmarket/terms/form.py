@@ -76,6 +76,15 @@ class MarketNumbers:
         Pieces that these numbers cannot express.
     parametric : bool
         Whether a number is a parameter, whose value may change.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> numbers = market.form
+    >>> numbers.mu, numbers.sigma, numbers.gamma
+    (1.0, 1.0, 1.0)
     """
 
     virtual_costs: Floats = field(default_factory=lambda: np.zeros(0))
