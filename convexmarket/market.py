@@ -60,6 +60,14 @@ class Incentives(str):
     """Whether truthful prices exist: a verdict, equal to its text, with a ``reason``.
 
     With truthful prices, a truthful report is the best reply of each seller alone.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> market.incentives, market.incentives.reason[:45]
+    ('by construction', 'reports enter only through the payments, so a')
     """
 
     __slots__ = ("reason",)

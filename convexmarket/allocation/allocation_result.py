@@ -32,6 +32,15 @@ class SolveRecord:
         Of the solver.
     seconds : float
         Wall time of this solve.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> record = cm.allocate(market, method='branch_and_bound').solves[0]
+    >>> record.status, record.lower <= record.upper
+    ('optimal', True)
     """
 
     eta: float

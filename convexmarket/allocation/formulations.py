@@ -236,6 +236,15 @@ class ConvexProgram(DeclaredMarket):
     ------
     NotSupportedError
         If a piece uses the guarantees.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.EtaRange(1, 5)])
+    >>> program = cm.allocation.ConvexProgram(market)
+    >>> round(float(program.solve(solver='CLARABEL')), 3), round(program.eta, 2)
+    (0.777, 5.0)
     """
 
     formulation = "joint"

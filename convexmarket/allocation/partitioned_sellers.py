@@ -51,6 +51,17 @@ class PartedAllocation:
     n_passes : int
         Passes over the partitions.
     seconds : float
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import dask.dataframe as dd
+    >>> import convexmarket as cm
+    >>> from convexmarket.partitions import sellers
+    >>> asks = dd.from_pandas(pd.Series([0.1, 0.2, 0.4]), npartitions=2)
+    >>> market = cm.Market.standard(sellers(asks, cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
+    >>> cm.allocate(market).epsilon.compute().round(2).tolist()
+    [1.23, 0.69, 0.0]
     """
 
     eta: float

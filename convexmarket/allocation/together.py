@@ -67,6 +67,15 @@ class Together(CertifiedPurchase):
     seconds : float
     scale : float
         Sum of the absolute weighted terms, to which the gap is relative.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> both = cm.allocation.allocate_together([market, market], [cm.MaxEpsilon(0.5)])
+    >>> both.epsilon.round(2)
+    array([0.5, 0.5, 0.5])
     """
 
     allocations: tuple[Allocation, ...]

@@ -34,6 +34,20 @@ class AuditCheck:
     name, detail : str
         The condition, and the measurement in words and numbers.
     passed : bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import convexmarket as cm
+    >>> learner = cm.PrivateLogisticRegression(0.1)
+    >>> audit = cm.audit_privacy(
+    ...     learner, X[:40], y[:40], epsilon=1.0, n_rows=1, draws=40, random_state=0
+    ... )
+    >>> audit.checks[0].name, audit.checks[0].passed
+    ('nothing else that is published depends on rows', True)
     """
 
     name: str
@@ -54,6 +68,20 @@ class Neighbours:
     output : ndarray or None
         The released vector at which the loss was measured; None where the measured loss is the
         supremum over outputs, or a frequency.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import convexmarket as cm
+    >>> learner = cm.PrivateLogisticRegression(0.1)
+    >>> audit = cm.audit_privacy(
+    ...     learner, X[:40], y[:40], epsilon=1.0, n_rows=1, draws=40, random_state=0
+    ... )
+    >>> int((audit.witness.X != audit.witness.X_other).any(axis=1).sum())
+    1
     """
 
     row: int
@@ -89,6 +117,20 @@ class PrivacyAudit(Shown):
     checks : tuple of AuditCheck
     witness : Neighbours
         The pair of data sets behind the largest ratio.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import convexmarket as cm
+    >>> learner = cm.PrivateLogisticRegression(0.1)
+    >>> audit = cm.audit_privacy(
+    ...     learner, X[:40], y[:40], epsilon=1.0, n_rows=1, draws=40, random_state=0
+    ... )
+    >>> audit.method, audit.passed
+    ('exact', True)
     """
 
     mechanism: str

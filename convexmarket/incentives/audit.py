@@ -123,6 +123,15 @@ class CoalitionAudit(Shown):
     ----------
     tolerance : float
         Largest gain that counts as rounding, in the currency of the payments.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> audit = cm.audit_incentives(market, coalitions=2, random_state=0)
+    >>> audit.coalitions.n_gaining
+    1
     """
 
     _table: pd.DataFrame
@@ -177,6 +186,15 @@ class IncentiveAudit(Shown):
         Largest gain or loss that counts as rounding, in the currency of the payments.
     coalitions : CoalitionAudit or None
         Gains of joint misreports, if requested. All other results are about single misreports.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> audit = cm.audit_incentives(market)
+    >>> audit.is_incentive_compatible, bool(audit.max_gain < 1e-9)
+    (True, True)
     """
 
     _table: pd.DataFrame
@@ -649,6 +667,16 @@ class PaymentIdentity(NamedTuple):
         Averages of both sides over the draws.
     standard_error : float
         Standard error of the average difference.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> uniform = cm.Uniform(0, 1)
+    >>> identity = cm.incentives.check_payment_identity(
+    ...     uniform, 5, mu=1, sigma=1, gamma=1, draws=50, random_state=0
+    ... )
+    >>> abs(identity.z_score) < 3
+    True
     """
 
     mean_payment: float

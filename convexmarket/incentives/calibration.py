@@ -59,6 +59,14 @@ class GammaCalibration:
         Standard error of that average, as an estimate of the expectation over the prior.
     objective : Objective
         The buyer's objective, with the payments at this weight.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> objective = cm.Spread() + cm.Noise()
+    >>> found = cm.calibrate_gamma(1.0, cm.Uniform(0, 1), 5, objective, draws=20)
+    >>> abs(found.expected_payment - 1.0) < 1e-3
+    True
     """
 
     gamma: float

@@ -63,6 +63,15 @@ class PaymentEstimate:
         alone.
     n_solves : int
         Number of markets solved.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> estimate = cm.incentives.estimate_payments(market, cm.allocate(market))
+    >>> estimate.amounts.round(2), bool(estimate.errors.max() < 1e-9)
+    (array([0.34, 0.2 , 0.  ]), True)
     """
 
     amounts: Floats

@@ -134,6 +134,17 @@ class FirstOrderResiduals:
         ``||(tau - gamma*eta*psi - loss)_+|| - mu``: that the formula's weights have the norm of a.
     eta : float
         ``eta - sqrt(noise(w)/(gamma*psi'a))``, relative to eta.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
+    >>> best = cm.allocate_jointly(joint)
+    >>> residuals = cm.joint.first_order_residuals(joint, best.model, best.weights, best.eta)
+    >>> residuals.largest < 1e-6
+    True
     """
 
     weights: Floats

@@ -65,6 +65,16 @@ class JointAllocation(CertifiedPurchase):
         The final objective of each start.
     binding : tuple of str
         Bounds of an EtaRange that decided the answer.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
+    >>> best = cm.allocate_jointly(joint)
+    >>> best.status, best.weights.round(2)
+    ('best of several starts', array([0.82, 0.18]))
     """
 
     model: Floats

@@ -73,6 +73,17 @@ class ExponentialBlock(Declared):
         If a piece of the market is not convex by CVXPY's rules; the message names it.
     ParameterError
         If eta is outside what a piece allows.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.3], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
+    >>> block = cm.joint.ExponentialBlock(joint, joint.losses([0.5]), eta=2.0)
+    >>> _ = block.solve(solver='CLARABEL')
+    >>> block.weights.round(1)
+    array([0.6, 0.4])
     """
 
     def __init__(

@@ -50,6 +50,13 @@ class Loss(ABC):
         Bound on the second derivative in f; infinite where there are kinks.
     at_zero : float
         Largest loss of the prediction 0 over all labels; infinite if labels are unbounded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import HuberLoss
+    >>> HuberLoss(1.0).derivatives(np.array([0.5, 3.0]), np.zeros(2))
+    (array([0.125, 2.5  ]), array([0.5, 1. ]), array([1., 0.]))
     """
 
     classifies: ClassVar[bool] = True

@@ -37,6 +37,18 @@ class PublicPredictor:
         The public label set, where the loss classifies.
     feature_names : tuple of str, optional
         Names of the columns, where the model was fitted to a table with names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import convexmarket as cm
+    >>> erm = cm.KernelERM(regularization=0.1, data_norm=1.0).fit(X, y)
+    >>> release = cm.release.PublicRelease(erm, 1.0, 1e-6, rounds=5, net_radius=0.2)
+    >>> release.predictor.predict(X[:1]).shape
+    (1,)
     """
 
     kernel: Kernel

@@ -119,7 +119,18 @@ def solve_ridge(
 
 @dataclass(frozen=True)
 class NoisyLoss:
-    """Expectation and standard deviation of the loss of a model released with noise."""
+    """Expectation and standard deviation of the loss of a model released with noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.learners import PersonalizedRidge, expected_loss
+    >>> X, y = np.random.default_rng(0).uniform(size=(200, 2)), np.zeros(200)
+    >>> ridge = PersonalizedRidge(1.0, perturbation='output', fit_intercept=False)
+    >>> loss = expected_loss(ridge, X, y, X, y, epsilon=1.0)
+    >>> loss.mean > 0, loss.std > 0
+    (True, True)
+    """
 
     mean: float
     std: float
@@ -172,6 +183,16 @@ class RidgeErrorBound:
     r"""The three terms that bound :math:`\|\theta^* - \hat\theta\|` (Acharya et al., Theorem 3.6).
 
     They are those of the regularisation, of the noise for privacy, and of the labels' noise.
+
+    Examples
+    --------
+    >>> from convexmarket.learners import ridge_error_bound
+    >>> bound = ridge_error_bound(
+    ...     [0.5, 0.5], 100.0, 1.0, n_features=2, coef_norm=1.0, label_noise=0.1,
+    ...     failure_probability=0.1,
+    ... )
+    >>> bound.total == bound.bias + bound.privacy + bound.labels
+    True
     """
 
     bias: float

@@ -363,6 +363,19 @@ class LedgerAccount:
     ------
     ParameterError
         If ids is empty, or contains an id twice.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import convexmarket as cm
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with cm.Ledger.create(pathlib.Path(folder.name, 'sold.sqlite')) as ledger:
+    ...     sales = ledger.sell(['Ann', 'Bob'], [1.0, 2.0], [0.5, 0.9])
+    ...     account = ledger.account(['Bob'])
+    ...     budget = account.budget
+    >>> budget
+    array([2.])
+    >>> folder.cleanup()
     """
 
     def __init__(self, store: Store, ids: Iterable[str], release: str | None = None) -> None:

@@ -73,6 +73,18 @@ class Offer:
         The report, the guarantee to be bought, and the payment for it (A, Eq. 8).
     status : {"offered", "accepted", "declined", "nothing bought"}
         "nothing bought" if epsilon is 0.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with cm.OnlineMarket.create(folder.name, policy) as market:
+    ...     offer = market.quote('Ann', 0.2)
+    >>> offer.id, offer.status, offer.epsilon > 0
+    ('Ann', 'offered', True)
+    >>> folder.cleanup()
     """
 
     id: str
@@ -84,7 +96,20 @@ class Offer:
 
 
 class MarketPlan(NamedTuple):
-    """The policy of the sellers after the first ``after``; ``number`` counts from 1."""
+    """The policy of the sellers after the first ``after``; ``number`` counts from 1.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with cm.OnlineMarket.create(folder.name, policy) as market:
+    ...     plans = market.plans()
+    >>> plans[0].number, plans[0].after
+    (1, 0)
+    >>> folder.cleanup()
+    """
 
     number: int
     after: int

@@ -43,6 +43,14 @@ class OnlineOutcome(Shown):
     buyer : Buyer
     policies : tuple of OnlinePolicy
         The terms in force, in order.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
+    >>> outcome = cm.online.run_online(policy, [0.1, 0.2, 0.9])
+    >>> outcome.n_bought, outcome.epsilon.round(2)
+    (2, array([1.28, 0.24, 0.  ]))
     """
 
     sensitivities: Floats

@@ -45,7 +45,14 @@ _DIGITS = 1e-7
 
 @dataclass(frozen=True)
 class Buyer:
-    """Weights of the buyer's objective (A, Eq. 11), expected sellers m, and cap k (or inf)."""
+    """Weights of the buyer's objective (A, Eq. 11), expected sellers m, and cap k (or inf).
+
+    Examples
+    --------
+    >>> from convexmarket.online import Buyer
+    >>> Buyer(mu=1.0, sigma=1.0, gamma=0.1, m=100).loss(norm=0.1, eta=20.0, cost=2.0)
+    0.255
+    """
 
     mu: float
     sigma: float
@@ -85,6 +92,13 @@ class Plan:
         if nothing is bought.
     lower_bound : float
         A bound on the objective of every plan; NaN if unknown.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
+    >>> round(policy.plan.eta, 2), policy.plan.gap < 1e-9
+    (2.59, True)
     """
 
     terms: Terms

@@ -36,7 +36,16 @@ _NEXT_TO_ZERO = 0.5 ** np.arange(4.0, 41.0, 4.0)
 
 
 class Quote(NamedTuple):
-    """Guarantees to buy (0 for nothing) and payments for them (A, Eq. 8), of the reports' shape."""
+    """Guarantees to buy (0 for nothing) and payments for them (A, Eq. 8), of the reports' shape.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
+    >>> quote = policy.quote(0.2)
+    >>> quote.epsilon > 0, quote.payment >= 0.2 * quote.epsilon
+    (True, True)
+    """
 
     epsilon: Any
     payment: Any

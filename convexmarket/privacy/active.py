@@ -42,6 +42,20 @@ class RowAccount(Shown):
     without names (:func:`names_of`) costs every row its largest epsilon. Nested accounts are all
     charged, or none is. Accounts are not visible in other threads, unless these run in a copy of
     the context (:func:`contextvars.copy_context`), or in worker processes; releases there warn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import pandas as pd
+    >>> import convexmarket as cm
+    >>> rows = pd.DataFrame(X, index=[f'row-{k}' for k in range(200)])
+    >>> with cm.privacy.account(budget=2.0) as account:
+    ...     _ = cm.PrivateLogisticRegression().fit(rows.to_numpy(), y, epsilon=1.0)
+    >>> account.spent_unnamed <= 1.0
+    True
     """
 
     def __init__(self, budget: Budget, delta: float) -> None:

@@ -52,6 +52,12 @@ class Profile:
         deviation (Gaussian, in the Euclidean norm). Zero for rows that are not used.
     failure : float, default 0.0
         Probability with which the release may reveal everything.
+
+    Examples
+    --------
+    >>> from convexmarket.privacy import Guarantee
+    >>> Guarantee.gaussian([0.1, 0.2], 1e-6).profile
+    Profile(law='gaussian', shift=array([0.1, 0.2]), failure=0.0)
     """
 
     law: Law

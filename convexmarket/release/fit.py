@@ -40,6 +40,14 @@ class KernelBasis:
         Square roots of the eigenvalues above rounding.
     vectors : ndarray of shape (T, rank)
         Their eigenvectors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.release import KernelBasis
+    >>> basis = KernelBasis(np.array([[1.0, 0.5], [0.5, 1.0]]))
+    >>> basis.values(np.array([1.0, 0.0]))
+    array([-0.5,  0.5])
     """
 
     def __init__(self, gram: Floats) -> None:
@@ -85,6 +93,15 @@ class ConstrainedFit(cp.Problem):
     ----------
     values, norm : cvxpy.Expression
         Values of the function at the points, and its norm.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.release import declare_fit
+    >>> fit = declare_fit(np.eye(2), 1.0)
+    >>> fit.fit_to(np.array([0.5, -0.2]))
+    >>> float(fit.solve(solver='CLARABEL')) < 1e-6
+    True
     """
 
     def __init__(

@@ -30,14 +30,40 @@ BLOCK = 64  # answers whose noise is drawn together
 
 
 class Remaining(NamedTuple):
-    """Remaining questions and updates of an interactive release."""
+    """Remaining questions and updates of an interactive release.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import convexmarket as cm
+    >>> erm = cm.KernelERM(regularization=0.1).fit(X, y)
+    >>> release = cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
+    >>> release.remaining
+    Remaining(queries=5, updates=2)
+    """
 
     queries: int
     updates: int
 
 
 class Spent(NamedTuple):
-    """Questions and updates so far, and the largest cost of the whole release to a row."""
+    """Questions and updates so far, and the largest cost of the whole release to a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
+    >>> y = np.where(X[:, 0] > 0, 1, -1)
+    >>> import convexmarket as cm
+    >>> erm = cm.KernelERM(regularization=0.1).fit(X, y)
+    >>> release = cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
+    >>> release.spent.queries, release.spent.delta
+    (0, 1e-06)
+    """
 
     queries: int
     updates: int

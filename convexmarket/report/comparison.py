@@ -30,6 +30,12 @@ class Comparison:
         Ends of the interval of the difference.
     n_pairs : int
         Pairs, or the smaller number of values where they are not paired.
+
+    Examples
+    --------
+    >>> from convexmarket.report import compare
+    >>> compare([1.0, 1.1, 0.9], [2.0, 2.2, 2.1]).verdict
+    'lower'
     """
 
     mean_a: float

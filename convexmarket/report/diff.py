@@ -47,6 +47,21 @@ class Diff:
     times : pandas.DataFrame
         Columns named ``seconds``, ``..._s``, ``..._mb`` or ``...time_ratio``: medians and the
         median ratio of B to A. They never count as differences.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> import convexmarket as cm
+    >>> from convexmarket.report import compare_reports
+    >>> reports = []
+    >>> for loss in (1.0, 2.0):
+    ...     report = cm.Report('A study')
+    ...     report.add(pd.DataFrame({'n': [10], 'loss': [loss]}), name='losses', keys=['n'])
+    ...     reports.append(report)
+    >>> diff = compare_reports(*reports)
+    >>> diff.same
+    False
     """
 
     tolerance: float

@@ -68,6 +68,14 @@ class Quantities:
         1/eta, the reciprocal of the total privacy bought.
     virtual_costs : ndarray or cvxpy.Parameter, shape (m,)
         psi(c_i).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.terms import Quantities
+    >>> quantities = Quantities.at(np.array([0.5, 0.5]), 2.0, np.array([0.1, 0.2]))
+    >>> quantities.epsilon.value, float(quantities.inverse_eta.value)
+    (array([1., 1.]), 0.5)
     """
 
     weights: cp.Expression
@@ -100,6 +108,12 @@ class Piece(Record, Defined):
 
     Methods use the attributes of a piece, not its class. What a subclass does not declare is read
     from its CVXPY expressions, or counts as unknown.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> isinstance(cm.Noise(), cm.terms.Piece), isinstance(cm.Cap(2), cm.terms.Piece)
+    (True, True)
     """
 
     shortcuts: ClassVar[tuple[str, ...]] = ("formula", "formula_template", "reports", "separable")
@@ -344,7 +358,15 @@ def _as_comparison(piece: Constraint, item: object) -> cp.Constraint:
 
 @dataclass(frozen=True)
 class WeightedTerm(Written):
-    """A term with its weight, a nonnegative number or a parameter."""
+    """A term with its weight, a nonnegative number or a parameter.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> (part,) = (2 * cm.Noise()).parts
+    >>> part.weight, part.term
+    (2, Noise())
+    """
 
     weight: Number
     term: Term
@@ -436,7 +458,15 @@ class WeightedTerm(Written):
 
 @dataclass(frozen=True)
 class Objective(Summand):
-    """A weighted sum of terms, to be minimised."""
+    """A weighted sum of terms, to be minimised.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> objective = cm.Spread() + 2 * cm.Noise()
+    >>> [part.weight for part in objective.parts], objective.weight_of(cm.Noise)
+    ([1.0, 2], 2)
+    """
 
     parts: tuple[WeightedTerm, ...]
 

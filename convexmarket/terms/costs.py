@@ -29,6 +29,13 @@ class PrivacyCost(Record, Defined):
     """A privacy cost u, the same for all sellers.
 
     Subclass it and write :meth:`expression`, elementwise convex and increasing with u(0) = 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from convexmarket.terms import PowerCost
+    >>> PowerCost(2.0).derivatives(np.array([1.0, 3.0]))
+    (array([2., 6.]), array([2., 2.]))
     """
 
     definition = "expression"

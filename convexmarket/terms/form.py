@@ -27,6 +27,14 @@ class StandardForm:
 
     minimise ``mu*||a|| + sigma/eta + gamma*eta*psi'a`` over ``sum a = 1``,
     ``0 <= a <= max_weight``, ``eta*a <= max_epsilon`` and ``eta_low <= eta <= eta_high``.
+
+    Examples
+    --------
+    >>> import convexmarket as cm
+    >>> sellers = cm.Sellers([0.1, 0.2, 0.4], cm.Uniform(0, 1))
+    >>> market = cm.Market.standard(sellers, mu=1, sigma=1, gamma=1)
+    >>> market.standard_form.virtual_costs
+    array([0.2, 0.4, 0.8])
     """
 
     virtual_costs: Floats
