@@ -264,12 +264,24 @@ class Market(Written, Shown):
         return [term.privacy_cost for term in self.terms if term.privacy_cost is not None]
 
     def with_budget(self, amount: Number) -> Market:
-        """Replace the amount of each budget by a number or a parameter."""
+        """Replace the amount of each budget by a number or a parameter.
+
+        Parameters
+        ----------
+        amount : float > 0
+        """
         changed = [piece.with_budget(amount) for piece in self.constraints]
         return Market(self.sellers, self.objective, changed)
 
     def with_parameter(self, parameter: Parameter, replacement: Parameter) -> Market:
-        """Replace a parameter in the pieces and the virtual costs."""
+        """Replace a parameter in the pieces and the virtual costs.
+
+        Parameters
+        ----------
+        parameter : cvxpy.Parameter
+            The one to replace.
+        replacement : cvxpy.Parameter
+        """
         pair = parameter, replacement
         parts = tuple(part.with_parameter(*pair) for part in self.objective.parts)
         constraints = [piece.with_parameter(*pair) for piece in self.constraints]

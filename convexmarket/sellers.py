@@ -158,7 +158,13 @@ class Sellers(Shown):
 
     @classmethod
     def in_parts(cls, parts: SellerParts, prior: Prior) -> Sellers:
-        """Create sellers from reports in parts, which are checked already."""
+        """Create sellers from reports in parts, which are checked already.
+
+        Parameters
+        ----------
+        parts : SellerParts
+        prior : Prior, or one for each seller or group
+        """
         sellers = object.__new__(cls)._set(parts=parts, priors=(prior,), ids=range(len(parts)))
         absent = ("sensitivities", "groups", "_costs", "_prior_of", "_index")
         return sellers._set(**dict.fromkeys(absent))
@@ -173,6 +179,14 @@ class Sellers(Shown):
         groups: Any = None,
     ) -> Sellers:
         """Draw sellers with truthful reports, each from its prior.
+
+        Parameters
+        ----------
+        n_sellers : int
+        prior : Prior, or one for each seller or group
+        random_state : int or numpy.random.Generator
+        groups : sequence, optional
+            Group of each seller.
 
         Examples
         --------
@@ -253,6 +267,10 @@ class Sellers(Shown):
     def prior_of(self, position: int) -> Prior:
         """Return the prior of one seller.
 
+        Parameters
+        ----------
+        position : int
+
         Raises
         ------
         SellersError
@@ -285,11 +303,22 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by ids that are checked already; a default index does not."""
+        """Name the sellers by ids that are checked already; a default index does not.
+
+        Parameters
+        ----------
+        ids : sequence of str
+        """
         return self if is_default(ids) else copy.copy(self)._set(ids=ids, _index=ids)
 
     def with_report(self, position: int, sensitivity: float) -> Sellers:
-        """Change the report of one seller."""
+        """Change the report of one seller.
+
+        Parameters
+        ----------
+        position : int
+        sensitivity : float
+        """
         prior, report = self.prior_of(position), _costs("sensitivity", [sensitivity])
         prior.check_reports(report)
         changed = self.with_virtual_cost(position, float(prior.ironed_virtual_cost(report)[0]))
@@ -298,6 +327,11 @@ class Sellers(Shown):
 
     def with_virtual_cost(self, position: int, virtual_cost: float) -> Sellers:
         """Change the virtual cost of one seller; at +inf it sells nothing. Drop all reports.
+
+        Parameters
+        ----------
+        position : int
+        virtual_cost : float
 
         Raises
         ------

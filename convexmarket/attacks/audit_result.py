@@ -154,7 +154,12 @@ class PrivacyAudit(Shown):
         return self.ratio <= 1.0 + ROUNDING and all(check.passed for check in self.checks)
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the largest measured loss of each audited row against its claim; return the Axes."""
+        """Draw the largest measured loss of each audited row against its claim; return the Axes.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+        """
         ax = axes(ax, xlabel="claimed epsilon", ylabel="largest measured loss")
         ax.axline((0.0, 0.0), slope=1.0, color="0.6", lw=1, label="the claim")
         ax.plot(self.claimed, self.measured, ".")

@@ -138,11 +138,21 @@ class JointMarket:
         return self.market.form.eta_low
 
     def losses(self, model: Floats) -> Floats:
-        """Compute the logistic loss of every row, shape (m,)."""
+        """Compute the logistic loss of every row, shape (m,).
+
+        Parameters
+        ----------
+        model : array_like of shape (n_features,)
+        """
         return np.logaddexp(0.0, -self.y * (self.X @ model))
 
     def noise_price(self, model: Floats) -> float:
-        """Compute the factor of 1/eta in the objective at a model, the market's sigma included."""
+        """Compute the factor of 1/eta in the objective at a model, the market's sigma included.
+
+        Parameters
+        ----------
+        model : array_like of shape (n_features,)
+        """
         if self.noise == "worst-case":
             return self.sigma + 2.0 * self.noise_radius * float(np.linalg.norm(model))
         if self.noise_vector is not None:
@@ -150,7 +160,14 @@ class JointMarket:
         return self.sigma
 
     def objective(self, model: Floats, weights: Floats, eta: float) -> float:
-        """Compute the objective at a point."""
+        """Compute the objective at a point.
+
+        Parameters
+        ----------
+        model : array_like of shape (n_features,)
+        weights : array_like of shape (m,)
+        eta : float > 0
+        """
         costs = self.market.sellers.virtual_costs
         costs = np.where((weights > 0) | np.isfinite(costs), costs, 0.0)
         market = self.market.objective.value(weights, eta, costs)
@@ -161,6 +178,10 @@ class JointMarket:
         """Return the market in weights and eta that remains for a given model.
 
         It is allocated like any other; its sigma may not be negative.
+
+        Parameters
+        ----------
+        model : array_like of shape (n_features,)
         """
         losses, noise = Losses(self.losses(model)), self.noise_price(model) * Noise()
         objective = losses + noise + self.market.objective.without_noise

@@ -57,6 +57,10 @@ class Learner(Protocol):
 
         With them it enters a market: ``mu * Spread() + sigma * Noise() + gamma * Payments()``. They
         depend on public quantities alone.
+
+        Parameters
+        ----------
+        n_features : int
         """
         ...
 
@@ -74,6 +78,16 @@ class Learner(Protocol):
         A row that granted 0 is dropped before it is read. The account may refuse the release before
         a row is read, and is charged with the guarantee before noise is drawn. ``rows`` are the
         positions of the rows in it, all by default.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        y : array_like of shape (n_rows,)
+        epsilon : array_like of shape (n_rows,)
+            Largest epsilon of each row.
+        rows : array_like of int, optional
+            Positions of the rows; all by default.
+        accountant : PrivacyAccountant, LedgerAccount or None
         """
         ...
 

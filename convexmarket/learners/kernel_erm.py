@@ -267,17 +267,31 @@ class KernelERM(BaseEstimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the predictions ``<w, phi(x)>``, which are private."""
+        """Return the predictions ``<w, phi(x)>``, which are private.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         check_is_fitted(self)
         rows = dense_rows(self, X, dtype=np.float64, reset=False)
         return np.asarray(self.kernel_(rows, self.pivots_) @ self.dual_coef_)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the label of each row, or the prediction where the loss fits numbers. Private."""
+        """Return the label of each row, or the prediction where the loss fits numbers. Private.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         return self.labels(self.decision_function(X))
 
     def labels(self, predictions: ArrayLike) -> NDArray[Any]:
         """Return the labels of predictions, such as released ones; numbers are returned unchanged.
+
+        Parameters
+        ----------
+        predictions : array_like
 
         Raises
         ------
@@ -295,6 +309,11 @@ class KernelERM(BaseEstimator):
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Return the share of right labels, or of numbers the coefficient of determination.
 
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        y : array_like of shape (n_rows,)
+
         Raises
         ------
         DataError
@@ -308,7 +327,14 @@ class KernelERM(BaseEstimator):
     def declare(
         self, X: ArrayLike, y: ArrayLike, *, epsilon: ArrayLike | None = None
     ) -> cp.Problem:
-        """Return the problem that :meth:`fit` solves, in CVXPY, in the coefficients "beta"."""
+        """Return the problem that :meth:`fit` solves, in CVXPY, in the coefficients "beta".
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        y : array_like of shape (n_rows,)
+        epsilon : array_like, optional
+        """
         problem = self._problem(X, y, epsilon)
         gram = problem.kernel(problem.X, problem.X)
         beta = cp.Variable(len(gram), name="beta")

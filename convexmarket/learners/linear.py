@@ -256,18 +256,34 @@ class PrivateLogisticRegression(_Classifier):
         max_norm: float = 1.0,
         constants: Constants = "proven",
     ) -> tuple[float, float]:
-        """Return (mu, sigma) of :func:`logistic_risk_constants`, with the same arguments."""
+        """Return (mu, sigma) of :func:`logistic_risk_constants`.
+
+        Parameters
+        ----------
+        n_features, failure_probability, noise_failure_probability, max_norm, constants
+            As for that function.
+        """
         chances = failure_probability, noise_failure_probability
         reach = self._reach(max_norm)
         return logistic_risk_constants(*chances, reach, n_features, constants=constants)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """Return the logistic probability of each class, shape (n_samples, 2)."""
+        """Return the logistic probability of each class, shape (n_samples, 2).
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         margins = self.decision_function(X)
         return np.column_stack([expit(-margins), expit(margins)])
 
     def predict_log_proba(self, X: ArrayLike) -> Floats:
-        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero."""
+        """Return the logarithm of :meth:`predict_proba`, exact where that is next to zero.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         margins = self.decision_function(X)
         return np.column_stack([log_expit(-margins), log_expit(margins)])
 
@@ -346,7 +362,12 @@ class PrivateHuberRegressor(RegressorMixin, ObjectiveLearner):
     _public = ("data_norm", "target_range")
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_``."""
+        """Return ``X @ coef_``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         return self._predicted(X)
 
     def _loss(self) -> HuberLoss:

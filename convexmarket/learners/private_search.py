@@ -109,7 +109,12 @@ class PrivateSearch(BaseEstimator):
     epsilon: ArrayLike | None = None
 
     def risk(self, n_features: int) -> tuple[float, float]:
-        """Return (mu, sigma) of the learner, with doubled noise because of the choice."""
+        """Return (mu, sigma) of the learner, with doubled noise because of the choice.
+
+        Parameters
+        ----------
+        n_features : int
+        """
         mu, sigma = self.learner.risk(n_features)
         return mu, sigma / self._share()
 
@@ -127,6 +132,17 @@ class PrivateSearch(BaseEstimator):
 
         The arguments are those of the learner. ``epsilon`` is what each row granted to the whole
         search, finite, and is charged once. ``random_state`` draws the choice and the noise.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        y : array_like of shape (n_rows,)
+        epsilon : array_like of shape (n_rows,)
+            Largest epsilon of each row.
+        rows : array_like of int, optional
+            Positions of the rows; all by default.
+        accountant : PrivacyAccountant, LedgerAccount or None
+        random_state : int or numpy.random.Generator
 
         Raises
         ------
@@ -186,12 +202,23 @@ class PrivateSearch(BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> Any:
-        """Return the predictions of the chosen model."""
+        """Return the predictions of the chosen model.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         check_is_fitted(self)
         return self.best_estimator_.predict(X)
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Return the chosen model's score."""
+        """Return the chosen model's score.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        y : array_like of shape (n_rows,)
+        """
         check_is_fitted(self)
         return float(self.best_estimator_.score(X, y))
 

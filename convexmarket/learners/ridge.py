@@ -236,7 +236,12 @@ class PersonalizedRidge(RegressorMixin, PrivateLearner):
         return mu, float(kappa * length)
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return ``X @ coef_ + intercept_``, clipped to ``target_range``."""
+        """Return ``X @ coef_ + intercept_``, clipped to ``target_range``.
+
+        Parameters
+        ----------
+        X : array_like of shape (n_rows, n_features)
+        """
         values = self._predicted(X)
         return values if self.target_range is None else np.clip(values, *self.target_range)
 

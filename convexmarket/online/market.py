@@ -174,6 +174,13 @@ class OnlineMarket:
         """Create a market in a folder without one, which is made if it does not exist.
 
         The folder is on a disk of this computer; ``problem`` is a text to store with the market.
+
+        Parameters
+        ----------
+        folder : path
+        policy : OnlinePolicy or AdaptivePolicy
+        problem : str, optional
+            Text of the problem file.
         """
         policies = (OnlinePolicy, AdaptivePolicy)
         check_instance("policy", policy, policies, "an OnlinePolicy or an AdaptivePolicy")
@@ -200,6 +207,12 @@ class OnlineMarket:
 
         A seller quoted at another report is an OfferError, a new one after the expected number or
         the end a MarketClosedError, and a report outside the support a PriorError.
+
+        Parameters
+        ----------
+        id : str
+        sensitivity : float
+            Reported cost per unit of privacy lost.
         """
         return next(self.quote_many([(id, sensitivity)]))
 
@@ -299,11 +312,21 @@ class OnlineMarket:
         return latest + 1
 
     def accept(self, id: str) -> Offer:
-        """Record that a seller accepts its offer; see :meth:`answer`."""
+        """Record that a seller accepts its offer; see :meth:`answer`.
+
+        Parameters
+        ----------
+        id : str
+        """
         return self.answer([id], "accepted")[0]
 
     def decline(self, id: str) -> Offer:
-        """Record that a seller declines its offer; see :meth:`answer`."""
+        """Record that a seller declines its offer; see :meth:`answer`.
+
+        Parameters
+        ----------
+        id : str
+        """
         return self.answer([id], "declined")[0]
 
     def answer(self, ids: Iterable[str], answer: Answer) -> list[Offer]:
@@ -311,6 +334,11 @@ class OnlineMarket:
 
         An answer may be repeated. A seller without a quote, without an offer to buy, or with the
         opposite answer is an OfferError.
+
+        Parameters
+        ----------
+        ids : sequence of str
+        answer : {"accepted", "declined"}
 
         Raises
         ------
@@ -341,7 +369,12 @@ class OnlineMarket:
         return replace(offer, status=answer)
 
     def offer(self, id: str) -> Offer:
-        """Return the offer of a seller who was quoted; otherwise raise an OfferError."""
+        """Return the offer of a seller who was quoted; otherwise raise an OfferError.
+
+        Parameters
+        ----------
+        id : str
+        """
         id = checked_id(id)
         with self._store.reading() as connection:
             return _known_offer(connection, id)
@@ -461,6 +494,12 @@ class OnlineMarket:
 
         With ``force`` an existing file is replaced, after the copy is complete, checked and on
         disk.
+
+        Parameters
+        ----------
+        path : path
+        force : bool, default False
+            Whether an existing file may be replaced.
         """
         back_up(self._store, path, force=force)
 

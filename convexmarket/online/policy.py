@@ -161,7 +161,13 @@ class OnlinePolicy:
         return Buyer(self.mu, self.sigma, self.gamma, self.expected_sellers, cap)
 
     def quote(self, sensitivity: ArrayLike) -> Quote:
-        """Quote a report in the support, or an array of them."""
+        """Quote a report in the support, or an array of them.
+
+        Parameters
+        ----------
+        sensitivity : float or array_like
+            Reported cost per unit of privacy lost.
+        """
         low, high = self.support
         reports = checked_numbers("sensitivity", sensitivity)
         flat = reports.ravel()

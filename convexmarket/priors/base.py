@@ -75,6 +75,10 @@ class Prior(ABC):
         samples. Regularity is tested on about 6000 sensitivities, up to rounding. A distribution
         without a positive and finite density on one interval of sensitivities is a PriorError.
 
+        Parameters
+        ----------
+        frozen : a frozen ``scipy.stats`` distribution
+
         Examples
         --------
         >>> import scipy.stats
@@ -85,11 +89,21 @@ class Prior(ABC):
 
     @abstractmethod
     def cdf(self, c: ArrayLike) -> FloatArray:
-        """Compute F(c), the probability of a sensitivity of at most c; same shape as ``c``."""
+        """Compute F(c), the probability of a sensitivity of at most c; same shape as ``c``.
+
+        Parameters
+        ----------
+        c : array_like, reported costs
+        """
 
     @abstractmethod
     def pdf(self, c: ArrayLike) -> FloatArray:
-        """Compute the density f(c), per unit of sensitivity; same shape as ``c``."""
+        """Compute the density f(c), per unit of sensitivity; same shape as ``c``.
+
+        Parameters
+        ----------
+        c : array_like, reported costs
+        """
 
     def _logs(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Compute log F and log f."""
@@ -179,6 +193,10 @@ class Prior(ABC):
     def quantile(self, u: ArrayLike) -> FloatArray:
         """Compute the smallest sensitivity c of the support with F(c) >= u.
 
+        Parameters
+        ----------
+        u : array_like, levels from 0 to 1
+
         Raises
         ------
         ParameterError
@@ -195,6 +213,10 @@ class Prior(ABC):
 
         It is +inf above c_hi, and at c_hi if the density vanishes there. NaN, or an entry below the
         support, is a PriorError.
+
+        Parameters
+        ----------
+        c : array_like, reported costs
         """
         return self._over_support(self._virtual_cost, c)
 
@@ -204,6 +226,10 @@ class Prior(ABC):
         It is the slope of the convex hull of R(q) = q * F^-1(q), the best nondecreasing cost for
         the buyer (Myerson, 1981, section 6; A, Lemma III.2), and psi for a regular prior. Other
         continuous priors are ironed on about 6000 sensitivities, with linear interpolation.
+
+        Parameters
+        ----------
+        c : array_like, reported costs
         """
         return self._over_support(self._ironed_virtual_cost, c)
 
@@ -236,11 +262,22 @@ class Prior(ABC):
         )
 
     def contains(self, reports: FloatArray) -> bool:
-        """Whether the prior is a sample that contains these reports."""
+        """Whether the prior is a sample that contains these reports.
+
+        Parameters
+        ----------
+        reports : array_like
+        """
         return False
 
     def sample(self, size: int, random_state: np.random.Generator | int) -> FloatArray:
-        """Draw ``size`` independent sensitivities with a generator or a seed."""
+        """Draw ``size`` independent sensitivities with a generator or a seed.
+
+        Parameters
+        ----------
+        size : int
+        random_state : int or numpy.random.Generator
+        """
         size = check_count("size", size, 0)
         # Scaling inside scipy can round a draw to just outside the support.
         return np.clip(self._draw(size, generator_of(random_state)), *self.support)

@@ -67,10 +67,24 @@ class Account(Protocol):
     """An account that releases are charged to: in memory, or in a ledger."""
 
     def check(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Refuse a release that some row cannot pay, without charging it."""
+        """Refuse a release that some row cannot pay, without charging it.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+        rows : array_like of int, optional
+            Positions of the rows; all by default.
+        """
 
     def charge(self, guarantee: Guarantee, rows: ArrayLike | None = None) -> None:
-        """Charge a release in full, or refuse it and charge nothing."""
+        """Charge a release in full, or refuse it and charge nothing.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+        rows : array_like of int, optional
+            Positions of the rows; all by default.
+        """
 
 
 class _Sums(NamedTuple):

@@ -118,6 +118,11 @@ class ErrorBounds:
 
         It is :math:`5s\log(2T/\beta)` for T = ``max_queries`` and B = ``max_updates``, with s the
         scale of the noise: the threshold plus the largest noise, while updates are left.
+
+        Parameters
+        ----------
+        max_queries : int
+        max_updates : int, optional
         """
         return 1.25 * self._threshold(max_queries, max_updates)
 
@@ -210,7 +215,14 @@ class ErrorBounds:
         return SemiInteractiveBound(float(fit), float(fresh))
 
     def suggest_test_size(self, largest: int = 1_000_000, noise: NoiseKind | None = None) -> int:
-        """Compute the number of points, up to ``largest``, with the smallest total error."""
+        """Compute the number of points, up to ``largest``, with the smallest total error.
+
+        Parameters
+        ----------
+        largest : int
+            Most points that are considered.
+        noise : {"laplace", "process"}, optional
+        """
         return _best_count(lambda n_points: self.semi_interactive(n_points, noise).total, largest)
 
     def non_interactive(
@@ -260,7 +272,16 @@ class ErrorBounds:
     def suggest_rounds(
         self, net_size: float, net_radius: float, feature_lipschitz: float, largest: int = 1_000_000
     ) -> int:
-        """Compute the number of rounds, up to ``largest``, with the smallest error."""
+        """Compute the number of rounds, up to ``largest``, with the smallest error.
+
+        Parameters
+        ----------
+        net_size : float
+        net_radius : float
+        feature_lipschitz : float
+        largest : int
+            Most rounds that are considered.
+        """
         net = net_size, net_radius, feature_lipschitz
         return _best_count(lambda rounds: self.non_interactive(rounds, *net), largest)
 
@@ -269,6 +290,10 @@ class ErrorBounds:
 
         It is :math:`s\sqrt{2\log(2T/\beta)}` with s the scale of the noise, for questions that do
         not depend on the answers.
+
+        Parameters
+        ----------
+        n_queries : int
         """
         check_count("n_queries", n_queries)
         log = np.log(2.0 * n_queries / self.failure_probability)

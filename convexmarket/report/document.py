@@ -168,6 +168,10 @@ class Report:
         """Set the finding in one sentence, which the index of reports repeats.
 
         Compute it from the results, for instance by :meth:`Comparison.sentence`.
+
+        Parameters
+        ----------
+        finding : str
         """
         self.finding = _text("finding", finding)
 
@@ -311,6 +315,11 @@ class Report:
     def attach(self, name: str, content: str | bytes) -> None:
         """Add a file to the folder, such as ``runs.jsonl`` or ``model.json``.
 
+        Parameters
+        ----------
+        name : str
+        content : bytes or str
+
         Raises
         ------
         ParameterError
@@ -338,7 +347,13 @@ class Report:
     # ------------------------------------------------------------------------------- writing
 
     def to_markdown(self, *, appendix: bool = False) -> str:
-        """Return the report, or its appendix, as Markdown."""
+        """Return the report, or its appendix, as Markdown.
+
+        Parameters
+        ----------
+        appendix : bool, default False
+            Whether to return the appendix instead of the page.
+        """
         blocks = [block.to_markdown() for block in self._of(appendix)]
         lead = [f"# {escape_markdown(self.title)}"]
         if not appendix:
@@ -348,7 +363,13 @@ class Report:
         return "\n\n".join([*lead, *blocks, "---", self._footer]) + "\n"
 
     def to_html(self, *, appendix: bool = False) -> str:
-        """Return the report, or its appendix, as a page that refers to ``figures/``."""
+        """Return the report, or its appendix, as a page that refers to ``figures/``.
+
+        Parameters
+        ----------
+        appendix : bool, default False
+            Whether to return the appendix instead of the page.
+        """
         body = "\n".join(block.to_html() for block in self._of(appendix))
         if appendix:
             return _page(self.title, body, link="index.html", footer=html_of(self._footer))

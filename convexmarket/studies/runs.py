@@ -163,6 +163,10 @@ class Runs(Shown):
     def read(cls, folder: str | PathLike[str]) -> Self:
         """Read the files of :meth:`write`; numbers are equal to the last bit.
 
+        Parameters
+        ----------
+        folder : path
+
         Raises
         ------
         DataError

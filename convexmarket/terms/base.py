@@ -246,7 +246,12 @@ class Term(Piece, Summand):
 
     @abstractmethod
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the term as a scalar, convex CVXPY expression."""
+        """Return the term as a scalar, convex CVXPY expression.
+
+        Parameters
+        ----------
+        quantities : Quantities
+        """
 
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
         """Return ``weight * term``, scaled for a solver."""
@@ -297,7 +302,12 @@ class Constraint(Piece):
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
-        """Return the restriction as CVXPY constraints."""
+        """Return the restriction as CVXPY constraints.
+
+        Parameters
+        ----------
+        quantities : Quantities
+        """
 
     def comparisons(self, quantities: Quantities) -> list[cp.Constraint]:
         """Return the restriction as comparisons, whose violation can be measured.
@@ -471,7 +481,12 @@ class Objective(Summand):
     parts: tuple[WeightedTerm, ...]
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the whole objective as a CVXPY expression."""
+        """Return the whole objective as a CVXPY expression.
+
+        Parameters
+        ----------
+        quantities : Quantities
+        """
         pieces = [part.weight * part.expression(quantities) for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 

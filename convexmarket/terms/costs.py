@@ -60,7 +60,12 @@ class PrivacyCost(Record, Defined):
 
     @abstractmethod
     def expression(self, epsilon: cp.Expression) -> cp.Expression:
-        """Return u(eps), entry by entry, as a convex CVXPY expression."""
+        """Return u(eps), entry by entry, as a convex CVXPY expression.
+
+        Parameters
+        ----------
+        epsilon : cvxpy.Expression
+        """
 
     def __call__(self, epsilon: ArrayLike) -> Floats:
         """Return u(eps) for numbers eps >= 0; same shape as ``epsilon``."""
@@ -72,7 +77,13 @@ class PrivacyCost(Record, Defined):
         return costs @ self.expression(epsilon)
 
     def derivatives(self, epsilon: Floats) -> tuple[Floats, Floats] | None:
-        """Compute u'(eps) and u''(eps); None if unknown."""
+        """Compute u'(eps) and u''(eps); None if unknown.
+
+        Parameters
+        ----------
+        epsilon : ndarray
+            Positive guarantees.
+        """
         return None
 
 
