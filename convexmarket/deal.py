@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.base import is_classifier
 
-from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.checks import (
     check_callable,
     check_positive,
@@ -38,13 +38,13 @@ from convexmarket.incentives.audit import IncentiveAudit, audit_incentives
 from convexmarket.incentives.calibration import calibrate_gamma
 from convexmarket.incentives.rules import payments
 from convexmarket.io import Content, write_together
-from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.linear import PrivateLogisticRegression
+from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.learners.ridge import PersonalizedRidge
 from convexmarket.learners.saved import saved_model
 from convexmarket.ledger import Ledger
 from convexmarket.market import Incentives, Market
-from convexmarket.priors.base import Prior, as_prior
+from convexmarket.priors.prior import Prior, as_prior
 from convexmarket.privacy.accountant import PrivacyAccountant
 from convexmarket.privacy.guarantee import Guarantee
 from convexmarket.privacy.random_sources import RandomSource

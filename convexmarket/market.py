@@ -32,10 +32,10 @@ from convexmarket.terms import (
     Spread,
     Term,
 )
-from convexmarket.terms.base import Number, Parameter, Piece
-from convexmarket.terms.checks import check_convex
+from convexmarket.terms.convexity_checks import check_convex
 from convexmarket.terms.form import StandardForm
 from convexmarket.terms.formula import Written
+from convexmarket.terms.pieces import Number, Parameter, Piece
 
 __all__ = ["Incentives", "Market", "StandardForm", "as_objective"]
 

@@ -24,7 +24,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import forms_of
 from convexmarket.data.columns import ID_NAMES, REPORT_NAMES
@@ -42,7 +42,7 @@ from convexmarket.incentives.audit import IncentiveAudit
 from convexmarket.incentives.rules import part_payments
 from convexmarket.io import sync_folder
 from convexmarket.market import Market
-from convexmarket.priors.base import Prior, PriorLike, as_prior
+from convexmarket.priors.prior import Prior, PriorLike, as_prior
 from convexmarket.sellers import Sellers
 from convexmarket.terms import Constraint, Objective, Term
 

@@ -33,7 +33,7 @@ from convexmarket.errors import (
     SellersError,
 )
 from convexmarket.priors.assigned import PriorOrPriors, assigned, by_prior
-from convexmarket.priors.base import Prior
+from convexmarket.priors.prior import Prior
 
 __all__ = ["PriorOrPriors", "SellerParts", "Sellers"]
 

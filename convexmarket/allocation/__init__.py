@@ -1,7 +1,7 @@
 """Allocations: formulations in CVXPY, exact solvers, certified searches, the dispatch."""
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
-from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.formulations import ConvexProgram, declare
 from convexmarket.allocation.guarantees import weights_for_guarantees
 from convexmarket.allocation.partitioned_sellers import PartedAllocation

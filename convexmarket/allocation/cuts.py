@@ -29,7 +29,7 @@ from scipy.sparse.linalg import LinearOperator, minres
 
 from convexmarket.allocation.minorants import Hints, Minorants
 from convexmarket.allocation.views import MarketExpressions
-from convexmarket.terms.base import value_of
+from convexmarket.terms.pieces import value_of
 
 __all__ = ["KeptSpreadCut", "Linearizer"]
 

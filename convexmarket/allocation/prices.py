@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, MarketNumbers, PrivacyCost
-from convexmarket.terms.base import Quantities
+from convexmarket.terms.pieces import Quantities
 
 __all__ = ["binding_constraints", "prices_of_multipliers", "prices_of_point", "pricing_of"]
 

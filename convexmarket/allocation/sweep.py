@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.conic import Conic
-from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.checks import check_callable, check_instance, shown
 from convexmarket.errors import ParameterError

@@ -20,7 +20,7 @@ from convexmarket.checks import check_positive, shown
 from convexmarket.errors import AllocationError, ParameterError
 from convexmarket.market import Market
 from convexmarket.terms import Constraint, Quantities, Term
-from convexmarket.terms.base import Number, value_of
+from convexmarket.terms.pieces import Number, value_of
 
 __all__ = [
     "Declared",

@@ -87,7 +87,7 @@ def print_json(results: Any) -> None:
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
     """Print labels and values below one another."""
-    from convexmarket.report.tables import format_cell
+    from convexmarket.report.table_formats import format_cell
 
     width = max(map(len, pairs))
     for label, value in pairs.items():
@@ -98,7 +98,7 @@ def print_table(title: str, rows: pd.DataFrame | Sequence[Any], names: Sequence[
     """Print columns of a table; nothing if it has no rows."""
     import pandas as pd
 
-    from convexmarket.report.tables import format_cell
+    from convexmarket.report.table_formats import format_cell
 
     frame = pd.DataFrame(rows)
     if len(frame):

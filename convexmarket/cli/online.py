@@ -36,7 +36,7 @@ from convexmarket.cli.consoles import (
 from convexmarket.errors import ParameterError, ProblemFileError
 
 if TYPE_CHECKING:
-    from convexmarket.online.market import Offer, OnlineMarket
+    from convexmarket.online.online_market import Offer, OnlineMarket
 
 #: Number of the latest plans that ``status`` lists.
 _MOST_PLANS = 12
@@ -78,7 +78,7 @@ def open_(
     """
     from convexmarket.online.outcome import planned
     from convexmarket.studies.files import OnlineFile, load_file
-    from convexmarket.studies.files.online import OwnSellers, open_market
+    from convexmarket.studies.files.online_file import OwnSellers, open_market
 
     with errors_in_one_line():
         problem = load_file(file, settings or [])
@@ -123,7 +123,7 @@ def quote(
     list continues when it is given again. If it has more sellers than the market expects, the exit
     code is 3.
     """
-    from convexmarket.online.market import OnlineMarket
+    from convexmarket.online.online_market import OnlineMarket
 
     with errors_in_one_line():
         columns = {"id_column": id_column, "sensitivity_column": sensitivity_column}
@@ -149,8 +149,8 @@ def _quote_list(
     columns: tuple[str | None, str | None],
     force: bool,
 ) -> None:
-    from convexmarket.online.lists import quote_list
-    from convexmarket.online.market import OnlineMarket
+    from convexmarket.online.online_market import OnlineMarket
+    from convexmarket.online.quote_lists import quote_list
     from convexmarket.studies.progress import ProgressLines
 
     if offers_file is not None:
@@ -193,8 +193,8 @@ def answer(
     A file of offers is taken as quote wrote it: sellers without an offer are skipped. A list is
     checked before anything is recorded. An answer is final; giving it again changes nothing.
     """
-    from convexmarket.online.lists import Answer, answer_list
-    from convexmarket.online.market import OnlineMarket
+    from convexmarket.online.online_market import OnlineMarket
+    from convexmarket.online.quote_lists import Answer, answer_list
     from convexmarket.studies.progress import ProgressLines
 
     with errors_in_one_line():
@@ -226,7 +226,7 @@ def status(
     A backup is a checked copy of one instant; docs/ledger.md explains how it is restored.
     """
     from convexmarket.io import check_place
-    from convexmarket.online.market import OnlineMarket
+    from convexmarket.online.online_market import OnlineMarket
 
     with errors_in_one_line():
         needs("--backup", backup, force=force)
@@ -267,9 +267,9 @@ def close(
     The model is trained once, on the rows of the sellers who accepted, and kept in the market.
     Closing again writes the report again, with the same model.
     """
-    from convexmarket.online.market import OnlineMarket
+    from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model
-    from convexmarket.studies.files.online import close_market, problem_of
+    from convexmarket.studies.files.online_file import close_market, problem_of
     from convexmarket.studies.files.reports import report_of
 
     with errors_in_one_line():

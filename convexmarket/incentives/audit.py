@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
-from convexmarket.allocation.dispatch import allocate, best_method
+from convexmarket.allocation.choose_method import allocate, best_method
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import check_callable, check_count, check_instance, generator_of, shown
 from convexmarket.display import Shown, axes

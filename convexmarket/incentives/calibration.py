@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from convexmarket.allocation.dispatch import allocate
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.checks import check_count, check_positive, generator_of, is_iterable, shown
 from convexmarket.errors import ParameterError
 from convexmarket.market import Market, as_objective

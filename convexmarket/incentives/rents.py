@@ -28,9 +28,9 @@ from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
+from convexmarket.allocation.choose_method import allocate, best_method
 from convexmarket.allocation.conic import Conic
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.dispatch import allocate, best_method
 from convexmarket.errors import AllocationError, InfeasibleMarketError, NotSupportedError
 from convexmarket.incentives.quadrature import NODES, adaptive, cut, first_root
 from convexmarket.market import Market

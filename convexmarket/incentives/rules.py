@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from convexmarket.allocation.allocation_result import Allocation
+from convexmarket.allocation.choose_method import allocate
 from convexmarket.allocation.curve import OwnReportCurve
-from convexmarket.allocation.dispatch import allocate
 from convexmarket.allocation.partitioned_sellers import PartedAllocation
 from convexmarket.checks import check_instance, check_share
 from convexmarket.errors import AllocationError, NotSupportedError, ParameterError, SellersError

@@ -7,8 +7,8 @@ from convexmarket.joint.certificates import (
     convexity_threshold,
     first_order_residuals,
 )
-from convexmarket.joint.dispatch import JointAllocation, allocate_jointly
 from convexmarket.joint.exponential import ExponentialBlock
+from convexmarket.joint.joint_allocation import JointAllocation, allocate_jointly
 from convexmarket.joint.problem import JointMarket
 from convexmarket.joint.steps import best_model
 

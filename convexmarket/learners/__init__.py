@@ -1,6 +1,10 @@
 """Scikit-learn estimators that release a model under the guarantees that were sold."""
 
-from convexmarket.learners.base import Learner
+from convexmarket.learners.excess_risk import (
+    lipschitz_risk_constants,
+    logistic_norm_bound,
+    logistic_risk_constants,
+)
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.kernels import Kernel
 from convexmarket.learners.linear import (
@@ -16,6 +20,7 @@ from convexmarket.learners.losses import (
     Loss,
 )
 from convexmarket.learners.perturbed import objective_perturbation_log_density
+from convexmarket.learners.private_learner import Learner
 from convexmarket.learners.private_search import PrivateSearch
 from convexmarket.learners.ridge import PersonalizedRidge, expected_loss
 from convexmarket.learners.ridge_math import (
@@ -24,11 +29,6 @@ from convexmarket.learners.ridge_math import (
     ridge_error_bound,
     ridge_risk_constants,
     solve_ridge,
-)
-from convexmarket.learners.risk import (
-    lipschitz_risk_constants,
-    logistic_norm_bound,
-    logistic_risk_constants,
 )
 from convexmarket.learners.saved import load_model, save_model
 

@@ -34,8 +34,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from convexmarket.checks import aligned, as_float, check_choice
 from convexmarket.errors import ParameterError
-from convexmarket.learners.base import Learner, unfitted
 from convexmarket.learners.granted import Granted
+from convexmarket.learners.private_learner import Learner, unfitted
 from convexmarket.privacy.accountant import Account, PrivacyAccountant
 from convexmarket.privacy.active import names_of, reserve
 from convexmarket.privacy.guarantee import Guarantee

@@ -47,11 +47,12 @@ from convexmarket.checks import (
 )
 from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, NotSupportedError, ParameterError
-from convexmarket.learners.base import PrivateLearner
 from convexmarket.learners.domain import Box, Domain, Interval, Range
+from convexmarket.learners.excess_risk import lipschitz_risk_constants
 from convexmarket.learners.granted import TRACE, Granted, Perturbation, dense_rows
 from convexmarket.learners.losses import HuberLoss
 from convexmarket.learners.perturbed import ObjectivePerturbation, SecondNoise
+from convexmarket.learners.private_learner import PrivateLearner
 from convexmarket.learners.ridge_math import NoisyLoss, noisy_loss, ridge_risk_constants
 from convexmarket.learners.ridge_noise import (
     NORM,
@@ -59,7 +60,6 @@ from convexmarket.learners.ridge_noise import (
     StatisticsPerturbation,
     statistics_sensitivity,
 )
-from convexmarket.learners.risk import lipschitz_risk_constants
 from convexmarket.privacy.accounting import check_weights
 from convexmarket.privacy.guarantee import check_delta
 from convexmarket.privacy.random_sources import RandomSource

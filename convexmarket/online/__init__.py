@@ -6,7 +6,7 @@ turned into terms (:mod:`convexmarket.online.curves`): the guarantee and the pay
 """
 
 from convexmarket.online.adaptive import AdaptivePolicy, policy_from_dict
-from convexmarket.online.market import MarketPlan, Offer, OnlineMarket
+from convexmarket.online.online_market import MarketPlan, Offer, OnlineMarket
 from convexmarket.online.outcome import OnlineOutcome, audit_quotes, run_online
 from convexmarket.online.plan import Buyer, Plan
 from convexmarket.online.policy import OnlinePolicy, Quote

@@ -21,7 +21,7 @@ from convexmarket.errors import NotSupportedError, ParameterError, PriorError
 from convexmarket.online.curves import Curve
 from convexmarket.online.plan import Buyer, Plan, Terms, algorithm_3, plan
 from convexmarket.priors import Prior, prior_from_dict
-from convexmarket.priors.base import as_prior
+from convexmarket.priors.prior import as_prior
 
 __all__ = ["OnlinePolicy", "Quote", "Rule"]
 

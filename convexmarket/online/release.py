@@ -17,7 +17,7 @@ from convexmarket.data.features import PublicFeatures
 from convexmarket.errors import DataError, MarketClosedError, ParameterError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 from convexmarket.privacy import Guarantee, PrivacyAccountant, Simulation
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,6 @@ psi(c) = dR/dq. Ironing replaces R by its convex hull, and psi by the slope of t
 regression of slopes, weighted by probability.
 """
 
-from convexmarket.priors.base import Prior
 from convexmarket.priors.empirical import EmpiricalPrior
 from convexmarket.priors.families import (
     Beta,
@@ -22,6 +21,7 @@ from convexmarket.priors.families import (
 )
 from convexmarket.priors.mixture import Mixture
 from convexmarket.priors.parsing import parse_prior, prior_from_dict
+from convexmarket.priors.prior import Prior
 
 __all__ = [
     "Beta",

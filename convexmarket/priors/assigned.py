@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from convexmarket.checks import is_iterable
 from convexmarket.errors import SellersError
-from convexmarket.priors.base import Prior, PriorLike, as_prior
+from convexmarket.priors.prior import Prior, PriorLike, as_prior
 
 __all__ = ["PriorOrPriors", "assigned", "by_prior"]
 

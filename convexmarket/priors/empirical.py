@@ -10,7 +10,7 @@ from scipy.optimize import isotonic_regression
 
 from convexmarket.checks import checked_numbers
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior
+from convexmarket.priors.prior import FloatArray, Prior
 
 __all__ = ["EmpiricalPrior"]
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from convexmarket.checks import as_float
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import SMALLEST, FloatArray, ScipyPrior
+from convexmarket.priors.prior import SMALLEST, FloatArray, ScipyPrior
 
 __all__ = ["Beta", "Exponential", "Gamma", "LogNormal", "Power", "TruncatedNormal", "Uniform"]
 

@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 
 from convexmarket.checks import checked_numbers
 from convexmarket.errors import PriorError
-from convexmarket.priors.base import FloatArray, Prior, PriorLike, as_prior
 from convexmarket.priors.ironing import dense_nodes
+from convexmarket.priors.prior import FloatArray, Prior, PriorLike, as_prior
 
 __all__ = ["Mixture"]
 

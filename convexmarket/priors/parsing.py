@@ -12,9 +12,9 @@ from scipy import stats
 
 from convexmarket.errors import PriorError
 from convexmarket.priors import families
-from convexmarket.priors.base import FloatArray, Prior
 from convexmarket.priors.empirical import EmpiricalPrior
 from convexmarket.priors.mixture import Mixture
+from convexmarket.priors.prior import FloatArray, Prior
 
 __all__ = ["parse_prior", "prior_from_dict"]
 

@@ -16,7 +16,7 @@ from convexmarket.errors import NotSupportedError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.privacy import Account, RandomSource
-from convexmarket.release.base import SingleCopy, bounded_predictions
+from convexmarket.release.calibrated_release import SingleCopy, bounded_predictions
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import MOST_POINTS, Process, process_noise
 

@@ -18,7 +18,7 @@ from convexmarket.errors import QueriesExhaustedError, UpdatesExhaustedError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.base import SingleCopy, bounded_predictions
+from convexmarket.release.calibrated_release import SingleCopy, bounded_predictions
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.scales import interactive_epsilon
 

@@ -19,8 +19,8 @@ from convexmarket.learners.predictor import PublicPredictor
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
 from convexmarket.privacy.lattice import accept_exponential, whole_steps
-from convexmarket.release.base import FixedRelease, bounded_predictions
 from convexmarket.release.bounds import ErrorBounds
+from convexmarket.release.calibrated_release import FixedRelease, bounded_predictions
 from convexmarket.release.lattice_noise import laplace_noise
 from convexmarket.release.net import ball_net, net_size
 from convexmarket.release.scales import non_interactive_epsilon, selection_factor

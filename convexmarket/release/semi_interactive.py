@@ -14,7 +14,7 @@ from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.learners.kernel_erm import KernelERM
 from convexmarket.privacy import Account, RandomSource
 from convexmarket.privacy.composition import Composition
-from convexmarket.release.base import FixedRelease, bounded_predictions
+from convexmarket.release.calibrated_release import FixedRelease, bounded_predictions
 from convexmarket.release.fit import KernelBasis
 from convexmarket.release.lattice_noise import MOST_POINTS, Process, laplace_noise, process_noise
 from convexmarket.release.scales import NoiseKind, semi_interactive_epsilon

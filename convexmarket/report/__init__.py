@@ -6,9 +6,9 @@ compares two reports row by row. :func:`compare` compares two sets of numbers fo
 """
 
 from convexmarket.report.comparison import Comparison, compare
-from convexmarket.report.diff import Diff, compare_reports
 from convexmarket.report.document import Report, read_report, read_tables, write_index
-from convexmarket.report.tables import escape_markdown, format_number, printable
+from convexmarket.report.run_diff import Diff, compare_reports
+from convexmarket.report.table_formats import escape_markdown, format_number, printable
 
 __all__ = [
     "Comparison",

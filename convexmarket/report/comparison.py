@@ -11,7 +11,7 @@ from scipy import stats
 
 from convexmarket.checks import checked_numbers
 from convexmarket.errors import ParameterError
-from convexmarket.report.tables import format_number
+from convexmarket.report.table_formats import format_number
 
 #: Of the larger number: differences below it are rounding.
 _ROUNDING = 1e-12

@@ -36,7 +36,7 @@ from convexmarket.report.results import (
     tidy,
     write_content,
 )
-from convexmarket.report.tables import Table, escape_markdown, printable
+from convexmarket.report.table_formats import Table, escape_markdown, printable
 
 Format: TypeAlias = Literal["md", "html", "csv", "tex", "svg", "pdf"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")

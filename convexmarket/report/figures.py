@@ -31,7 +31,7 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from convexmarket.errors import ParameterError
-from convexmarket.report.tables import format_number
+from convexmarket.report.table_formats import format_number
 
 WIDTH = 6.0  # inches: the width of the page, and legible on a phone
 INK, MUTED, RULE = "#22272e", "#59636e", "#d5dae0"

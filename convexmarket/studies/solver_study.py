@@ -32,13 +32,13 @@ from convexmarket.studies.named_markets import market_digest, named_entries, sho
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS, options_of
-from convexmarket.studies.subproblems.families import (
+from convexmarket.studies.subproblems.models import z_block
+from convexmarket.studies.subproblems.problem_classes import (
     CLASSES,
     Family,
     families_of_class,
     families_of_market,
 )
-from convexmarket.studies.subproblems.models import z_block
 from convexmarket.studies.verdicts import INSTANCE, RUN, judge, references_of
 
 __all__ = ["DEFAULT_SOLVERS", "Problem", "compare_solvers", "summarise"]

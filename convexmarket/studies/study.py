@@ -29,7 +29,7 @@ from convexmarket.errors import (
 )
 from convexmarket.incentives.audit import audit_incentives
 from convexmarket.incentives.rules import estimate_payments, payments
-from convexmarket.learners.base import unfitted
+from convexmarket.learners.private_learner import unfitted
 from convexmarket.market import Market
 from convexmarket.privacy import Simulation
 from convexmarket.studies.execution import Execution, Reply, Task

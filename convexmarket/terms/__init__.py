@@ -9,14 +9,6 @@ shortcuts, such as ``numbers`` (:class:`convexmarket.terms.formula.Defined`). Th
 dataclass determine its table in a problem file.
 """
 
-from convexmarket.terms.base import (
-    Constraint,
-    Objective,
-    Piece,
-    Quantities,
-    Term,
-    WeightedTerm,
-)
 from convexmarket.terms.constraints import (
     Budget,
     Cap,
@@ -39,7 +31,15 @@ from convexmarket.terms.objectives import (
     SquaredNoise,
     SquaredSpread,
 )
-from convexmarket.terms.risk import CVaR, Fairness, RobustCosts
+from convexmarket.terms.pieces import (
+    Constraint,
+    Objective,
+    Piece,
+    Quantities,
+    Term,
+    WeightedTerm,
+)
+from convexmarket.terms.risk_terms import CVaR, Fairness, RobustCosts
 
 __all__ = [
     "Budget",

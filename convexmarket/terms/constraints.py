@@ -16,10 +16,10 @@ from scipy import sparse
 from convexmarket.checks import aligned, as_float, check_positive
 from convexmarket.errors import ParameterError
 from convexmarket.terms import fields
-from convexmarket.terms.base import Constraint, Number, Quantities, value_of
 from convexmarket.terms.fields import checked
 from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.formula import named, number
+from convexmarket.terms.pieces import Constraint, Number, Quantities, value_of
 
 Floats = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.errors import InfeasibleMarketError
-from convexmarket.terms.base import Number, value_of
 from convexmarket.terms.costs import LinearCost, PrivacyCost
+from convexmarket.terms.pieces import Number, value_of
 
 if TYPE_CHECKING:
-    from convexmarket.terms.base import Constraint, Piece, Term, WeightedTerm
+    from convexmarket.terms.pieces import Constraint, Piece, Term, WeightedTerm
 
 __all__ = ["MarketNumbers", "StandardForm"]
 

@@ -16,10 +16,10 @@ from scipy.special import logsumexp
 from convexmarket.checks import check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.terms import fields
-from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.costs import LinearCost, PrivacyCost
 from convexmarket.terms.fields import checked
 from convexmarket.terms.form import MarketNumbers
+from convexmarket.terms.pieces import Quantities, Term
 
 Floats = NDArray[np.float64]
 Matrix = Any  # dense or sparse

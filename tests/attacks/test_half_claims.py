@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.learners.base import PrivateLearner
+from convexmarket.learners.private_learner import PrivateLearner
 from convexmarket.privacy import Guarantee, Simulation
 from tests import one_in
 from tests.attacks.builders import rows

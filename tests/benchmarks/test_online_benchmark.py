@@ -14,7 +14,7 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.online import OnlinePolicy
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 
 N_QUOTES = 2000
 POLICY = OnlinePolicy(cm.Uniform(1, 5), 1_000_000, mu=1, sigma=1, gamma=1)

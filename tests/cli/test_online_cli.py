@@ -11,12 +11,11 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.cli.online import EXAMPLES
-from convexmarket.online.lists import quote_list
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
+from convexmarket.online.quote_lists import quote_list
 from convexmarket.report import figures, format_number
-from convexmarket.report.tables import format_cell
-from convexmarket.studies.files import OnlineFile
-from convexmarket.studies.files import online as online_file
+from convexmarket.report.table_formats import format_cell
+from convexmarket.studies.files import OnlineFile, online_file
 from tests import PROBLEMS
 from tests.cli import builders
 from tests.cli.builders import draw_nothing

@@ -43,7 +43,9 @@ def rows(seed=0, n_rows=40):
 
 
 def fit(learner, X, y, epsilon=1.0):
-    return cm.learners.base.unfitted(learner).fit(X, y, epsilon=epsilon, random_state=Simulation(0))
+    return cm.learners.private_learner.unfitted(learner).fit(
+        X, y, epsilon=epsilon, random_state=Simulation(0)
+    )
 
 
 @cache
@@ -149,7 +151,9 @@ def test_any_parameter_gives_finite_numbers_or_a_typed_error(name, limit):
     X, y = rows()
     for parameter in PARAMETERS[name]:
         value = (-limit, limit) if parameter.endswith("range") else limit
-        learner = cm.learners.base.unfitted(LEARNERS[name]).set_params(**{parameter: value})
+        learner = cm.learners.private_learner.unfitted(LEARNERS[name]).set_params(
+            **{parameter: value}
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -15,11 +15,11 @@ from convexmarket.errors import (
     SolverError,
 )
 from convexmarket.learners import perturbed
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 from convexmarket.online.release import WITHOUT_MODEL, close_without_model, model_guarantee
 from convexmarket.privacy import Guarantee
 from convexmarket.studies.files import OnlineFile, load_file
-from convexmarket.studies.files.online import close_market, open_market
+from convexmarket.studies.files.online_file import close_market, open_market
 from tests.online.builders import TRAINED_MARKET
 
 ROWS = """id,one,two,label

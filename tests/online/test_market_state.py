@@ -14,7 +14,7 @@ import convexmarket as cm
 from convexmarket.errors import DataError, MarketClosedError, OfferError, ParameterError, PriorError
 from convexmarket.ledger import store
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 
 BOUGHT, DEAR = 1.1, 4.0  # reports at which something is bought, and nothing
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple
 import pytest
 
 from convexmarket.online import OnlinePolicy
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 from tests.process.builders import Child, needs_fork, stopping
 from tests.process.online.builders import (
     BOUGHT,

@@ -11,7 +11,7 @@ import convexmarket as cm
 from convexmarket.errors import ConvexMarketError
 from convexmarket.privacy import Simulation
 from convexmarket.privacy.lattice import lattice_release
-from convexmarket.release.base import bounded_predictions
+from convexmarket.release.calibrated_release import bounded_predictions
 from tests import one_in
 from tests.learners.test_border import ENDS, SEEN, entries, malformed, said
 

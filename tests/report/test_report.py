@@ -229,7 +229,7 @@ def test_escaped_markdown_is_one_paragraph_of_the_same_text(words):
 
 
 def escape_markdown_free(words):
-    from convexmarket.report.tables import printable
+    from convexmarket.report.table_formats import printable
 
     return printable(" ".join(words.split())).split()
 

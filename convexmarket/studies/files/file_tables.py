@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from convexmarket.report import Report
     from convexmarket.studies.progress import Progress
     from convexmarket.studies.runs import Runs
-    from convexmarket.studies.subproblems.families import Family
+    from convexmarket.studies.subproblems.problem_classes import Family
 
 __all__ = [
     "LONGEST_TEXT",

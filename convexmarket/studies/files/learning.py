@@ -61,19 +61,19 @@ from convexmarket.studies.files.file_tables import (
     listed_once,
     refuse_unknown,
 )
-from convexmarket.studies.files.market import VariantsFile
+from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
-from convexmarket.studies.subproblems.families import (
+from convexmarket.studies.subproblems.models import draw_ridge
+from convexmarket.studies.subproblems.problem_classes import (
     Family,
     allocation_families,
     classifier_families,
     papers_market,
 )
-from convexmarket.studies.subproblems.models import draw_ridge
 from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
 __all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]

@@ -13,8 +13,8 @@ from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, suggestion
 from convexmarket.studies.files.learning import ClassifierFile, RidgeFile, model_of_market
-from convexmarket.studies.files.market import VariantsFile
-from convexmarket.studies.files.online import OnlineFile
+from convexmarket.studies.files.market_file import VariantsFile
+from convexmarket.studies.files.online_file import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 

@@ -24,7 +24,7 @@ from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.settings import SETTINGS
 from convexmarket.studies.solver_study import DEFAULT_SOLVERS, Problem, compare_solvers
-from convexmarket.studies.subproblems.families import CLASSES
+from convexmarket.studies.subproblems.problem_classes import CLASSES
 
 __all__ = ["SolversFile", "entries_of"]
 

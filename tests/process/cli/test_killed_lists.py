@@ -6,9 +6,9 @@ import time
 import pandas as pd
 import pytest
 
-from convexmarket.online import lists
-from convexmarket.online.lists import quote_list
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online import quote_lists
+from convexmarket.online.online_market import OnlineMarket
+from convexmarket.online.quote_lists import quote_list
 from tests.process.builders import Child, needs_fork
 from tests.process.online.builders import fixed
 
@@ -20,7 +20,7 @@ def test_a_list_that_is_killed_on_the_way_goes_on(tmp_path):
 
 def check_killed_list(tmp_path, n):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lists, "TOGETHER", 100)
+        patch.setattr(quote_lists, "TOGETHER", 100)
         _check_killed_list(tmp_path, n)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import convexmarket as cm
 from convexmarket.errors import ConvexMarketError
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 from tests.process.builders import Child, check_integrity
 
 BOUGHT = 1.1

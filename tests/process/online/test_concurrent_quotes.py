@@ -13,7 +13,7 @@ import pytest
 
 from convexmarket.errors import DataError, MarketClosedError, OfferError
 from convexmarket.online import AdaptivePolicy
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 from tests.process.builders import at_once, needs_fork
 from tests.process.online.builders import BOUGHT, check_all_told, fixed, report_of
 

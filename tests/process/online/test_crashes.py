@@ -12,7 +12,7 @@ import pytest
 
 from convexmarket.errors import DataError
 from convexmarket.online import AdaptivePolicy, OnlinePolicy
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 from tests.process.builders import Child, needs_fork, stopping
 from tests.process.online.builders import (
     BOUGHT,

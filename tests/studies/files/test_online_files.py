@@ -16,7 +16,7 @@ from convexmarket.online.outcome import planned
 from convexmarket.online.release import model_guarantee, release_model
 from convexmarket.priors import Exponential, Uniform
 from convexmarket.studies.files import OnlineFile, json_schema, load_file, parse_file
-from convexmarket.studies.files.online import open_market
+from convexmarket.studies.files.online_file import open_market
 from convexmarket.studies.files.reports import report_of
 from convexmarket.studies.runs import Runs
 from tests import PROBLEMS

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from convexmarket.checks import shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.base import MIXED_INTEGER, Constraint, Objective, Piece, Quantities
+from convexmarket.terms.pieces import MIXED_INTEGER, Constraint, Objective, Piece, Quantities
 
 __all__ = ["check_convex"]
 

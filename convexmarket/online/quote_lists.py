@@ -25,7 +25,7 @@ from convexmarket.data.lists import (
     read_list,
 )
 from convexmarket.errors import DataError, MarketClosedError
-from convexmarket.online.market import OnlineMarket
+from convexmarket.online.online_market import OnlineMarket
 
 __all__ = ["QuotedList", "answer_list", "quote_list"]
 

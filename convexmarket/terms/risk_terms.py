@@ -12,9 +12,9 @@ from scipy import sparse
 
 from convexmarket.errors import ParameterError
 from convexmarket.terms import fields
-from convexmarket.terms.base import Quantities, Term
 from convexmarket.terms.fields import checked
 from convexmarket.terms.formula import number
+from convexmarket.terms.pieces import Quantities, Term
 
 __all__ = ["CVaR", "Fairness", "Of", "RobustCosts"]
 

@@ -30,7 +30,7 @@ from convexmarket.errors import (
 )
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.online import AdaptivePolicy, OnlineOutcome, OnlinePolicy, audit_quotes
-from convexmarket.online.market import MarketPlan, OnlineMarket
+from convexmarket.online.online_market import MarketPlan, OnlineMarket
 from convexmarket.online.outcome import planned
 from convexmarket.online.release import (
     WITHOUT_MODEL,
@@ -53,7 +53,11 @@ from convexmarket.studies.files.file_tables import (
 from convexmarket.studies.files.people import SOLD, check_file, read_people, read_public
 from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs
-from convexmarket.studies.subproblems.families import Family, allocation_families, papers_market
+from convexmarket.studies.subproblems.problem_classes import (
+    Family,
+    allocation_families,
+    papers_market,
+)
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 

@@ -44,7 +44,7 @@ from convexmarket.studies.files.pieces import (
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import ZERO_WEIGHT, Extent, Study
-from convexmarket.studies.subproblems.families import Family, market_family
+from convexmarket.studies.subproblems.problem_classes import Family, market_family
 
 __all__ = ["Point", "VariantsFile"]
 

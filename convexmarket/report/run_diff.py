@@ -13,7 +13,7 @@ import pandas as pd
 
 from convexmarket.checks import check_nonnegative
 from convexmarket.report.document import Report, read_report
-from convexmarket.report.tables import Table, format_cell, format_number
+from convexmarket.report.table_formats import Table, format_cell, format_number
 
 #: Differences below it are rounding of zero.
 _ROUNDING = 1e-15

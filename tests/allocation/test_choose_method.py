@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.allocation import dispatch, solver_calls
+from convexmarket.allocation import choose_method, solver_calls
 from convexmarket.allocation.allocation_result import SolveRecord
 from convexmarket.allocation.solver_calls import check_solver, run_solver, solver_version
 from convexmarket.errors import NotSupportedError, ParameterError, SolverError
@@ -35,7 +35,7 @@ def test_a_market_is_served_by_the_best_method_for_it(method):
     assert found.solves == tuple(seen)
 
 
-@pytest.mark.parametrize("method", ["auto", *dispatch._METHODS])
+@pytest.mark.parametrize("method", ["auto", *choose_method._METHODS])
 def test_the_allocation_of_a_similar_market_is_a_start_for_every_method(method):
     """Where there is nothing to search, it changes nothing; elsewhere it is looked at first."""
     declared = market_of(form())
