@@ -20,7 +20,7 @@ NARROW = ((0.057, 0.063), (0.059, 0.061), (0.0599, 0.0601))
 class Joint(Experiment):
     """A sweep over values; a claim is the measure of a curve, a check and a text."""
 
-    values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 2, False, "", (), ""
+    values, draws, quick_draws, eta_fixed, source, stated, axis = (), 20, 1, False, "", (), ""
     m, noise, starts = 100, "expected", 3
     measure, words = "test_error", "The test error"
 
@@ -58,7 +58,7 @@ class Noise(Joint):
     """
 
     axis, eta_fixed = "eta", True
-    values, draws, quick_draws = (2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 2000.0), 200, 3
+    values, draws, quick_draws = (2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 2000.0), 200, 1
     m, noise, starts = 200, "realised", 1
     source = "A, section X, and B, appendix B, Figure 5"
     stated = (

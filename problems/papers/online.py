@@ -21,7 +21,7 @@ class Online(Experiment):
     prior, policies, rule, stated = None, ("expectation",), "expectation", ()
 
     def compute(self, quick=False):
-        return run(self.prior, self.policies, SIZES[:4] if quick else SIZES, 3 if quick else 20)
+        return run(self.prior, self.policies, SIZES[:3] if quick else SIZES, 1 if quick else 20)
 
     def claims(self, frames):
         for text, source, check, measure, *more in self.stated:

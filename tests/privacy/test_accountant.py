@@ -150,7 +150,7 @@ def expected_divergence(law: str, shift: float, square: float, loss: float) -> f
 
 @pytest.mark.parametrize(
     ("budget", "delta", "steps", "unit"),
-    [(1.0, 0.1, (1, 4), 0.1), (2.0, 0.02, (1, 10), 0.1), (0.6, 0.3, (1, 3), 0.1)],
+    [(1.0, 0.1, (1, 4), 0.1), (2.0, 0.02, (1, 10), 0.2), (0.6, 0.3, (1, 3), 0.15)],
 )
 def test_no_adaptive_choice_of_releases_exceeds_delta(budget, delta, steps, unit) -> None:
     """The best adversary, by dynamic programming: it sees the loss, then chooses or stops."""

@@ -125,7 +125,7 @@ def test_a_run_beyond_the_limit_is_a_row():
     def endless():
         time.sleep(600)
 
-    runs = run({"endless": endless, "good": lambda: by_gamma(0.1)}, time_limit=3.0)
+    runs = run({"endless": endless, "good": lambda: by_gamma(0.1)}, time_limit=2.0)
     assert runs.to_frame().status.tolist() == ["time limit", "solved"]
 
 
