@@ -152,6 +152,39 @@ def test_no_page_says_that_a_constraint_lowers_the_optimal_error():
     assert "-" not in re.search(r"by (.*) to", sentence)[1]
 
 
+def test_the_headline_of_the_joint_methods_counts_the_best_of_each():
+    finding = read_report(REPORTS / "joint-methods").finding
+    summary = read_tables(REPORTS / "joint-methods")["summary"]
+    outside = summary[summary.group.str.contains("outside|not in a")].groupby("name")
+    said = re.findall(r"(?:by |; )([^;]+?) on (\d+)", finding.partition("; the mean")[0])
+    assert {name: int(count) for name, count in said} == outside.best.sum().to_dict()
+    assert f"best of {outside.instances.sum().max()} objectives" in finding
+
+
+@pytest.mark.parametrize("part", ["ridge-synthetic", "ridge-medical"])
+def test_an_order_of_methods_is_counted_over_all_sweeps(part):
+    tables = read_tables(REPORTS / "ridge")
+    cells, orders = tables[f"{part}-cells"], tables[f"{part}-orderings"]
+    claims = tables["claims"][tables["claims"].claim.str.startswith(f"{part}: PDP-OP < ")]
+    assert set(orders.sweep) == set(cells.sweep)
+    for verdict in claims.verdict[claims.verdict != "holds"]:
+        assert verdict.endswith(f" of {len(orders)}")
+
+
+def test_the_solver_study_counts_the_classes_of_its_table():
+    finding, fastest = (
+        read_report(REPORTS / "solver-study").finding,
+        read_tables(REPORTS / "solver-study")["fastest"],
+    )
+    solved, classes = map(int, re.search(r"in (\d+) of (\d+) comparisons", finding).groups())
+    named = fastest.fastest.fillna("").astype(str)
+    assert (solved, classes) == ((named != "").sum(), len(fastest))
+    solvers = named[named != ""].str.partition(",")[0].value_counts()
+    assert int(re.search(r"most often \((\d+) times\)", finding)[1]) == solvers.max()
+    decided = (fastest.low > 1).sum()
+    assert finding.endswith(f"the 95 % interval to the next one excludes a tie in {decided}.")
+
+
 def test_the_frontier_holds_each_point_once():
     tables = {table.name: table.frame for table in read_report(REPORTS / "limits").tables}
     frontier = tables["limits-promise-frontier"]

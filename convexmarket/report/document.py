@@ -185,7 +185,7 @@ class Report:
         keys: Sequence[str] = (),
         formats: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        rows: int = 15,
+        rows: int = 8,
         private: bool = False,
         appendix: bool = False,
     ) -> None:
@@ -209,7 +209,7 @@ class Report:
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns. Default: four significant digits, and the
             name of the column.
-        rows : int, default 15
+        rows : int, default 8
             Rows that the page shows; ``results.json`` and CSV hold all.
         private : bool, default False
             Whether a row describes one seller. The files of the report are then readable by their

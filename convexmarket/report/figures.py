@@ -7,7 +7,6 @@ distinguishable for colour-blind readers. Figures are drawn without pyplot.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -153,13 +152,13 @@ def lines(
                 dashes = (":", (0, (8, 3)))[place % 2]
                 axes.axhline(level, color=INK, lw=1.0, ls=dashes, label=label)
             axes.set_title(title)
-            axes.set_xlabel(f"{xlabel or x} (log scale)" if "x" in log else xlabel or x)
+            axes.set_xlabel((xlabel or _label(x)) + " (log scale)" * ("x" in log))
         heights = [frame[each] for each in (y, low, high) if each]
         heights.append(pd.Series(levels or {}, dtype=float))
         for axes in row:
             scale_axis(axes, "x", frame[x], log="x" in log, beside=len(row))
             scale_axis(axes, "y", pd.concat(heights), log="y" in log)
-        row[0].set_ylabel(f"{ylabel or y} (log scale)" if "y" in log else ylabel or y)
+        row[0].set_ylabel((ylabel or _label(y)) + " (log scale)" * ("y" in log))
         _legend(figure)
     return figure
 
@@ -185,7 +184,7 @@ def bars(
         axes.set_yticks(range(len(categories)), [_label(name) for name in categories])
         axes.set_ylim(len(categories) - 0.45, -0.55)
         axes.grid(axis="y", visible=False)
-        axes.set_xlabel(xlabel or x)
+        axes.set_xlabel(xlabel or _label(x))
         scale_axis(axes, "x", frame[x])
         _legend(figure)
     return figure
@@ -310,8 +309,8 @@ def saved(figure: Figure, kind: str, name: str) -> bytes:
 
 
 def _label(name: object) -> str:
-    """Return a label that the legend shows; Matplotlib omits what begins with an underscore."""
-    text = re.sub(r"^_", "\N{ZERO WIDTH SPACE}_", str(name))
+    """Return a name in words; Matplotlib's legend omits what begins with an underscore."""
+    text = str(name).replace("_", " ")
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 

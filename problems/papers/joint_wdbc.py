@@ -181,14 +181,14 @@ def report(frames):
     title = "Breast-cancer records: the joint problem against two steps"
     page = begin(title, __doc__, finding, claims(frames))
     half = 2.145 * curve.error_std / np.sqrt(DRAWS)
-    for name in ("overall_mean", "error_mean"):
+    for name, words in {"overall_mean": "overall error", "error_mean": "error"}.items():
         shown = curve.assign(low=curve[name] - half, high=curve[name] + half)
         ends = {"low": "low", "high": "high", "panels": "scenario", "log": "x"}
-        figure = lines(shown, "gamma", name, hue="model", **ends)
-        page.add(figure, caption=f"{name.replace('_mean', '')} error; 95% intervals.")
+        figure = lines(shown, "gamma", name, hue="model", ylabel=words, **ends)
+        page.add(figure, caption=f"{words.capitalize()}; 95% intervals.")
     figure = lines(curve, "gamma", "payments", hue="model", panels="scenario", log="xy")
     page.add(figure, caption="Expected payments.")
-    page.add(curve, caption="Parameters chosen on the validation rows.", name="curve")
+    page.add(curve, caption="Parameters chosen on validation rows.", name="curve", appendix=True)
     page.add(
         "Which candidates there are matters more than which model it is: with small mu as well the "
         "joint problem buys from a handful of patients, and is no longer told from the naive "

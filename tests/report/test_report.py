@@ -265,7 +265,7 @@ def test_long_tables_come_back_from_parquet_to_the_last_bit(tmp_path):
     report.add(frame, name="points", keys=["id"])
     report.write(tmp_path / "one")
     pd.testing.assert_frame_equal(read_tables(tmp_path / "one")["points"], frame)
-    assert "first 15 of 2,000 rows" in report.to_markdown()
+    assert "first 8 of 2,000 rows" in report.to_markdown()
     stored = tmp_path / "one/tables/points.parquet"
     stored.write_bytes(stored.read_bytes()[:-1] + b"x")
     with pytest.raises(DataError, match="was changed"):

@@ -119,7 +119,7 @@ def pages(page, frames, axis, log="x"):
         "Variance of the weights, with a look at the data and without": MEASURES[4:6],
     }.items():
         shown = long[long.measure.isin(names)]
-        figure = lines(shown, axis, "mean", hue="measure", log=log, **ends)
+        figure = lines(shown, axis, "mean", hue="measure", log=log, ylabel="error", **ends)
         page.add(figure, caption=f"{caption}; bands: 95% intervals over draws.")
     page.add(frames["points"], caption="Means over draws and standard errors.", name="points")
     page.add(frames["draws"], caption="Every draw.", name="draws", appendix=True)

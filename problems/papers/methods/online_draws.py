@@ -108,13 +108,13 @@ def claim(frames, text, source, check, measure, policy, along="size"):
 
 def pages(page, frames, x="size", by="policy"):
     """Add the figures and tables that all online reports have."""
-    points = frames["points"]
-    figure = lines(points, x, "ratio", hue=by, log="x", low="ratio_low", high="ratio_high")
+    points, look = frames["points"], {"hue": by, "xlabel": {"size": "expected sellers"}.get(x, x)}
+    figure = lines(points, x, "ratio", log="x", low="ratio_low", high="ratio_high", **look)
     page.add(figure, caption="Loss relative to the optimum in hindsight; bands: 95% intervals.")
-    figure = lines(points, x, "loss", hue=by, log="xy", low="loss_low", high="loss_high")
+    figure = lines(points, x, "loss", log="xy", low="loss_low", high="loss_high", **look)
     page.add(figure, caption="Loss; bands: 95% intervals.")
-    page.add(lines(points, x, "payments", hue=by, log="x"), caption="Payments.")
-    page.add(points, caption="Means and 95% intervals.", name="points")
+    page.add(lines(points, x, "payments", log="x", **look), caption="Payments.")
+    page.add(points, caption="Means and 95% intervals.", name="points", appendix=True)
     page.add(
         "No model is trained here, and sellers accept every offer. With few sellers, a few draws "
         "that buy almost nothing have large losses and dominate the mean; compare medians as well. "
