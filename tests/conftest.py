@@ -51,12 +51,12 @@ def pytest_ignore_collect(collection_path, config):
     """Leave unread what holds no test of the group that ``-m`` names, unless it is named itself."""
     if collection_path.parent != TESTS:
         return None
-    folder, asked = collection_path.name, config.option.markexpr
-    named = asked.split(" or ")
+    folder, request = collection_path.name, config.option.markexpr
+    named = request.split(" or ")
     # Tests of the campaign stand elsewhere too: what one_in lets wait, and each that draws.
     elsewhere = set(named) <= {"process", "page"} and folder not in named
     elsewhere = elsewhere and collection_path.is_dir()
-    return True if elsewhere or f"not {folder}" in asked.split(" and ") else None
+    return True if elsewhere or f"not {folder}" in request.split(" and ") else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses

@@ -59,8 +59,8 @@ def rewritten(page: str, moved: bool) -> str:
     def replace(match: re.Match[str]) -> str:
         row = _row(match)
         lines = row.lines()
-        kept = lines if moved and not row.is_folder else min(lines, row.recorded)
-        return f"| {match[1]} | {match[2]} | {kept:,} |"
+        remaining = lines if moved and not row.is_folder else min(lines, row.recorded)
+        return f"| {match[1]} | {match[2]} | {remaining:,} |"
 
     return _ROW.sub(replace, page)
 

@@ -74,8 +74,8 @@ def test_logistic_regression_and_its_audit():
     crossed = model.fit(X, backwards(y), epsilon=backwards(granted)).epsilon_
     np.testing.assert_array_equal(crossed, straight)
     audits = [
-        cm.audit_privacy(model, X, y, epsilon=own, rows=[0], draws=2, random_state=0)
-        for own in (granted, backwards(granted))
+        cm.audit_privacy(model, X, y, epsilon=custom, rows=[0], draws=2, random_state=0)
+        for custom in (granted, backwards(granted))
     ]
     assert audits[0].to_frame().equals(audits[1].to_frame())
 
@@ -89,8 +89,8 @@ def test_a_kernel_model_and_the_epsilon_of_its_releases():
     crossed = erm.fit(X, y, epsilon=backwards(granted)).row_sensitivities_
     np.testing.assert_array_equal(crossed, straight)
     releases = [
-        cm.TestSetRelease(erm, X.to_numpy()[:1], epsilon=own, delta=1e-6, random_state=noise())
-        for own in (granted, backwards(granted))
+        cm.TestSetRelease(erm, X.to_numpy()[:1], epsilon=custom, delta=1e-6, random_state=noise())
+        for custom in (granted, backwards(granted))
     ]
     assert np.all(releases[1].guarantee.epsilon <= table["granted"])
     np.testing.assert_array_equal(releases[0].guarantee.epsilon, releases[1].guarantee.epsilon)

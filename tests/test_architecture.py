@@ -43,7 +43,7 @@ def imported_packages(source, package):
     package : sequence of str
         Names of the packages that the module lies in, from the top.
     """
-    found = []
+    result = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -57,8 +57,8 @@ def imported_packages(source, package):
         for name in names:
             parts = name.split(".")
             if parts[0] == "convexmarket":
-                found.append((node.lineno, parts[1] if len(parts) > 1 else ""))
-    return found
+                result.append((node.lineno, parts[1] if len(parts) > 1 else ""))
+    return result
 
 
 @cache
@@ -175,10 +175,10 @@ def test_recorded_counts_fall_and_rise_only_after_a_move():
     page = (
         "| `market`, `none` | 0 | 1 | x |\n| `sellers` | 9 | 9,999 | y |\n| `tests/` | 9 | 9 | z |"
     )
-    kept = [row.recorded for row in sizes.rows(sizes.rewritten(page, moved=False))]
+    remaining = [row.recorded for row in sizes.rows(sizes.rewritten(page, moved=False))]
     moved = [row.recorded for row in sizes.rows(sizes.rewritten(page, moved=True))]
     market, sellers = (sizes.Row([name], 0, 0).lines() for name in ("market", "sellers"))
-    assert kept == [1, sellers, 9]
+    assert remaining == [1, sellers, 9]
     assert moved == [market, sellers, 9]
 
 
@@ -203,7 +203,7 @@ def named(node):
 
 def looks_at_classes(source):
     """Return where a module tells a piece by its class, as (line, names of classes)."""
-    found = []
+    result = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
             names = named(node.args[1])
@@ -216,8 +216,8 @@ def looks_at_classes(source):
         else:
             continue
         if names & PIECES:
-            found.append((node.lineno, names & PIECES))
-    return found
+            result.append((node.lineno, names & PIECES))
+    return result
 
 
 def test_no_module_checks_the_class_of_a_piece():
@@ -249,7 +249,7 @@ def test_no_module_checks_the_class_of_a_piece():
     ],
 )
 def test_looking_at_a_class_is_seen_however_it_is_written(source, names):
-    assert set().union(*(found for _, found in looks_at_classes(source))) == names
+    assert set().union(*(result for _, result in looks_at_classes(source))) == names
 
 
 # ----------------------------------------------------------------------- public names
@@ -267,11 +267,11 @@ def test_the_package_holds_at_most_64_names_and_loads_none_of_them():
 
 def public():
     """Return what users may import: by its name at the top, or in one of the packages there."""
-    found = {name: getattr(cm, name) for name in cm.__all__}
-    for package, module in list(found.items()):
+    result = {name: getattr(cm, name) for name in cm.__all__}
+    for package, module in list(result.items()):
         if inspect.ismodule(module):
-            found |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
-    return found
+            result |= {f"{package}.{name}": getattr(module, name) for name in module.__all__}
+    return result
 
 
 def test_every_public_name_is_documented():

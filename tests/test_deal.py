@@ -95,9 +95,9 @@ def test_a_real_deal_is_charged_to_the_accounts_that_are_open():
 
 
 def test_a_learner_is_not_changed():
-    own = learner()
-    deal(patients(), learner=own)
-    assert not hasattr(own, "coef_")
+    custom = learner()
+    deal(patients(), learner=custom)
+    assert not hasattr(custom, "coef_")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -108,8 +108,10 @@ def test_a_file_is_a_table(tmp_path, suffix):
         table.to_parquet(path)
     else:
         table.to_csv(path, index=False)
-    kept = deal(path, id="patient").offers
-    assert kept["epsilon"].to_numpy() == pytest.approx(deal(table).offers["epsilon"].to_numpy())
+    remaining = deal(path, id="patient").offers
+    assert remaining["epsilon"].to_numpy() == pytest.approx(
+        deal(table).offers["epsilon"].to_numpy()
+    )
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
@@ -204,9 +206,9 @@ def test_what_does_not_fit_is_refused(options, error, words):
 
 
 def test_a_report_is_no_feature():
-    own = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
+    custom = cm.PrivateLogisticRegression(features=cm.PublicFeatures({"ask": (0.0, 0.1)}))
     with pytest.raises(ParameterError, match="'ask' is what the sellers report"):
-        deal(patients(), learner=own)
+        deal(patients(), learner=custom)
 
 
 def test_a_wrong_cell_is_named_by_its_line_and_shown_on_request(tmp_path):

@@ -151,8 +151,8 @@ def test_large_markets_are_audited_by_sample():
 
 def test_priors_without_a_top_are_priced_too():
     reports = pd.DataFrame({"id": range(20), "c": np.linspace(0.01, 0.3, 20)})
-    found = price_list(reports, Exponential(0.05), **OBJECTIVE)
-    assert (found.offers.surplus >= 0).all()
+    result = price_list(reports, Exponential(0.05), **OBJECTIVE)
+    assert (result.offers.surplus >= 0).all()
 
 
 def test_a_range_of_eta_makes_a_free_seller_payable():

@@ -36,8 +36,8 @@ def public():
     """Return every public function and class, by its name."""
     packages = [cm, *(importlib.import_module(f"convexmarket.{name}") for name in MODULES)]
     every = (getattr(package, name) for package in packages for name in package.__all__)
-    found = {id(each): each for each in every}
-    return [each for each in found.values() if inspect.isfunction(each) or inspect.isclass(each)]
+    result = {id(each): each for each in every}
+    return [each for each in result.values() if inspect.isfunction(each) or inspect.isclass(each)]
 
 
 def sections(document):
@@ -56,8 +56,8 @@ def test_a_function_says_what_it_takes_and_returns_and_shows_it(function):
         wanted.add("Parameters")
     if signature.return_annotation not in ("None", None):
         wanted.add("Returns")
-    found = sections(function.__doc__)
-    assert wanted <= found | ({"Returns"} if "Yields" in found else set())
+    result = sections(function.__doc__)
+    assert wanted <= result | ({"Returns"} if "Yields" in result else set())
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda each: each.__name__)
@@ -86,24 +86,24 @@ def errors_raised(function):
 
 def documented():
     """Return every public function, constructor and method, with the docstring that tells of it."""
-    found = [(each, each.__doc__) for each in FUNCTIONS]
+    result = [(each, each.__doc__) for each in FUNCTIONS]
     for kind in CLASSES:
         for name, method in vars(kind).items():
             method = getattr(method, "__func__", method)
             if inspect.isfunction(method) and method.__code__.co_filename == inspect.getfile(kind):
                 if name == "__init__":
-                    found.append((method, kind.__doc__))
+                    result.append((method, kind.__doc__))
                 elif not name.startswith("_"):
-                    found.append((method, method.__doc__))
-    return found
+                    result.append((method, method.__doc__))
+    return result
 
 
 def test_every_error_in_a_public_body_is_in_its_raises_section():
     missing = []
     for function, document in documented():
-        _, _, told = inspect.cleandoc(document or "").partition("\nRaises\n------\n")
-        told = re.split(r"^\w+\n-+$", told, maxsplit=1, flags=re.MULTILINE)[0]
-        headings = re.findall(r"^(\w+(?:, \w+)*)$", told, re.MULTILINE)
+        _, _, message = inspect.cleandoc(document or "").partition("\nRaises\n------\n")
+        message = re.split(r"^\w+\n-+$", message, maxsplit=1, flags=re.MULTILINE)[0]
+        headings = re.findall(r"^(\w+(?:, \w+)*)$", message, re.MULTILINE)
         names = errors_raised(function) - {name for each in headings for name in each.split(", ")}
         missing += [f"{function.__module__}.{function.__qualname__}: {name}" for name in names]
     assert not missing

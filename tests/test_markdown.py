@@ -53,7 +53,7 @@ def blocks_of_bars(text: str, tokens: list[Token]) -> int:
 
 def accidents(tokens: list[Token]) -> list[str]:
     """Return the emphasis that a formula has become: it touches one, or it is a piece of one."""
-    found = []
+    result = []
     for token in tokens:
         children = token.children or []
         for opening, child in enumerate(children):
@@ -65,7 +65,9 @@ def accidents(tokens: list[Token]) -> list[str]:
                 for place in range(opening, len(children))
                 if children[place].type == closed and children[place].level == child.level
             )
-            inside = "".join(one.content for one in children[opening:closing] if one.type == "text")
+            inside = "".join(
+                single.content for single in children[opening:closing] if single.type == "text"
+            )
             before, after = shown(children[:opening])[-1:], shown(children[closing + 1 :])[:1]
             if (
                 (before and not BEFORE.fullmatch(before))
@@ -73,8 +75,8 @@ def accidents(tokens: list[Token]) -> list[str]:
                 or (child.type == "em_open" and FORMULA.search(inside))
                 or inside.count("(") != inside.count(")")
             ):
-                found.append(f"{before}{child.markup}{inside}{child.markup}{after}")
-    return found
+                result.append(f"{before}{child.markup}{inside}{child.markup}{after}")
+    return result
 
 
 def shown(tokens: list[Token]) -> str:
@@ -128,7 +130,7 @@ def test_what_is_escaped_shows_as_it_is_in_a_cell(text: str) -> None:
     tokens = parse(f"| h | i |\n|:---|---:|\n| {cell} | x |\n")
     cells = [token for token in tokens if token.type == "inline"]
     assert tables(tokens) == 1
-    assert [shown(one.children or []) for one in cells] == ["h", "i", text, "x"]
+    assert [shown(single.children or []) for single in cells] == ["h", "i", text, "x"]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs/theory").glob("*.md")), ids=lambda p: p.stem)

@@ -31,14 +31,14 @@ def messages(tree):
 
 def strays(text):
     """Return in which way a message leaves the common one; empty if it does not."""
-    found = []
+    result = []
     if re.search(r"\bmust\b[^;]*, not \{\}", text):
-        found.append("write 'got' before the value")
+        result.append("write 'got' before the value")
     if re.match(r"[^;]* is \{\}; (give|choose|write) ", text):
-        found.append("write 'must be ..., got ...'")
+        result.append("write 'must be ..., got ...'")
     if text.endswith(".") and not text.endswith("..."):
-        found.append("leave the full stop out")
-    return found
+        result.append("leave the full stop out")
+    return result
 
 
 @pytest.mark.parametrize(

@@ -28,29 +28,29 @@ ASKED_FOR = {
 
 def imported(source):
     """Return the names of the packages that a module imports from outside, anywhere in it."""
-    found = set()
+    result = set()
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            result |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add((node.module or "").partition(".")[0])
-    return found
+            result.add((node.module or "").partition(".")[0])
+    return result
 
 
 # ---------------------------------------------------------------------------- the tests
 
 
 def test_a_test_that_connects_elsewhere_fails():
-    with socket.socket() as one, pytest.raises(pytest.fail.Exception, match=r"192\.0\.2\.1"):
-        one.connect(("192.0.2.1", 80))
+    with socket.socket() as single, pytest.raises(pytest.fail.Exception, match=r"192\.0\.2\.1"):
+        single.connect(("192.0.2.1", 80))
 
 
 def test_a_test_that_sends_elsewhere_fails():
     with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as single,
         pytest.raises(pytest.fail.Exception, match="use no network"),
     ):
-        one.sendto(b"hello", ("192.0.2.1", 80))
+        single.sendto(b"hello", ("192.0.2.1", 80))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_a_test_that_looks_up_a_name_fails(look_up):
 def test_this_machine_may_be_talked_to():
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as one,
+        socket.create_connection(server.getsockname()) as single,
     ):
-        assert one.getpeername() == server.getsockname()
+        assert single.getpeername() == server.getsockname()
 
 
 # -------------------------------------------------------------------------- the package
@@ -80,9 +80,9 @@ def test_modules_that_would_use_the_network_are_recognised():
 
 
 def test_no_module_uses_the_network():
-    found = {
+    result = {
         (path.relative_to(PACKAGE).as_posix(), name)
         for path in PACKAGE.rglob("*.py")
         for name in imported(path.read_text()) & NETWORK
     }
-    assert found == ASKED_FOR
+    assert result == ASKED_FOR

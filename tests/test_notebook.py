@@ -81,8 +81,8 @@ def test_ids_survive_every_method():
 
 
 def test_what_the_tables_hold():
-    found = cm.allocate(market())
-    assert np.array_equal(found.to_frame()["epsilon"], found.epsilon)
+    result = cm.allocate(market())
+    assert np.array_equal(result.to_frame()["epsilon"], result.epsilon)
     assert sellers().to_frame().loc["Eve"].to_dict() == {
         "sensitivity": 0.6,
         "virtual_cost": 1.2,

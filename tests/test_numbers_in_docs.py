@@ -43,8 +43,8 @@ def test_the_interactive_release_needs_less_noise_by_the_factors_of_the_page():
     text = (DOCS / "theory/releases.md").read_text()
     pattern = r"Ours is (\d+) times smaller for \$B=1\$, (\d+) times for \$B=10\$ and (\d+) times"
     for updates, number in zip((1, 10, 100), re.search(pattern, text).groups(), strict=True):
-        one = np.ones(1)
-        scale, _ = calibrate(one, one, interactive_epsilon(updates, 1e-6, "tight"))
+        single = np.ones(1)
+        scale, _ = calibrate(single, single, interactive_epsilon(updates, 1e-6, "tight"))
         published = 200 * np.sqrt(updates) * np.log(4 / 1e-6)
         assert int(number) == round(published / scale)
 

@@ -47,27 +47,27 @@ def test_offers_are_those_in_memory(tmp_path, rows, monkeypatch):
     monkeypatch.setattr("convexmarket.partitions._ROWS", rows)
     table = listed(tmp_path / "sellers")
     given = {**STANDARD, "cap": 3.0}
-    found = write_offers(tmp_path, cap=3.0)
+    result = write_offers(tmp_path, cap=3.0)
     expected = price_list(table, PRIOR, **given)
     offers = dd.read_parquet(tmp_path / "offers").compute()
     assert offers["id"].tolist() == table["id"].tolist()
-    for these in (offers.set_index("id"), found.offers.compute()):
+    for these in (offers.set_index("id"), result.offers.compute()):
         pd.testing.assert_frame_equal(
             these, expected.offers, rtol=1e-8, atol=1e-10, check_index_type=False
         )
     stated = json.loads((tmp_path / "offers" / partitions.CERTIFICATE).read_text())
-    assert stated["totals"] == found.totals
-    assert found.certificate["gap"] < 1e-12
+    assert stated["totals"] == result.totals
+    assert result.certificate["gap"] < 1e-12
     again = price_list(partitions.table(tmp_path / "sellers"), PRIOR, id="id", **given)
-    for totals in (found.totals, again.totals):
+    for totals in (result.totals, again.totals):
         assert totals == pytest.approx(expected.totals, rel=1e-9)
     audit = expected.audit()
     gain = stated["audit"]["largest_gain_from_misreporting"]
     assert gain == pytest.approx(audit.max_gain, abs=audit.tolerance)
-    assert str(found) == str(expected)
+    assert str(result) == str(expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["offers", "sellers"]
     with pytest.raises(ParameterError, match="name a new folder"):
-        found.write(tmp_path / "offers")
+        result.write(tmp_path / "offers")
 
 
 def changed(row, column, value):

@@ -111,10 +111,10 @@ def test_a_prior_for_each_seller():
 
 
 def test_the_same_prior_for_everybody_is_one_prior():
-    one = cm.Sellers([0.5, 0.7], [cm.Uniform(0, 1), cm.Uniform(0, 1)], groups=["a", "b"])
-    assert one.prior == cm.Uniform(0, 1)
-    assert [who.tolist() for _, who in one.by_prior()] == [[0, 1]]
-    assert one.groups.tolist() == ["a", "b"]
+    single = cm.Sellers([0.5, 0.7], [cm.Uniform(0, 1), cm.Uniform(0, 1)], groups=["a", "b"])
+    assert single.prior == cm.Uniform(0, 1)
+    assert [who.tolist() for _, who in single.by_prior()] == [[0, 1]]
+    assert single.groups.tolist() == ["a", "b"]
 
 
 def test_groups_from_a_table_and_with_virtual_costs():
@@ -160,8 +160,10 @@ def test_drawn_sellers_come_from_their_own_priors():
     sellers = cm.Sellers.draw(1000, two_groups(), rng, groups=groups)
     for prior, who in sellers.by_prior():
         assert scipy.stats.kstest(sellers.sensitivities[who], prior.cdf).pvalue > 1e-3
-    one = cm.Sellers.draw(5, uniform(), np.random.default_rng(1))
-    np.testing.assert_array_equal(one.sensitivities, uniform().sample(5, np.random.default_rng(1)))
+    single = cm.Sellers.draw(5, uniform(), np.random.default_rng(1))
+    np.testing.assert_array_equal(
+        single.sensitivities, uniform().sample(5, np.random.default_rng(1))
+    )
     each = cm.Sellers.draw(2, iter([cm.Uniform(0, 1), cm.Uniform(1, 2)]), rng)
     assert each.sensitivities[0] < 1 < each.sensitivities[1]
 
@@ -285,7 +287,7 @@ GAMMA = scipy.stats.gamma(2, scale=0.05)
 )
 def test_a_frozen_distribution_of_scipy_is_a_prior(prior, groups):
     converted = {
-        list: lambda: [cm.Prior.from_scipy(one) for one in prior],
+        list: lambda: [cm.Prior.from_scipy(single) for single in prior],
         dict: lambda: {"a": cm.Prior.from_scipy(GAMMA), "b": cm.Uniform(0, 1)},
     }.get(type(prior), lambda: cm.Prior.from_scipy(prior))()
     given = cm.Sellers([0.1, 0.2], prior, groups=groups)

@@ -156,8 +156,8 @@ def test_the_headline_of_the_joint_methods_counts_the_best_of_each():
     finding = read_report(REPORTS / "joint-methods").finding
     summary = read_tables(REPORTS / "joint-methods")["summary"]
     outside = summary[summary.group.str.contains("outside|not in a")].groupby("name")
-    said = re.findall(r"(?:by |; )([^;]+?) on (\d+)", finding.partition("; the mean")[0])
-    assert {name: int(count) for name, count in said} == outside.best.sum().to_dict()
+    written = re.findall(r"(?:by |; )([^;]+?) on (\d+)", finding.partition("; the mean")[0])
+    assert {name: int(count) for name, count in written} == outside.best.sum().to_dict()
     assert f"best of {outside.instances.sum().max()} objectives" in finding
 
 
@@ -195,10 +195,10 @@ def test_the_frontier_holds_each_point_once():
 
 def test_the_payments_of_the_theory_of_many_sellers_are_those_of_the_report():
     text = (ROOT / "docs/theory/many-sellers.md").read_text()
-    said = re.search(r"payments fall from ([\d.]+) to ([\d.]+) between a hundred", text).groups()
+    written = re.search(r"payments fall from ([\d.]+) to ([\d.]+) between a hundred", text).groups()
     tables = {table.name: table.frame for table in read_report(REPORTS / "online-uniform").tables}
     payments = tables["online-near-zero-points"].payments
-    assert said == (f"{payments.iloc[0]:.3f}", f"{payments.iloc[-1]:.3f}")
+    assert written == (f"{payments.iloc[0]:.3f}", f"{payments.iloc[-1]:.3f}")
 
 
 def test_no_report_names_a_folder_of_the_machine_that_wrote_it():

@@ -348,7 +348,11 @@ def _flat(value: Any) -> Floats:
 def _gradient(atom: Any, values: list[Any]) -> list[Any]:
     """Return the atom's derivatives in its arguments, by CVXPY, one column for each entry."""
     if isinstance(atom, cp.quad_over_lin) and atom.axis is not None:  # wrong in CVXPY
-        return [None] * len(values)
+        rows, below = _rows(atom), float(values[1])
+        entries = _flat(values[0])[rows]
+        matrix = np.zeros((atom.args[0].size, len(rows)))
+        matrix[rows, np.arange(len(rows))[:, None]] = 2.0 * entries / below
+        return [matrix, -(entries**2).sum(axis=1)[None, :] / below**2]
     try:
         return list(atom._grad(values))
     except NotImplementedError:

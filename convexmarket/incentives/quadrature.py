@@ -144,4 +144,4 @@ def first_root(
 
 
 def _signed(excess: Floats) -> Floats:
-    return np.where(excess < 0, np.maximum(excess, -_FAR), np.clip(excess, _ABOVE, _FAR))
+    return np.where(excess < 0, np.clip(excess, -_FAR, -_ABOVE), np.clip(excess, _ABOVE, _FAR))

@@ -101,16 +101,16 @@ def attempt(group, number, name):
     began, starts = time.perf_counter(), [np.nan]
     try:
         if name.startswith("projected"):
-            found = projected_gradient(joint, terms, 200 if name.endswith("fine grid") else 50, rng)
+            answer = projected_gradient(joint, terms, 200 if "fine" in name else 50, rng)
         elif name == "nlp":
-            found = _nonlinear(joint, terms, rng)
+            answer = _nonlinear(joint, terms, rng)
         else:
             result = cm.allocate_jointly(joint, random_state=rng, **OPTIONS[name])
-            found, starts = (result.objective, result.eta), list(result.starts)
+            answer, starts = (result.objective, result.eta), list(result.starts)
     except (cm.ConvexMarketError, ImportError) as error:
         return {"status": type(error).__name__, "message": str(error)}
     seconds = time.perf_counter() - began
-    row = {"status": "solved", "message": "", "objective": found[0], "eta": found[1]}
+    row = {"status": "solved", "message": "", "objective": answer[0], "eta": answer[1]}
     spread = (max(starts) - min(starts)) / abs(min(starts))
     return row | {"seconds": seconds, "starts": len(starts), "starts_range": spread}
 
@@ -123,9 +123,9 @@ def _nonlinear(joint, terms, rng):
     for model in (np.zeros(slope.size), slope, drawn):
         bought = cm.allocate(joint.purchase_market(model))
         ends.append((joint.objective(model, bought.weights, bought.eta), bought.eta))
-        found = solve_nonlinear(joint, terms, model, bought.weights, bought.eta)
-        if found is not None:
-            ends.append((joint.objective(*found), found[2]))
+        answer = solve_nonlinear(joint, terms, model, bought.weights, bought.eta)
+        if answer is not None:
+            ends.append((joint.objective(*answer), answer[2]))
     return min(ends)
 
 
@@ -136,9 +136,9 @@ def study(group, number, quick=False):
     for name in GROUPS[group][5]:
         if quick and "gradient" in name:
             continue
-        found = attempt(group, number, name)
+        answer = attempt(group, number, name)
         method = "projected_gradient" if "gradient" in name else name.split(",")[0]
-        runs.append(labels | {"name": name, "method": method} | found)
+        runs.append(labels | {"name": name, "method": method} | answer)
     best = min((row for row in runs if row["status"] == "solved"), key=lambda r: r["objective"])
     for row in runs:
         row["excess"] = row.get("objective", np.nan) / best["objective"] - 1
@@ -162,11 +162,11 @@ def compute(quick=False):
     places = [(group, k) for group, (count, *_) in GROUPS.items() for k in range(count)]
     if quick:
         places = [(group, 0) for group in list(GROUPS)[:5]]
-    found = [study(*place, quick=quick) for place in places]
+    answer = [study(*place, quick=quick) for place in places]
     return {
-        "runs": pd.DataFrame([row for _, rows, _ in found for row in rows]),
-        "instances": pd.DataFrame([row for row, _, _ in found]),
-        "descents": pd.DataFrame([row for _, _, rows in found for row in rows]),
+        "runs": pd.DataFrame([row for _, rows, _ in answer for row in rows]),
+        "instances": pd.DataFrame([row for row, _, _ in answer]),
+        "descents": pd.DataFrame([row for _, _, rows in answer for row in rows]),
     }
 
 

@@ -74,7 +74,7 @@ def compute(quick=False):
     reports = {"independent": drawn, "correlated": correlate(drawn, rows.X_train, radius)}
     pairs = [(mu, sigma, None) for mu, sigma in product(MU, SIGMA)]
     plans = {"joint": pairs, "two-step": pairs, "naive": [(0.0, 0.0, eta) for eta in ETA]}
-    candidates, found = [], []
+    candidates, result = [], []
     settings = product(SCENARIOS, MODELS, GAMMA[-1:] if quick else GAMMA)
     for scenario, model, gamma in settings:
         sellers = cm.Sellers(reports[scenario], prior)
@@ -89,14 +89,14 @@ def compute(quick=False):
             row |= {"payments": paid.sum(), "validation_error": validation.mean()}
             row |= {"validation_overall": validation.mean() + gamma * paid.sum()}
             candidates.append(row)
-            found.append((market, bought, paid, test))
+            result.append((market, bought, paid, test))
     candidates = pd.DataFrame(candidates)
     # Ties go to the largest Lambda, and then to the first.
     keys = ["validation_overall", "regularization"]
     order = candidates.sort_values(keys, ascending=[True, False])
     chosen = order.groupby(KEY, sort=False).head(1).sort_index()
     candidates = candidates.assign(chosen=candidates.index.isin(chosen.index))
-    tables = [_described(rows, row, *found[place]) for place, row in chosen.iterrows()]
+    tables = [_described(rows, row, *result[place]) for place, row in chosen.iterrows()]
     curve, draws, sellers = (
         pd.DataFrame([part[0] for part in tables]),
         *(pd.concat([part[k] for part in tables], ignore_index=True) for k in (1, 2)),

@@ -61,8 +61,8 @@ def market_with(name, place, beside, m=12):
         return m * quantities.weights if in_weights else quantities.epsilon
 
     if place.startswith("term"):
-        one = cp.Variable(m, value=np.ones(m), nonneg=True)
-        weight = 1 / (1 + abs(float(g(one).value)))
+        single = cp.Variable(m, value=np.ones(m), nonneg=True)
+        weight = 1 / (1 + abs(float(g(single).value)))
         limits = [cm.EtaRange(free.eta / 10, free.eta * 10)] if name in FALLING else []
         return cm.Market(sellers, objective + weight * Own(lambda q: g(of(q))), limits)
     at = m * free.weights if in_weights else free.epsilon
@@ -82,11 +82,11 @@ class Figures:
 
 def figures(market, points=24):
     """Return what an allocation is beside brute force: excess and bound relative to the optimum."""
-    found = cm.allocate(market, gap=GAP)
-    best = BruteForce(market).minimum(found.eta, points)
-    check_feasible(market, found)
-    excess, above = (x - best for x in (found.objective, found.lower_bound))
-    return Figures(found.gap, len(found.solves), excess / abs(best), above / abs(best))
+    result = cm.allocate(market, gap=GAP)
+    best = BruteForce(market).minimum(result.eta, points)
+    check_feasible(market, result)
+    excess, above = (x - best for x in (result.objective, result.lower_bound))
+    return Figures(result.gap, len(result.solves), excess / abs(best), above / abs(best))
 
 
 def assert_certified(found):

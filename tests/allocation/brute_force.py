@@ -53,9 +53,9 @@ class BruteForce:
             low, high = grid[max(k - 1, 0)], grid[min(k + 1, points)]
             for _ in range(4):
                 inner = np.geomspace(low, high, 8)
-                found = np.array([self(eta) for eta in inner])
-                j = int(np.argmin(found))
-                best = min(best, found[j])
+                result = np.array([self(eta) for eta in inner])
+                j = int(np.argmin(result))
+                best = min(best, result[j])
                 low, high = inner[max(j - 1, 0)], inner[min(j + 1, 7)]
         return best
 
@@ -116,9 +116,9 @@ def brute_force(form):
         around = exponents[[max(i - 1, 0), min(i + 1, exponents.size - 1)]]
         for _ in range(4):
             finer = np.linspace(*around, 60)
-            found = values_along(form, psi, count, finer)
-            k = int(found.argmin())
-            best = min(best, float(found[k]))
+            result = values_along(form, psi, count, finer)
+            k = int(result.argmin())
+            best = min(best, float(result[k]))
             around = finer[[max(k - 1, 0), min(k + 1, finer.size - 1)]]
     return best
 

@@ -102,11 +102,11 @@ def random_market(rng):
         objective += positive(rng) * cm.Losses(rng.uniform(0, 2, m))
     constraints = []
     if rng.random() < 0.5:
-        one = rng.random() < 0.6
-        constraints.append(cm.Cap(rng.uniform(1.05, 4) if one else rng.uniform(1.1, 3.6, m)))
+        single = rng.random() < 0.6
+        constraints.append(cm.Cap(rng.uniform(1.05, 4) if single else rng.uniform(1.1, 3.6, m)))
     if rng.random() < 0.4:
-        one = rng.random() < 0.6
-        constraints.append(cm.MaxEpsilon(positive(rng) if one else positive(rng, m)))
+        single = rng.random() < 0.6
+        constraints.append(cm.MaxEpsilon(positive(rng) if single else positive(rng, m)))
     if rng.random() < 0.3:
         constraints.append(cm.Budget(positive(rng)))
     if m > 2 and rng.random() < 0.4:
@@ -308,11 +308,11 @@ LARGE += ["ties", "skewed", "skewed, capped", "infinite", "a range", "three root
 
 def assert_leaving_out_loses_nothing(form, monkeypatch):
     """The solution is the same if no seller is left out from the start."""
-    found = exact_solver.solve_exact(form)
-    assert_sound(form, found)
+    result = exact_solver.solve_exact(form)
+    assert_sound(form, result)
     with monkeypatch.context() as patch:
         patch.setattr(exact_solver, "_WORTH_PASSES", np.inf)
         patch.setattr(exact_solver, "highest_cost_bought", lambda *_, **__: np.inf)
         whole = exact_solver.solve_exact(form)
-    assert found.objective == pytest.approx(whole.objective, rel=1e-13)
-    np.testing.assert_allclose(found.weights, whole.weights, rtol=1e-9, atol=1e-15)
+    assert result.objective == pytest.approx(whole.objective, rel=1e-13)
+    np.testing.assert_allclose(result.weights, whole.weights, rtol=1e-9, atol=1e-15)

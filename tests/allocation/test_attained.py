@@ -140,12 +140,12 @@ def test_the_stored_optimum_is_that_of_a_grid(name):
 def test_an_attained_optimum_is_found_and_certified(name):
     terms = CASES[name]
     market = market_of(terms, EQUAL if drawn in terms else SELLERS)
-    found = cm.allocate(market)
+    result = cm.allocate(market)
     expected = OPTIMA[name]
-    size = max(abs(expected), found.scale or 0.0)
-    assert found.gap <= 1e-6
-    assert found.objective == pytest.approx(expected, abs=3e-6 * size)
-    assert found.lower_bound <= expected + 1e-7 * size
+    size = max(abs(expected), result.scale or 0.0)
+    assert result.gap <= 1e-6
+    assert result.objective == pytest.approx(expected, abs=3e-6 * size)
+    assert result.lower_bound <= expected + 1e-7 * size
 
 
 def test_an_exact_market_may_have_an_optimum_of_zero():
@@ -163,9 +163,9 @@ def test_an_exact_market_may_have_an_optimum_of_zero():
 )
 def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
     terms = (norm, noise, paid) if name == "payments" else CASES[name]
-    found = Conic(market_of(terms, EQUAL if drawn in terms else SELLERS))
-    found.refresh()
-    point = found.solve(min(eta, 1e6))
+    result = Conic(market_of(terms, EQUAL if drawn in terms else SELLERS))
+    result.refresh()
+    point = result.solve(min(eta, 1e6))
     assert isinstance(point, Evaluated)
     a = point.weights
     values = [term(cp.Constant(a), cp.Constant(eta * a), cp.Constant(1 / eta)) for term in terms]
@@ -177,10 +177,10 @@ def test_a_bound_at_a_large_eta_is_below_a_feasible_value(name, eta):
 @pytest.mark.parametrize("paid", [cm.Payments(), cm.Payments(cm.PowerCost(2))], ids=repr)
 def test_an_optimum_at_a_very_large_eta_is_attained(tiny, paid):
     """Payments that weigh next to nothing: the search ends long before the optimum."""
-    found = cm.allocate(
+    result = cm.allocate(
         cm.Market(SELLERS, cm.Spread() + cm.Noise() + tiny * paid), "branch_and_bound"
     )
-    assert found.gap <= 1e-6
+    assert result.gap <= 1e-6
 
 
 def test_a_limit_that_is_on_no_ray_is_not_mistaken_for_an_optimum():
@@ -189,6 +189,6 @@ def test_a_limit_that_is_on_no_ray_is_not_mistaken_for_an_optimum():
     objective = 0.1 * cm.Spread() + cm.Noise() + 0.1 * cm.Payments()
     market = cm.Market(sellers, objective + Own(lambda q: cp.exp(-q.epsilon[1])))
     with pytest.warns(LooseCertificateWarning, match="infimum may be at eta = 0 or infinity"):
-        found = cm.allocate(market)
-    assert found.lower_bound <= 0.43026
-    assert 0.43025 <= found.objective <= 0.4304
+        result = cm.allocate(market)
+    assert result.lower_bound <= 0.43026
+    assert 0.43025 <= result.objective <= 0.4304

@@ -44,33 +44,33 @@ def test_projections_find_nothing_better_under_caps_and_ranges_too(seed):
         constraints.append(cm.EtaRange(low, low * 10 ** rng.uniform(0, 1)))
     problem = declared(psi, weights, *constraints)
     try:
-        found = cm.allocate(problem)
+        result = cm.allocate(problem)
     except InfeasibleMarketError:
         with pytest.raises(InfeasibleMarketError):
             cm.allocate(problem, "projections")
         return
     other = cm.allocate(problem, "projections", gap=1e-4)
-    assert found.method == "exact"
-    assert found.gap < 1e-11
-    assert found.epsilon.max() <= bound * (1 + 1e-12)
-    assert found.objective <= other.objective * (1 + 1e-11)
-    assert found.objective >= other.lower_bound * (1 - 1e-11)
+    assert result.method == "exact"
+    assert result.gap < 1e-11
+    assert result.epsilon.max() <= bound * (1 + 1e-12)
+    assert result.objective <= other.objective * (1 + 1e-11)
+    assert result.objective >= other.lower_bound * (1 - 1e-11)
 
 
 def test_a_piece_with_a_saddle_and_a_minimum_gives_the_minimum():
     psi = np.r_[0.0, np.full(3, 0.1203215958), np.ones(445)]
     weights = (1.0, 0.39732205145880545, 0.1355)
-    found = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)))
+    result = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)))
     other = cm.allocate(declared(psi, weights, cm.MaxEpsilon(1.0)), "projections")
-    assert found.objective <= other.objective * (1 + 1e-12)
-    assert found.gap < 1e-12
+    assert result.objective <= other.objective * (1 + 1e-12)
+    assert result.gap < 1e-12
 
 
 def test_all_who_are_bought_from_may_be_at_the_bound():
     psi = np.r_[np.full(3, 0.1), np.full(3, 50.0)]
-    found = cm.allocate(declared(psi, (1.0, 1.0, 0.1), cm.MaxEpsilon(0.5)))
-    assert found.epsilon == pytest.approx(np.r_[np.full(3, 0.5), np.zeros(3)])
-    assert found.gap < 1e-12
+    result = cm.allocate(declared(psi, (1.0, 1.0, 0.1), cm.MaxEpsilon(0.5)))
+    assert result.epsilon == pytest.approx(np.r_[np.full(3, 0.5), np.zeros(3)])
+    assert result.gap < 1e-12
 
 
 @given(DIGITS)

@@ -30,9 +30,9 @@ ROUTES = {
 def test_a_market_is_served_by_the_best_method_for_it(method):
     objective, constraints = ROUTES[method]
     seen = []
-    found = cm.allocate(market(*constraints, objective=objective), progress=seen.append)
-    assert found.method == ("exact" if method == "guarantees" else method)
-    assert found.solves == tuple(seen)
+    result = cm.allocate(market(*constraints, objective=objective), progress=seen.append)
+    assert result.method == ("exact" if method == "guarantees" else method)
+    assert result.solves == tuple(seen)
 
 
 @pytest.mark.parametrize("method", ["auto", *choose_method._METHODS])
@@ -105,14 +105,14 @@ class Stub:
 def test_tight_tolerances_are_tried_before_the_defaults(solver):
     stub = Stub("user_limit", "optimal")
     assert run_solver(stub, solver, {"verbose": True}) == "optimal"
-    tight, own = stub.asked
-    assert tight["solver"] == own["solver"] == solver
-    assert tight["verbose"] is own["verbose"] is True
+    tight, custom = stub.asked
+    assert tight["solver"] == custom["solver"] == solver
+    assert tight["verbose"] is custom["verbose"] is True
     tolerances = [value for name, value in tight.items() if name.startswith(("tol_", "eps_"))]
     assert len(tolerances) in (2, 3)
     assert all(0 < value <= 1e-8 for value in tolerances)
     steps = {"max_step_fraction": 0.5} if solver == "CLARABEL" else {}
-    assert own == {"solver": solver, "verbose": True, "warm_start": False, **steps}
+    assert custom == {"solver": solver, "verbose": True, "warm_start": False, **steps}
     assert all(v >= 50_000 for name, v in tight.items() if name.startswith("max_iter"))
     assert 0.5 < tight.get("max_step_fraction", 0.9) < 1
     assert tight.get("warm_start") is (False if solver == "CLARABEL" else None)
@@ -170,24 +170,24 @@ def test_solvers_go_by_the_names_and_versions_of_their_packages():
 
 def test_an_allocation_contains_its_certificate():
     records = (SolveRecord(1.0, 3.0, 2.0, "optimal", 0.5),)
-    found = cm.Allocation(
+    result = cm.Allocation(
         np.array([0.25, 0.0, 0.75]), 2.0, -4.0, -5.0, 0.3, "line_search", 1.5, None, "dual",
         "ECOS", "2.0", 1e-6, records, ("eta_low",),
     )  # fmt: skip
-    np.testing.assert_allclose(found.epsilon, [0.5, 0.0, 1.5])
-    assert not found.epsilon.flags.writeable
-    assert not found.weights.flags.writeable
-    assert found.gap == 0.25
-    assert found.n_bought == 2
-    assert found.certificate() == {
+    np.testing.assert_allclose(result.epsilon, [0.5, 0.0, 1.5])
+    assert not result.epsilon.flags.writeable
+    assert not result.weights.flags.writeable
+    assert result.gap == 0.25
+    assert result.n_bought == 2
+    assert result.certificate() == {
         "objective": -4.0, "lower_bound": -5.0, "gap": 0.25, "eta": 2.0, "multiplier": 0.3,
         "n_sellers": 3, "n_bought": 2, "method": "line_search", "formulation": "dual",
         "solver": "ECOS", "solver_version": "2.0", "tolerance": 1e-6, "binding": ["eta_low"],
         "seconds": 1.5, "solves": [vars(records[0])], "prices": [],
     }  # fmt: skip
-    frame = found.to_frame()
+    frame = result.to_frame()
     assert frame.index.tolist() == [0, 1, 2]
-    assert replace(found, ids=["x", "y", "z"]).to_frame().index.tolist() == ["x", "y", "z"]
+    assert replace(result, ids=["x", "y", "z"]).to_frame().index.tolist() == ["x", "y", "z"]
     assert frame["epsilon"].tolist() == [0.5, 0.0, 1.5]
     above = cm.Allocation(np.array([1.0]), 1.0, 2.0, 2.5, 0.0, "exact", 0.0)
     assert above.gap == 0.0

@@ -107,32 +107,32 @@ def points_are_markets_solved(form, who, says):
     ):
         changed = with_cost(form, seller, y)
         try:
-            found = solve_exact(changed)
+            result = solve_exact(changed)
         except InfeasibleMarketError:
             assert (y, value, level) == (np.inf, np.inf, np.inf)
             continue
         # Costs are kept as distances from the smallest of the market: a report far below it
         # loses as many digits as that is above it.
         lost = 1e-11 + 1e-15 * form.virtual_costs.min() / max(y, 1e-300)
-        assert value == pytest.approx(found.objective, rel=lost, abs=1e-300)
+        assert value == pytest.approx(result.objective, rel=lost, abs=1e-300)
         if form.mu == 0:  # the answer may be one of many
-            assert epsilon <= form.max_weight * found.eta * (1 + lost)
+            assert epsilon <= form.max_weight * result.eta * (1 + lost)
             continue
-        if runner_up_is_close(changed, found, seller, epsilon):
+        if runner_up_is_close(changed, result, seller, epsilon):
             continue
-        expected = found.weights[seller] * found.eta
-        assert epsilon == pytest.approx(expected, rel=1e-6, abs=1e-7 * found.eta)
-        t = form.gamma * found.eta
-        bought = changed.virtual_costs[found.weights > 0].max()
-        beyond = changed.virtual_costs[found.weights == 0]
+        expected = result.weights[seller] * result.eta
+        assert epsilon == pytest.approx(expected, rel=1e-6, abs=1e-7 * result.eta)
+        t = form.gamma * result.eta
+        bought = changed.virtual_costs[result.weights > 0].max()
+        beyond = changed.virtual_costs[result.weights == 0]
         assert level >= bought * (1 - 1e-9)
         assert beyond.size == 0 or level <= beyond.min() * (1 + 1e-9) + 1e-9 * form.mu / t
 
 
 def runner_up_is_close(form, found, seller, epsilon):
     """Whether another guarantee of the seller is worth the same to rounding (a jump is here)."""
-    own = found.weights[seller] * found.eta
-    if abs(own - epsilon) <= 1e-6 * max(own, epsilon):
+    custom = found.weights[seller] * found.eta
+    if abs(custom - epsilon) <= 1e-6 * max(custom, epsilon):
         return False
     # Just beside the jump either branch must be the answer.
     values = []
@@ -205,6 +205,6 @@ def test_sellers_become_free_in_batches_of_any_size():
     """Rounding once discarded the end of the path where free sellers carry all."""
     psi, who = np.round(np.random.default_rng(1).uniform(0, 1, 150), 1), np.arange(150)
     held = StandardForm(psi, 1.1, 15.9, 4.2, eta_high=0.4)
-    found = OwnReportCurve(held)(who, np.zeros(150)).value
+    result = OwnReportCurve(held)(who, np.zeros(150)).value
     each = [solve_exact(with_cost(held, seller, 0.0)).objective for seller in who]
-    np.testing.assert_allclose(found, each, rtol=1e-12)
+    np.testing.assert_allclose(result, each, rtol=1e-12)

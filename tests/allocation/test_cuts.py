@@ -117,9 +117,9 @@ def test_the_minimum_over_the_simplex_is_that_of_the_declaration(seed):
     for term in [cm.Spread(p) for p in (1.05, 1.5, 2, 7, np.inf)] + SPREADS[4:]:
         m, weight = rng.choice([1, 2, 7]), rng.choice([1e-3, 1.0, 50.0])
         costs = rng.normal(size=(2, m)) * 10.0 ** rng.integers(-3, 4, (2, 1))
-        found = term.simplex_minimum(weight, costs)
-        assert found.shape == (2,)
-        for row, value in zip(costs, found, strict=True):
+        result = term.simplex_minimum(weight, costs)
+        assert result.shape == (2,)
+        for row, value in zip(costs, result, strict=True):
             a = cp.Variable(m, nonneg=True)
             spread = term.expression(cm.terms.Quantities(a, a, cp.Constant(1), row))
             unit = weight + np.abs(row).max()

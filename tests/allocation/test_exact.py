@@ -49,9 +49,9 @@ def assert_sound_without_spread(form, found):
 @example(three_roots(), 0)
 @given(forms(), st.integers(0, 99))
 def test_nothing_is_better_by_brute_force(form, seed):
-    found = solve_exact(form)
-    assert_sound(form, found, seed)
-    assert found.objective == pytest.approx(brute_force(form), rel=1e-11)
+    result = solve_exact(form)
+    assert_sound(form, result, seed)
+    assert result.objective == pytest.approx(brute_force(form), rel=1e-11)
 
 
 @given(forms(infinite=True))
@@ -61,11 +61,11 @@ def test_sellers_without_a_price_are_left_out(form):
         with pytest.raises(InfeasibleMarketError, match="have a finite virtual cost"):
             solve_exact(form)
         return
-    found = solve_exact(form)
+    result = solve_exact(form)
     alone = solve_exact(replace(form, virtual_costs=form.virtual_costs[finite]))
-    assert_sound(form, found)
-    assert found.objective == pytest.approx(alone.objective, rel=1e-14)
-    np.testing.assert_allclose(found.weights[finite], alone.weights, atol=1e-9)
+    assert_sound(form, result)
+    assert result.objective == pytest.approx(alone.objective, rel=1e-14)
+    np.testing.assert_allclose(result.weights[finite], alone.weights, atol=1e-9)
 
 
 @given(forms(zeros=True))
@@ -75,14 +75,14 @@ def test_free_sellers_are_worth_a_finite_eta_or_refused(form):
     enough = free * form.max_weight >= 1 - 1e-12  # a cap of 6/5 of 1/6 is a fifth up to rounding
     limit = form.mu / np.sqrt(free) if enough else np.inf
     try:
-        found = solve_exact(form)
+        result = solve_exact(form)
     except UnattainedOptimumError as error:
         assert expected >= limit * (1 - 1e-9)
         assert "virtual cost of 0" in str(error)  # noqa: PT017 - either answer may be right
     else:
-        assert_sound(form, found)
-        assert found.objective == pytest.approx(expected, rel=1e-11)
-        assert found.objective <= limit
+        assert_sound(form, result)
+        assert result.objective == pytest.approx(expected, rel=1e-11)
+        assert result.objective <= limit
 
 
 def test_eta_stays_in_its_range_to_the_last_digit():
@@ -96,16 +96,16 @@ def test_eta_stays_in_its_range_to_the_last_digit():
 
 @given(ranged_forms(), st.integers(0, 99))
 def test_a_range_for_eta(form, seed):
-    found = solve_exact(form)
-    if found.objective > 0:
-        assert_sound(form, found, seed)
-    assert found.objective == pytest.approx(brute_force(form), rel=1e-11)
+    result = solve_exact(form)
+    if result.objective > 0:
+        assert_sound(form, result, seed)
+    assert result.objective == pytest.approx(brute_force(form), rel=1e-11)
     # What binds is at its bound, and a wider range there would be better.
     at = {"eta_low": form.eta_low, "eta_high": form.eta_high}
-    assert all(found.eta == at[name] for name in found.binding)
-    if not found.binding and form.mu > 0:
-        slope = form.gamma * form.expected_cost(found.weights) - form.sigma / found.eta**2
-        assert abs(slope) <= 1e-7 * form.sigma / found.eta**2
+    assert all(result.eta == at[name] for name in result.binding)
+    if not result.binding and form.mu > 0:
+        slope = form.gamma * form.expected_cost(result.weights) - form.sigma / result.eta**2
+        assert abs(slope) <= 1e-7 * form.sigma / result.eta**2
 
 
 def solved_at(market: StandardForm, eta: float):
@@ -121,14 +121,14 @@ def test_without_spread_the_cheapest_are_filled(form, eta):
     at_eta = solved_at(form, eta)
     assert at_eta.eta == eta
     assert_sound_without_spread(form, at_eta)
-    found = solve_exact(form)
-    np.testing.assert_array_equal(at_eta.weights, found.weights)
-    assert_sound_without_spread(form, found)
+    result = solve_exact(form)
+    np.testing.assert_array_equal(at_eta.weights, result.weights)
+    assert_sound_without_spread(form, result)
     cost = least_linear(form.virtual_costs, form.max_weight)
-    assert found.objective == pytest.approx(2 * np.sqrt(form.sigma * form.gamma * cost), rel=1e-12)
+    assert result.objective == pytest.approx(2 * np.sqrt(form.sigma * form.gamma * cost), rel=1e-12)
     # Those who tie share alike: it is the limit of the answers as mu -> 0.
     for tied in np.unique(form.virtual_costs):
-        assert np.ptp(found.weights[form.virtual_costs == tied]) <= 1e-15
+        assert np.ptp(result.weights[form.virtual_costs == tied]) <= 1e-15
 
 
 # --------------------------------------------------- Eq. (13)-(14) and its roots
@@ -143,15 +143,15 @@ def eq14(form, multiplier):
 
 @given(forms(capped=False))
 def test_kkt_conditions_of_paper_a(form):
-    found = solve_exact(form)
-    v = np.maximum(found.multiplier - form.gamma * form.virtual_costs, 0.0)
+    result = solve_exact(form)
+    v = np.maximum(result.multiplier - form.gamma * form.virtual_costs, 0.0)
     slope = 1 + 2 * form.sigma / form.mu**2 * v.sum()  # what one rounding of the root does
-    rounding = 4 * np.spacing(found.multiplier) * slope
-    assert abs(eq14(form, found.multiplier)) <= 1e-9 * found.multiplier + rounding
+    rounding = 4 * np.spacing(result.multiplier) * slope
+    assert abs(eq14(form, result.multiplier)) <= 1e-9 * result.multiplier + rounding
     norm = np.linalg.norm(v)
     # Eq. (13): eps_i = mu*v_i/(||v|| sum v); eta is its sum.
-    np.testing.assert_allclose(found.weights, v / v.sum(), atol=1e-7)
-    assert found.eta == pytest.approx(form.mu / norm, rel=1e-7)
+    np.testing.assert_allclose(result.weights, v / v.sum(), atol=1e-7)
+    assert result.eta == pytest.approx(form.mu / norm, rel=1e-7)
 
 
 def test_the_best_of_the_three_roots_is_found():
@@ -168,16 +168,16 @@ def test_the_best_of_the_three_roots_is_found():
 
 @given(forms(), st.sampled_from([1e-100, 1e-6, 1e6, 1e100]))
 def test_money_has_no_unit(form, scale):
-    found = solve_exact(form)
+    result = solve_exact(form)
     costs_scaled = solve_exact(
         replace(form, virtual_costs=form.virtual_costs * scale, gamma=form.gamma / scale)
     )
-    assert costs_scaled.objective == pytest.approx(found.objective, rel=1e-12)
+    assert costs_scaled.objective == pytest.approx(result.objective, rel=1e-12)
     all_scaled = solve_exact(
         replace(form, mu=form.mu * scale, sigma=form.sigma * scale, gamma=form.gamma * scale)
     )
-    assert all_scaled.objective == pytest.approx(scale * found.objective, rel=1e-12)
-    assert_sound(replace(form, mu=form.mu, gamma=form.gamma), found)
+    assert all_scaled.objective == pytest.approx(scale * result.objective, rel=1e-12)
+    assert_sound(replace(form, mu=form.mu, gamma=form.gamma), result)
 
 
 # ------------------------------------------------------ conic solvers as oracles
@@ -201,19 +201,19 @@ def test_free_sellers_are_bounded_by_a_range_or_refused(mu):
         market = form(psi, mu=mu, max_weight=cap)
         with pytest.raises(UnattainedOptimumError, match=r"^2 sellers have .* cost of 0.*EtaRange"):
             solve_exact(market)
-        found = solve_exact(replace(market, eta_high=30.0))
-        assert (found.eta, found.binding) == (30.0, ("eta_high",))
-        np.testing.assert_allclose(found.weights, [0.5, 0.0, 0.5, 0.0], atol=1e-12)
+        result = solve_exact(replace(market, eta_high=30.0))
+        assert (result.eta, result.binding) == (30.0, ("eta_high",))
+        np.testing.assert_allclose(result.weights, [0.5, 0.0, 0.5, 0.0], atol=1e-12)
         # Only from below: still without end.
         with pytest.raises(UnattainedOptimumError, match="eta = infinity"):
             solve_exact(replace(market, eta_low=1.0))
     capped = form(psi, mu=mu, max_weight=0.3)
-    found = solve_exact(capped)
-    assert found.weights.sum() == pytest.approx(1.0)
+    result = solve_exact(capped)
+    assert result.weights.sum() == pytest.approx(1.0)
     if mu:
-        assert found.objective == pytest.approx(brute_force(capped), rel=1e-11)
+        assert result.objective == pytest.approx(brute_force(capped), rel=1e-11)
     else:
-        assert found.objective == pytest.approx(2 * np.sqrt(0.5 * (0.3 * 0.6 + 0.1 * 0.8)))
+        assert result.objective == pytest.approx(2 * np.sqrt(0.5 * (0.3 * 0.6 + 0.1 * 0.8)))
 
 
 @pytest.mark.parametrize("solve", [solve_exact, lambda form: solved_at(form, 1.0)])
@@ -255,13 +255,13 @@ def test_caps_near_an_integer(psi, mu, sigma, gamma, cap, eta_range):
         cap=cap,
         eta_range=eta_range,
     )
-    found = cm.allocate(market)
+    result = cm.allocate(market)
     searched = cm.allocate(market, "line_search", formulation="projection", gap=1e-9)
-    assert found.weights.sum() == pytest.approx(1.0, abs=1e-12)
-    assert found.objective >= searched.lower_bound * (1 - 1e-12)
+    assert result.weights.sum() == pytest.approx(1.0, abs=1e-12)
+    assert result.objective >= searched.lower_bound * (1 - 1e-12)
     # Costs of 1000 magnify the rounding with which the search's weights sum to one.
-    assert found.objective <= searched.objective * (1 + 1e-7)
-    assert found.gap <= 1e-12
+    assert result.objective <= searched.objective * (1 + 1e-7)
+    assert result.gap <= 1e-12
 
 
 @pytest.mark.parametrize("mu", [1e300, 1e-300])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import convexmarket as cm
 from convexmarket.allocation.minorants import _SUPPORT, Lifted, Minorants
 from tests import one_in
 from tests.allocation.atoms import KINKS, OTHERS
@@ -30,10 +31,10 @@ def unknown():
 
 def points(rng, n=12):
     """Points of every kind: inside, with zeros, at a corner, with ties, far away."""
-    found = [rng.exponential(size=M) for _ in range(n)]
-    found += [rng.exponential(size=M) * (rng.random(M) < 0.5) for _ in range(n // 2)]
-    found += [np.ones(M), np.eye(M)[rng.integers(M)] * M, np.zeros(M), 1e3 * rng.random(M)]
-    return [*found, np.round(rng.exponential(size=M))]
+    result = [rng.exponential(size=M) for _ in range(n)]
+    result += [rng.exponential(size=M) * (rng.random(M) < 0.5) for _ in range(n // 2)]
+    result += [np.ones(M), np.eye(M)[rng.integers(M)] * M, np.zeros(M), 1e3 * rng.random(M)]
+    return [*result, np.round(rng.exponential(size=M))]
 
 
 def solved(expression, x, costs):
@@ -123,8 +124,8 @@ def test_a_matrix_is_taken_by_the_axis_that_is_named(name, shape, axis, hinted, 
     for link in lifted.links:
         link.dual_variables[0].save_value(rng.normal(size=link.shape))
     x.value = rng.exponential(size=M)
-    found = minorant(expression, x, lifted.hints(1.0) if hinted else {})
-    assert_below(expression, x, found, rng)
+    result = minorant(expression, x, lifted.hints(1.0) if hinted else {})
+    assert_below(expression, x, result, rng)
 
 
 # -------------------------------------------------------------------- touching where right
@@ -176,3 +177,14 @@ def test_without_hints_it_is_the_tangent(name):
         x.value = point + way * step
         values.append(expression.value)
     assert values[0] - values[1] == pytest.approx(2 * slope @ step, rel=1e-4, abs=1e-10)
+
+
+def test_a_sum_of_squares_along_an_axis_may_be_a_term():
+    class Largest(cm.Term):
+        def expression(self, quantities):
+            matrix = cp.reshape(quantities.epsilon, (3, 4), order="F")
+            return cp.max(cp.sum_squares(matrix, axis=0))
+
+    sellers = cm.Sellers(np.linspace(0.1, 0.6, M), cm.Uniform(0, 1))
+    objective = cm.Spread() + 10 * cm.Noise() + 0.5 * Largest() + cm.Payments()
+    assert cm.allocate(cm.Market(sellers, objective)).gap < 1e-6

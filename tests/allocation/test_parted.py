@@ -45,14 +45,14 @@ def assert_same(reports, chunks, prior=PRIOR, **wanted):
         with pytest.raises(type(error)):
             bought(parts, prior, **wanted)
         return
-    found = bought(parts, prior, **wanted)
-    assert found.n_passes <= 4
-    assert found.objective == pytest.approx(expected.objective, rel=1e-12)
-    assert found.gap <= 1e-12
-    assert found.binding == expected.binding
-    assert found.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)  # ties
+    result = bought(parts, prior, **wanted)
+    assert result.n_passes <= 4
+    assert result.objective == pytest.approx(expected.objective, rel=1e-12)
+    assert result.gap <= 1e-12
+    assert result.binding == expected.binding
+    assert result.n_bought == pytest.approx(expected.n_bought, abs=reports.size / 100)  # ties
     np.testing.assert_allclose(
-        found.epsilon.compute(), expected.epsilon, rtol=1e-9, atol=1e-12 * expected.eta
+        result.epsilon.compute(), expected.epsilon, rtol=1e-9, atol=1e-12 * expected.eta
     )
 
 
@@ -87,10 +87,10 @@ def test_a_column_of_a_parquet_folder_is_bought_from(tmp_path):
     sellers = partitions.sellers(table["c"], PRIOR, table["name"])
     assert len(sellers) == 500
     market = cm.Market(sellers, cm.Spread() + 100 * cm.Noise() + 0.001 * cm.Payments(), [cm.Cap(3)])
-    found, expected = cm.allocate(market), bought(reports, cap=3.0)
-    assert found.objective == pytest.approx(expected.objective, rel=1e-12)
-    assert found.certificate()["n_bought"] == expected.n_bought
-    offers = table.assign(epsilon=found.epsilon).compute()
+    result, expected = cm.allocate(market), bought(reports, cap=3.0)
+    assert result.objective == pytest.approx(expected.objective, rel=1e-12)
+    assert result.certificate()["n_bought"] == expected.n_bought
+    offers = table.assign(epsilon=result.epsilon).compute()
     np.testing.assert_allclose(offers["epsilon"], expected.epsilon, rtol=1e-9, atol=1e-12)
     # Dask would read small files together; messages count those that there are.
     pd.DataFrame({"c": [0.05, 9.0], "name": ["t0", "t1"]}).to_parquet(tmp_path / "3.parquet")

@@ -38,26 +38,26 @@ def found_by(form, parts, most):
 def both(form, most=0, seed=0, n_parts=3):
     """Return the solutions by sorting and by passes, or what kind of error is raised."""
     rng = np.random.default_rng(seed)
-    found = []
+    result = []
     for solve in (
         solve_exact,
         lambda form: found_by(form, InPieces(form.virtual_costs, rng, n_parts), most),
     ):
         try:
-            found.append(solve(form))
+            result.append(solve(form))
         except ConvexMarketError as error:
-            found.append(type(error))
-    return found
+            result.append(type(error))
+    return result
 
 
 def assert_same(form, **options):
-    sorted_out, found = both(form, **options)
+    sorted_out, result = both(form, **options)
     if isinstance(sorted_out, type):
-        assert found is sorted_out
+        assert result is sorted_out
         return
-    assert found.objective == pytest.approx(sorted_out.objective, rel=1e-12)
-    assert found.objective - found.lower_bound <= 1e-11 * found.objective
-    np.testing.assert_allclose(found.weights, sorted_out.weights, rtol=1e-8, atol=1e-11)
+    assert result.objective == pytest.approx(sorted_out.objective, rel=1e-12)
+    assert result.objective - result.lower_bound <= 1e-11 * result.objective
+    np.testing.assert_allclose(result.weights, sorted_out.weights, rtol=1e-8, atol=1e-11)
 
 
 @given(forms(), st.integers(0, 12), st.integers(1, 5))

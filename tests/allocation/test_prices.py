@@ -58,18 +58,18 @@ def test_a_price_is_the_slope_of_the_optimal_objective(name):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
-        found, step = at(number), 1e-3 * number
+        result, step = at(number), 1e-3 * number
         slope = (at(number - step).objective - at(number + step).objective) / (2 * step)
     assert abs(slope) > 1e-3  # the constraint binds
-    assert part(found.prices[0]) == pytest.approx(slope, rel=2e-4)
-    assert found.binding
+    assert part(result.prices[0]) == pytest.approx(slope, rel=2e-4)
+    assert result.binding
 
 
 @pytest.mark.parametrize("pieces", [[cm.Cap(4.0)], [cm.MaxEpsilon(9.0)], [cm.EtaRange(0.1, 9.0)]])
 def test_constraints_with_room_cost_nothing(pieces):
-    found = cm.allocate(cm.Market(SELLERS, PAID, pieces))
-    assert np.all(np.asarray(found.prices[0]) == 0)
-    assert found.binding == ()
+    result = cm.allocate(cm.Market(SELLERS, PAID, pieces))
+    assert np.all(np.asarray(result.prices[0]) == 0)
+    assert result.binding == ()
 
 
 def test_prices_that_are_not_unique_are_nan():
@@ -94,11 +94,13 @@ def test_a_constraint_of_a_user_has_the_multipliers_of_its_comparisons():
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LooseCertificateWarning)
-        found = at(0.3)
+        result = at(0.3)
         slope = (at(0.3003).objective - at(0.2997).objective) / 6e-4
-    assert found.binding == ("Least",)
-    assert found.prices[0][0] == pytest.approx(slope, rel=2e-4)
-    assert json.loads(json.dumps(found.certificate()))["prices"][0][0] == pytest.approx(slope, 2e-4)
+    assert result.binding == ("Least",)
+    assert result.prices[0][0] == pytest.approx(slope, rel=2e-4)
+    assert json.loads(json.dumps(result.certificate()))["prices"][0][0] == pytest.approx(
+        slope, 2e-4
+    )
 
 
 @pytest.mark.parametrize("seed", one_in(15, range(30)))
@@ -119,8 +121,8 @@ def test_all_methods_agree_on_the_price_of_each_seller(seed, method):
         warnings.simplefilter("ignore", LooseCertificateWarning)
         prices, step = at(bounds).prices[0], 1e-3 * bounds
         slopes = [
-            (at(bounds - step * one).objective - at(bounds + step * one).objective)
-            / (2 * step @ one)
-            for one in np.eye(m)
+            (at(bounds - step * single).objective - at(bounds + step * single).objective)
+            / (2 * step @ single)
+            for single in np.eye(m)
         ]
     assert prices == pytest.approx(np.array(slopes), rel=5e-3, abs=1e-4 * max(slopes) + 1e-5)

@@ -79,15 +79,15 @@ def test_a_sweep_compiles_once_and_tells_every_solve(monkeypatch):
     monkeypatch.setattr(sys.modules["convexmarket.allocation.sweep"], "Conic", Counted)
     amount, seen = cp.Parameter(nonneg=True), []
     values = [0.5, 1, 40.0]
-    found = cm.sweep(
+    result = cm.sweep(
         market(cm.Budget(amount)), amount, iter(values), progress=seen.append, gap=1e-5
     )
     assert len(compiled) == 1
-    assert tuple(seen) == tuple(record for one in found for record in one.solves)
-    assert [one.tolerance for one in found] == [1e-5] * 3
-    for value, one in zip(values, found, strict=True):
-        assert one.epsilon @ COSTS == pytest.approx(value, rel=1e-4)
-        assert one.gap <= 1e-5
+    assert tuple(seen) == tuple(record for single in result for record in single.solves)
+    assert [single.tolerance for single in result] == [1e-5] * 3
+    for value, single in zip(values, result, strict=True):
+        assert single.epsilon @ COSTS == pytest.approx(value, rel=1e-4)
+        assert single.gap <= 1e-5
     assert amount.value is None
     cm.sweep(market(cm.Budget(amount)), amount, [0.5, 0.5e4])
     assert len(compiled) == 3  # too far apart for one unit of eta
@@ -162,8 +162,8 @@ def test_parameters_stand_for_every_number_of_a_piece_also_where_eta_is_searched
     swept = cm.sweep(build(parameter), parameter, values)
     assert parameter.value is None
     alone = [cm.allocate(build(value), "branch_and_bound").objective for value in values]
-    assert [found.objective for found in swept] == pytest.approx(alone, rel=2e-6)
-    assert max(found.gap for found in swept) <= 1e-6
+    assert [result.objective for result in swept] == pytest.approx(alone, rel=2e-6)
+    assert max(result.gap for result in swept) <= 1e-6
     parameter.value = values[-1]
     assert cm.allocate(build(parameter)).objective == pytest.approx(alone[-1], rel=2e-6)
     parameter.value = None
@@ -231,12 +231,12 @@ def test_a_declared_problem_is_copied_whole_before_and_after_a_solve(name, copie
     value = problem.solve(solver="CLARABEL")
     again = copied(problem)
     np.testing.assert_allclose(again.weights, problem.weights)
-    for one in (twin, again):
-        assert one.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
+    for single in (twin, again):
+        assert single.solve(solver="CLARABEL") == pytest.approx(value, rel=1e-6)
         if name != "joint":  # and shares nothing with its original
-            one.eta = 1.3
+            single.eta = 1.3
             assert problem.eta == pytest.approx(1.0)
-            other = one.solve(solver="CLARABEL")
+            other = single.solve(solver="CLARABEL")
             problem.eta = 1.3
             assert problem.solve(solver="CLARABEL") == pytest.approx(other, rel=1e-6)
             problem.eta = 1.0
@@ -252,6 +252,6 @@ def test_markets_and_allocations_are_safe_to_share_between_threads():
         return swept.epsilon @ COSTS, cm.allocate(searched).objective
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(solve, budgets * 2))
-    np.testing.assert_allclose([spent for spent, _ in found], budgets * 2, rtol=1e-5)
-    assert len({objective for _, objective in found}) == 1
+        result = list(pool.map(solve, budgets * 2))
+    np.testing.assert_allclose([spent for spent, _ in result], budgets * 2, rtol=1e-5)
+    assert len({objective for _, objective in result}) == 1

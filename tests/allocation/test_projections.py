@@ -63,17 +63,17 @@ def test_a_projection_is_optimal_and_its_cut_proves_it(squared, changes, eta):
     declared = cp.Problem(cp.Minimize(2.0 * spread + prices @ a), constraints)
     declared.solve(solver="CLARABEL")
     runner = Projections(problem)
-    found = runner.solve(eta)
-    np.testing.assert_allclose(found.weights, a.value, atol=1e-5)
-    assert found.objective == pytest.approx(declared.value + 0.5 / eta, rel=1e-8)
-    assert found.cut(eta) == pytest.approx(found.objective, rel=1e-9)
-    assert found.cut.price == pytest.approx(-constraints[0].dual_value, abs=1e-4)
+    result = runner.solve(eta)
+    np.testing.assert_allclose(result.weights, a.value, atol=1e-5)
+    assert result.objective == pytest.approx(declared.value + 0.5 / eta, rel=1e-8)
+    assert result.cut(eta) == pytest.approx(result.objective, rel=1e-9)
+    assert result.cut.price == pytest.approx(-constraints[0].dual_value, abs=1e-4)
     # What a cut says of other values of eta is never more than what is possible there.
     for other in (0.5 * eta, 0.9 * eta, 1.2 * eta, 4.0 * eta):
         if other <= problem.largest_eta():
-            assert found.cut(other) <= runner.solve(other).objective * (1 + 1e-10)
+            assert result.cut(other) <= runner.solve(other).objective * (1 + 1e-10)
     record = runner.records[0]
-    assert (record.eta, record.upper, record.lower) == (eta, found.objective, found.cut(eta))
+    assert (record.eta, record.upper, record.lower) == (eta, result.objective, result.cut(eta))
 
 
 def test_a_seller_just_between_its_bounds_sets_the_price():
@@ -95,11 +95,11 @@ def test_a_seller_just_between_its_bounds_sets_the_price():
     ],
 )
 def test_an_end_of_the_range_that_decides_is_met_and_named(objective, limits, eta, binding):
-    found = cm.allocate(market(cm.EtaRange(*limits), objective=objective))
-    assert found.method == "projections"
-    assert found.eta == eta
-    assert found.binding == binding
-    assert found.gap <= 1e-10
+    result = cm.allocate(market(cm.EtaRange(*limits), objective=objective))
+    assert result.method == "projections"
+    assert result.eta == eta
+    assert result.binding == binding
+    assert result.gap <= 1e-10
 
 
 @pytest.mark.parametrize("spread", [cm.Spread(), cm.terms.SquaredSpread()], ids=repr)
@@ -109,9 +109,9 @@ def test_caps_where_the_spread_is_next_to_nothing(spread, cap, mu):
     """The multipliers of caps change fast with eta, so that cuts keep the caps."""
     objective = mu * spread + 0.26 * cm.Payments() + 1.57 * cm.Noise()
     costs = [0.0, 0.2956, 0.5597, 0.813, 0.1206]
-    found = solve_projections(market(cm.Cap(cap), costs=costs, objective=objective))
-    assert found.gap <= 1e-10
-    assert len(found.solves) <= 10
+    result = solve_projections(market(cm.Cap(cap), costs=costs, objective=objective))
+    assert result.gap <= 1e-10
+    assert len(result.solves) <= 10
 
 
 # ------------------------------------ who can sell, and which markets are served
@@ -167,27 +167,27 @@ def test_bounds_on_shares_are_met_at_the_optimum_of_the_conic_declaration(seed):
         objective = objective + cm.terms.Losses(rng.normal(size=m))
     declared = market(bound, *more, costs=rng.uniform(0.1, 2, m), objective=objective)
     try:
-        found = cm.allocate(declared)
+        result = cm.allocate(declared)
     except InfeasibleMarketError:
         with pytest.raises(InfeasibleMarketError):
             cm.allocate(declared, "branch_and_bound")
         return
     conic = cm.allocate(declared, "branch_and_bound")
-    assert found.method == "projections"
-    assert found.gap < 1e-8
-    share_of_0 = found.weights[groups == 0].sum()
+    assert result.method == "projections"
+    assert result.gap < 1e-8
+    share_of_0 = result.weights[groups == 0].sum()
     low, high = {"at_least": (share[0], 1), "at_most": (0, share[0]), "equal": (0.5, 0.5)}[kind]
     assert low - 1e-12 <= share_of_0 <= high + 1e-12
     slack = 1e-7 * conic.scale
-    assert found.objective <= conic.objective + slack
-    assert found.objective >= conic.lower_bound - slack
+    assert result.objective <= conic.objective + slack
+    assert result.objective >= conic.lower_bound - slack
 
 
 def test_several_bounds_on_shares_are_left_to_the_conic_declaration():
     bounds = [cm.GroupShare([0, 0, 1, 1], equal=True), cm.GroupShare([0, 1, 0, 1], equal=True)]
-    found = cm.allocate(market(*bounds))
-    assert found.method == "branch_and_bound"
-    assert found.weights[:2].sum() == pytest.approx(0.5, abs=1e-6)
+    result = cm.allocate(market(*bounds))
+    assert result.method == "branch_and_bound"
+    assert result.weights[:2].sum() == pytest.approx(0.5, abs=1e-6)
 
 
 def test_shares_that_caps_do_not_allow_are_refused():

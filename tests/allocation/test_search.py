@@ -72,11 +72,11 @@ def test_the_line_search_finds_the_best_of_three_roots(formulation, solver):
 @given(forms(), st.integers(0, 1000))
 def test_formulations_agree(form, seed):
     market = market_of(form)
-    found = [line_search(market, formulation, gap=1e-7) for formulation in FORMULATIONS]
-    for allocation in found:
+    result = [line_search(market, formulation, gap=1e-7) for formulation in FORMULATIONS]
+    for allocation in result:
         assert_certificate_holds(allocation, market.standard_form, seed)
         assert allocation.gap <= 1e-5
-    assert max(a.lower_bound for a in found) <= min(a.objective for a in found) * (1 + 1e-9)
+    assert max(a.lower_bound for a in result) <= min(a.objective for a in result) * (1 + 1e-9)
 
 
 @given(forms(zeros=True))
@@ -86,14 +86,14 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
     limit = form.mu / np.sqrt(np.count_nonzero(psi == 0))
     expected = np.inf if (psi == 0).all() else brute_force(form)
     try:
-        found = line_search(market_of(form), "projection", gap=1e-7)
+        result = line_search(market_of(form), "projection", gap=1e-7)
     except UnattainedOptimumError as error:
         assert "eta -> infinity" in str(error)  # noqa: PT017 - either outcome may be right
         assert expected >= limit * (1 - 1e-9)
     else:
-        assert found.objective < limit
-        assert found.lower_bound <= expected * (1 + 1e-9)
-        assert found.objective <= expected * (1 + 1e-6)
+        assert result.objective < limit
+        assert result.lower_bound <= expected * (1 + 1e-9)
+        assert result.objective <= expected * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS"])

@@ -40,12 +40,12 @@ def test_a_projection_is_where_the_clipped_sum_is_one(point, limits):
         with pytest.raises(InfeasibleMarketError, match="cannot sum to one"):
             project_capped_simplex(point, limits)
         return
-    found = project_capped_simplex(point, limits)
-    np.testing.assert_allclose(found, projected(point, limits), atol=1e-14)
-    assert found.sum() == pytest.approx(1.0, abs=4e-16)
-    assert np.all((found >= 0) & (found <= limits))
+    result = project_capped_simplex(point, limits)
+    np.testing.assert_allclose(result, projected(point, limits), atol=1e-14)
+    assert result.sum() == pytest.approx(1.0, abs=4e-16)
+    assert np.all((result >= 0) & (result <= limits))
     moved = project_capped_simplex(point + 5.0, limits)
-    np.testing.assert_allclose(moved, found, atol=1e-14)
+    np.testing.assert_allclose(moved, result, atol=1e-14)
 
 
 points = st.lists(
@@ -60,8 +60,8 @@ def test_a_projection_keeps_its_digits_far_from_the_origin():
 
 
 def test_who_cannot_sell_stays_out_of_a_projection():
-    found = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
-    np.testing.assert_allclose(found, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
+    result = project_capped_simplex([-np.inf, -2e5, 0.0, -np.inf, 0.0], 0.4)
+    np.testing.assert_allclose(result, [0.0, 0.2, 0.4, 0.0, 0.4], atol=1e-15)
     alone = project_capped_simplex([-np.inf, -7.0], np.array([3.0, 1.0]))
     assert alone.tolist() == [0.0, 1.0]
     with pytest.raises(InfeasibleMarketError, match=r"1 weights of at most 0\.4 .* at most 0\.4;"):
@@ -133,10 +133,10 @@ def test_the_norm_is_minimised_under_one_cap_or_one_for_each(costs, caps, mu):
     ],
 )
 def test_the_most_that_sellers_sell_in_all(caps, bounds, expected):
-    found = largest_eta(np.array(caps), np.array(bounds), 3)
-    assert found == pytest.approx(expected, rel=1e-14)
-    if found < np.inf:
+    result = largest_eta(np.array(caps), np.array(bounds), 3)
+    assert result == pytest.approx(expected, rel=1e-14)
+    if result < np.inf:
         caps, bounds = np.broadcast_to(caps, 3), np.broadcast_to(bounds, 3)
-        at, beyond = (np.minimum(caps, bounds / (found * x)).sum() for x in (1, 1.01))
+        at, beyond = (np.minimum(caps, bounds / (result * x)).sum() for x in (1, 1.01))
         assert at == pytest.approx(1.0, rel=1e-14)
         assert beyond < 1

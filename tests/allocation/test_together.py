@@ -68,10 +68,10 @@ CASES = {
 
 def is_certified(markets, limit):
     """Within every limit, and what it says it is; return it."""
-    found = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
-    assert np.all(found.epsilon <= np.asarray(limit) * (1 + 1e-12))
-    assert np.all(found.prices >= 0)
-    for market, allocation in zip(markets, found.allocations, strict=True):
+    result = cm.allocate_together(markets, [cm.MaxEpsilon(limit)])
+    assert np.all(result.epsilon <= np.asarray(limit) * (1 + 1e-12))
+    assert np.all(result.prices >= 0)
+    for market, allocation in zip(markets, result.allocations, strict=True):
         value = market.objective.value(
             allocation.weights, allocation.eta, market.sellers.virtual_costs
         )
@@ -81,19 +81,19 @@ def is_certified(markets, limit):
         for piece in market.constraints:
             for item in piece.constraints(quantities):
                 assert np.all(item.violation() <= 1e-7)
-    assert found.objective == pytest.approx(sum(a.objective for a in found.allocations))
-    return found
+    assert result.objective == pytest.approx(sum(a.objective for a in result.allocations))
+    return result
 
 
 @pytest.mark.parametrize("name", one_in(4, CASES))
 def test_buyers_together_are_certified_in_few_solves(name):
     """And at their eta one declaration of all has the same optimum."""
     markets, limit = CASES[name]
-    found = is_certified(markets, limit)
-    assert found.gap <= 1e-6
-    assert found.n_solves <= 60
-    etas = [allocation.eta for allocation in found.allocations]
-    assert found.objective == pytest.approx(at_fixed_eta(markets, limit, etas), rel=1e-6)
+    result = is_certified(markets, limit)
+    assert result.gap <= 1e-6
+    assert result.n_solves <= 60
+    etas = [allocation.eta for allocation in result.allocations]
+    assert result.objective == pytest.approx(at_fixed_eta(markets, limit, etas), rel=1e-6)
 
 
 @pytest.mark.parametrize("seed", one_in(9, range(9)))
@@ -118,24 +118,24 @@ def test_random_buyers_are_certified_in_few_solves(seed):
             objective += gamma * cm.Payments()
         markets.append(cm.Market(sellers, objective, rng.permutation(rules)[:1]))
     limit = 10.0 ** rng.uniform(-0.7, 0.7, m)
-    found = is_certified(markets, limit)
-    assert found.gap <= 1e-6
-    assert found.n_solves <= 60
-    etas = np.array([allocation.eta for allocation in found.allocations])
+    result = is_certified(markets, limit)
+    assert result.gap <= 1e-6
+    assert result.n_solves <= 60
+    etas = np.array([allocation.eta for allocation in result.allocations])
     for _ in range(5):
         other = etas * np.exp(rng.normal(0, 0.1, etas.size))
         try:
             value = at_fixed_eta(markets, limit, other)
         except ParameterError:  # outside an EtaRange
             continue
-        assert value >= found.lower_bound * (1 - 1e-8)
+        assert value >= result.lower_bound * (1 - 1e-8)
 
 
 def test_one_buyer_alone_is_a_market_under_that_limit():
-    found = cm.allocate_together([buyer(2.0)], [cm.MaxEpsilon(0.3)])
+    result = cm.allocate_together([buyer(2.0)], [cm.MaxEpsilon(0.3)])
     alone = cm.allocate(buyer(2.0, 0.1, None, cm.MaxEpsilon(0.3)))
-    assert found.objective == pytest.approx(alone.objective, rel=1e-6)
-    assert "1 buyers" in repr(found)
+    assert result.objective == pytest.approx(alone.objective, rel=1e-6)
+    assert "1 buyers" in repr(result)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,6 @@ def test_any_prices_give_a_valid_lower_bound(seed):
     rng = np.random.default_rng(seed)
     markets, limit = CASES["sold out"][0], np.full(3, 0.5)
     prices = rng.exponential(10.0 ** rng.uniform(-3, 1), 3)
-    found = _Buyers(markets, limit, "CLARABEL", None).alone(prices, [None, None], 1e-3)
-    bound = sum(each.bound for each in found) - prices @ limit
+    result = _Buyers(markets, limit, "CLARABEL", None).alone(prices, [None, None], 1e-3)
+    bound = sum(each.bound for each in result) - prices @ limit
     assert bound <= 6.230768765 * (1 + 1e-8)

@@ -90,9 +90,9 @@ def test_branch_and_bound_meets_the_exact_solver(seed):
         cap=rng.uniform(1, 4) if rng.random() < 0.5 else None,
     )
     exact = cm.allocate(market)
-    found = cm.allocate(market, "branch_and_bound", gap=GAP)
-    assert found.lower_bound <= exact.objective * (1 + 1e-9)
-    assert exact.objective * (1 - 1e-9) <= found.objective <= exact.objective * (1 + GAP)
+    result = cm.allocate(market, "branch_and_bound", gap=GAP)
+    assert result.lower_bound <= exact.objective * (1 + 1e-9)
+    assert exact.objective * (1 - 1e-9) <= result.objective <= exact.objective * (1 + GAP)
 
 
 # ------------------------------------------------------------------ certificates
@@ -105,10 +105,10 @@ def test_a_wrong_solver_cannot_make_the_certificate_wrong(monkeypatch):
     rng = np.random.default_rng(0)
     exact = Subproblem.weights.fget
     monkeypatch.setattr(Subproblem, "weights", property(lambda self: _disturbed(exact(self), rng)))
-    found = branch_and_bound(market, max_solves=15)
-    assert found.lower_bound <= truth.objective <= found.objective * (1 + 1e-8)
-    assert found.gap > 1e-5
-    check_feasible(market, found)
+    result = branch_and_bound(market, max_solves=15)
+    assert result.lower_bound <= truth.objective <= result.objective * (1 + 1e-8)
+    assert result.gap > 1e-5
+    check_feasible(market, result)
 
 
 def told(kind, rng, dual):
@@ -160,10 +160,10 @@ def proves_nothing_wrong(name, kind, monkeypatch):
                 return duals, {k: told(kind, rng, d) for k, d in hints.items()}
 
             monkeypatch.setattr(Subproblem, "proof", wrong)
-            found = branch_and_bound(market, max_solves=4)
-            assert found.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
-            assert found.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
-            check_feasible(market, found)
+            result = branch_and_bound(market, max_solves=4)
+            assert result.lower_bound <= truth.objective + 1e-9 * abs(truth.objective)
+            assert result.objective >= truth.lower_bound - 1e-9 * abs(truth.objective)
+            check_feasible(market, result)
 
 
 #: Kinds take turns; a campaign has every one in every market.
@@ -194,9 +194,9 @@ def test_a_missed_gap_warns_at_the_caller_s_line(method):
     objective, options = MISSED[method]
     market = cm.Market(some_sellers(), objective)
     with pytest.warns(LooseCertificateWarning, match="relative gap of .* requested") as seen:
-        found = cm.allocate(market, **options)
-    assert found.method == method
-    assert found.gap > found.tolerance
+        result = cm.allocate(market, **options)
+    assert result.method == method
+    assert result.gap > result.tolerance
     assert [warning.filename for warning in seen] == [__file__]
 
 
@@ -221,23 +221,23 @@ def test_solvers(solver):
     reference = cm.allocate(market, gap=1e-8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        found = cm.allocate(market, solver=solver, gap=1e-5)
-    assert found.solver == solver
-    assert found.objective == pytest.approx(reference.objective, rel=2e-5)
-    assert found.lower_bound <= reference.objective * (1 + 1e-9)
+        result = cm.allocate(market, solver=solver, gap=1e-5)
+    assert result.solver == solver
+    assert result.objective == pytest.approx(reference.objective, rel=2e-5)
+    assert result.lower_bound <= reference.objective * (1 + 1e-9)
 
 
 # ------------------------------------------------------------------ quadratic and sorted bounds
 
 
 def certified(market):
-    found = cm.allocate(market, gap=GAP)
-    best = BruteForce(market).minimum(found.eta)
-    assert found.gap <= GAP
-    assert found.objective <= best * (1 + 1.5 * GAP)
-    assert found.lower_bound <= best * (1 + 1e-8)
-    check_feasible(market, found)
-    return found
+    result = cm.allocate(market, gap=GAP)
+    best = BruteForce(market).minimum(result.eta)
+    assert result.gap <= GAP
+    assert result.objective <= best * (1 + 1.5 * GAP)
+    assert result.lower_bound <= best * (1 + 1e-8)
+    check_feasible(market, result)
+    return result
 
 
 # ------------------------------------------------------------------ parameters
@@ -251,12 +251,12 @@ def with_a_parameter():
 
 def test_a_parameter_that_is_changed_between_allocations_counts():
     near, market = with_a_parameter()
-    found = []
+    result = []
     for value in (0.0, 3.0):
         near.value = value
-        found.append(certified(market))
-    assert found[1].objective > found[0].objective + 0.01
-    np.testing.assert_allclose(found[1].weights, 1 / 6, atol=1e-5)
+        result.append(certified(market))
+    assert result[1].objective > result[0].objective + 0.01
+    np.testing.assert_allclose(result[1].weights, 1 / 6, atol=1e-5)
 
 
 def test_a_parameter_that_is_changed_during_an_allocation_does_not():
@@ -267,11 +267,11 @@ def test_a_parameter_that_is_changed_during_an_allocation_does_not():
     def change(record):
         near.value = 100.0
 
-    found = cm.allocate(market, progress=change)
+    result = cm.allocate(market, progress=change)
     assert near.value == 100.0
-    assert len(found.solves) > 1
-    assert found.objective == pytest.approx(quiet.objective, rel=1e-12)
-    np.testing.assert_allclose(found.weights, quiet.weights, atol=1e-12)
+    assert len(result.solves) > 1
+    assert result.objective == pytest.approx(quiet.objective, rel=1e-12)
+    np.testing.assert_allclose(result.weights, quiet.weights, atol=1e-12)
 
 
 # ------------------------------------------------------------------ one convex program
@@ -281,11 +281,11 @@ def test_a_budget_is_met_and_two_solves_are_enough():
     sellers = some_sellers(50)
     for amount in (0.1, 1.0, 10.0):
         market = cm.Market(sellers, BASE, [cm.Budget(amount)])
-        found = cm.allocate(market)
-        assert len(found.solves) <= 2
-        assert found.gap <= GAP
-        assert sellers.virtual_costs @ found.epsilon == pytest.approx(amount, rel=1e-5)
-        check_feasible(market, found)
+        result = cm.allocate(market)
+        assert len(result.solves) <= 2
+        assert result.gap <= GAP
+        assert sellers.virtual_costs @ result.epsilon == pytest.approx(amount, rel=1e-5)
+        check_feasible(market, result)
 
 
 # ------------------------------------------------------------------ no answer, and why
@@ -360,9 +360,9 @@ def test_sellers_that_cannot_be_bought_from():
         (BASE, [cm.Budget(1.0)]),
         (BASE + 0.5 * cm.Payments(), [cm.MaxEpsilon(0.5)]),
     ):
-        found = cm.allocate(cm.Market(sellers, objective, constraints))
-        assert found.weights[2] == 0
-        assert found.gap <= GAP
+        result = cm.allocate(cm.Market(sellers, objective, constraints))
+        assert result.weights[2] == 0
+        assert result.gap <= GAP
     with pytest.raises(InfeasibleMarketError, match=r"Cap\(1\).*1 sellers with infinite"):
         cm.allocate(cm.Market(sellers, BASE, [cm.Cap(1), cm.Budget(1.0)]), "branch_and_bound")
 
@@ -383,13 +383,13 @@ def market_with(costs, objective, *constraints):
 )
 def test_any_range_of_eta(low, high):
     market = market_with(V[:4], cm.Spread(3) + cm.Noise() + cm.Payments(), cm.EtaRange(low, high))
-    found = cm.allocate(market)
-    assert low <= found.eta <= high
-    assert found.gap <= GAP
+    result = cm.allocate(market)
+    assert low <= result.eta <= high
+    assert result.gap <= GAP
     brute = BruteForce(market)
     values = [brute(eta) for eta in np.geomspace(low, min(high, 9e2 + low), 30)]
-    assert found.lower_bound <= min(values) * (1 + 1e-8)
-    assert found.objective <= min(values) * (1 + 1e-6)
+    assert result.lower_bound <= min(values) * (1 + 1e-8)
+    assert result.objective <= min(values) * (1 + 1e-6)
 
 
 def test_a_simplex_minimum_that_is_wrong_is_found_out():

@@ -148,8 +148,8 @@ class DeltaLeftOut(cm.PrivateLogisticRegression):
         return self
 
     def _claim(self, epsilon):
-        said = self.guarantee_
-        self.guarantee_ = Guarantee(epsilon, 0.0, said.mechanism, said.accounting, said.assumptions)
+        text = self.guarantee_
+        self.guarantee_ = Guarantee(epsilon, 0.0, text.mechanism, text.accounting, text.assumptions)
         self.epsilon_ = self.guarantee_.epsilon
 
 
@@ -183,8 +183,8 @@ class LabelSetInferred(cm.PrivateLogisticRegression):
         learner = cm.PrivateLogisticRegression(self.regularization, **{self.inferred: None})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cm.PrivacyLeakWarning)
-            found = vars(learner.fit(X, y, **options))
-        self.__dict__.update(found | {self.inferred: getattr(self, self.inferred)})
+            result = vars(learner.fit(X, y, **options))
+        self.__dict__.update(result | {self.inferred: getattr(self, self.inferred)})
         return self
 
 
@@ -321,9 +321,9 @@ class RidgeWithoutWeights(cm.PersonalizedRidge):
 
     def fit(self, X, y, *, epsilon, **options):
         self.weighting = np.full(len(X), 1.0 / len(X))
-        said = output_ridge(self.regularization).fit(X, y, epsilon=epsilon, **options)
+        text = output_ridge(self.regularization).fit(X, y, epsilon=epsilon, **options)
         super().fit(X, y, epsilon=np.full(len(X), np.mean(epsilon)), **options)
-        self.guarantee_, self.epsilon_ = said.guarantee_, said.epsilon_
+        self.guarantee_, self.epsilon_ = text.guarantee_, text.epsilon_
         self.weighting = "granted"
         return self
 

@@ -49,9 +49,9 @@ def test_mechanisms_hold_and_objective_perturbation_is_nearly_exhausted():
     table = audited(20, **options, progress=lambda *step: steps.append(step))
     assert {"PrivateLogisticRegression", "PersonalizedRidge", "TestSetRelease"} <= check(table)
     assert steps[-1] == ("audits", len(table), len(table))
-    one = audited(20, mechanisms=["NonPersonalizedRidge"], **options)
+    single = audited(20, mechanisms=["NonPersonalizedRidge"], **options)
     same = table[table.mechanism == "NonPersonalizedRidge"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(one.drop(columns="seconds"), same.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(single.drop(columns="seconds"), same.drop(columns="seconds"))
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 3)])

@@ -83,8 +83,8 @@ def released(monkeypatch, kind, erm, source, draws):
         elif kind == "test set":
             answers.append(release.noisy_predictions[0])
         numbers.append(answers[0])
-    said = re.search(r"on a lattice of step (\S+),", str(release.guarantee))[1]
-    return 2.0 ** round(math.log2(float(said))), np.array(numbers)
+    text = re.search(r"on a lattice of step (\S+),", str(release.guarantee))[1]
+    return 2.0 ** round(math.log2(float(text))), np.array(numbers)
 
 
 @pytest.mark.parametrize("kind", one_in(6, DEFAULTS))

@@ -62,10 +62,10 @@ class Meter:
         self._begin()
 
     def _counted(self, *wanted: Any, **options: Any) -> Any:
-        found = self._compute(*wanted, **options)
+        result = self._compute(*wanted, **options)
         self._passes += 1
-        self._fetched += len(pickle.dumps(found))
-        return found
+        self._fetched += len(pickle.dumps(result))
+        return result
 
     def _used(self) -> list[tuple[float, int]]:
         return [usage(), *(self._client.run(usage).values() if self._client else [])]
@@ -215,7 +215,7 @@ def prepare(folder: Path, rows: int, wanted: list[str]) -> None:
 def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
     """Return all lines about so many rows; of 10^8 in partitions and without a cap alone."""
     wanted = [job for job in wanted if exponent < 8 or job != "fits"]
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     with TemporaryDirectory() as name:
         prepare(Path(name), 10**exponent, wanted)
         for job in wanted:
@@ -228,10 +228,10 @@ def measured(exponent: int, wanted: list[str]) -> list[dict[str, Any]]:
                         [*command, *given], env=environment, check=True, stdout=subprocess.PIPE
                     )
                     lines = json.loads(ended.stdout.splitlines()[-1])
-                    found += [line | {"rows": exponent} for line in lines]
-                    print(table(found), end="\n\n", file=sys.stderr, flush=True)
+                    result += [line | {"rows": exponent} for line in lines]
+                    print(table(result), end="\n\n", file=sys.stderr, flush=True)
                     shutil.rmtree(f"{name}/offers", ignore_errors=True)
-    return found
+    return result
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -243,10 +243,10 @@ def table(lines: list[dict[str, Any]]) -> str:
     jobs = list(dict.fromkeys(line["job"] for line in lines))
     keys = dict.fromkeys((line["job"], line["rows"], line["cap"]) for line in lines)
     for key in sorted(keys, key=lambda key: (jobs.index(key[0]), key[1], key[2] or 0)):
-        own = {
+        custom = {
             line["where"]: line for line in lines if (line["job"], line["rows"], line["cap"]) == key
         }
-        apart = own.get("two workers")
+        apart = custom.get("two workers")
         job, rows, cap = key
         cells.append(
             [
@@ -256,8 +256,8 @@ def table(lines: list[dict[str, Any]]) -> str:
                 str(apart["passes"]) if apart else "",
                 f"{apart['fetched']:.1f}" if apart else "",
                 *(
-                    f"{own[place]['cpu']:.2g} ({', '.join(map(str, own[place]['peak']))})"
-                    if place in own
+                    f"{custom[place]['cpu']:.2g} ({', '.join(map(str, custom[place]['peak']))})"
+                    if place in custom
                     else ""
                     for place in WHERE
                 ),
@@ -268,7 +268,7 @@ def table(lines: list[dict[str, Any]]) -> str:
 
 def exponents(lines: list[dict[str, Any]]) -> str:
     """Return how costs grow with the rows: the slopes of lines through their logarithms."""
-    said = []
+    text = []
     for job in ("allocate", "payments"):
         points = [
             (line["rows"], np.log10(line["cpu"]))
@@ -277,8 +277,8 @@ def exponents(lines: list[dict[str, Any]]) -> str:
         ]
         if len(points) > 1:
             slope = np.polyfit(*zip(*points, strict=True), 1)[0]
-            said.append(f"{job} on two workers costs rows^{slope:.2f}")
-    return "; ".join(said)
+            text.append(f"{job} on two workers costs rows^{slope:.2f}")
+    return "; ".join(text)
 
 
 def main() -> None:

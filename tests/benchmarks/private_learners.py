@@ -138,13 +138,13 @@ def cells(names: list[str], draws: int) -> Iterator[dict[str, Any]]:
         for kind in ("equal", "mixed"):
             for mean in EPSILONS:
                 epsilon = granted(kind, mean, len(data[1]))
-                found = [
+                result = [
                     [error(learner, epsilon, data, seed) for seed in range(count)]
                     for learner in candidates(default, epsilon, data)
                 ]
-                means = np.mean(found, axis=1)
+                means = np.mean(result, axis=1)
                 best = float(means.min())
-                apart = np.array(found[0]) - np.array(found[int(means.argmin())])
+                apart = np.array(result[0]) - np.array(result[int(means.argmin())])
                 yield {
                     "data": name,
                     "guarantees": kind,

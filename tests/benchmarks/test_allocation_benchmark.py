@@ -62,10 +62,10 @@ print(before / 2**20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 def test_peak_memory_of_ten_million_sellers(benchmark, buyer, cap):
     """Memory of a process that allocates ten million sellers, all included (asked: 3 GiB)."""
     command = [sys.executable, "-c", TEN_MILLION, repr((BUYERS[buyer], cap))]
-    found = benchmark.pedantic(
+    result = benchmark.pedantic(
         lambda: subprocess.run(command, capture_output=True, text=True, check=True), rounds=1
     )
-    before, peak = map(float, found.stdout.split())
+    before, peak = map(float, result.stdout.split())
     benchmark.extra_info["peak, GiB"] = peak
     benchmark.extra_info["before, GiB"] = before
     assert peak < 3  # memory is no matter of the machine's mood

@@ -83,8 +83,8 @@ def test_an_atom_as_a_term(benchmark, atom):
             for place, of in PLACES.items()
         }
 
-    found = benchmark.pedantic(allocations, rounds=1)
-    for place, allocation in found.items():
+    result = benchmark.pedantic(allocations, rounds=1)
+    for place, allocation in result.items():
         benchmark.extra_info[f"gap, {place}"] = allocation.gap
         benchmark.extra_info[f"solves, {place}"] = len(allocation.solves)
         assert allocation.gap <= 1e-6
@@ -162,18 +162,18 @@ def test_random_markets_against_a_grid(benchmark):
     above the best of the grid.
     """
     markets = [drawn(seed) for seed in range(300)]
-    found = benchmark.pedantic(lambda: [cm.allocate(market) for market in markets], rounds=1)
-    scales = [allocation.scale or abs(allocation.objective) for allocation in found]
-    best = [best_of_grid(m, each.eta) for m, each in zip(markets, found, strict=True)]
-    excess = [(a.objective - b) / s for a, b, s in zip(found, best, scales, strict=True)]
-    above = [(a.lower_bound - b) / s for a, b, s in zip(found, best, scales, strict=True)]
+    result = benchmark.pedantic(lambda: [cm.allocate(market) for market in markets], rounds=1)
+    scales = [allocation.scale or abs(allocation.objective) for allocation in result]
+    best = [best_of_grid(m, each.eta) for m, each in zip(markets, result, strict=True)]
+    excess = [(a.objective - b) / s for a, b, s in zip(result, best, scales, strict=True)]
+    above = [(a.lower_bound - b) / s for a, b, s in zip(result, best, scales, strict=True)]
     benchmark.extra_info.update(
         markets=len(markets),
         refused=0,  # a refusal is an error here
-        solves=float(np.mean([len(allocation.solves) for allocation in found])),
-        most=max(len(allocation.solves) for allocation in found),
-        loose=sum(allocation.gap > 1e-6 for allocation in found),
-        gap=max(allocation.gap for allocation in found),
+        solves=float(np.mean([len(allocation.solves) for allocation in result])),
+        most=max(len(allocation.solves) for allocation in result),
+        loose=sum(allocation.gap > 1e-6 for allocation in result),
+        gap=max(allocation.gap for allocation in result),
         excess=max(excess),
         bound=max(above),
     )

@@ -21,9 +21,9 @@ def problem(m, n, seed=0):
 def test_a_hundred_thousand_sellers(benchmark):
     """A start with 10^5 sellers and 50 features."""
     joint = problem(100_000, 50)
-    found = benchmark.pedantic(cm.allocate_jointly, (joint,), {"starts": 1}, rounds=1)
-    benchmark.extra_info["steps"] = len(found.trace)
-    assert found.residual <= 1e-9
+    result = benchmark.pedantic(cm.allocate_jointly, (joint,), {"starts": 1}, rounds=1)
+    benchmark.extra_info["steps"] = len(result.trace)
+    assert result.residual <= 1e-9
 
 
 @pytest.mark.parametrize("m", [500, 5000])
@@ -38,6 +38,6 @@ def test_exact_purchases_against_conic_ones(benchmark, m):
     def conic():
         return cm.allocate_jointly(joint, solver="CLARABEL", **options)
 
-    found = benchmark(exact)
+    result = benchmark(exact)
     benchmark.extra_info["conic / exact"] = ratio(conic, exact, rounds=3)
-    assert found.trace[0].objective <= conic().trace[0].objective * (1 + 1e-12)
+    assert result.trace[0].objective <= conic().trace[0].objective * (1 + 1e-12)

@@ -34,11 +34,11 @@ def test_interactive_questions(benchmark, threshold) -> None:
     """A thousand questions, one after another; with threshold 0 as many as there are updates."""
     erm, X = model(), questions(1000)
     limits = {"max_queries": 1000, "max_updates": 200 if threshold == "zero" else 10}
-    own = 0.0 if threshold == "zero" else None
+    custom = 0.0 if threshold == "zero" else None
     X = X[: limits["max_updates"]] if threshold == "zero" else X
 
     def ask():
-        release = cm.InteractiveRelease(erm, **TERMS, **limits, threshold=own, random_state=SEED)
+        release = cm.InteractiveRelease(erm, **TERMS, **limits, threshold=custom, random_state=SEED)
         for x in X:
             release.predict(x)
         return release

@@ -49,9 +49,9 @@ def test_solves_to_a_gap_of_a_millionth(benchmark, cost, limits):
     def run():
         return [cm.allocate(market, "branch_and_bound") for market in markets]
 
-    found = benchmark.pedantic(run, rounds=1)
-    counts = [len(allocation.solves) for allocation in found]
-    gaps = [allocation.gap for allocation in found]
+    result = benchmark.pedantic(run, rounds=1)
+    counts = [len(allocation.solves) for allocation in result]
+    gaps = [allocation.gap for allocation in result]
     benchmark.extra_info.update(most=max(counts), mean=float(np.mean(counts)), gap=max(gaps))
     assert max(counts) <= allowed
     assert max(gaps) <= 1e-6
@@ -64,10 +64,10 @@ def test_fifty_budgets_from_one_compiled_problem(benchmark):
     budget = cp.Parameter(nonneg=True, name="budget")
     market = cm.Market(sellers, 1.0 * cm.Spread() + 50 * cm.Noise(), [cm.Budget(budget)])
     values = np.geomspace(10, 5000, 50)
-    found = benchmark.pedantic(cm.sweep, (market, budget, values), rounds=3)
-    benchmark.extra_info["gap"] = max(allocation.gap for allocation in found)
-    assert max(allocation.gap for allocation in found) <= 1e-6
-    objectives = [allocation.objective for allocation in found]
+    result = benchmark.pedantic(cm.sweep, (market, budget, values), rounds=3)
+    benchmark.extra_info["gap"] = max(allocation.gap for allocation in result)
+    assert max(allocation.gap for allocation in result) <= 1e-6
+    objectives = [allocation.objective for allocation in result]
     assert np.all(np.diff(objectives) < 0)
 
 
@@ -79,11 +79,11 @@ def test_a_variant_in_a_line(benchmark, variant):
     """
     market = cm.Market(SELLERS, *VARIANTS[variant])
     benchmark.pedantic(cm.allocate, (market,), {"gap": GAP}, rounds=1)
-    found = figures(market)
+    result = figures(market)
     benchmark.extra_info.update(
         lines=lines(*VARIANTS[variant]),
-        gap=found.gap,
-        solves=found.solves,
-        excess=found.excess,
-        bound=found.above,
+        gap=result.gap,
+        solves=result.solves,
+        excess=result.excess,
+        bound=result.above,
     )

@@ -17,5 +17,5 @@ def seconds(action: Callable[[], Any]) -> float:
 def ratio(action: Callable[[], Any], reference: Callable[[], Any], rounds: int) -> float:
     """Return the median time of an action over that of a reference."""
     times = [(seconds(action), seconds(reference)) for _ in range(rounds)]
-    own, other = np.median(times, axis=0)
-    return float(own / other)
+    custom, other = np.median(times, axis=0)
+    return float(custom / other)

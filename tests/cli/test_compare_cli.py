@@ -38,10 +38,10 @@ def compared(tmp_path_factory):
 
 
 def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
-    folder, said = compared
-    assert "OSQP cannot take allocation (primal)." in said
-    assert "Not installed: NONESUCH." in said
-    assert "LIES: a status that our residuals refute in 2 of 2 runs (primal, projection)" in said
+    folder, text = compared
+    assert "OSQP cannot take allocation (primal)." in text
+    assert "Not installed: NONESUCH." in text
+    assert "LIES: a status that our residuals refute in 2 of 2 runs (primal, projection)" in text
     results = json.loads((folder / "report" / "results.json").read_text())
     assert results["title"] == "Solvers compared"
     assert len(read_tables(folder / "report")["all-runs"]) == 1 + 3 * 2

@@ -159,10 +159,10 @@ def refused(folder, *arguments):
 
 
 def test_a_list_of_offers_does_not_destroy_the_market(filled):
-    said = refused(
+    text = refused(
         filled, "online", "quote", "m", "--csv", "sellers.csv", "--out", "m/market.sqlite"
     )
-    assert said.startswith("error: --out m/market.sqlite exists; pass --force")
+    assert text.startswith("error: --out m/market.sqlite exists; pass --force")
     assert invoke("online", "status", "m").exit_code == 0
 
 
@@ -171,8 +171,8 @@ def test_a_list_of_offers_does_not_destroy_the_market(filled):
 def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
     (filled / "found.csv").write_bytes(content)
     arguments, option = WRITERS[command]
-    said = refused(filled, *arguments, option, "found.csv")
-    assert said == (
+    text = refused(filled, *arguments, option, "found.csv")
+    assert text == (
         f"error: {option} found.csv exists; pass --force to replace it, or name another file\n"
     )
     if command != "audit":  # it takes long
@@ -185,8 +185,8 @@ def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
 def test_a_purchase_is_replaced_only_with_force(filled, name):
     (filled / "sale").mkdir()
     (filled / "sale" / name).write_text("precious")
-    said = refused(filled, "buy", "market.toml", "--out", "sale")
-    assert said.startswith(f"error: --out sale/{name} exists; pass --force")
+    text = refused(filled, "buy", "market.toml", "--out", "sale")
+    assert text.startswith(f"error: --out sale/{name} exists; pass --force")
 
 
 @pytest.mark.parametrize("options", [["--index", "reports"], ["--all", "--problems", PROBLEMS]])
@@ -194,8 +194,8 @@ def test_a_purchase_is_replaced_only_with_force(filled, name):
 def test_an_index_of_reports_is_replaced_only_with_force(filled, options, name):
     (filled / "reports").mkdir()
     (filled / "reports" / name).write_text("precious")
-    said = refused(filled, "report", *options)
-    assert f"reports/{name} exists; pass --force" in said
+    text = refused(filled, "report", *options)
+    assert f"reports/{name} exists; pass --force" in text
 
 
 def test_an_index_of_reports_is_replaced_with_force(filled):
@@ -224,13 +224,13 @@ def test_a_folder_that_is_not_a_report_is_kept(filled, command, files):
     if command == "report":
         given = [filled / "a"]
     given += ["--set", "run.jobs=1"] if command == "run" else []  # nothing is said of the cores
-    said = refused(filled, command, *given, "--out", "found")
-    assert "to replace all of it" in said
+    text = refused(filled, command, *given, "--out", "found")
+    assert "to replace all of it" in text
 
 
 def test_a_device_cannot_be_replaced(filled):
-    said = refused(filled, "price", "sellers.csv", *PRICE, "--out", "/dev/null", "--force")
-    assert "/dev/null is a device or a pipe" in said
+    text = refused(filled, "price", "sellers.csv", *PRICE, "--out", "/dev/null", "--force")
+    assert "/dev/null is a device or a pipe" in text
 
 
 @pytest.mark.parametrize("of", ["ledger", "online"])
@@ -245,8 +245,8 @@ def test_a_backup_does_not_replace_the_database_itself(filled, of):
 
 def test_an_export_does_not_replace_the_ledger_itself(filled):
     a_database(filled / "books.csv")
-    said = refused(filled, "ledger", "books.csv", "--export", "books.csv", "--force")
-    assert "--export books.csv is the ledger itself" in said
+    text = refused(filled, "ledger", "books.csv", "--export", "books.csv", "--force")
+    assert "--export books.csv is the ledger itself" in text
 
 
 def test_a_file_that_appears_meanwhile_is_kept(filled):

@@ -51,7 +51,7 @@ def refused(*arguments):
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
-    assert all(one.equals(other) for one, other in zip(before, tables(), strict=True))
+    assert all(single.equals(other) for single, other in zip(before, tables(), strict=True))
     return plain(result.stderr)
 
 

@@ -367,11 +367,11 @@ def test_close_trains_under_the_privacy_sold(opened):
     assert model["classes"] == ["no", "yes"]
     assert model["features"] == ["one", "two", "intercept"]
     assert model["guarantees"].keys() == set(sold.index)
-    kept = pd.Series(model["guarantees"])[sold.index]
+    remaining = pd.Series(model["guarantees"])[sold.index]
     paid = model["epsilon_of_the_second_noise"]
-    assert (kept <= sold).all()
+    assert (remaining <= sold).all()
     assert 0 < paid < 1e-3 * sold.min()
-    assert (kept / sold).max() == pytest.approx(1.0, rel=1e-9)
+    assert (remaining / sold).max() == pytest.approx(1.0, rel=1e-9)
     assert model["rows_not_used"] == 2  # d sold nothing, f never came
     for words in ("fresh seed", "second noise"):
         assert any(words in each for each in model["assumptions"])

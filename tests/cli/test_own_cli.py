@@ -23,9 +23,9 @@ def here(tmp_path, monkeypatch):
 def test_from_a_table_to_a_sale_and_its_books(here):
     done = invoke("init", "patients.csv")
     assert done.exit_code == 0, done.output
-    said = plain(done.stdout)
-    assert said.startswith("id: patient report: ask label: not recognised; declare it in the file")
-    assert "Wrote market.toml Declare what" in said
+    text = plain(done.stdout)
+    assert text.startswith("id: patient report: ask label: not recognised; declare it in the file")
+    assert "Wrote market.toml Declare what" in text
     refused = invoke("run", "market.toml")
     assert refused.exit_code == 2
     assert "data.features.age is '?', which is not declared yet" in plain(refused.stderr)
@@ -33,20 +33,20 @@ def test_from_a_table_to_a_sale_and_its_books(here):
     draft = here / "market.toml"
     draft.write_text(declared(draft.read_text()))
     assert invoke("ledger", "books.sqlite", "--create").exit_code == 0
-    told = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
-    refused = invoke("buy", "market.toml", *told)
+    message = ["--budget", "5", "--out", "sale", "--ledger", "books.sqlite"]
+    refused = invoke("buy", "market.toml", *message)
     assert "give --set learner.regularization=[0.01]" in plain(refused.stderr)
-    told += ["--set", "learner.regularization=[0.03]"]
-    done = invoke("buy", "market.toml", *told)
+    message += ["--set", "learner.regularization=[0.03]"]
+    done = invoke("buy", "market.toml", *message)
     assert done.exit_code == 0, (done.output, done.exception)
-    said = plain(done.stdout)
-    assert "sellers sell, for" in said
-    found = re.search(
+    text = plain(done.stdout)
+    assert "sellers sell, for" in text
+    result = re.search(
         r"On 40 public rows the model has accuracy 0\.\d+; a constant prediction .* 0\.(\d+)",
-        said,
+        text,
     )
-    assert 500 <= int(found[1]) < 1000
-    assert "in books.sqlite, and charged the model to them Wrote sale/deal.md" in said
+    assert 500 <= int(result[1]) < 1000
+    assert "in books.sqlite, and charged the model to them Wrote sale/deal.md" in text
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (here / "sale").iterdir()}
     assert modes == dict.fromkeys(
@@ -60,12 +60,12 @@ def test_from_a_table_to_a_sale_and_its_books(here):
         recorded = ledger.sales().set_index("id")["epsilon"]
     assert recorded.sort_index().equals(offers["epsilon"][offers["epsilon"] > 0].sort_index())
 
-    told[3] = "other"
-    again = invoke("buy", "market.toml", *told)
+    message[3] = "other"
+    again = invoke("buy", "market.toml", *message)
     assert again.exit_code == 2
     assert "and would count twice" in plain(again.stderr)
     assert not (here / "other" / "deal.md").exists()
-    assert invoke("buy", "market.toml", *told, "--again").exit_code == 0
+    assert invoke("buy", "market.toml", *message, "--again").exit_code == 0
 
 
 def test_the_text_of_a_wrong_report_is_shown_on_request_alone(here):

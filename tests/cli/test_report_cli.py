@@ -44,7 +44,7 @@ def outcomes(done):
     """Return what became of each report."""
     lines = [line.partition(": ")[::2] for line in done.stdout.splitlines() if ": " in line]
     words = {"up to date": "kept", "run, as": "run", "failed": "failed"}
-    return {name: w for name, said in lines for start, w in words.items() if said.startswith(start)}
+    return {name: w for name, text in lines for start, w in words.items() if text.startswith(start)}
 
 
 def everything(*options):

@@ -59,9 +59,9 @@ def refusal(folder, content, encoding="utf-8"):
     ],
 )
 def test_what_is_certain_is_read(tmp_path, content, encoding):
-    found = listed(tmp_path, content, encoding)
-    assert found["id"].tolist() == ["a", "b"]
-    assert found["sensitivity"].tolist() == [1.5, 2.0]
+    result = listed(tmp_path, content, encoding)
+    assert result["id"].tolist() == ["a", "b"]
+    assert result["sensitivity"].tolist() == [1.5, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_ids_in_another_case_are_other_ids(tmp_path):
 
 
 def test_a_row_without_end_is_refused(tmp_path):
-    said = refusal(tmp_path, 'id,c\n"' + "," * (3 * LONGEST_ROW))
-    assert f"a row has more than {LONGEST_ROW:,} bytes" in said
+    words = refusal(tmp_path, 'id,c\n"' + "," * (3 * LONGEST_ROW))
+    assert f"a row has more than {LONGEST_ROW:,} bytes" in words
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -258,11 +258,11 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "bytes.csv"
     path.write_bytes(b"id,c\n" + content)
     try:
-        found = read_list(path, PRIOR)
+        result = read_list(path, PRIOR)
     except DataError:
         return
-    assert found["id"].is_unique
-    assert found["sensitivity"].between(0, 10).all()
+    assert result["id"].is_unique
+    assert result["sensitivity"].between(0, 10).all()
 
 
 def test_a_list_is_priced_as_its_frame(tmp_path):

@@ -181,8 +181,8 @@ def test_what_is_sold_tells_of_rows_that_go_with_their_reports():
     reports = prior.sample(data.y_train.size, np.random.default_rng(0))
     sorted_by_size = correlate(reports, data.X_train, list(data.feature_names).index("mean radius"))
     commoner = max(np.mean(data.y_train == label) for label in (-1, 1))
-    for asked, told in ((reports, commoner), (sorted_by_size, 0.8886)):
-        market = cm.Market.standard(cm.Sellers(asked, prior), mu=1, sigma=10, gamma=0.001)
+    for request, message in ((reports, commoner), (sorted_by_size, 0.8886)):
+        market = cm.Market.standard(cm.Sellers(request, prior), mu=1, sigma=10, gamma=0.001)
         allocation = cm.allocate(market)
         for shown in (allocation.epsilon, cm.payments(market, allocation)):
             order = data.y_train[np.argsort(shown)]
@@ -190,4 +190,4 @@ def test_what_is_sold_tells_of_rows_that_go_with_their_reports():
                 [[0], np.cumsum(order)]
             )  # of the first k one way, the rest other
             best = (np.abs(2 * right - right[-1]).max() / order.size + 1) / 2
-            assert best == pytest.approx(told, abs=0.01 if told == commoner else 1e-4)
+            assert best == pytest.approx(message, abs=0.01 if message == commoner else 1e-4)

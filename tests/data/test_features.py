@@ -110,8 +110,8 @@ def test_a_category_that_is_not_declared_is_refused_or_other():
     declared["smoker"].append("other")
     public = cm.PublicFeatures(declared, missing="indicator", intercept=False)
     cells = ["other", "sometimes", "No", "yes", "", None]
-    found = public.transform(pd.DataFrame({"smoker": cells}))
-    assert np.argmax(found, axis=1).tolist() == [2, 2, 2, 1, 2, 3]
+    result = public.transform(pd.DataFrame({"smoker": cells}))
+    assert np.argmax(result, axis=1).tolist() == [2, 2, 2, 1, 2, 3]
     numbers = cm.PublicFeatures({"ward": [1, 2, "other"]}, intercept=False)
     wards = numbers.transform(pd.DataFrame({"ward": [2, 7, 1]}))
     assert np.argmax(wards, axis=1).tolist() == [1, 2, 0]
@@ -183,14 +183,14 @@ def test_a_declared_column_that_is_missing_is_named():
 def test_a_learner_takes_the_table_as_it_is(learner):
     table = pd.concat([PATIENTS] * 20, ignore_index=True)
     labels = np.where(table["smoker"] == "yes", 1, -1)
-    own = clone(learner).set_params(features=cm.PublicFeatures(COLUMNS))
+    custom = clone(learner).set_params(features=cm.PublicFeatures(COLUMNS))
     fit = {"epsilon": np.full(60, 5.0), "random_state": Simulation(0)}
     if isinstance(learner, cm.KernelERM):
         del fit["random_state"]
-    predicted = own.fit(table, labels, **fit).predict(table)
-    rows = own.features.transform(table)
+    predicted = custom.fit(table, labels, **fit).predict(table)
+    rows = custom.features.transform(table)
     if hasattr(learner, "feature_range"):
-        rows = own.features.transform_to_box(table)
+        rows = custom.features.transform_to_box(table)
     assert np.array_equal(predicted, clone(learner).fit(rows, labels, **fit).predict(rows))
 
 
@@ -253,9 +253,9 @@ def test_a_saved_model_with_damaged_features_is_refused(tmp_path, changed):
     model = cm.PersonalizedRidge(features=cm.PublicFeatures(COLUMNS, missing="middle"))
     model.fit(table, np.zeros(len(table)), epsilon=9.0, random_state=Simulation(0))
     path = cm.save_model(model, tmp_path / "model.json")
-    found = {**json.loads(path.read_text()), **changed}
-    del found["sha256"]
-    checksum = hashlib.sha256(json.dumps(found).encode()).hexdigest()
-    path.write_text(json.dumps({**found, "sha256": checksum}))
+    result = {**json.loads(path.read_text()), **changed}
+    del result["sha256"]
+    checksum = hashlib.sha256(json.dumps(result).encode()).hexdigest()
+    path.write_text(json.dumps({**result, "sha256": checksum}))
     with pytest.raises(DataError, match=r"columns|features|missing|colour|range"):
         cm.load_model(path)

@@ -52,7 +52,7 @@ def test_damaged_parquet_is_an_error_that_quotes_nothing_of_it(tmp_path):
     path = tmp_path / "table.parquet"
     frame = pd.DataFrame({"id": [f"secret{k}" for k in range(50)], "c": rng.random(50)})
     whole = frame.to_parquet()
-    said = []
+    text = []
     for _ in range(300):
         damaged = bytearray(whole)
         for place in rng.integers(len(whole), size=rng.integers(1, 4)):
@@ -62,6 +62,6 @@ def test_damaged_parquet_is_an_error_that_quotes_nothing_of_it(tmp_path):
             try:
                 read(path)
             except DataError as error:
-                said.append(str(error).removeprefix(str(path)))
-    assert len(said) > 50
-    assert not any("secret" in words or len(words) > 100 for words in said)
+                text.append(str(error).removeprefix(str(path)))
+    assert len(text) > 50
+    assert not any("secret" in words or len(words) > 100 for words in text)

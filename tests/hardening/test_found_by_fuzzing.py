@@ -166,9 +166,9 @@ def test_numbers_far_apart_are_certified_all_the_same():
             (0, [6.5886e-12, 0.0222535, 1.0, 1.0]),
         ],
     }
-    found = cm.allocate(variant_market(case), gap=1e-4)
-    assert found.lower_bound <= found.objective
-    assert found.gap <= 1e-4
+    result = cm.allocate(variant_market(case), gap=1e-4)
+    assert result.lower_bound <= result.objective
+    assert result.gap <= 1e-4
 
 
 def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
@@ -186,9 +186,9 @@ def test_a_bound_is_not_above_a_point_that_a_solver_left_outside():
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = cm.allocate(variant_market(case))
-    assert found.lower_bound <= found.objective
-    assert found.gap < 1e-6
+        result = cm.allocate(variant_market(case))
+    assert result.lower_bound <= result.objective
+    assert result.gap < 1e-6
 
 
 def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
@@ -198,8 +198,8 @@ def test_payments_where_guarantees_fall_at_once_and_the_support_goes_on():
     psi = np.asarray(prior.virtual_cost(reports))
     buyer = {"mu": 1e7, "sigma": 1.0, "gamma": 0.04}
     market = cm.Market.standard(cm.Sellers(reports, prior), cap=1.0, **buyer)
-    found = cm.allocate(market)
-    rents = cm.payments(market, found) - reports * found.epsilon
+    result = cm.allocate(market)
+    rents = cm.payments(market, result) - reports * result.epsilon
 
     def sold(z: float) -> float:
         mean = (psi[:3].sum() + float(prior.virtual_cost(z))) / 4
@@ -243,10 +243,10 @@ def test_costs_in_any_unit_of_money(unit, cap):
     costs = np.array([0.2, 0.5, 0.9, 1.4])
     buyer = {"mu": 1, "sigma": 0.3, "cap": cap}
     expected = cm.allocate(standard(costs, gamma=0.5, **buyer))
-    found = cm.allocate(standard(costs * unit, gamma=0.5 / unit, **buyer))
-    np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-12)
-    assert found.eta == pytest.approx(expected.eta, rel=1e-12)
-    assert found.objective == pytest.approx(expected.objective, rel=1e-12)
+    result = cm.allocate(standard(costs * unit, gamma=0.5 / unit, **buyer))
+    np.testing.assert_allclose(result.weights, expected.weights, rtol=1e-12)
+    assert result.eta == pytest.approx(expected.eta, rel=1e-12)
+    assert result.objective == pytest.approx(expected.objective, rel=1e-12)
 
 
 def test_guarantees_whose_sum_overflows():

@@ -136,9 +136,9 @@ def test_damaged_parquet_is_an_error_that_quotes_nothing(tmp_path, name):
             content[place] = rng.integers(256)
         path.write_bytes(content)
         for read in readers(path, tmp_path)[:4]:
-            said = outcome(read)
-            refused += "cannot be read as Parquet" in said
-            assert PRIVATE not in said or "id" in said
+            text = outcome(read)
+            refused += "cannot be read as Parquet" in text
+            assert PRIVATE not in text or "id" in text
     assert refused > 20
 
 

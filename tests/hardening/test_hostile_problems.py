@@ -71,9 +71,9 @@ def test_jobs_beyond_the_cores_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr("joblib.cpu_count", lambda: 3)
     monkeypatch.setattr(ClassifierFile, "perform", stop)
     (tmp_path / "two.toml").write_text(TWO_SELLERS)
-    said = CliRunner().invoke(app, ["run", "two.toml", "--jobs", "24"])
-    assert "run.jobs is 24, limited to the 3 cores" in said.stderr
-    assert "error: with 3" in said.stderr
+    written = CliRunner().invoke(app, ["run", "two.toml", "--jobs", "24"])
+    assert "run.jobs is 24, limited to the 3 cores" in written.stderr
+    assert "error: with 3" in written.stderr
     assert "run.jobs" not in CliRunner().invoke(app, ["run", "two.toml", "--jobs", "3"]).stderr
 
 
@@ -84,9 +84,11 @@ def test_a_run_without_memory_is_no_defect(capsys):
     with pytest.raises(SystemExit) as end:
         consoles.run_to_the_end(command)
     assert end.value.code == consoles.WRONG
-    said = capsys.readouterr().err
-    assert said.startswith("error: not enough memory (Unable to allocate 74.5 GiB); use fewer rows")
-    assert "defect" not in said
+    written = capsys.readouterr().err
+    assert written.startswith(
+        "error: not enough memory (Unable to allocate 74.5 GiB); use fewer rows"
+    )
+    assert "defect" not in written
 
 
 def unbounded(schema, path):
@@ -135,16 +137,16 @@ def test_only_rows_that_a_file_names_are_replaced(tmp_path, monkeypatch):
     (tmp_path / "deep" / "market.toml").write_text(MARKET)
     (tmp_path / "study.toml").write_text(TWO_SELLERS)
     run = CliRunner().invoke
-    said = run(app, ["run", "study.toml", "--data", "x.csv"])
-    assert said.exit_code == 2
-    assert "'file' is not a known key" in said.stderr.replace("\n", " ")
-    said = run(app, ["run", "deep/market.toml", "--data", "missing.csv"])
-    assert "missing.csv: No such file" in said.stderr
+    written = run(app, ["run", "study.toml", "--data", "x.csv"])
+    assert written.exit_code == 2
+    assert "'file' is not a known key" in written.stderr.replace("\n", " ")
+    written = run(app, ["run", "deep/market.toml", "--data", "missing.csv"])
+    assert "missing.csv: No such file" in written.stderr
     (tmp_path / "mine.csv").write_text("id,label,x\na,maybe,0.5\n")
-    said = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
+    written = run(app, ["run", "deep/market.toml", "--data", "mine.csv"])
     assert (
         "mine.csv: line 2: the cell of the column 'label' of 'a' is neither of the classes"
-        in said.stderr.replace("\n", " ")
+        in written.stderr.replace("\n", " ")
     )
 
 

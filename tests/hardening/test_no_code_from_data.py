@@ -50,7 +50,7 @@ def violations(source):
 
 
 def test_the_package_runs_nothing_that_it_reads():
-    found = {
+    result = {
         (file.relative_to(PACKAGE).as_posix(), what)
         for file in PACKAGE.rglob("*.py")
         for what in violations(file.read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def test_the_package_runs_nothing_that_it_reads():
     pipes = {("studies/isolation.py", "imports cloudpickle")}
     digests = {("studies/solver_study.py", "imports cloudpickle")}  # of a user's solver, not read
     importers = {(file, f"uses {IMPORT}") for file in IMPORTERS}
-    assert found == copies | pipes | digests | importers
+    assert result == copies | pipes | digests | importers
 
 
 @pytest.mark.parametrize(

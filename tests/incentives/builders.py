@@ -77,10 +77,10 @@ def guarantee(market, seller, report):
 
 def answer(market, seller, report):
     """Return what the seller sells, and which sellers and limits are active."""
-    found = cm.allocate(with_report(market, seller, report))
-    weights, form = found.weights, market.standard_form
-    active = (weights > 0, weights >= form.max_weight, [found.eta == form.eta_low])
-    return float(found.epsilon[seller]), np.concatenate(active)
+    result = cm.allocate(with_report(market, seller, report))
+    weights, form = result.weights, market.standard_form
+    active = (weights > 0, weights >= form.max_weight, [result.eta == form.eta_low])
+    return float(result.epsilon[seller]), np.concatenate(active)
 
 
 def corners(market, seller, low, high):
@@ -90,7 +90,7 @@ def corners(market, seller, low, high):
     until it is one corner or none.
     """
     at_low, at_high = (answer(market, seller, z) for z in (low, high))
-    found, stack = [], [(low, high, at_low, at_high)]
+    result, stack = [], [(low, high, at_low, at_high)]
     smallest = 0.02 * (at_low[0] - at_high[0])
     while stack:
         a, b, at_a, at_b = stack.pop()
@@ -98,11 +98,11 @@ def corners(market, seller, low, high):
             continue
         middle = 0.5 * (a + b)
         if b - a < 1e-13 * b:
-            found.append(middle)
+            result.append(middle)
             continue
         at_middle = answer(market, seller, middle)
         stack += [(a, middle, at_a, at_middle), (middle, b, at_middle, at_b)]
-    return sorted(found)
+    return sorted(result)
 
 
 def oracle(market, seller, rel):
@@ -183,22 +183,22 @@ def quotas_without_a_budget():
 
 def sold_at(market, seller, reports, gap=1e-6):
     """Return u(eps) of one seller at each of its reports, the market solved again."""
-    found = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
-    return np.array([float(market.privacy_cost(epsilon)) for epsilon in found])
+    result = [cm.allocate(with_report(market, seller, z), gap=gap).epsilon[seller] for z in reports]
+    return np.array([float(market.privacy_cost(epsilon)) for epsilon in result])
 
 
 def assert_sums_enclose_the_payment(market, seller, z, accuracy):
     """u(eps) falls with the report, so that upper and lower sums need no smoothness."""
-    found = cm.incentives.estimate_payments(
+    result = cm.incentives.estimate_payments(
         market, cm.allocate(market, gap=1e-8), sellers=[seller], tol=accuracy
     )
     report, sold = z[0], sold_at(market, seller, z, gap=1e-8)
     assert report == market.sellers.sensitivities[seller]
     assert np.all(np.diff(sold) <= 1e-3 * sold[0])
-    rent = found.amounts[0] - report * sold[0]
-    slack = found.errors[0] + 1e-3 * sold[0] * (z[-1] - report)
+    rent = result.amounts[0] - report * sold[0]
+    slack = result.errors[0] + 1e-3 * sold[0] * (z[-1] - report)
     assert np.diff(z) @ sold[1:] - slack <= rent <= np.diff(z) @ sold[:-1] + slack
-    assert found.errors[0] < max(2e-3, 2 * accuracy) * found.amounts[0]
+    assert result.errors[0] < max(2e-3, 2 * accuracy) * result.amounts[0]
     middle = 0.5 * np.diff(z) @ (sold[1:] + sold[:-1])
     np.testing.assert_allclose(rent, middle, rtol=0.2)
 

@@ -280,7 +280,7 @@ def test_large_markets_are_sampled():
 )
 def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
     """A, Eq. (9), by simulation."""
-    found = cm.incentives.check_payment_identity(
+    result = cm.incentives.check_payment_identity(
         prior_of(name),
         5,
         mu=1.0,
@@ -290,9 +290,9 @@ def test_expected_payments_are_expected_virtual_costs(name, cap, draws):
         draws=draws,
         random_state=np.random.default_rng(12),
     )
-    assert abs(found.z_score) < 4
-    np.testing.assert_allclose(found.mean_payment, found.mean_virtual_cost, rtol=0.2)
-    assert 0 < found.standard_error < max(0.1, 0.75 / np.sqrt(draws)) * found.mean_payment
+    assert abs(result.z_score) < 4
+    np.testing.assert_allclose(result.mean_payment, result.mean_virtual_cost, rtol=0.2)
+    assert 0 < result.standard_error < max(0.1, 0.75 / np.sqrt(draws)) * result.mean_payment
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
@@ -300,9 +300,11 @@ def test_a_rule_that_pays_otherwise_refutes_the_identity(factor, monkeypatch):
     right = module.payments
     monkeypatch.setattr(module, "payments", lambda *market: factor * right(*market))
     prior, rng = prior_of("uniform"), np.random.default_rng(12)
-    found = check_payment_identity(prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, random_state=rng)
-    assert abs(found.z_score) > 4
-    assert np.sign(found.z_score) == np.sign(factor - 1)
+    result = check_payment_identity(
+        prior, 10, mu=3, sigma=1, gamma=0.5, draws=100, random_state=rng
+    )
+    assert abs(result.z_score) > 4
+    assert np.sign(result.z_score) == np.sign(factor - 1)
 
 
 @pytest.mark.parametrize("mu", [0.0, 1.0])

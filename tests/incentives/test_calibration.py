@@ -27,7 +27,7 @@ def test_the_budget_is_met_on_fresh_sellers(name):
     """By virtual costs or by payments of sellers that calibration did not draw."""
     make, groups, constraints, budget = BUDGETS[name]
     prior, objective = make(), 1.0 * cm.Spread() + 10.0 * cm.Noise()
-    found = cm.calibrate_gamma(
+    result = cm.calibrate_gamma(
         budget,
         prior,
         10,
@@ -37,56 +37,56 @@ def test_the_budget_is_met_on_fresh_sellers(name):
         draws=40,
         random_state=np.random.default_rng(1),
     )
-    np.testing.assert_allclose(found.expected_payment, budget, rtol=1e-6)
-    assert found.standard_error < 1.5 / np.sqrt(40) * budget
+    np.testing.assert_allclose(result.expected_payment, budget, rtol=1e-6)
+    assert result.standard_error < 1.5 / np.sqrt(40) * budget
     rng, spent = np.random.default_rng(2), []
     for _ in range(20):
         sellers = cm.Sellers.draw(10, prior, rng, groups=groups)
-        market = cm.Market(sellers, found.objective, constraints)
+        market = cm.Market(sellers, result.objective, constraints)
         allocation = cm.allocate(market)
         cost = market.privacy_cost(allocation.epsilon)
         paid = sellers.virtual_costs @ cost
         if name == "uniform":
             paid = cm.payments(market, allocation).sum()
         spent.append(float(paid))
-    error = np.hypot(found.standard_error, scipy.stats.sem(spent))
-    assert abs(np.mean(spent) - found.budget) < 4 * error
+    error = np.hypot(result.standard_error, scipy.stats.sem(spent))
+    assert abs(np.mean(spent) - result.budget) < 4 * error
 
 
 def test_a_convex_privacy_cost():
     """The sellers that were drawn cost the budget on the average, in markets solved again."""
     prior, cost, rng = cm.Uniform(0.1, 1.0), cm.PowerCost(2), np.random.default_rng(0)
-    found = calibrate_gamma(
+    result = calibrate_gamma(
         0.5, prior, 3, cm.Spread() + cm.Noise(), privacy_cost=cost, draws=2, random_state=rng
     )
-    assert found.expected_payment == pytest.approx(0.5, rel=1e-3)
-    assert found.objective.parts[-1].term == cm.Payments(cost)
+    assert result.expected_payment == pytest.approx(0.5, rel=1e-3)
+    assert result.objective.parts[-1].term == cm.Payments(cost)
     rng, spent = np.random.default_rng(0), []
     for _ in range(2):
         sellers = cm.Sellers.draw(3, prior, rng)
-        allocation = cm.allocate(cm.Market(sellers, found.objective))
+        allocation = cm.allocate(cm.Market(sellers, result.objective))
         spent.append(sellers.virtual_costs @ allocation.epsilon**2)
     assert np.mean(spent) == pytest.approx(0.5, rel=1e-3)
-    assert found.standard_error == pytest.approx(np.std(spent, ddof=1) / np.sqrt(2), rel=1e-2)
+    assert result.standard_error == pytest.approx(np.std(spent, ddof=1) / np.sqrt(2), rel=1e-2)
 
 
 def test_one_seller_is_a_formula():
     """Alone, psi*eps = sqrt(sigma*psi/gamma), so that gamma = sigma*(E sqrt(psi) / B)^2."""
     prior, rng = cm.EmpiricalPrior([0.04]), np.random.default_rng(0)
-    found = calibrate_gamma(2.0, prior, 1, 10 * cm.Noise(), draws=2, random_state=rng)
-    assert found.gamma == pytest.approx(10 * 0.04 / 4, rel=1e-7)
-    assert found.standard_error == 0
+    result = calibrate_gamma(2.0, prior, 1, 10 * cm.Noise(), draws=2, random_state=rng)
+    assert result.gamma == pytest.approx(10 * 0.04 / 4, rel=1e-7)
+    assert result.standard_error == 0
 
 
 def test_nothing_but_the_prior_counts():
     objective, prior = cm.Spread() + 10.0 * cm.Noise(), cm.Uniform(0.02, 0.1)
-    one, two = (
+    single, two = (
         calibrate_gamma(3.0, prior, 5, objective, draws=5, random_state=np.random.default_rng(4))
         for _ in range(2)
     )
-    assert one == two
+    assert single == two
     sellers = cm.Sellers.draw(5, prior, np.random.default_rng(9))
-    assert cm.Market(sellers, one.objective).incentives == "by construction"
+    assert cm.Market(sellers, single.objective).incentives == "by construction"
 
 
 GOOD = {

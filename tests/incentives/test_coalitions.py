@@ -25,16 +25,16 @@ def surplus(make, reports, truth, pair):
 
 def test_the_best_of_the_grid_is_found():
     truth = np.array([0.2, 0.5, 0.7])
-    found = cm.audit_incentives(standard(truth), coalitions=3).coalitions
-    row = found.to_frame().reset_index().iloc[0]
+    result = cm.audit_incentives(standard(truth), coalitions=3).coalitions
+    row = result.to_frame().reset_index().iloc[0]
     pair = [int(name[1:]) for name in (row["first"], row["second"])]
     near, quarters = np.array([1, 0.9, 0.99, 1.01, 1.1]), np.array([0.25, 0.5, 0.75, 1.0])
-    grids = [[*(own * near), *quarters] for own in truth[pair]]
+    grids = [[*(custom * near), *quarters] for custom in truth[pair]]
     best = 0.0
     honest = surplus(standard, truth, truth, pair)
-    for own, other in product(*grids):
+    for custom, other in product(*grids):
         lie = truth.copy()
-        lie[pair] = own, other
+        lie[pair] = custom, other
         best = max(best, surplus(standard, lie, truth, pair) - honest)
     assert row["max_gain"] == pytest.approx(best, rel=1e-6)
 

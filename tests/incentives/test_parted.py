@@ -39,11 +39,11 @@ def assert_paid_alike(reports, chunks, prior=PRIOR, **wanted):
     except ConvexMarketError:
         return
     market = market_of(da.from_array(reports, chunks=chunks), prior, **wanted)
-    found = cm.allocate(market)
+    result = cm.allocate(market)
     try:
-        paid = cm.payments(market, found).compute()
+        paid = cm.payments(market, result).compute()
     except NotSupportedError:
-        assert (reports.size - 1) * found._form.max_weight < 1
+        assert (reports.size - 1) * result._form.max_weight < 1
         return
     np.testing.assert_allclose(paid, expected, rtol=3e-10, atol=1e-12 * expected.max())
 
@@ -83,20 +83,20 @@ def test_an_audit_finds_what_it_finds_in_memory(prior, rule, monkeypatch):
     tried = {"max_sellers": 7, "misreports": 9, "rule": rule, "random_state": 1}
     parts = partitions.sellers(frame["report"], prior, frame["id"])
     sellers = cm.Sellers(reports, prior, ids), parts
-    in_memory, found = (
+    in_memory, result = (
         cm.audit_incentives(cm.Market.standard(some, **STANDARD, cap=4.0), **tried)
         for some in sellers
     )
-    assert found.is_incentive_compatible is (rule is not virtual_cost_payment)
+    assert result.is_incentive_compatible is (rule is not virtual_cost_payment)
     best = "best_misreport"  # any, where none gains
     pd.testing.assert_frame_equal(
-        found.to_frame().drop(columns=best),
+        result.to_frame().drop(columns=best),
         in_memory.to_frame().drop(columns=best),
         rtol=1e-9,
-        atol=found.tolerance,
+        atol=result.tolerance,
     )
     for name in ("n_sellers", "n_misreports", "tolerance"):
-        assert getattr(found, name) == pytest.approx(getattr(in_memory, name), rel=1e-9), name
+        assert getattr(result, name) == pytest.approx(getattr(in_memory, name), rel=1e-9), name
 
 
 @pytest.mark.parametrize("seed", range(26))
@@ -110,14 +110,14 @@ def test_any_report_of_anyone_is_solved_the_same(seed, monkeypatch):
     expected = OwnReportCurve(market_of(reports, prior, **wanted).standard_form)
     market = market_of(da.from_array(reports, chunks=40), prior, **wanted)
     try:
-        found = cm.allocate(market).curve(reports)
+        result = cm.allocate(market).curve(reports)
     except NotSupportedError:
         assert not expected.can_do_without()
         return
     others = prior.ironed_virtual_cost([1e-6, 1e-3, 0.05, 0.2, 0.3, 0.5, 0.9])
     seller, psi = np.repeat(np.arange(reports.size), 7), np.tile(others, reports.size)
     value = expected(seller, psi).value
-    np.testing.assert_allclose(found(seller, psi).value, value, rtol=1e-11)
+    np.testing.assert_allclose(result(seller, psi).value, value, rtol=1e-11)
 
 
 def test_what_an_audit_needs_memory_for_is_refused():
@@ -134,6 +134,6 @@ def test_whom_nobody_can_replace_is_for_memory():
 
 
 def test_the_allocation_has_to_be_of_these_sellers():
-    one, other = (market_of(da.from_array(np.full(9, 0.05), chunks=4)) for _ in range(2))
+    single, other = (market_of(da.from_array(np.full(9, 0.05), chunks=4)) for _ in range(2))
     with pytest.raises(AllocationError, match="not of this market's sellers"):
-        cm.payments(one, cm.allocate(other))
+        cm.payments(single, cm.allocate(other))

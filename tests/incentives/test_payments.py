@@ -75,8 +75,8 @@ def test_payments_where_the_optimum_jumps_between_branches(family, numbers, n_ch
         gamma=0.25 / sellers.virtual_costs[-1],
         cap=None if n_cheap == 1 else 23,
     )
-    found = corners(market, 0, 0.005, 0.45)  # the instance is what it is meant to be
-    drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in found)
+    result = corners(market, 0, 0.005, 0.45)  # the instance is what it is meant to be
+    drop = max(np.ptp([guarantee(market, 0, z * f) for f in (1 - 1e-9, 1 + 1e-9)]) for z in result)
     assert drop > 0.1 * guarantee(market, 0, 0.005)
     assert_paid_exactly(market, [0, n_cheap])
 
@@ -239,8 +239,8 @@ def test_what_reports_do_not_change_is_paid_to_those_who_sell():
     limits = [cm.MaxEpsilon([0.5, 0.0])]
     market = cm.Market(sellers, cm.Spread() + cm.Noise(), limits)
     allocation = cm.allocate(market)
-    found = cm.incentives.estimate_payments(market, allocation)
-    assert found.amounts.tolist() == [1.0 * allocation.epsilon[0], 0.0]
+    result = cm.incentives.estimate_payments(market, allocation)
+    assert result.amounts.tolist() == [1.0 * allocation.epsilon[0], 0.0]
     assert cm.incentives.estimate_payments(market, allocation, sellers=[1]).errors.shape == (1,)
 
 
@@ -250,9 +250,9 @@ def test_a_seller_who_sells_nothing_costs_no_solve(solves):
     market = cm.Market(sellers, objective)
     allocation = cm.allocate(market, gap=1e-8)
     assert allocation.n_bought == 2
-    found = cm.incentives.estimate_payments(market, allocation, gap=1e-8)
-    assert (found.amounts[0], found.errors[0]) == (0.0, 0.0)
-    assert np.all(found.amounts[1:] > 0)
+    result = cm.incentives.estimate_payments(market, allocation, gap=1e-8)
+    assert (result.amounts[0], result.errors[0]) == (0.0, 0.0)
+    assert np.all(result.amounts[1:] > 0)
     alone = cm.incentives.estimate_payments(market, allocation, gap=1e-8, sellers=[0])
     assert (alone.amounts.tolist(), alone.n_solves) == ([0.0], 1)
 
@@ -273,10 +273,10 @@ def test_under_a_budget_what_is_sold_is_integrated():
     limited = cm.Market(small_market().sellers, cm.Spread() + cm.Noise(), [cm.Budget(0.5)])
     assert limited.incentives == "by construction"
     no_sellers = np.array([], dtype=int)
-    found = cm.incentives.estimate_payments(
+    result = cm.incentives.estimate_payments(
         limited, cm.allocate(limited, gap=1e-8), sellers=no_sellers
     )
-    assert (found.method, found.n_solves) == ("quadrature", 1)
+    assert (result.method, result.n_solves) == ("quadrature", 1)
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1e-3, 30.0])

@@ -26,9 +26,9 @@ def test_intervals_are_cut_at_the_breakpoints_inside_and_nowhere_else(case):
     owner, low, high = quadrature.cut(start, end, breakpoints)
     assert np.all(low <= high)
     for k, (a, b) in enumerate(zip(start, end, strict=True)):
-        found = [(x, y) for x, y in zip(low[owner == k], high[owner == k], strict=True) if x < y]
+        result = [(x, y) for x, y in zip(low[owner == k], high[owner == k], strict=True) if x < y]
         ends = [a, *(z for z in breakpoints if a < z < b), b]
-        assert found == ([] if a >= b else list(pairwise(ends)))
+        assert result == ([] if a >= b else list(pairwise(ends)))
 
 
 @pytest.mark.parametrize("tolerance", [1e-3, 1e-7, 1e-11])
@@ -42,9 +42,9 @@ def test_integrals_are_as_good_as_the_tolerance_of_each(tolerance):
         return np.choose(k, [function(np.abs(z) if i == 3 else z)
                              for i, function in enumerate(functions)])  # fmt: skip
 
-    found, error = quadrature.adaptive(f, low, high, np.full(4, tolerance))
+    result, error = quadrature.adaptive(f, low, high, np.full(4, tolerance))
     assert np.all(error <= 30 * tolerance)
-    assert np.abs(found - exact).max() <= 30 * tolerance + 1e-11
+    assert np.abs(result - exact).max() <= 30 * tolerance + 1e-11
     mixed, _ = quadrature.adaptive(f, low, high, np.array([1e-3, 1e-11, 1e-3, 1e-3]))
     assert abs(mixed[1] - exact[1]) < 1e-10
 
@@ -64,10 +64,10 @@ def test_the_first_report_at_a_level_is_the_first(level, start, shape):
         "flat": lambda z: np.clip(4.0 * z - 1.5, 0.0, 0.5),
     }
     starts = np.full(len(level), start)
-    found = quadrature.first_root(
+    result = quadrature.first_root(
         lambda z, at: shapes[shape](z) - at, np.array(level), starts, 1.0, 1.0
     )
-    for wanted, z in zip(level, found, strict=True):
+    for wanted, z in zip(level, result, strict=True):
         assert start <= z <= 1.0
         assert shapes[shape](z) >= wanted or z == 1.0
         before = max(start, z - 1e-12)

@@ -38,8 +38,8 @@ from tests.incentives.builders import (
 def rent_of(curve, prior, seller, report, tolerance):
     """Return the rent of one seller and its error."""
     who = np.array([seller])
-    found = curve.rents(prior, who, np.array([report]), np.array([tolerance]))
-    return float(found[0][0]), float(found[1][0])
+    result = curve.rents(prior, who, np.array([report]), np.array([tolerance]))
+    return float(result[0][0]), float(result[1][0])
 
 
 # ------------------------------------------------------- the papers' problem is the oracle
@@ -95,13 +95,13 @@ def test_one_seller_with_a_quadratic_cost_is_a_formula():
     assert allocation.epsilon[0] == pytest.approx(0.4 ** (-1 / 3), rel=1e-3)
     # c*eps^2 + int_c^1 z^(-2/3) dz
     expected = 0.4 ** (1 / 3) + 3 * (1 - 0.4 ** (1 / 3))
-    found = cm.incentives.estimate_payments(market, allocation)
-    assert found.amounts[0] == pytest.approx(expected, rel=1e-3)  # what is sold has its error too
-    rent = found.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
-    assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= found.errors[0] + 1e-12
-    assert found.errors[0] < 1e-4
-    assert found.method == "envelope"
-    assert cm.payments(market, allocation) == pytest.approx(found.amounts)
+    result = cm.incentives.estimate_payments(market, allocation)
+    assert result.amounts[0] == pytest.approx(expected, rel=1e-3)  # what is sold has its error too
+    rent = result.amounts[0] - 0.4 * allocation.epsilon[0] ** 2
+    assert abs(rent - 3 * (1 - 0.4 ** (1 / 3))) <= result.errors[0] + 1e-12
+    assert result.errors[0] < 1e-4
+    assert result.method == "envelope"
+    assert cm.payments(market, allocation) == pytest.approx(result.amounts)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_where_reports_do_not_matter_everybody_is_paid_the_price_of_the_dearest(
     sellers = cm.Sellers([0.2, 0.5, 0.7], priors, groups=["a", "b", "a"])
     market = cm.Market(sellers, cm.Spread() + cm.Noise(), [cm.MaxEpsilon([0.5, 1.0, 0.0])])
     allocation = cm.allocate(market)
-    found = cm.incentives.estimate_payments(market, allocation)
-    np.testing.assert_allclose(found.amounts, np.array([1.0, 2.0, 1.0]) * allocation.epsilon)
-    assert found.method == "constant"
-    assert found.amounts[2] == 0
-    assert not found.errors.any()
+    result = cm.incentives.estimate_payments(market, allocation)
+    np.testing.assert_allclose(result.amounts, np.array([1.0, 2.0, 1.0]) * allocation.epsilon)
+    assert result.method == "constant"
+    assert result.amounts[2] == 0
+    assert not result.errors.any()
 
 
 def test_a_seller_who_is_needed_and_whose_price_has_no_limit_is_refused():
@@ -162,11 +162,11 @@ class Dearest(cm.Term):
 
 def test_without_truthful_prices_payments_are_refused():
     limited = budget_market()
-    own = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * Dearest())
+    custom = cm.Market(limited.sellers, cm.Spread() + cm.Noise() + 1.0 * Dearest())
     allocation = cm.allocate(limited)
     for market, words in (
         (limited, "not guaranteed to exist in this market: the budget.*calibrate_gamma"),
-        (own, "not known to exist in this market: .*Dearest.*reads the virtual costs"),
+        (custom, "not known to exist in this market: .*Dearest.*reads the virtual costs"),
     ):
         for pay in (cm.payments, cm.incentives.estimate_payments):
             with pytest.raises(NotSupportedError, match=words + ".*assume_monotone=True"):
@@ -204,8 +204,8 @@ def test_a_rough_allocation_is_not_paid_silently():
     market = spread_market(cm.Uniform(0.1, 1.0), cm.PowerCost(2), m=3)
     good = cm.allocate(market, gap=1e-8)
     rough = dataclasses.replace(good, lower_bound=good.objective * (1 - 9e-4))
-    found = cm.incentives.estimate_payments(market, rough)
-    assert found.errors.max() < 1e-5  # the bound is found again
+    result = cm.incentives.estimate_payments(market, rough)
+    assert result.errors.max() < 1e-5  # the bound is found again
 
     def value(factor):
         eta = factor * good.eta
@@ -393,7 +393,7 @@ def test_one_seller_with_an_exponential_cost(name):
 
     ends = np.unique([report, *prior.breakpoints[prior.breakpoints > report], prior.support[1]])
     rent = sum(quad(sold, a, b, limit=200)[0] for a, b in pairwise(ends))
-    found = cm.incentives.estimate_payments(market, allocation, tol=accuracy)
-    paid_rent = found.amounts[0] - report * np.expm1(allocation.epsilon[0])
-    assert abs(paid_rent - rent) <= found.errors[0] + 1e-9
-    assert found.errors[0] < 0.01 * found.amounts[0]
+    result = cm.incentives.estimate_payments(market, allocation, tol=accuracy)
+    paid_rent = result.amounts[0] - report * np.expm1(allocation.epsilon[0])
+    assert abs(paid_rent - rent) <= result.errors[0] + 1e-9
+    assert result.errors[0] < 0.01 * result.amounts[0]

@@ -99,12 +99,12 @@ def curvature_within_the_simplex(joint, a, w):
     norm = np.linalg.norm(a)
     wrong = 1 / (1 + np.exp(joint.y * (joint.X @ w)))
     plain = (np.eye(m) - np.outer(a, a) / norm**2) / norm
-    own = form.mu * plain + form.mu_squared * 2 * np.eye(m)
+    custom = form.mu * plain + form.mu_squared * 2 * np.eye(m)
     cross = -(wrong * joint.y)[:, None] * joint.X
     inner = joint.X.T @ ((a * wrong * (1 - wrong))[:, None] * joint.X)
     whole = np.block(
         [
-            [eye @ own @ eye, eye @ cross],
+            [eye @ custom @ eye, eye @ cross],
             [cross.T @ eye, inner + joint.regularization * np.eye(n)],
         ]
     )
@@ -162,14 +162,14 @@ def test_the_remedies():
     b = rng.normal(size=3)
     realised = {"noise": "realised", "noise_vector": b}
     ranged = joint_of(X, y, 1.0 * cm.Spread(), rng, constraints=[cm.EtaRange(0.5, 100)], **realised)
-    found = cm.allocate_jointly(ranged)
-    assert found.binding == ("eta_low",)
-    assert found.eta == 0.5
+    result = cm.allocate_jointly(ranged)
+    assert result.binding == ("eta_low",)
+    assert result.eta == 0.5
     beta = 0.9 * joint_of(X, y, cm.Spread(), np.random.default_rng(1)).sigma / np.linalg.norm(b) / 2
     rng = np.random.default_rng(1)
     bounded = joint_of(X, y, 1.0 * cm.Spread(), rng, max_norm=beta, **realised)
-    found = cm.allocate_jointly(bounded)
-    assert np.linalg.norm(found.model) <= beta * (1 + 1e-9)
+    result = cm.allocate_jointly(bounded)
+    assert np.linalg.norm(result.model) <= beta * (1 + 1e-9)
     rng = np.random.default_rng(1)
     with pytest.raises(UnattainedOptimumError, match=r"sigma above .* \(sigma is"):
         cm.allocate_jointly(joint_of(X, y, 1.0 * cm.Spread(), rng, max_norm=3 * beta, **realised))
@@ -186,10 +186,10 @@ def test_no_local_minimum_hides_the_ray_of_realised_noise(seed):
     constraints = [cm.EtaRange(0.05, 1000.0)]
     spread = 3.0 * cm.terms.SquaredSpread()
     joint = joint_of(X, y, spread, rng, constraints=constraints, noise="realised", noise_vector=b)
-    found = cm.allocate_jointly(joint, starts=1)
+    result = cm.allocate_jointly(joint, starts=1)
     ray = -2 / (joint.regularization * 0.05) * b
-    assert found.objective <= joint.objective(ray, np.full(8, 1 / 8), 0.05)
-    assert len(found.starts) == 2
+    assert result.objective <= joint.objective(ray, np.full(8, 1 / 8), 0.05)
+    assert len(result.starts) == 2
 
 
 def test_the_naive_model_needs_a_range():
@@ -200,8 +200,8 @@ def test_the_naive_model_needs_a_range():
     with pytest.raises(UnattainedOptimumError, match="naive model of the papers"):
         cm.allocate_jointly(cm.JointMarket(cm.Market(sellers, naive), X, y, regularization=0.1))
     market = cm.Market(sellers, naive, [cm.EtaRange(1.0, 9.0)])
-    found = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=0.1))
-    assert (found.eta, found.binding) == (1.0, ("eta_low",))
+    result = cm.allocate_jointly(cm.JointMarket(market, X, y, regularization=0.1))
+    assert (result.eta, result.binding) == (1.0, ("eta_low",))
 
 
 # ------------------------------------------------------------------------------ steps
@@ -227,13 +227,13 @@ def test_the_best_model_is_cvxpys(noise, max_norm, eta):
         cp.Minimize(objective), [] if max_norm is None else [cp.norm(w) <= max_norm]
     )
     problem.solve(solver="CLARABEL")
-    found = best_model(joint, weights, eta)
-    np.testing.assert_allclose(found, w.value, atol=2e-4 * max(1, np.linalg.norm(w.value)))
-    value = joint.objective(found, weights, eta) - (
+    result = best_model(joint, weights, eta)
+    np.testing.assert_allclose(result, w.value, atol=2e-4 * max(1, np.linalg.norm(w.value)))
+    value = joint.objective(result, weights, eta) - (
         joint.market.objective.value(weights, eta, joint.market.sellers.virtual_costs)
     )
     assert value <= problem.value + 1e-9
-    assert np.linalg.norm(model_gradient(joint, found, weights, eta)) <= 1e-8
+    assert np.linalg.norm(model_gradient(joint, result, weights, eta)) <= 1e-8
 
 
 @pytest.mark.parametrize("squared", [True, False])
@@ -260,10 +260,10 @@ def test_an_answer_is_stationary_and_the_best_of_its_starts(seed, noise):
     spread = float(np.exp(rng.normal())) * (
         cm.Spread() if rng.random() < 0.5 else cm.terms.SquaredSpread()
     )
-    found = cm.allocate_jointly(joint_of(X, y, spread, rng, noise=noise), starts=2)
-    assert found.objective <= min(found.starts)
-    assert found.residual <= 1e-8
-    assert found.weights.sum() == pytest.approx(1)
+    result = cm.allocate_jointly(joint_of(X, y, spread, rng, noise=noise), starts=2)
+    assert result.objective <= min(result.starts)
+    assert result.residual <= 1e-8
+    assert result.weights.sum() == pytest.approx(1)
 
 
 @given(
@@ -275,11 +275,11 @@ def test_an_answer_is_stationary_and_the_best_of_its_starts(seed, noise):
 def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, noise):
     m, cap = 8, 2.0 if capped else None
     joint = convex_joint(seed, m=m, n=3, squared=squared, cap=cap, noise=noise)
-    found = cm.allocate_jointly(joint)
-    assert found.status == "global"
-    assert found.gap <= 1e-7
-    assert len({record.eta for record in found.solves}) == len(found.solves) >= 1
-    assert min(record.upper for record in found.solves) >= found.lower_bound
+    result = cm.allocate_jointly(joint)
+    assert result.status == "global"
+    assert result.gap <= 1e-7
+    assert len({record.eta for record in result.solves}) == len(result.solves) >= 1
+    assert min(record.upper for record in result.solves) >= result.lower_bound
     if capped:
         return
 
@@ -289,9 +289,9 @@ def test_the_certificate_where_the_problem_is_convex(seed, squared, capped, nois
 
     # No descent of SciPy's gets below the bound.
     rng = np.random.default_rng(seed)
-    start = np.r_[rng.normal(size=3 + m), np.log(found.eta) + rng.normal()]
+    start = np.r_[rng.normal(size=3 + m), np.log(result.eta) + rng.normal()]
     other = minimize(objective, start, method="L-BFGS-B", options={"maxiter": 30})
-    assert found.lower_bound <= other.fun + 1e-12
+    assert result.lower_bound <= other.fun + 1e-12
 
 
 @pytest.mark.parametrize("noise", ["expected", "worst-case"])
@@ -320,16 +320,17 @@ def test_theorem_3_3_of_b_holds_at_the_answer(noise, m):
     rng = np.random.default_rng(3)
     X, y = data(m, 4, rng)
     joint = joint_of(X, y, 0.7 * cm.Spread(), rng, noise=noise)
-    found = cm.allocate_jointly(joint)
-    residuals = cm.joint.first_order_residuals(joint, found.model, found.weights, found.eta)
+    result = cm.allocate_jointly(joint)
+    residuals = cm.joint.first_order_residuals(joint, result.model, result.weights, result.eta)
     assert residuals.largest <= 1e-5
     assert (
-        cm.joint.first_order_residuals(joint, found.model, found.weights, 2 * found.eta).eta > 0.4
+        cm.joint.first_order_residuals(joint, result.model, result.weights, 2 * result.eta).eta
+        > 0.4
     )
-    moved = cm.joint.first_order_residuals(joint, found.model + 1.0, found.weights, found.eta)
+    moved = cm.joint.first_order_residuals(joint, result.model + 1.0, result.weights, result.eta)
     assert moved.largest > 1e-3
     with pytest.raises(NotSupportedError, match=r"Theorem 3\.3 is about"):
-        cm.joint.first_order_residuals(convex_joint(0), found.model, found.weights, found.eta)
+        cm.joint.first_order_residuals(convex_joint(0), result.model, result.weights, result.eta)
 
 
 def test_a_market_that_is_not_papers():
@@ -343,11 +344,11 @@ def test_a_market_that_is_not_papers():
         cost=cm.PowerCost(2),
         constraints=[cm.MaxEpsilon(5.0)],
     )
-    found = cm.allocate_jointly(joint, starts=2)
-    assert found.status == "best of several starts"
-    assert found.lower_bound == -np.inf
-    assert found.residual <= 1e-6
-    assert found.certificate()["lower_bound"] is None
+    result = cm.allocate_jointly(joint, starts=2)
+    assert result.status == "best of several starts"
+    assert result.lower_bound == -np.inf
+    assert result.residual <= 1e-6
+    assert result.certificate()["lower_bound"] is None
 
 
 @pytest.mark.parametrize("convex", [True, False])
@@ -364,20 +365,20 @@ def test_given_guarantees(convex, m):
         [cm.terms.GivenEpsilon(granted)],
     )
     joint = cm.JointMarket(market, X, y, regularization=0.1)
-    found = cm.allocate_jointly(joint)
-    assert np.all(found.epsilon <= granted * (1 + 1e-9))
-    assert found.residual <= 1e-10
-    assert found.status == ("global" if convex else "best of several starts")
+    result = cm.allocate_jointly(joint)
+    assert np.all(result.epsilon <= granted * (1 + 1e-9))
+    assert result.residual <= 1e-10
+    assert result.status == ("global" if convex else "best of several starts")
     if m > 6:
         conic = cm.allocate_jointly(joint, solver="CLARABEL", starts=1)
-        assert conic.objective >= found.objective * (1 - 1e-9)
-        assert not convex or conic.objective == pytest.approx(found.objective, rel=1e-7)
+        assert conic.objective >= result.objective * (1 - 1e-9)
+        assert not convex or conic.objective == pytest.approx(result.objective, rel=1e-7)
 
 
 def test_it_says_that_nothing_is_private():
-    found = cm.allocate_jointly(convex_joint(0))
-    assert "carry a privacy guarantee" in found.statement()
-    assert "'global'" in repr(found)
+    result = cm.allocate_jointly(convex_joint(0))
+    assert "carry a privacy guarantee" in result.statement()
+    assert "'global'" in repr(result)
 
 
 @pytest.mark.parametrize(
@@ -455,9 +456,9 @@ def test_global_means_that_the_gap_is_met():
     )
     on_edge = cm.JointMarket(market, X, [1, -1, -1], regularization=regularization * (1 + 1e-15))
     with pytest.warns(LooseCertificateWarning, match="edge of where it is convex"):
-        found = cm.allocate_jointly(on_edge)
-    assert found.status == "global for this eta"
-    assert found.gap > 1e-8
+        result = cm.allocate_jointly(on_edge)
+    assert result.status == "global for this eta"
+    assert result.gap > 1e-8
 
 
 @pytest.mark.parametrize("share", [1.0, 1.0 - 1e-12, 1.001])

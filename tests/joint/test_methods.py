@@ -104,20 +104,20 @@ def test_the_exponential_block_refuses_what_is_not_convex_in_z(options, words):
 @pytest.mark.parametrize("noise", ["worst-case", "realised"])
 def test_the_exponential_method_serves_noise_in_the_model(noise):
     joint = instance(**NOISES[noise])
-    found = solve_exponential(joint, 50.0, solver="ECOS")
-    assert found.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
+    result = solve_exponential(joint, 50.0, solver="ECOS")
+    assert result.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", one_in(2, ["power", "exponential"]))
 def test_the_exponential_method_serves_convex_privacy_costs(name):
     m = 10
     joint = instance(m, terms=SMOOTH[name], constraints=[cm.Cap(2)])
-    found = solve_exponential(joint, 50.0, tol=1e-7)
+    result = solve_exponential(joint, 50.0, tol=1e-7)
     other = cm.allocate_jointly(joint, starts=1, tol=1e-6, max_iterations=20)
-    assert found.objective == pytest.approx(other.objective, rel=1e-5)
-    assert found.weights.max() <= 2 / m * (1 + 1e-8)
-    nearby = [joint.objective(found.model, found.weights, found.eta * k) for k in (0.99, 1.01)]
-    assert min(nearby) >= found.objective
+    assert result.objective == pytest.approx(other.objective, rel=1e-5)
+    assert result.weights.max() <= 2 / m * (1 + 1e-8)
+    nearby = [joint.objective(result.model, result.weights, result.eta * k) for k in (0.99, 1.01)]
+    assert min(nearby) >= result.objective
 
 
 @pytest.mark.parametrize("bound", one_in(3, ["largest", "given", "budget"]))
@@ -134,9 +134,9 @@ def test_the_exponential_method_keeps_bounds_that_join_weights_and_eta(bound, pa
     terms = terms + 0.01 * cm.Payments() if paid else terms
     joint = instance(m, terms=terms, constraints=[constraint])
     best = cm.allocate_jointly(joint, starts=1)
-    found = solve_exponential(joint, 50.0, tol=1e-10)
-    assert found.objective == pytest.approx(best.objective, rel=1e-6)
-    quantities = found.eta * found.weights
+    result = solve_exponential(joint, 50.0, tol=1e-10)
+    assert result.objective == pytest.approx(best.objective, rel=1e-6)
+    quantities = result.eta * result.weights
     if bound == "budget":
         assert joint.market.sellers.virtual_costs @ quantities <= 2.0 * (1 + 1e-9)
     else:
@@ -163,9 +163,9 @@ def test_the_exponential_method_leaves_out_whom_it_does_not_buy_from():
     m = 10
     sellers = cm.Sellers(virtual_costs=np.append(np.full(m - 1, 0.1), 1e4))
     joint = instance(m, sellers=sellers, terms=SMOOTH["square"])
-    found = solve_exponential(joint, 50.0, tol=1e-7)
-    assert found.weights[-1] == 0
-    assert found.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
+    result = solve_exponential(joint, 50.0, tol=1e-7)
+    assert result.weights[-1] == 0
+    assert result.objective == pytest.approx(cm.allocate_jointly(joint).objective, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -22,18 +22,18 @@ from tests.joint.builders import naive
 @pytest.mark.parametrize("eta", [0.5, 300.0])
 def test_it_is_the_best_of_all_purchases_at_an_eta(options, eta):
     joint = naive(3, [cm.EtaRange(eta, eta)], **options)
-    found = cm.allocate_jointly(joint)
+    result = cm.allocate_jointly(joint)
     every = [
         joint.objective(best_model(joint, weights, eta), weights, eta) for weights in np.eye(12)
     ]
-    assert found.objective == pytest.approx(min(every), rel=1e-9)
-    assert found.weights[np.argmin(every)] == 1.0
-    assert (found.status, found.lower_bound) == ("global", found.objective)
-    assert found.binding == ("eta_low", "eta_high")
-    assert 0 <= found.residual < 1e-12
+    assert result.objective == pytest.approx(min(every), rel=1e-9)
+    assert result.weights[np.argmin(every)] == 1.0
+    assert (result.status, result.lower_bound) == ("global", result.objective)
+    assert result.binding == ("eta_low", "eta_high")
+    assert 0 <= result.residual < 1e-12
     mixed = np.random.default_rng(0).dirichlet(np.ones(12), 10)
     values = [joint.objective(best_model(joint, a, eta), a, eta) for a in mixed]
-    assert found.objective <= min(values)
+    assert result.objective <= min(values)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3, 1e8])
@@ -44,23 +44,23 @@ def test_rows_of_any_length(scale):
         cm.Sellers(virtual_costs=[0.1, 0.1]), 1.0 * cm.Payments() + losses, [cm.EtaRange(1, 2)]
     )
     joint = cm.JointMarket(market, [[0.0], [scale]], [1, 1], regularization=1.0)
-    found = cm.allocate_jointly(joint)
+    result = cm.allocate_jointly(joint)
     values = [joint.objective(best_model(joint, a, 1.0), a, 1.0) for a in np.eye(2)]
-    assert found.objective == pytest.approx(min(values), rel=1e-12)
-    assert found.weights[np.argmin(values)] == 1.0
+    assert result.objective == pytest.approx(min(values), rel=1e-12)
+    assert result.weights[np.argmin(values)] == 1.0
 
 
 @pytest.mark.parametrize("sigma", [0.0, 3.0])
 def test_eta_is_the_best_of_the_range(sigma):
     """No eta of a grid, and none next to the answer, is better with any seller alone."""
     joint = naive(5, [cm.EtaRange(2.0, 400.0)], sigma)
-    found = cm.allocate_jointly(joint)
-    assert found.binding == (() if sigma else ("eta_low",))
-    near = np.clip(found.eta * np.array([0.99, 1.01]), 2.0, 400.0)
+    result = cm.allocate_jointly(joint)
+    assert result.binding == (() if sigma else ("eta_low",))
+    near = np.clip(result.eta * np.array([0.99, 1.01]), 2.0, 400.0)
     for eta in (*np.geomspace(2.0, 400.0, 40), *near):
         for weights in np.eye(12):
             value = joint.objective(best_model(joint, weights, eta), weights, eta)
-            assert found.objective <= value * (1 + 1e-12)
+            assert result.objective <= value * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_eta_is_the_best_of_the_range(sigma):
 )
 def test_other_markets_are_not_its_business(constraints, options):
     """They are not bought from one by comparison, and have no bound without curvature."""
-    found = cm.allocate_jointly(naive(1, constraints, **options), starts=1, max_iterations=2)
-    assert found.lower_bound == -np.inf
+    result = cm.allocate_jointly(naive(1, constraints, **options), starts=1, max_iterations=2)
+    assert result.lower_bound == -np.inf
 
 
 def test_sellers_with_infinite_costs_are_refused():

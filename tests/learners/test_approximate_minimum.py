@@ -77,20 +77,20 @@ def told_labels(solver_epsilon, label, n_draws):
     y[0] = label
     rng = np.random.default_rng(2 + label)
     model = algorithm_1(LAMBDA, "sharp", tol=TOL, solver_epsilon=solver_epsilon)
-    told = []
+    message = []
     for _ in range(n_draws):
         coef = model.fit(X, y, epsilon=weights * 10.0, random_state=Simulation(rng)).coef_
         assert model.gradient_norm_ <= TOL
-        told.append(1 if np.floor(coef[0] / CELL) % 2 else -1)
-    return np.array(told), float(model.epsilon_[0])
+        message.append(1 if np.floor(coef[0] / CELL) % 2 else -1)
+    return np.array(message), float(model.epsilon_[0])
 
 
 def test_a_solver_within_tolerance_can_give_a_row_away_with_certainty(monkeypatch) -> None:
     """Each output has probability one on one side and zero on the other: no epsilon holds."""
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     for label in (1, -1):
-        told, epsilon = told_labels(None, label, 50)
-        assert np.all(told == label)
+        message, epsilon = told_labels(None, label, 50)
+        assert np.all(message == label)
         assert epsilon < 0.15
 
 
@@ -102,8 +102,8 @@ def check_second_noise_hides(monkeypatch, n_draws) -> None:
     monkeypatch.setattr("convexmarket.learners.perturbed.minimise", telltale)
     right = 0
     for label in (1, -1):
-        told, epsilon = told_labels(0.2, label, n_draws)
-        right += np.count_nonzero(told == label)
+        message, epsilon = told_labels(0.2, label, n_draws)
+        right += np.count_nonzero(message == label)
     allowed = stats.binom.isf(1e-4, 2 * n_draws, 1.0 / (1.0 + np.exp(-epsilon)))
     assert right <= allowed < 2 * n_draws
 
@@ -154,8 +154,8 @@ def check_second_noise(n_draws) -> None:
     for wrong in (scale / 2, 2 * scale):  # the sample is large enough to tell
         assert stats.kstest(drawn.ravel(), stats.laplace(scale=wrong).cdf).pvalue < 1e-12
     first = [gamma_sphere_draw(3, np.random.default_rng(seed)) for seed in range(n_draws)]
-    for one, other in combinations([*drawn.T, *np.transpose(first)], 2):
-        assert abs(stats.spearmanr(one, other).statistic) < 4 / np.sqrt(n_draws)
+    for single, other in combinations([*drawn.T, *np.transpose(first)], 2):
+        assert abs(stats.spearmanr(single, other).statistic) < 4 / np.sqrt(n_draws)
 
 
 def test_noise_in_plain_floating_point_is_warned_of_and_said_first() -> None:
@@ -196,7 +196,9 @@ def test_nothing_but_the_coefficients_of_a_default_fit_depends_on_the_rows() -> 
         X = np.zeros((20, 3))
         X[0] = row
         model = PrivateLogisticRegression(1.0).fit(X, np.ones(20), epsilon=1.0)
-        fitted.append({name: str(told) for name, told in vars(model).items() if name != "coef_"})
+        fitted.append(
+            {name: str(message) for name, message in vars(model).items() if name != "coef_"}
+        )
     assert fitted[0] == fitted[1]
 
 

@@ -241,7 +241,7 @@ def test_no_error_quotes_a_row(name, kind):
                 call()
             except ConvexMarketError as error:  # any other error fails the test
                 texts.append(said(error))
-        texts += [str(one.message) for one in caught]
+        texts += [str(single.message) for single in caught]
         for text in texts:
             assert not any(mark in text for mark in SEEN), text
 

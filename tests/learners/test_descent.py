@@ -41,8 +41,8 @@ def composed_delta(shift, steps, epsilon, width=2e-3):
 def test_steps_compose_as_one_gaussian(steps, epsilon):
     delta = 1e-4
     shift = float(gaussian_shift(epsilon, delta)) / np.sqrt(steps)
-    found = composed_delta(shift, steps, epsilon)
-    assert delta * 0.999 <= found <= delta * 1.1
+    result = composed_delta(shift, steps, epsilon)
+    assert delta * 0.999 <= result <= delta * 1.1
     assert composed_delta(1.1 * shift, steps, epsilon) > delta * 1.5
 
 
@@ -76,10 +76,10 @@ def test_gradients_are_those_of_the_loss(hidden):
     def losses(at):
         return np.logaddexp(0, -signs * learner.margins(X, at)[0])
 
-    found = learner.gradients(X, signs, parameters)
+    result = learner.gradients(X, signs, parameters)
     for j, unit in enumerate(np.eye(parameters.size) * 1e-6):
         slope = (losses(parameters + unit) - losses(parameters - unit)) / 2e-6
-        assert found[:, j] == pytest.approx(slope, abs=1e-8)
+        assert result[:, j] == pytest.approx(slope, abs=1e-8)
 
 
 @pytest.mark.campaign  # a statistical audit

@@ -106,12 +106,12 @@ def test_the_model_is_as_close_to_the_declared_optimum_as_it_certifies(
     problem = erm.declare(X, y, epsilon=weights)
     assert problem.is_dcp()
     declared = solve(problem)
-    found = objective(erm, X, y, weights)
+    result = objective(erm, X, y, weights)
     # the certificate is a duality gap: no point, wherever a solver found it, is better by more
     gap = erm.regularization / 2 * (erm.prediction_error_ / erm.feature_bound_) ** 2
-    assert found <= declared + gap + 1e-7 * (1 + abs(declared))
+    assert result <= declared + gap + 1e-7 * (1 + abs(declared))
     # and the declaration has no better optimum than the model's problem
-    assert declared <= found + 1e-7 * (1 + abs(found))
+    assert declared <= result + 1e-7 * (1 + abs(result))
     assert squared_norm(erm) == pytest.approx(erm.norm_**2, rel=1e-6, abs=1e-12)
 
 
@@ -121,9 +121,9 @@ def test_the_hinge_is_scikit_learns_support_vector_machine_without_intercept() -
     # an intercept is a constant feature: adding one to the kernel leaves SVC none to find
     reference = SVC(kernel=rbf_kernel_of_two, C=1 / (0.01 * 200), tol=1e-8).fit(X, y)
     support = rbf_kernel_of_two(X, X[reference.support_]) @ reference.dual_coef_[0]
-    own = 1 / 200 * np.maximum(0, 1 - y * support).sum()
-    own += 0.005 * support[reference.support_] @ reference.dual_coef_[0]
-    assert objective(erm, X, y) <= own + 1e-9
+    custom = 1 / 200 * np.maximum(0, 1 - y * support).sum()
+    custom += 0.005 * support[reference.support_] @ reference.dual_coef_[0]
+    assert objective(erm, X, y) <= custom + 1e-9
 
 
 def rbf_kernel_of_two(X, Y):

@@ -113,12 +113,12 @@ def test_no_pair_of_rows_moves_features_faster_than_promised(name, n_features) -
     nudge *= 2e-4 / np.linalg.norm(nudge, axis=1)[:, None]
     near = scale_rows(X + nudge, RADIUS)
     edge = X * RADIUS / np.linalg.norm(X, axis=1)[:, None]
-    found = np.concatenate(
+    result = np.concatenate(
         [speeds(kernel, X, Y), speeds(kernel, X, near), speeds(kernel, edge, edge * (1 - 1e-4))]
     )
     # differences of values near one lose digits: 1e-16 of a squared distance of 1e-8
-    assert found.max() <= kernel.feature_lipschitz * (1 + 1e-5)
-    assert found.max() >= 0.998 * kernel.feature_lipschitz
+    assert result.max() <= kernel.feature_lipschitz * (1 + 1e-5)
+    assert result.max() >= 0.998 * kernel.feature_lipschitz
 
 
 @pytest.mark.parametrize("name", ["laplacian", "cosine"])

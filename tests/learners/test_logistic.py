@@ -85,8 +85,8 @@ def test_the_minimiser_is_that_of_the_declared_problem(
     )
     scale = max(1.0, float(np.linalg.norm(model.coef_)))
     assert np.linalg.norm(model.coef_ - w.value) < 2e-4 * scale
-    own = gradient(model.coef_, X, y, weights, shift, regularization)
-    assert np.linalg.norm(own) <= 1e-9
+    custom = gradient(model.coef_, X, y, weights, shift, regularization)
+    assert np.linalg.norm(custom) <= 1e-9
     assert model.gradient_norm_ <= 1e-9
 
 
@@ -121,9 +121,9 @@ def test_the_gradient_norm_is_reached_on_hard_problems(
     sold = np.multiply(weights, eta, out=np.zeros(n_rows), where=weights > 0)
     model.fit(X, y, epsilon=sold, random_state=Simulation(seed))
     shift = drawn_shift(seed, n_features, eta) if np.isfinite(eta) else np.zeros(n_features)
-    own = np.linalg.norm(gradient(model.coef_, X, y, weights, shift, regularization))
+    custom = np.linalg.norm(gradient(model.coef_, X, y, weights, shift, regularization))
     assert model.gradient_norm_ <= 1e-9
-    assert own <= 2e-9
+    assert custom <= 2e-9
 
 
 @pytest.mark.parametrize("concentrated", [False, True])
@@ -148,8 +148,8 @@ def test_without_noise_it_is_scikit_learns_logistic_regression() -> None:
     ).fit(X, y)
     assert model.coef_ == pytest.approx(reference.coef_[0], rel=1e-7)
     assert model.intercept_ == 0.0
-    for said in ("predict_proba", "predict_log_proba"):
-        assert getattr(model, said)(X) == pytest.approx(getattr(reference, said)(X), rel=1e-7)
+    for written in ("predict_proba", "predict_log_proba"):
+        assert getattr(model, written)(X) == pytest.approx(getattr(reference, written)(X), rel=1e-7)
 
 
 def test_failure_releases_nothing() -> None:

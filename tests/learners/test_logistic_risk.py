@@ -80,7 +80,7 @@ def test_the_whole_bound_is_above_the_true_error_of_released_models():
     """Rows of four kinds, so that the true error is a sum; 60 purchases of unequal weights."""
     kinds = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     heads = expit(8.0 * kinds[:, 0])
-    missed, told = 0, []
+    missed, message = 0, []
     for seed in range(60):
         rng = np.random.default_rng(seed)
         drawn = rng.integers(4, size=3000)
@@ -97,9 +97,9 @@ def test_the_whole_bound_is_above_the_true_error_of_released_models():
         scores = kinds @ w
         wrong = np.where(scores > 0, 1 - heads, heads).mean()
         missed += wrong > bound
-        told.append(bound >= 1.0)
+        message.append(bound >= 1.0)
     assert missed <= stats.binom.isf(1e-6, 60, 0.1)
-    assert not any(told)
+    assert not any(message)
 
 
 def test_the_norm_of_the_worst_rows_is_the_bound():

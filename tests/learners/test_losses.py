@@ -89,8 +89,8 @@ def test_the_fenchel_gap_is_that_of_the_conjugate(loss, f, y, width):
     def height(g: float) -> float:
         return float(slope[0] * g - loss.values(np.array([g]), label)[0])
 
-    found = optimize.minimize_scalar(lambda g: -height(g), bounds=(-60, 60), method="bounded")
-    conjugate = max(height(0.0), height(y), -found.fun)
+    result = optimize.minimize_scalar(lambda g: -height(g), bounds=(-60, 60), method="bounded")
+    conjugate = max(height(0.0), height(y), -result.fun)
     gap = loss.fenchel_gaps(at, label, slope)[0]
     assert gap >= 0
     assert gap == pytest.approx(loss.values(at, label)[0] + conjugate - slope[0] * f, abs=1e-6)
@@ -122,8 +122,8 @@ def test_the_declaration_agrees(loss):
 def test_huge_predictions_do_not_overflow(loss):
     f, y = np.array([-1e12, -800.0, 800.0, 1e12]), np.array([1.0, 1.0, -1.0, 1.0])
     for width in (1.0, 1e-15):
-        found = loss.smoothed(width).derivatives(f, y)
-        assert np.isfinite([*found, loss.fenchel_gaps(f, y, found[1])]).all()
+        result = loss.smoothed(width).derivatives(f, y)
+        assert np.isfinite([*result, loss.fenchel_gaps(f, y, result[1])]).all()
 
 
 def test_losses_have_names():

@@ -128,9 +128,9 @@ def test_a_kernel_takes_any_lipschitz_loss(loss):
     erm = KernelERM(loss, gamma=1.0, regularization=0.05, tol=1e-4).fit(X, y, epsilon=EPSILON)
     problem = erm.declare(X, y, epsilon=EPSILON)
     problem.solve(solver="CLARABEL")
-    found = erm.decision_function(X)
+    result = erm.decision_function(X)
     declared = erm.kernel_(X, X) @ problem.variables()[0].value
-    np.testing.assert_allclose(found, declared, atol=erm.prediction_error_ + 5e-4)
+    np.testing.assert_allclose(result, declared, atol=erm.prediction_error_ + 5e-4)
     lipschitz = AbsoluteLoss().lipschitz if isinstance(loss, str) else loss.lipschitz
     shares = EPSILON / EPSILON.sum()
     assert erm.sensitivity_ == pytest.approx(2.0 * lipschitz * shares.max() / 0.05)
@@ -152,9 +152,9 @@ def test_a_market_prices_rows_for_predictions():
     release = cm.TestSetRelease(
         learner, points, epsilon=sold.epsilon, delta=0.0, random_state=Simulation(0)
     )
-    kept = release.guarantee.epsilon
-    assert np.all(kept <= sold.epsilon * (1 + 1e-9))
-    assert kept.max() > 0.9 * sold.epsilon.max()
+    remaining = release.guarantee.epsilon
+    assert np.all(remaining <= sold.epsilon * (1 + 1e-9))
+    assert remaining.max() > 0.9 * sold.epsilon.max()
     # what sigma says of the noise: no prediction is off by more, but for one draw in twenty
     bent = sigma * 0.1 / (2.0 * 5.0 * np.log(5.0 / 0.05))
     assert bent == pytest.approx(1.0)

@@ -70,11 +70,11 @@ def test_sums_over_partitions_are_those_of_all_rows(sizes, seed):
     whole = PerturbedObjective(X[used], *rest)
     array = in_parts(X, ((*sizes, 3), (3,)))
     parts = PartedObjective(PartedRows(array, used, Ball(1.0).rows).fetched(), *rest)
-    for one, other in ((whole, parts), (whole.regularized(2.0), parts.regularized(2.0))):
-        assert other.value_and_gradient(w)[0] == pytest.approx(one.value_and_gradient(w)[0])
-        np.testing.assert_allclose(other.gradient(w), one.gradient(w), rtol=1e-12, atol=1e-13)
-        np.testing.assert_allclose(other.hessian(w), one.hessian(w), rtol=1e-12)
-        assert other.gradient_norm(w) == pytest.approx(one.gradient_norm(w), rel=1e-9)
+    for single, other in ((whole, parts), (whole.regularized(2.0), parts.regularized(2.0))):
+        assert other.value_and_gradient(w)[0] == pytest.approx(single.value_and_gradient(w)[0])
+        np.testing.assert_allclose(other.gradient(w), single.gradient(w), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(other.hessian(w), single.hessian(w), rtol=1e-12)
+        assert other.gradient_norm(w) == pytest.approx(single.gradient_norm(w), rel=1e-9)
 
 
 @pytest.mark.parametrize("make", [PrivateLogisticRegression, cm.PersonalizedRidge])

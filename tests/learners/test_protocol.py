@@ -42,11 +42,11 @@ def guides_learner():
     """Return the learner of a user's own that docs/howto/learners.md shows."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
     (code,) = [block for block in blocks if "class PrivateMean" in block]
-    found = {}
-    exec(code.partition("rng = np.random.default_rng(0)")[0], found)
+    result = {}
+    exec(code.partition("rng = np.random.default_rng(0)")[0], result)
     shown = code[code.index("class PrivateMean") : code.index("\n\n\nrng =")]
     assert shown.count("\n") < 30
-    return found["PrivateMean"]
+    return result["PrivateMean"]
 
 
 # -------------------------------------------------------------------------- what was granted
@@ -62,10 +62,10 @@ def test_after_any_allocation_epsilon_is_all_that_a_learner_needs(make):
     assert epsilon.sum() != pytest.approx(1.0)
     fitted = learner.fit(X, y, epsilon=epsilon)
     assert fitted is learner
-    kept = fitted.guarantee_.epsilon
-    assert kept.shape == (len(X),)
-    assert np.all(kept <= epsilon)
-    assert kept.max() > 0.9 * epsilon.max() or getattr(learner, "weighting", "") == "equal"
+    remaining = fitted.guarantee_.epsilon
+    assert remaining.shape == (len(X),)
+    assert np.all(remaining <= epsilon)
+    assert remaining.max() > 0.9 * epsilon.max() or getattr(learner, "weighting", "") == "equal"
     mu, sigma = learner.risk(3)
     assert min(mu, sigma) > 0
 
@@ -81,22 +81,22 @@ def test_logistic_regression_never_exceeds_what_a_market_sold(regularization):
     allocation = cm.allocate(market)
     learner = cm.PrivateLogisticRegression(regularization)
     try:
-        kept = learner.fit(X, y, epsilon=allocation.epsilon).epsilon_
+        remaining = learner.fit(X, y, epsilon=allocation.epsilon).epsilon_
     except ParameterError as refusal:
         named = float(re.search(r"for instance (\S+),", str(refusal))[1])
-        kept = learner.set_params(regularization=named).fit(X, y, epsilon=allocation.epsilon)
-        kept = kept.epsilon_
-    assert np.all(kept <= allocation.epsilon)
+        remaining = learner.set_params(regularization=named).fit(X, y, epsilon=allocation.epsilon)
+        remaining = remaining.epsilon_
+    assert np.all(remaining <= allocation.epsilon)
 
 
 def test_the_papers_algorithm_states_by_how_much_it_exceeds_the_granted_epsilon():
     X, y, epsilon = rows()
     model = cm.PrivateLogisticRegression(1e-3, accounting="paper", calibration="noise")
-    said = model.fit(X, y, epsilon=epsilon).guarantee_
-    worst = np.max(said.epsilon[epsilon > 0] / epsilon[epsilon > 0])
+    text = model.fit(X, y, epsilon=epsilon).guarantee_
+    worst = np.max(text.epsilon[epsilon > 0] / epsilon[epsilon > 0])
     assert worst > 1
-    assert f"up to {worst:.3g}" in said.assumptions[1]
-    assert said.assumptions[1].startswith("EXCEEDED: ")
+    assert f"up to {worst:.3g}" in text.assumptions[1]
+    assert text.assumptions[1].startswith("EXCEEDED: ")
 
 
 def test_shares_of_huge_and_tiny_guarantees_do_not_overflow():
@@ -208,30 +208,30 @@ def audit(learner, epsilon, **options):
 
 
 def test_a_learner_of_ones_own_is_attacked_as_the_built_in_ones_are():
-    own = guides_learner()
-    honest = audit(own(), np.linspace(0.5, 2.0, 10), rows=[9])
+    custom = guides_learner()
+    honest = audit(custom(), np.linspace(0.5, 2.0, 10), rows=[9])
     assert honest.passed, honest.statement()
     assert honest.measured[0] > 0.6 * honest.claimed[0]
 
 
 @pytest.mark.campaign  # a statistical audit
 def test_broken_learners_of_ones_own_are_refuted():
-    own = guides_learner()
+    custom = guides_learner()
 
-    class LittleNoise(own):
+    class LittleNoise(custom):
         def fit(self, X, y, *, epsilon, **options):
-            said = own().fit(X, y, epsilon=epsilon).guarantee_
+            text = custom().fit(X, y, epsilon=epsilon).guarantee_
             super().fit(X, y, epsilon=3 * np.asarray(epsilon), **options)
-            self.guarantee_ = said
+            self.guarantee_ = text
             return self
 
-    class KeepsTheMean(own):
+    class KeepsTheMean(custom):
         def fit(self, X, y, *, epsilon, **options):
             super().fit(X, y, epsilon=epsilon, **options)
             self.exact_ = float(np.mean(y))
             return self
 
-    class PromisesTooLittle(own):
+    class PromisesTooLittle(custom):
         def fit(self, X, y, *, epsilon, **options):
             return super().fit(X, y, epsilon=2 * np.asarray(epsilon), **options)
 

@@ -22,13 +22,13 @@ def test_the_rule_is_the_one_root_of_its_equation(seed, rows, features, log_eps,
     rng = np.random.default_rng(seed)
     sold = 10.0**log_eps * rng.uniform(0.1, 1.0, rows)
     weights = sold / sold.sum()
-    found = public_regularization(weights, sold, features, norm, loss, 0.6)
-    lost = np.log1p(loss.curvature * norm**2 * weights / found)
+    result = public_regularization(weights, sold, features, norm, loss, 0.6)
+    lost = np.log1p(loss.curvature * norm**2 * weights / result)
     eta = float(np.min((sold - lost) / weights))
     assert 0 < eta <= sold.sum()
     size = 0.6 / norm * (eta / features) ** 0.25
     goal = 2.0 * loss.lipschitz * norm * np.sqrt(features * (features + 1.0)) / (eta * size)
-    assert found == pytest.approx(goal, rel=1e-4)
+    assert result == pytest.approx(goal, rel=1e-4)
 
 
 def test_the_rule_reads_no_row():

@@ -45,9 +45,9 @@ def test_the_solution_is_that_of_the_declaration(seed, n, d, log_alpha) -> None:
     theta = cp.Variable(d)
     loss = cp.sum(cp.multiply(weights, cp.square(y - X @ theta)))
     cp.Problem(cp.Minimize(loss + alpha * cp.sum_squares(theta))).solve(solver="CLARABEL")
-    found = solve_ridge(X, y, weights, alpha)
-    assert found == pytest.approx(theta.value, abs=1e-5)
-    gradient = X.T @ (weights * (X @ found - y)) + alpha * found
+    result = solve_ridge(X, y, weights, alpha)
+    assert result == pytest.approx(theta.value, abs=1e-5)
+    gradient = X.T @ (weights * (X @ result - y)) + alpha * result
     assert np.linalg.norm(gradient) <= 1e-13 * max(1, alpha)
 
 

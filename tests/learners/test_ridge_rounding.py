@@ -71,11 +71,11 @@ def test_no_solve_is_further_off_than_its_bound(seed, d, log_alpha, alike) -> No
         X, y = 1.0 - 1e-9 * X, np.sign(y)
     weights = rng.dirichlet(np.ones(n))
     bound = solve_error(n, d, alpha)
-    found, exact = solve_ridge(X, y, weights, alpha), exact_solution(X, y, weights, alpha)
-    squared = sum((Fraction(a) - b) ** 2 for a, b in zip(found.tolist(), exact, strict=True))
+    result, exact = solve_ridge(X, y, weights, alpha), exact_solution(X, y, weights, alpha)
+    squared = sum((Fraction(a) - b) ** 2 for a, b in zip(result.tolist(), exact, strict=True))
     assert squared <= Fraction(bound.distance) ** 2
-    assert np.linalg.norm(residual(X, y, weights, alpha, found)) <= bound.residual
-    assert np.linalg.norm(found) <= bound.norm
+    assert np.linalg.norm(residual(X, y, weights, alpha, result)) <= bound.residual
+    assert np.linalg.norm(result) <= bound.norm
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.floats(-2, 2), st.floats(-14, 0))
@@ -135,8 +135,10 @@ def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     lattice = planned(model, epsilon, X.shape[1])
     places = []
     for rows, labels in ((X, y), (X2, y2)):
-        found = lattice.solve(rows, labels)
-        places.append([round(Fraction(value) / Fraction(lattice.step)) for value in found.tolist()])
+        result = lattice.solve(rows, labels)
+        places.append(
+            [round(Fraction(value) / Fraction(lattice.step)) for value in result.tolist()]
+        )
     steps = sum(abs(a - b) for a, b in zip(*places, strict=True))
     assert Fraction(steps) / lattice.scale <= Fraction(float(lattice.epsilon[row]))
     assert np.all(lattice.epsilon <= epsilon)

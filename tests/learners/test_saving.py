@@ -80,11 +80,11 @@ MODELS = {
 
 def answers(model, rows=ROWS):
     """Return all that a model says of rows, and the types in which it says it."""
-    said = [model.predict(rows)]
+    words = [model.predict(rows)]
     for method in ("classify", "predict_proba", "decision_function"):
         if hasattr(model, method) and getattr(model, "classes", 0) is not None:
-            said.append(getattr(model, method)(rows))
-    return [(array.dtype, array.tobytes()) for array in said]
+            words.append(getattr(model, method)(rows))
+    return [(array.dtype, array.tobytes()) for array in words]
 
 
 def guarantee_of(model):
@@ -196,9 +196,9 @@ def test_no_seed_no_diagnostics_and_no_single_seller(tmp_path):
     loaded = cm.load_model(tmp_path / "r.json")
     with pytest.raises(ParameterError, match="withheld"):
         loaded.fit(ROWS, TARGETS, epsilon=EPSILON)
-    asked = cm.save_model(model, tmp_path / "w.json", guarantee="rows")
+    request = cm.save_model(model, tmp_path / "w.json", guarantee="rows")
     assert (
-        json.loads(asked.read_text(encoding="utf-8"))["parameters"]["weighting"]
+        json.loads(request.read_text(encoding="utf-8"))["parameters"]["weighting"]
         == model.weighting.tolist()
     )
 
@@ -207,10 +207,10 @@ def test_what_the_private_rows_gave_is_not_written(tmp_path):
     with pytest.warns(cm.PrivacyLeakWarning):
         model = logistic(data_norm=None)
     path = cm.save_model(model, tmp_path / "m.json")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    assert found["parameters"]["data_norm"] is None
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert result["parameters"]["data_norm"] is None
     assert repr(model.data_norm_)[:10] not in path.read_text(encoding="utf-8")
-    assert any(said.startswith("VIOLATED") for said in found["assumptions"])
+    assert any(words.startswith("VIOLATED") for words in result["assumptions"])
     assert not hasattr(cm.load_model(path), "data_norm_")
 
 
@@ -284,8 +284,8 @@ def test_a_flipped_bit_is_refused_or_harmless(bit, saved, tmp_path):
         except DataError:
             continue
         harmless += 1
-        found = (answers(loaded, TABLE), loaded.guarantee_.statement(), str(loaded.get_params()))
-        assert found == expected, place
+        result = (answers(loaded, TABLE), loaded.guarantee_.statement(), str(loaded.get_params()))
+        assert result == expected, place
     assert harmless < len(saved) // 14
 
 
@@ -296,12 +296,12 @@ def test_a_file_that_was_cut_short_is_refused(saved, tmp_path):
 
 def change(content, **tables):
     """Return a JSON file with other entries, and a checksum that fits them."""
-    found = json.loads(content)
+    result = json.loads(content)
     for table, entries in tables.items():
-        old = found.get(table)
+        old = result.get(table)
         merge = isinstance(entries, dict) and isinstance(old, dict)
-        found[table] = {**old, **entries} if merge else entries
-    return signed(found)
+        result[table] = {**old, **entries} if merge else entries
+    return signed(result)
 
 
 def signed(found):
@@ -355,8 +355,8 @@ def test_what_does_not_fit_is_named(tables, match, saved, tmp_path):
     ],
 )
 def test_labels_that_do_not_fit_are_refused(values, dtype, tmp_path):
-    found = json.loads(cm.save_model(logistic(), tmp_path / "l.json").read_bytes())
-    changed = found | {"classes_": values, "dtype": dtype}
+    result = json.loads(cm.save_model(logistic(), tmp_path / "l.json").read_bytes())
+    changed = result | {"classes_": values, "dtype": dtype}
     refused(tmp_path / "l.json", signed(changed), "classes_|dtype|invalid literal|out of bounds")
 
 
@@ -419,11 +419,11 @@ def test_no_escape_sequence_of_a_file_reaches_a_terminal(tables, saved, tmp_path
 
 
 def test_a_file_whose_checksum_is_another_was_changed(saved, tmp_path):
-    found = json.loads(saved)
-    found["epsilon"][-1] = 3.0
-    refused(tmp_path / "m.json", json.dumps(found).encode(), "was changed after it was saved")
-    del found["sha256"]
-    refused(tmp_path / "m.json", json.dumps(found).encode(), "was changed after it was saved")
+    result = json.loads(saved)
+    result["epsilon"][-1] = 3.0
+    refused(tmp_path / "m.json", json.dumps(result).encode(), "was changed after it was saved")
+    del result["sha256"]
+    refused(tmp_path / "m.json", json.dumps(result).encode(), "was changed after it was saved")
 
 
 @pytest.mark.parametrize(

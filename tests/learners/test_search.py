@@ -32,12 +32,12 @@ def test_the_best_of_random_trials_costs_twice_one_trial_and_no_less(gamma):
     worst, epsilon = 0.0, 1.0
     for share in 10.0 ** -np.linspace(0.05, 9.0, 200):
         for split in (0.5, 1e-3):
-            one = np.array([1.0 - share, share * split, share * (1.0 - split)])
-            other = one * [1.0, np.exp(-epsilon), np.exp(epsilon)]
+            single = np.array([1.0 - share, share * split, share * (1.0 - split)])
+            other = single * [1.0, np.exp(-epsilon), np.exp(epsilon)]
             other[0] = 1.0 - other[1:].sum()
-            if not np.exp(-epsilon) <= other[0] / one[0] <= np.exp(epsilon):
+            if not np.exp(-epsilon) <= other[0] / single[0] <= np.exp(epsilon):
                 continue
-            ratios = np.log(published(one) / published(other))
+            ratios = np.log(published(single) / published(other))
             worst = max(worst, float(np.abs(ratios).max()))
     assert worst <= 2.0 * epsilon + 1e-9
     assert worst > (1.9 if gamma <= 1e-6 else 1.0) * epsilon
@@ -55,20 +55,20 @@ def test_trials_have_the_mean_that_was_asked_for(mean):
 def test_the_search_is_charged_once_and_each_training_keeps_its_share(charge, share):
     epsilon = rng.uniform(2.0, 6.0, 200)
     account = PrivacyAccountant(epsilon)
-    found = search(charge=charge).fit(X[:200], Y[:200], epsilon=epsilon, accountant=account)
+    result = search(charge=charge).fit(X[:200], Y[:200], epsilon=epsilon, accountant=account)
     np.testing.assert_array_equal(account.spent, epsilon)
-    np.testing.assert_array_equal(found.epsilon_, epsilon)
-    inner = found.best_estimator_.guarantee_.epsilon
+    np.testing.assert_array_equal(result.epsilon_, epsilon)
+    inner = result.best_estimator_.guarantee_.epsilon
     assert np.all(inner <= share * epsilon)
     assert inner.max() > 0.9 * share * epsilon.max()
-    assert found.best_params_["regularization"] in GRID["regularization"]
-    assert (found.scores_ is None) == (charge == "trials")
-    assert found.score(*PUBLIC) > 0.5
-    assert found.predict(X).shape == (300,)
+    assert result.best_params_["regularization"] in GRID["regularization"]
+    assert (result.scores_ is None) == (charge == "trials")
+    assert result.score(*PUBLIC) > 0.5
+    assert result.predict(X).shape == (300,)
     mu, sigma = cm.PrivateLogisticRegression().risk(2)
-    assert found.risk(2) == (mu, pytest.approx(sigma / share))
+    assert result.risk(2) == (mu, pytest.approx(sigma / share))
     with pytest.raises(BudgetExceededError):
-        found.fit(X[:200], Y[:200], epsilon=epsilon, accountant=account)
+        result.fit(X[:200], Y[:200], epsilon=epsilon, accountant=account)
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def seller(k):
 def everything(place):
     """Return all that can be read of a market or of a ledger."""
     if isinstance(place, cm.OnlineMarket):
-        ledger, found = place.ledger, {"offers": place.offers(), "problem": place.problem}
-        found |= {"released": place.released, "counts": place.counts()}
-        found["plans"] = [(plan.after, plan.policy.to_dict()) for plan in place.plans()]
+        ledger, answer = place.ledger, {"offers": place.offers(), "problem": place.problem}
+        answer |= {"released": place.released, "counts": place.counts()}
+        answer["plans"] = [(plan.after, plan.policy.to_dict()) for plan in place.plans()]
     else:
-        ledger, found = place, {}
-    return found | {table: getattr(ledger, table)() for table in TABLES}
+        ledger, answer = place, {}
+    return answer | {table: getattr(ledger, table)() for table in TABLES}
 
 
 def differs(found, expected):
@@ -155,9 +155,9 @@ def truncate(content, rng):
 
 
 def swap_pages(content, rng):
-    one, other = (PAGE * int(k) for k in rng.integers(max(1, len(content) // PAGE), size=2))
-    first, second = content[one : one + PAGE], content[other : other + PAGE]
-    content[one : one + PAGE], content[other : other + PAGE] = second, first
+    single, other = (PAGE * int(k) for k in rng.integers(max(1, len(content) // PAGE), size=2))
+    first, second = content[single : single + PAGE], content[other : other + PAGE]
+    content[single : single + PAGE], content[other : other + PAGE] = second, first
 
 
 def zero_sectors(content, rng):
@@ -253,7 +253,7 @@ def use_commands(state):
         ]
     for command in commands:
         result = invoke(*command)
-        said = plain(result.output)
-        if result.exit_code not in (0, 2) or (PRIVATE in said and result.exit_code):
-            return f"{command} ended with {result.exit_code}: {said}"
+        text = plain(result.output)
+        if result.exit_code not in (0, 2) or (PRIVATE in text and result.exit_code):
+            return f"{command} ended with {result.exit_code}: {text}"
     return None

@@ -327,8 +327,8 @@ class AgainstADictionary(RuleBasedStateMachine):
 
     def left(self, id, name):
         sold = self.sold.get((id, None), Fraction(0))
-        own = self.sold.get((id, name), Fraction(0)) if name is not None else Fraction(0)
-        return sold + own - self.of_any(id)
+        custom = self.sold.get((id, name), Fraction(0)) if name is not None else Fraction(0)
+        return sold + custom - self.of_any(id)
 
     @rule(amounts=st.lists(st.tuples(st.sampled_from(IDS), AMOUNTS), max_size=4), release=NAMES)
     def sell(self, amounts, release):
@@ -383,9 +383,9 @@ class AgainstADictionary(RuleBasedStateMachine):
             charges.setdefault(row["release"], {})[row["id"]] = Fraction(row["epsilon"])
         assert charges == {name: amounts for name, amounts in self.charged.items() if amounts}
         assert self.ledger.releases()["name"].tolist() == list(self.charged)
-        told = self.ledger.balance().to_dict("records")
-        assert {row["id"] for row in told} == {id for id, _ in self.sold}
-        for row in told:
+        message = self.ledger.balance().to_dict("records")
+        assert {row["id"] for row in message} == {id for id, _ in self.sold}
+        for row in message:
             id = row["id"]
             spent = sum(amounts.get(id, Fraction(0)) for amounts in self.charged.values())
             open_own = sum(

@@ -148,12 +148,12 @@ PUBLISHED = [
 
 def ratios(policy_of, prior, m, draws, seed=0):
     """Return online over offline losses of so many draws."""
-    policy, found = policy_of(m), []
+    policy, result = policy_of(m), []
     for draw in range(draws):
         sellers = cm.Sellers.draw(m, prior, np.random.default_rng([seed, draw]))
         offline = cm.allocate(cm.Market.standard(sellers, **UNIT), "exact").objective
-        found.append(cm.run_online(policy, sellers.sensitivities).loss(prior) / offline)
-    return np.array(found)
+        result.append(cm.run_online(policy, sellers.sensitivities).loss(prior) / offline)
+    return np.array(result)
 
 
 def adaptive(m, prior=None, **options):

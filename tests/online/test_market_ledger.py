@@ -121,8 +121,8 @@ def test_a_model_that_sellers_cannot_pay_is_refused_before_it_is_trained(market)
     market.quote("late", 1.2)
     with pytest.raises(OfferError, match="without an answer"):
         market.close(never)
-    kept = market.close(lambda a: "1", True, lambda a: of(a, a["epsilon"] * [1, 0.5, 1, 1]))
-    assert kept == "1"
+    remaining = market.close(lambda a: "1", True, lambda a: of(a, a["epsilon"] * [1, 0.5, 1, 1]))
+    assert remaining == "1"
 
 
 def test_attempts_cost_what_the_dearest_of_them_does(market):
@@ -221,13 +221,13 @@ def test_a_market_without_a_seller_can_be_closed(tmp_path):
 
 def test_the_ledger_has_what_the_model_guarantees(opened):
     market = opened()
-    found = close_market(market, leave_out=["c"])
+    result = close_market(market, leave_out=["c"])
     balance = market.ledger.balance().set_index("id")
-    assert found.facts["model"]["guarantees"] == balance["spent"].drop("c").to_dict()
+    assert result.facts["model"]["guarantees"] == balance["spent"].drop("c").to_dict()
     assert balance.loc["c", "spent"] == 0
     assert (balance["spent"] <= balance["sold"]).all()
     assert market.ledger.releases()["sellers"].tolist() == [3]
-    assert close_market(market).facts["model"] == found.facts["model"]
+    assert close_market(market).facts["model"] == result.facts["model"]
     assert len(market.ledger.releases()) == 1
 
 

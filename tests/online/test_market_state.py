@@ -250,13 +250,13 @@ def test_the_journal_of_a_lost_market_is_not_applied_to_a_new_one(market):
 
 
 def test_a_full_disk(market):
-    told = [market.quote("s0", BOUGHT)]
+    message = [market.quote("s0", BOUGHT)]
     pages = market._store._connection.execute("PRAGMA max_page_count = 1").fetchone()[0]
     with pytest.raises(DataError, match="has no space left on its disk; earlier steps are"):
-        told.extend(market.quote(f"{i}-" + "x" * 190, BOUGHT) for i in range(1, 100))
+        message.extend(market.quote(f"{i}-" + "x" * 190, BOUGHT) for i in range(1, 100))
     market._store._connection.execute(f"PRAGMA max_page_count = {10 * pages}")
-    assert market.offers()["id"].tolist() == [offer.id for offer in told]
-    assert market.quote("more", BOUGHT).number == len(told) + 1
+    assert market.offers()["id"].tolist() == [offer.id for offer in message]
+    assert market.quote("more", BOUGHT).number == len(message) + 1
 
 
 def test_waiting_for_others_ends(market, monkeypatch):
@@ -367,10 +367,10 @@ class AgainstADictionary(RuleBasedStateMachine):
     @rule(reports=st.lists(st.tuples(IDS, REPORTS), max_size=4), batch=st.integers(1, 5))
     def quote_many(self, reports, batch):
         stream = self.market.quote_many(reports, batch)
-        told = [self.expected_quote(*reports[0])] if reports else []
-        while len(told) < len(reports) and isinstance(told[-1], dict):
-            told.append(self.expected_quote(*reports[len(told)]))
-        for expected in told:
+        message = [self.expected_quote(*reports[0])] if reports else []
+        while len(message) < len(reports) and isinstance(message[-1], dict):
+            message.append(self.expected_quote(*reports[len(message)]))
+        for expected in message:
             self.agree(lambda: next(stream), expected)
 
     @rule(id=IDS, answer=st.sampled_from(["accepted", "declined"]))
@@ -412,9 +412,9 @@ class AgainstADictionary(RuleBasedStateMachine):
         assert frame.drop(columns="plan").to_dict("records") == list(self.model.values())
         statuses = [row["status"] for row in self.model.values()]
         counts = {name: statuses.count(name) for name in set(statuses)}
-        told = {name: number for name, number in self.market.counts().items() if number}
+        message = {name: number for name, number in self.market.counts().items() if number}
         quoted = {"quoted": len(statuses)} if statuses else {}
-        assert told == {"expected": 5, **quoted, **counts}
+        assert message == {"expected": 5, **quoted, **counts}
         assert self.market.is_closed == (self.release is not None)
         assert self.market.released == self.release
 

@@ -87,15 +87,15 @@ def test_one_report_is_quoted_as_many_are(data):
     low, high = policy.support
     top = high if np.isfinite(high) else float(policy.prior.quantile(0.99))
     report = data.draw(st.floats(low, top))
-    one = policy.quote(report)
+    single = policy.quote(report)
     many = policy.quote(np.full((2, 3), report))
-    assert isinstance(one.epsilon, float)
-    assert isinstance(one.payment, float)
+    assert isinstance(single.epsilon, float)
+    assert isinstance(single.payment, float)
     assert many.epsilon.shape == many.payment.shape == (2, 3)
-    np.testing.assert_allclose(many.epsilon, one.epsilon, rtol=1e-14)
-    np.testing.assert_allclose(many.payment, one.payment, rtol=1e-13, atol=1e-300)
-    assert one.epsilon >= 0
-    assert one.payment >= report * one.epsilon * (1 - 1e-14)
+    np.testing.assert_allclose(many.epsilon, single.epsilon, rtol=1e-14)
+    np.testing.assert_allclose(many.payment, single.payment, rtol=1e-13, atol=1e-300)
+    assert single.epsilon >= 0
+    assert single.payment >= report * single.epsilon * (1 - 1e-14)
 
 
 def test_who_reports_the_top_is_paid_its_cost_at_most():

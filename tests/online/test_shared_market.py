@@ -36,23 +36,23 @@ def test_killed_in_the_middle_of_a_quote_a_market_opens_again(tmp_path, before):
     with OnlineMarket(tmp_path) as again:
         assert rows(again) == known
         assert [astuple(again.quote(id, BOUGHT)) for id in known] == list(known.values())
-        told = again.quote("new", BOUGHT)
-        assert astuple(told) == astuple(market.quote("new", BOUGHT))
-        assert rows(again) == known | {"new": astuple(told)}
-        assert told.number == len(known) + 1
+        message = again.quote("new", BOUGHT)
+        assert astuple(message) == astuple(market.quote("new", BOUGHT))
+        assert rows(again) == known | {"new": astuple(message)}
+        assert message.number == len(known) + 1
         assert again.ledger.sales()["id"].tolist() == ["s0", "s1", "s2", "s3"]
         check_database(again)
 
 
 def test_threads_share_a_market(tmp_path):
-    n, told, wrong = 60, [], []
+    n, message, wrong = 60, [], []
     market = OnlineMarket.create(tmp_path, fixed(1000))
 
     def work(seed):
         order = list(range(n))
         random.Random(seed).shuffle(order)
         try:
-            told.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
+            message.extend([asdict(market.quote(f"s{i}", report_of(i))) for i in order])
         except Exception as error:
             wrong.append(error)
 
@@ -62,5 +62,5 @@ def test_threads_share_a_market(tmp_path):
     for thread in threads:
         thread.join()
     assert not wrong
-    assert len(told) == 4 * n
-    check_all_told(market, told, n)
+    assert len(message) == 4 * n
+    check_all_told(market, message, n)

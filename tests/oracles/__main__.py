@@ -20,20 +20,25 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only records whose names hold this text")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--rewrite", action="store_true", help="store the new answers")
-    asked = parser.parse_args()
-    if unknown := set(asked.topics) - set(TOPICS):
+    request = parser.parse_args()
+    if unknown := set(request.topics) - set(TOPICS):
         parser.error(f"no topic {', '.join(sorted(unknown))}; there are {', '.join(TOPICS)}")
     differ = 0
-    for topic in asked.topics or TOPICS:
+    for topic in request.topics or TOPICS:
         records = read(topic)
         chosen = [
-            each for each in records if asked.only in each["name"] and each["quick"] >= asked.quick
+            each
+            for each in records
+            if request.only in each["name"] and each["quick"] >= request.quick
         ]
-        work = recomputed if asked.rewrite else check
-        tasks = (delayed(work)(topic, each["spec"] if asked.rewrite else each) for each in chosen)
-        results, shown = Parallel(n_jobs=asked.jobs, return_as="generator")(tasks), time.monotonic()
+        work = recomputed if request.rewrite else check
+        tasks = (delayed(work)(topic, each["spec"] if request.rewrite else each) for each in chosen)
+        results, shown = (
+            Parallel(n_jobs=request.jobs, return_as="generator")(tasks),
+            time.monotonic(),
+        )
         for number, (each, result) in enumerate(zip(chosen, results, strict=True), 1):
-            if asked.rewrite:
+            if request.rewrite:
                 each["answer"] = result
             elif result:
                 differ += 1
@@ -41,7 +46,7 @@ def main() -> int:
             if number == len(chosen) or time.monotonic() - shown > 5:
                 shown = time.monotonic()
                 print(f"{topic}: {number} of {len(chosen)}", file=sys.stderr, flush=True)
-        if asked.rewrite:
+        if request.rewrite:
             write(topic, records)
     if differ:
         print(f"{differ} answers differ", file=sys.stderr)

@@ -97,17 +97,17 @@ def term_value(term: dict[str, Any], a: np.ndarray, eta: float, costs: np.ndarra
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Allocate the market of a spec."""
     market = market_of(spec)
-    found = cm.allocate(market, **spec["ask"])
-    a, costs = found.weights, market.sellers.virtual_costs
+    result = cm.allocate(market, **spec["ask"])
+    a, costs = result.weights, market.sellers.virtual_costs
     return {
-        "objective": found.objective,
-        "lower_bound": found.lower_bound,
-        "gap": found.gap,
-        "eta": found.eta,
-        "n_bought": found.n_bought,
+        "objective": result.objective,
+        "lower_bound": result.lower_bound,
+        "gap": result.gap,
+        "eta": result.eta,
+        "n_bought": result.n_bought,
         "weights": summary(a),
         "costs": summary(costs),
-        "value": sum(w * term_value(term, a, found.eta, costs) for w, term in spec["terms"]),
+        "value": sum(w * term_value(term, a, result.eta, costs) for w, term in spec["terms"]),
         "excess": max(abs(float(a.sum()) - 1), -float(a.min())),
     }
 

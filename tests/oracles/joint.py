@@ -39,22 +39,22 @@ def value(spec: dict[str, Any], w: np.ndarray, a: np.ndarray, eta: float, costs:
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Solve the joint problem of a spec."""
     joint = cm.JointMarket(market_of(spec), **spec["model"])
-    asked = {name: value for name, value in spec["ask"].items() if name != "progress"}
-    found = cm.allocate_jointly(joint, **asked)
-    a, w = found.weights, found.model
+    request = {name: value for name, value in spec["ask"].items() if name != "progress"}
+    result = cm.allocate_jointly(joint, **request)
+    a, w = result.weights, result.model
     residuals = None
     if spec["conditions"]:
-        residuals = cm.joint.first_order_residuals(joint, w, a, found.eta).largest
+        residuals = cm.joint.first_order_residuals(joint, w, a, result.eta).largest
     return {
-        "status": found.status,
-        "objective": found.objective,
-        "lower_bound": found.lower_bound,
-        "residual": found.residual,
-        "eta": found.eta,
+        "status": result.status,
+        "objective": result.objective,
+        "lower_bound": result.lower_bound,
+        "residual": result.residual,
+        "eta": result.eta,
         "norm": float(np.linalg.norm(w)),
         "model": w,
         "weights": a,
-        "value": value(spec, w, a, found.eta, joint.market.sellers.virtual_costs),
+        "value": value(spec, w, a, result.eta, joint.market.sellers.virtual_costs),
         "first_order": residuals,
     }
 

@@ -267,7 +267,7 @@ def _released(given: dict[str, Any]) -> Numbers:
         drawn = []
         for seed in range(given["draws"]):
             made = _release(given, model, epsilon, seed)
-            told = made.noisy_predictions if given["kind"] == "test set" else None
-            drawn.append(made.predict(_asked(given)) if told is None else told)
+            message = made.noisy_predictions if given["kind"] == "test set" else None
+            drawn.append(made.predict(_asked(given)) if message is None else message)
         numbers["draws"] = _averages(drawn, truth)
     return numbers

@@ -18,16 +18,16 @@ def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Plan for the sellers of a spec, and quote its reports."""
     policy = cm.OnlinePolicy(built(spec["prior"]), **spec["policy"])
     plan, reports = policy.plan, np.array(spec["reports"])
-    found = {"objective": plan.objective, "eta": plan.eta, "cutoff": plan.cutoff}
+    result = {"objective": plan.objective, "eta": plan.eta, "cutoff": plan.cutoff}
     if spec["policy"]["rule"] == "expectation":
-        found["lower_bound"] = plan.lower_bound
+        result["lower_bound"] = plan.lower_bound
     if "adaptive" in spec:
         options = {name: spec["adaptive"][name] for name in ("replan", "learn", "trust_guess")}
         outcome = cm.run_online(cm.online.AdaptivePolicy(policy, **options), reports)
         epsilon, payments = outcome.epsilon, outcome.payments
     else:
         epsilon, payments = policy.quote(reports)
-    return {**found, "epsilon": epsilon, "payments": payments}
+    return {**result, "epsilon": epsilon, "payments": payments}
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -18,15 +18,15 @@ from tests.oracles.store import TOLERANCE, differences
 def answer(spec: dict[str, Any]) -> dict[str, Any]:
     """Pay the sellers of a spec's market."""
     market = market_of(spec)
-    found = cm.allocate(market, **spec["ask"])
+    result = cm.allocate(market, **spec["ask"])
     costs = [term["Payments"]["privacy_cost"] for _, term in spec["terms"] if "Payments" in term]
-    lost = privacy_cost(costs[0] if costs else {"LinearCost": {}}, found.epsilon)
+    lost = privacy_cost(costs[0] if costs else {"LinearCost": {}}, result.epsilon)
     borne = np.array(spec["reports"]) * lost
     if "pay" not in spec:
-        paid = cm.payments(market, found)
+        paid = cm.payments(market, result)
         return {"total": paid.sum(), "payments": summary(paid), "borne": summary(borne)}
-    asked = {name: spec["pay"][name] for name in ("tol", "gap", "sellers", "assume_monotone")}
-    estimate = cm.incentives.estimate_payments(market, found, **asked)
+    request = {name: spec["pay"][name] for name in ("tol", "gap", "sellers", "assume_monotone")}
+    estimate = cm.incentives.estimate_payments(market, result, **request)
     return {"payments": estimate.amounts, "errors": estimate.errors, "borne": borne}
 
 

@@ -159,8 +159,8 @@ def _choices(layout: Layout, rows: pd.DataFrame, frames: Frames) -> list[str]:
         return [""] * len(rows)
     keys = [key for key in layout["keys"] if key in chosen]
     chosen = chosen.assign(**{key: [_sortable(cell) for cell in chosen[key]] for key in keys})
-    found = rows[keys].merge(chosen[keys + columns], on=keys, how="left")
-    return [" ".join(f"{cell:.6g}" for cell in row) for row in found[columns].to_numpy()]
+    outcome = rows[keys].merge(chosen[keys + columns], on=keys, how="left")
+    return [" ".join(f"{cell:.6g}" for cell in row) for row in outcome[columns].to_numpy()]
 
 
 def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -> list[float]:
@@ -171,22 +171,22 @@ def _errors(rule: Layout, keys: list[str], rows: pd.DataFrame, frames: Frames) -
     keys = [key for key in keys if key in drawn]
     drawn = drawn.assign(**{key: [_sortable(cell) for cell in drawn[key]] for key in keys})
     spread = drawn.groupby(keys, dropna=False)[rule["column"]].agg(["std", "count"]).reset_index()
-    found = rows[keys].merge(spread, on=keys, how="left")
-    share = 1.0 / np.sqrt(found["count"])
+    outcome = rows[keys].merge(spread, on=keys, how="left")
+    share = 1.0 / np.sqrt(outcome["count"])
     if rule["statistic"] == "std":  # of heavy tails, so twice that of normal ones
-        share = 2.0 / np.sqrt(2.0 * found["count"])
-    return (found["std"] * share).tolist()
+        share = 2.0 / np.sqrt(2.0 * outcome["count"])
+    return (outcome["std"] * share).tolist()
 
 
 def compare(spec: dict[str, Any], stored: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Compare tables as their layouts say."""
     texts = []
     for name, layout in spec["tables"].items():
-        found = new.get(name)
-        if found is None or "missing" in found:
-            texts.append(f"{name}: missing" + (f" {found['missing']}" if found else ""))
+        outcome = new.get(name)
+        if outcome is None or "missing" in outcome:
+            texts.append(f"{name}: missing" + (f" {outcome['missing']}" if outcome else ""))
         else:
-            texts += [f"{name}.{text}" for text in _table(layout, stored[name], found)]
+            texts += [f"{name}.{text}" for text in _table(layout, stored[name], outcome)]
     return texts
 
 
@@ -236,10 +236,10 @@ def _cells(
         if isinstance(a, str | bool) or isinstance(b, str | bool):
             differ = a != b
         else:
-            one, other = np.atleast_1d(a).astype(float), np.atleast_1d(b).astype(float)
-            scale = np.max(np.abs(one), initial=SMALL * largest, where=np.isfinite(one))
-            differ = one.shape != other.shape or not np.allclose(
-                one, other, rtol=0.0, atol=tolerance * scale, equal_nan=True
+            single, other = np.atleast_1d(a).astype(float), np.atleast_1d(b).astype(float)
+            scale = np.max(np.abs(single), initial=SMALL * largest, where=np.isfinite(single))
+            differ = single.shape != other.shape or not np.allclose(
+                single, other, rtol=0.0, atol=tolerance * scale, equal_nan=True
             )
         if differ:
             texts.append(f"{column}[{place}]: stored {a!r}, now {b!r}"[:300])

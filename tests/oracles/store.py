@@ -70,10 +70,10 @@ def check(topic: str, record: Record) -> list[str]:
     """Compute an answer anew; return what differs from the stored one, a text for each."""
     stored, new = record["answer"], recomputed(topic, record["spec"])
     module = importlib.import_module(f"tests.oracles.{topic}")
-    own: Callable[..., list[str]] | None = getattr(module, "compare", None)
-    if own is None or "error" in stored or "error" in new:
+    custom: Callable[..., list[str]] | None = getattr(module, "compare", None)
+    if custom is None or "error" in stored or "error" in new:
         return differences(stored, new)
-    return own(record["spec"], stored, new)
+    return custom(record["spec"], stored, new)
 
 
 def failures(topic: str, records: Iterable[Record]) -> list[str]:
@@ -96,13 +96,13 @@ def differences(stored: Any, new: Any, tolerance: float = TOLERANCE, at: str = "
     if isinstance(stored, dict) and isinstance(new, dict):
         if stored.keys() != new.keys():
             return [f"{at or 'answer'}: stored {_short(stored)}, now {_short(new)}"]
-        found = [differences(stored[k], new[k], tolerance, f"{at}.{k}".strip(".")) for k in stored]
-        return [text for texts in found for text in texts]
+        result = [differences(stored[k], new[k], tolerance, f"{at}.{k}".strip(".")) for k in stored]
+        return [text for texts in result for text in texts]
     if isinstance(stored, list) and isinstance(new, list) and len(stored) == len(new):
         if not (_numbers(stored) and _numbers(new)):
             pairs = enumerate(zip(stored, new, strict=True))
-            found = [differences(a, b, tolerance, f"{at}[{i}]") for i, (a, b) in pairs]
-            return [text for texts in found for text in texts]
+            result = [differences(a, b, tolerance, f"{at}[{i}]") for i, (a, b) in pairs]
+            return [text for texts in result for text in texts]
         return _apart(stored, new, tolerance, at)
     if _numbers([stored, new]):
         return _apart([stored], [new], tolerance, at)

@@ -30,8 +30,8 @@ def find_latex() -> str | None:
     if latex is None or find is None:
         return None
     needed = ["booktabs.sty", "longtable.sty", "geometry.sty", "lmodern.sty"]
-    found = subprocess.run([find, *needed], capture_output=True, text=True, check=False)
-    return latex if found.returncode == 0 else None
+    result = subprocess.run([find, *needed], capture_output=True, text=True, check=False)
+    return latex if result.returncode == 0 else None
 
 
 def test_pdflatex_compiles_all_tables(tmp_path: Path) -> None:
@@ -51,7 +51,9 @@ def test_pdflatex_compiles_all_tables(tmp_path: Path) -> None:
     tables = report.tables
     folder = report.write(tmp_path / "report", ("html", "tex")).parent
     (folder / "all.tex").write_text(
-        DOCUMENT + "".join(f"\\input{{tables/{one.name}}}\n" for one in tables) + "\\end{document}"
+        DOCUMENT
+        + "".join(f"\\input{{tables/{single.name}}}\n" for single in tables)
+        + "\\end{document}"
     )
     command = [latex, "-halt-on-error", "-interaction=nonstopmode", "-no-shell-escape"]
     done = subprocess.run(

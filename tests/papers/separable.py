@@ -111,8 +111,8 @@ def separable_limit(margin, lowest_cost, gamma, noise_norm, max_norm=None):
         return np.sqrt(_noise(beta, noise_norm) * lowest_cost * gamma)
 
     beta = max_norm or _best_norm(lambda norm: _fit(margin, norm) + 2.0 * half(norm), margin)
-    fit, own = _fit(margin, beta), half(beta)
-    return SeparableLimit(fit + own, own / gamma, fit + 2.0 * own, beta)
+    fit, custom = _fit(margin, beta), half(beta)
+    return SeparableLimit(fit + custom, custom / gamma, fit + 2.0 * custom, beta)
 
 
 def separable_budget(error, margin, lowest_cost, noise_norm):

@@ -12,9 +12,9 @@ MU, SIGMA, GAMMA = 1.3, 0.7, 0.4
 def parts(prior, m):
     """Return the three parts of the exact optimum's loss at the quantiles of a prior."""
     sellers = cm.Sellers(prior.quantile((np.arange(m) + 0.5) / m), prior=prior)
-    found = cm.allocate(cm.Market.standard(sellers, mu=MU, sigma=SIGMA, gamma=GAMMA))
-    spread = MU * np.linalg.norm(found.weights)
-    return np.array([spread, SIGMA / found.eta, found.objective - spread - SIGMA / found.eta])
+    result = cm.allocate(cm.Market.standard(sellers, mu=MU, sigma=SIGMA, gamma=GAMMA))
+    spread = MU * np.linalg.norm(result.weights)
+    return np.array([spread, SIGMA / result.eta, result.objective - spread - SIGMA / result.eta])
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])

@@ -132,11 +132,11 @@ def test_the_limit_is_where_exact_allocations_go():
     prior, gaps = cm.Uniform(1, 5), []
     for m in (10**3, 10**4, 10**6):
         sellers = cm.Sellers(prior.quantile((np.arange(m) + 0.5) / m), prior=prior)
-        found = cm.allocate(cm.Market.standard(sellers, mu=1e-2, sigma=sigma, gamma=gamma))
-        gaps.append(fit + found.objective - limit.total)
+        result = cm.allocate(cm.Market.standard(sellers, mu=1e-2, sigma=sigma, gamma=gamma))
+        gaps.append(fit + result.objective - limit.total)
         assert gaps[-1] > 0
     assert gaps[2] < gaps[1] / 2 < gaps[0] / 3, gaps
-    assert found.eta * p == pytest.approx(limit.payments, rel=0.02), gaps
+    assert result.eta * p == pytest.approx(limit.payments, rel=0.02), gaps
     assert limit.error + gamma * limit.payments == pytest.approx(limit.total)
 
 

@@ -265,19 +265,19 @@ def test_many_threads_charge_exactly_the_budget() -> None:
 @pytest.mark.parametrize("law", sorted(MAKERS))
 @pytest.mark.parametrize("composition", ["basic", "advanced"])
 def test_charges_brought_forward_count_as_charged_ones(law, composition) -> None:
-    one, other = (PrivacyAccountant([9.0, 9.0], 1e-4, composition=composition) for _ in "ab")
+    single, other = (PrivacyAccountant([9.0, 9.0], 1e-4, composition=composition) for _ in "ab")
     releases = [MAKERS[law]([0.3, 0.2]), MAKERS[law]([0.1, 0.4])]
     for release in releases:
-        one.charge(release)
+        single.charge(release)
     epsilon = np.concatenate([release.epsilon for release in releases])
     shift = np.concatenate([release.profile.shift for release in releases])
     delta, failure = np.full(4, releases[0].delta), np.full(4, releases[0].profile.failure)
     other.bring_forward([0, 1, 0, 1], epsilon, delta, law, shift, failure)
-    np.testing.assert_allclose(other.spent, one.spent, rtol=1e-14)
-    np.testing.assert_allclose(other.spent_delta, one.spent_delta, rtol=1e-14)
-    np.testing.assert_allclose(other.remaining, one.remaining, rtol=1e-12)
+    np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
+    np.testing.assert_allclose(other.spent_delta, single.spent_delta, rtol=1e-14)
+    np.testing.assert_allclose(other.remaining, single.remaining, rtol=1e-12)
     other.bring_forward([], [], [])
-    np.testing.assert_allclose(other.spent, one.spent, rtol=1e-14)
+    np.testing.assert_allclose(other.spent, single.spent, rtol=1e-14)
 
 
 def test_facts_count_where_they_exceed_a_budget() -> None:

@@ -45,14 +45,14 @@ def test_paper_formula_uses_the_cap_and_charges_every_row() -> None:
 @pytest.mark.parametrize(("eta", "regularization"), [(3.0, 0.02), (40.0, 0.1), (0.5, 2.0)])
 def test_the_joint_bound_is_a_maximum_to_ten_digits(weight, eta, regularization) -> None:
     radius = 1.7
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda p: -(
             weight * eta * (1 + p) / 2
             + np.log1p(weight * radius**2 / regularization * p * (1 - p))
         ),
         bounds=(0, 1), method="bounded", options={"xatol": 1e-12},
     )  # fmt: skip
-    exact = max(-found.fun, weight * eta)
+    exact = max(-result.fun, weight * eta)
     weights = [weight, 1 - weight]
     joint = joint_guarantee(np.array(weights), eta, radius**2 / regularization)
     assert joint[0] == pytest.approx(exact, rel=1e-10)

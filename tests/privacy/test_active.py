@@ -76,17 +76,17 @@ def test_a_simulation_costs_nobody_anything(counted) -> None:
     X, y = table()
     ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25)
     assert counted.releases == ()
-    own = PrivacyAccountant(np.full(4, 1.0))  # who passes one wants it charged
-    ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25, accountant=own)
-    assert own.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
+    custom = PrivacyAccountant(np.full(4, 1.0))  # who passes one wants it charged
+    ridge().fit(X, y, random_state=Simulation(0), epsilon=0.25, accountant=custom)
+    assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
 
 
 def test_an_account_that_is_passed_pays_alone(counted) -> None:
     X, y = table()
-    own = PrivacyAccountant(np.full(4, 1.0))
-    ridge().fit(X, y, epsilon=0.25, accountant=own)
+    custom = PrivacyAccountant(np.full(4, 1.0))
+    ridge().fit(X, y, epsilon=0.25, accountant=custom)
     assert counted.releases == ()
-    assert own.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
+    assert custom.spent == pytest.approx(np.full(4, 0.25), rel=1e-2)
 
 
 def test_what_a_leak_costs_has_no_bound(counted) -> None:

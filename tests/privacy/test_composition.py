@@ -139,9 +139,9 @@ def test_randomised_response_attains_the_moments_of_a_pure_answer(epsilon) -> No
 )
 def test_no_pure_pair_exceeds_its_bounds(seed, log_epsilon, n_outcomes) -> None:
     epsilon = 10.0**log_epsilon
-    found = moments_of(*pure_pair(np.random.default_rng(seed), epsilon, n_outcomes))
-    assert not exceeds(found, moments("pure", epsilon)).any()
-    assert not exceeds(found, moments("gaussian", epsilon)).any()
+    result = moments_of(*pure_pair(np.random.default_rng(seed), epsilon, n_outcomes))
+    assert not exceeds(result, moments("pure", epsilon)).any()
+    assert not exceeds(result, moments("gaussian", epsilon)).any()
 
 
 @given(
@@ -156,8 +156,8 @@ def test_no_choice_exceeds_the_moments_of_a_selection(seed, log_spread, n_choice
     spread = 10.0**log_spread
     exponents = rng.standard_normal(n_choices) * 10.0 ** rng.uniform(-2, 1.5)
     moves = rng.choice([-0.5, 0.5], n_choices) if extreme else rng.uniform(-0.5, 0.5, n_choices)
-    found = moments_of(normalised(exponents + spread * moves), normalised(exponents))
-    assert not exceeds(found, selection_moments(spread)).any()
+    result = moments_of(normalised(exponents + spread * moves), normalised(exponents))
+    assert not exceeds(result, selection_moments(spread)).any()
 
 
 # ----------------------------------------------------------------- updates of the sparse vector

@@ -24,12 +24,12 @@ class Recorded:
         self.drawn, self._calls = [], 0
 
     def integers(self, low, high, size=None):
-        found = self._rng.integers(low, high, size=size)
+        result = self._rng.integers(low, high, size=size)
         if (low, high) == (0, 2**WORD) and size is not None and self._calls in self._zero_words:
-            found[0] = 0  # which has probability 2**-62
+            result[0] = 0  # which has probability 2**-62
         self._calls += 1
-        self.drawn.extend(np.atleast_1d(found).tolist())
-        return found
+        self.drawn.extend(np.atleast_1d(result).tolist())
+        return result
 
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899")
@@ -97,5 +97,5 @@ def test_every_coordinate_is_as_near_the_ideal_one_as_is_claimed(n, seed, zero_w
     with localcontext() as context:
         context.prec = 80
         exact = ideal(recorded.drawn, n, [fraction] * (4 * n + 4))
-        for found, wanted in zip(vector.tolist(), exact, strict=True):
-            assert abs(Decimal(found) - wanted) <= Decimal(gamma_sphere_error()) * abs(wanted)
+        for result, wanted in zip(vector.tolist(), exact, strict=True):
+            assert abs(Decimal(result) - wanted) <= Decimal(gamma_sphere_error()) * abs(wanted)

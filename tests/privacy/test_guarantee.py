@@ -13,18 +13,18 @@ from tests.privacy.builders import guarantee
 
 
 def test_guarantees_compare_by_value() -> None:
-    one, same = guarantee([0.5, 0.0], 1e-6), guarantee([0.5, -0.0], 1e-6)
-    assert one == same == pickle.loads(pickle.dumps(one))
-    assert len({one, same}) == 1
+    single, same = guarantee([0.5, 0.0], 1e-6), guarantee([0.5, -0.0], 1e-6)
+    assert single == same == pickle.loads(pickle.dumps(single))
+    assert len({single, same}) == 1
     others = [
         guarantee([0.5, 0.1], 1e-6),
         guarantee([0.5], 1e-6),
         guarantee([0.5, 0.0]),
         guarantee([0.5, 0.0], 1e-6, "another release"),
-        Guarantee(one.epsilon, 1e-6, one.mechanism, one.accounting, ("a secret",)),
+        Guarantee(single.epsilon, 1e-6, single.mechanism, single.accounting, ("a secret",)),
         "a release",
     ]
-    assert one not in others
+    assert single not in others
 
 
 @pytest.mark.parametrize(

@@ -109,8 +109,8 @@ def test_sums_are_exact(values, exponent, seed):
     step = 2.0**exponent
     released = lattice_release(values, step, 1000, np.random.default_rng(seed))
     noise = discrete_laplace(1000, len(values), np.random.default_rng(seed))
-    for value, found, drawn in zip(values, released.tolist(), noise.tolist(), strict=True):
-        nearest = Fraction(found) - drawn * Fraction(step)
+    for value, result, drawn in zip(values, released.tolist(), noise.tolist(), strict=True):
+        nearest = Fraction(result) - drawn * Fraction(step)
         assert nearest / Fraction(step) == int(nearest / Fraction(step))
         assert -Fraction(step) / 2 < nearest - Fraction(value) + 0 <= Fraction(step) / 2
 

@@ -73,13 +73,13 @@ def test_the_block_function_is_the_published_one() -> None:
 
 @pytest.mark.parametrize("key", [0, 1, 1 << 255, int("9e3779b97f4a7c15" * 4, 16)])
 def test_the_secure_stream_is_chacha20_under_the_whole_key(key, monkeypatch) -> None:
-    asked = []
-    monkeypatch.setattr(secrets, "randbits", lambda bits: asked.append(bits) or key)
+    request = []
+    monkeypatch.setattr(secrets, "randbits", lambda bits: request.append(bits) or key)
     generator = secure_generator().bit_generator
     assert isinstance(generator, ChaCha)
     expected = [word for counter in range(3) for word in chacha20_block(key, counter)]
     assert generator.random_raw(24).tolist() == expected
-    assert asked == [256]
+    assert request == [256]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -102,7 +102,7 @@ def test_processes_do_not_share_a_stream() -> None:
 
 def unseeded(source: str) -> list[int]:
     """Lines where code draws from a generator that is neither seeded nor ours."""
-    found = []
+    result = []
     for node in ast.walk(parsed(source)):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
@@ -113,8 +113,8 @@ def unseeded(source: str) -> list[int]:
             and node.func.attr != "default_rng"
             and ast.unparse(node.func.value) in ("np.random", "numpy.random", "random")
         ):
-            found.append(node.lineno)
-    return found
+            result.append(node.lineno)
+    return result
 
 
 PACKAGE = Path(convexmarket.__file__).parent
@@ -122,9 +122,9 @@ PACKAGE = Path(convexmarket.__file__).parent
 
 def test_nothing_draws_from_an_unseeded_generator() -> None:
     modules = sorted(PACKAGE.rglob("*.py"))
-    found = {str(m): unseeded(m.read_text(encoding="utf-8")) for m in modules}
-    assert len(found) > 50
-    assert not {name: lines for name, lines in found.items() if lines}
+    result = {str(m): unseeded(m.read_text(encoding="utf-8")) for m in modules}
+    assert len(result) > 50
+    assert not {name: lines for name, lines in result.items() if lines}
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ def at_once(works):
 
     children = [Child(lambda tell, work=work: begin(work, tell)) for work in works]
     os.close(go)
-    told = [child.end() for child in children]
+    message = [child.end() for child in children]
     os.close(wait)
-    return [line for ((line,),) in told]
+    return [line for ((line,),) in message]
 
 
 def stopping(call, tell, before=True):

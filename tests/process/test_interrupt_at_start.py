@@ -35,29 +35,29 @@ def started(command, ignored=False):
 
 def interrupted_at(process, module):
     """Send SIGINT once a module is imported; return the exit code, what was printed and said."""
-    said, mark = b"", f"| {module}\n".encode()
+    text, mark = b"", f"| {module}\n".encode()
     deadline = time.monotonic() + PATIENCE
-    while mark not in said.replace(b" ", b"").replace(b"|", b"| "):
-        assert select.select([process.stderr], [], [], deadline - time.monotonic())[0], said
+    while mark not in text.replace(b" ", b"").replace(b"|", b"| "):
+        assert select.select([process.stderr], [], [], deadline - time.monotonic())[0], text
         part = os.read(process.stderr.fileno(), 1 << 16)
-        assert part, f"{module} was never imported: {said.decode()[-2000:]}"
-        said += part
+        assert part, f"{module} was never imported: {text.decode()[-2000:]}"
+        text += part
     process.send_signal(signal.SIGINT)
     out, rest = process.communicate(timeout=PATIENCE)
-    lines = (said + rest).decode().splitlines()
+    lines = (text + rest).decode().splitlines()
     return process.returncode, out, [line for line in lines if not line.startswith("import time:")]
 
 
 @pytest.mark.parametrize("module", MOMENTS)
 def test_control_c_ends_a_command_that_loads_in_one_line(module):
-    code, out, said = interrupted_at(started(COMMAND), module)
+    code, out, text = interrupted_at(started(COMMAND), module)
     assert (code, out) == (INTERRUPTED, b"")
-    assert said == ["stopped while loading; nothing was done"]
+    assert text == ["stopped while loading; nothing was done"]
 
 
 def test_a_job_in_the_background_goes_on():
-    code, out, said = interrupted_at(started(COMMAND, ignored=True), "cvxpy")
-    assert (code, said) == (0, [])
+    code, out, text = interrupted_at(started(COMMAND, ignored=True), "cvxpy")
+    assert (code, text) == (0, [])
     assert out.startswith(b"{")
 
 

@@ -22,12 +22,12 @@ def source(random_state):
 def bound_of(method, sensitivity, epsilon, delta, **arguments):
     """Call a method of ErrorBounds with its own arguments and those of the class together."""
     cls = cm.release.ErrorBounds
-    own = {
+    custom = {
         name: arguments.pop(name)
         for name in signature(getattr(cls, method)).parameters
         if name in arguments
     }
-    return getattr(cls(sensitivity, epsilon, delta, **arguments), method)(**own)
+    return getattr(cls(sensitivity, epsilon, delta, **arguments), method)(**custom)
 
 
 TERMS = {"epsilon": 1.0, "delta": 1e-6}
@@ -56,14 +56,14 @@ def calibrate_once(patch, module):
 def check_suggested_test_size(sensitivity, delta, noise, largest, step):
     """No size of a grid, and none next to the suggestion, has a smaller bound."""
     terms = {"max_norm": 2.0, "failure_probability": 0.1, "noise": noise}
-    found = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=largest, **terms)
-    tried = {*range(1, largest + 1, step), found - 1, found, found + 1, largest}
+    result = bound_of("suggest_test_size", sensitivity, 1.0, delta, largest=largest, **terms)
+    tried = {*range(1, largest + 1, step), result - 1, result, result + 1, largest}
     totals = {
         n: bound_of("semi_interactive", sensitivity, 1.0, delta, n_points=n, **terms).total
         for n in tried
         if 1 <= n <= largest
     }
-    assert totals[found] == pytest.approx(min(totals.values()), rel=1e-9)
+    assert totals[result] == pytest.approx(min(totals.values()), rel=1e-9)
 
 
 def check_suggested_rounds(sensitivity, accounting, largest):
@@ -75,12 +75,12 @@ def check_suggested_rounds(sensitivity, accounting, largest):
         "feature_lipschitz": 1.4,
         "accounting": accounting,
     }
-    found = bound_of("suggest_rounds", sensitivity, **TERMS, largest=largest, **terms)
+    result = bound_of("suggest_rounds", sensitivity, **TERMS, largest=largest, **terms)
     bounds = [
         bound_of("non_interactive", sensitivity, **TERMS, rounds=n, **terms)
         for n in range(1, largest + 1)
     ]
-    assert bounds[found - 1] == pytest.approx(min(bounds), rel=1e-9)
+    assert bounds[result - 1] == pytest.approx(min(bounds), rel=1e-9)
 
 
 def check_suggestions_stay_in_their_range(largest):

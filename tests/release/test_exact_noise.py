@@ -151,14 +151,14 @@ def test_coordinates_of_neighbours_are_as_near_as_the_noise_supposes():
 def test_the_order_of_batches_changes_no_coordinate():
     erm, X = neighbours()[0], public(40)
     plan = process_noise(erm, np.ones(N_ROWS), 1e-6)
-    found = []
+    result = []
     for parts in ([X], np.split(X, 8), np.split(X, 40)):
         process = Process(erm, plan, np.random.default_rng(0))
         for part in parts:
             process.at(part, erm.decision_function(part))
-        found.append(process._true)
-    assert found[1] == pytest.approx(found[0], abs=1e-7 * erm.sensitivity_)
-    assert found[2] == pytest.approx(found[0], abs=1e-7 * erm.sensitivity_)
+        result.append(process._true)
+    assert result[1] == pytest.approx(result[0], abs=1e-7 * erm.sensitivity_)
+    assert result[2] == pytest.approx(result[0], abs=1e-7 * erm.sensitivity_)
 
 
 def test_arithmetic_that_is_worse_than_is_supposed_is_refused(monkeypatch):

@@ -50,7 +50,7 @@ def p_value(noise, covariance):
     """Smallest p-value of three looks at what should be independent standard normals."""
     white = np.linalg.solve(np.linalg.cholesky(covariance), noise.T)
     total, tail = float((white**2).sum()), stats.chi2(white.size)
-    pairs = [stats.pearsonr(one, other).pvalue for one, other in combinations(white, 2)]
+    pairs = [stats.pearsonr(single, other).pvalue for single, other in combinations(white, 2)]
     shape = stats.kstest(white.ravel(), stats.norm.cdf).pvalue
     return min(2.0 * tail.cdf(total), 2.0 * tail.sf(total), shape, *pairs)
 
@@ -76,8 +76,8 @@ def check_noise_is_a_process(monkeypatch, kernel, order, n_releases):
     points = CROSS if kernel == "rbf" else CROSS[:2]  # two directions span the plane
     batches = [[i for i in batch if i < len(points)] for batch in ORDERS[order]]
     first = release_of(erm)
-    found = first.scale, first.guarantee.epsilon
-    monkeypatch.setattr(noise_of, "calibrate", lambda *_: found)  # the same every time
+    result = first.scale, first.guarantee.epsilon
+    monkeypatch.setattr(noise_of, "calibrate", lambda *_: result)  # the same every time
     noise = np.empty((n_releases, len(points)))
     for row in noise:
         release = release_of(erm, random_state=generator)
@@ -104,8 +104,8 @@ def test_a_question_that_is_asked_again_has_the_same_answer():
     many = release.predict(np.repeat(CROSS[:1], 200, axis=0))
     assert np.array_equal(many, np.full(200, first[0]))
     assert state_of(release) == before
-    one = release_of(model()).predict(np.repeat(CROSS, 3, axis=0))
-    assert np.array_equal(one, np.repeat(first, 3))
+    single = release_of(model()).predict(np.repeat(CROSS, 3, axis=0))
+    assert np.array_equal(single, np.repeat(first, 3))
 
 
 def test_answers_about_points_that_nearly_coincide_stay_finite_and_smooth():

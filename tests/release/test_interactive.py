@@ -297,8 +297,8 @@ def test_the_attacks_come_near_enough_to_say_something():
     """The best attack found needs most of the epsilon that is claimed: accounting is not loose."""
     s = calibrate(np.ones(1), np.ones(1), interactive_epsilon(2, 1e-6, "tight"))[0]
     log_ratios, deltas = worst_delta(1.0 / s, 3.0, 2, 60, 4.0)
-    found = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
-    assert 0.75 < found < 1.0
+    result = optimize.brentq(lambda e: np.interp(e, log_ratios, deltas) - 1e-6, 0.01, 1.0)
+    assert 0.75 < result < 1.0
 
 
 def ask(release, points):

@@ -236,7 +236,7 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
     by_hand = missed + between + np.sqrt((s * np.log(2 * 8 / 0.1)) ** 2 + C**2 / 8)
     rounded = release.error_bound - by_hand  # in a selection, and in a measurement
     assert 0.0 < rounded <= 2.0 * 2.0**-20 * erm.sensitivity_ * (1.0 + 1e-6)
-    told = bound_of(
+    message = bound_of(
         "non_interactive",
         shift_of(erm),
         1.0,
@@ -248,8 +248,8 @@ def test_the_error_bound_is_that_of_the_function_and_its_parts_by_hand():
         feature_lipschitz=np.sqrt(2 * erm.kernel_.gamma),
         failure_probability=0.1,
     )
-    assert told == pytest.approx(by_hand, rel=3e-6)
-    assert told >= release.error_bound
+    assert message == pytest.approx(by_hand, rel=3e-6)
+    assert message >= release.error_bound
 
 
 # ------------------------------------------------------------------ the net

@@ -57,12 +57,12 @@ def test_any_parameter_gives_finite_answers_or_a_typed_error(parameter, limit):
         for kind in ("interactive", "function", "test set"):
             try:
                 if parameter in ("epsilon", "delta"):
-                    found = answers(model(), kind, **{parameter: limit})
+                    result = answers(model(), kind, **{parameter: limit})
                 else:
-                    found = answers(model(**{parameter: limit}), kind)
+                    result = answers(model(**{parameter: limit}), kind)
             except ConvexMarketError:
                 continue
-            assert np.isfinite(found).all(), kind
+            assert np.isfinite(result).all(), kind
 
 
 @pytest.mark.parametrize("option", ["threshold", "net_radius", "max_norm"])
@@ -73,10 +73,10 @@ def test_any_option_gives_finite_answers_or_a_typed_error(option, limit):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            found = answers(erm, kind, points=POINTS[:, :1], **{option: limit})
+            result = answers(erm, kind, points=POINTS[:, :1], **{option: limit})
         except ConvexMarketError:
             return
-    assert np.isfinite(found).all()
+    assert np.isfinite(result).all()
 
 
 @pytest.mark.parametrize("kind", ["interactive", "function", "test set"])
@@ -92,7 +92,7 @@ def test_no_error_of_a_release_quotes_a_question(kind):
 
 
 def test_a_value_that_is_not_a_number_is_released_as_noise_around_zero():
-    found = [
+    result = [
         lattice_release([value], 0.5, 4, np.random.default_rng(0))[0] for value in (np.nan, 0.0)
     ]
-    assert found[0] == found[1]
+    assert result[0] == result[1]

@@ -47,7 +47,7 @@ def test_interactive_bound_is_that_of_the_release(accounting):
     release = cm.InteractiveRelease(
         erm, **TERMS, max_queries=77, max_updates=5, failure_probability=0.2, accounting=accounting
     )
-    told = bound_of(
+    message = bound_of(
         "interactive",
         sensitivity_of(erm),
         **TERMS,
@@ -56,13 +56,13 @@ def test_interactive_bound_is_that_of_the_release(accounting):
         failure_probability=0.2,
         accounting=accounting,
     )
-    check_a_little_above(told, release.error_bound)  # and never below
+    check_a_little_above(message, release.error_bound)  # and never below
 
 
 @pytest.mark.parametrize("n_points", [1, 30, 5000])
 def test_semi_interactive_bound_by_hand(n_points):
     C, R, beta = 2.5, 1.5, 0.1
-    told = bound_of(
+    message = bound_of(
         "semi_interactive",
         S,
         2.0,
@@ -76,16 +76,16 @@ def test_semi_interactive_bound_by_hand(n_points):
     by_paper = 2 * nu * np.log(2 * n_points / beta)
     log = np.log(4 / beta)
     reach = R * nu * (log + np.sqrt(log**2 + 4 * n_points * log))
-    check_a_little_above(told.fit, min(by_paper, 2 * np.sqrt(C * reach / n_points)))
+    check_a_little_above(message.fit, min(by_paper, 2 * np.sqrt(C * reach / n_points)))
     fresh = 2 * C * R / np.sqrt(n_points) * (1 + np.sqrt(np.log(2 / beta) / 2))
-    assert told.generalization == pytest.approx(fresh, rel=1e-12)
-    assert told.total == told.fit + told.generalization
+    assert message.generalization == pytest.approx(fresh, rel=1e-12)
+    assert message.total == message.fit + message.generalization
 
 
 def test_process_and_function_bounds_by_hand():
     scale = cm.release.FunctionRelease(model(), **TERMS).scale
     erm, beta = model(), 0.1
-    told = bound_of(
+    message = bound_of(
         "semi_interactive",
         sensitivity_of(erm),
         **TERMS,
@@ -94,11 +94,13 @@ def test_process_and_function_bounds_by_hand():
         failure_probability=beta,
         noise="process",
     )
-    check_a_little_above(told.fit, 2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), PROCESS_SLACK)
-    asked = bound_of(
+    check_a_little_above(
+        message.fit, 2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), PROCESS_SLACK
+    )
+    request = bound_of(
         "function", sensitivity_of(erm), **TERMS, n_queries=40, failure_probability=beta
     )
-    check_a_little_above(asked, scale * np.sqrt(2 * np.log(2 * 40 / beta)), PROCESS_SLACK)
+    check_a_little_above(request, scale * np.sqrt(2 * np.log(2 * 40 / beta)), PROCESS_SLACK)
 
 
 # ------------------------------------------------------------------ by simulation
@@ -118,7 +120,7 @@ def test_semi_interactive_bounds_hold_as_often_as_they_say(noise, n_points):
 def check_semi_interactive_bounds(erm, noise, n_points):
     failure_probability, missed = 0.4, np.zeros(2, dtype=int)
     rng = np.random.default_rng(1)
-    told = bound_of(
+    message = bound_of(
         "semi_interactive",
         sensitivity_of(erm),
         **TERMS,
@@ -133,8 +135,8 @@ def check_semi_interactive_bounds(erm, noise, n_points):
         X = public(n_points, rng)
         release = cm.TestSetRelease(erm, X, **TERMS, noise=noise, random_state=source(rng))
         errors = np.abs(release.predict(X) - erm.decision_function(X))
-        missed[0] += errors.mean() > told.fit
-        missed[1] += np.abs(release.predict(elsewhere) - truth).mean() > told.total
+        missed[0] += errors.mean() > message.fit
+        missed[1] += np.abs(release.predict(elsewhere) - truth).mean() > message.total
     assert np.all(missed <= stats.binom.ppf(1 - REJECTED, 30, failure_probability))
 
 
@@ -147,7 +149,7 @@ def check_function_bound(erm):
     failure_probability, n_seeds = 0.4, 80
     X = np.array([[x, y] for x in (-0.6, 0.0, 0.6) for y in (-0.6, 0.0, 0.6)])
     truth = erm.decision_function(X)
-    told = bound_of(
+    message = bound_of(
         "function",
         sensitivity_of(erm),
         **TERMS,
@@ -158,10 +160,10 @@ def check_function_bound(erm):
     for seed in range(n_seeds):
         release = cm.release.FunctionRelease(erm, **TERMS, random_state=source(seed))
         worst.append(float(np.abs(release.predict(X) - truth).max()))
-    assert np.sum(np.array(worst) > told) <= stats.binom.ppf(
+    assert np.sum(np.array(worst) > message) <= stats.binom.ppf(
         1 - REJECTED, n_seeds, failure_probability
     )
-    assert np.sum(np.array(worst) > 0.5 * told) > stats.binom.ppf(
+    assert np.sum(np.array(worst) > 0.5 * message) > stats.binom.ppf(
         1 - REJECTED, n_seeds, failure_probability
     )
 
@@ -174,7 +176,7 @@ def check_function_bound(erm):
 def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting):
     terms = {"max_queries": 200, "accounting": accounting, "failure_probability": 0.1}
     C, R = 2.6, 1.3
-    found = bound_of("suggest_updates", sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
+    result = bound_of("suggest_updates", sensitivity, **TERMS, max_norm=C, feature_bound=R, **terms)
 
     def enough(updates):
         # the bound on errors is 5/4 of the threshold
@@ -183,9 +185,9 @@ def test_suggested_updates_are_the_smallest_that_suffice(sensitivity, accounting
         )
         return updates > 2 * (R * C / threshold) ** 2
 
-    assert found >= 1
-    assert enough(found)
-    tried = range(max(1, found - 200), found)
+    assert result >= 1
+    assert enough(result)
+    tried = range(max(1, result - 200), result)
     assert not any(enough(updates) for updates in tried)
 
 

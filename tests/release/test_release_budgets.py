@@ -90,8 +90,8 @@ def test_no_sequence_of_releases_exceeds_a_budget(sequence, seed, composition, z
         assert generator.bit_generator.state != before[2]
         spent = made.guarantee.epsilon
         assert np.all(spent[:zero_rows] == 0.0)
-        for row, one in zip(rows, spent, strict=True):
-            charges[row].append(one)
+        for row, single in zip(rows, spent, strict=True):
+            charges[row].append(single)
         deltas[rows] += np.where(spent > 0, delta, 0.0)
         assert len(account.releases) == len(before[1]) + 1
     assert np.all(account.spent <= budget * (1.0 + 1e-9))
@@ -229,8 +229,8 @@ def test_a_model_that_is_not_fitted_is_refused(kind):
 )
 @pytest.mark.parametrize("kind", ["interactive", "function"])
 def test_questions_outside_the_domain_are_refused_and_change_nothing(kind, rows, words):
-    asked, other = made_of(kind, fitted()), made_of(kind, fitted())
+    request, other = made_of(kind, fitted()), made_of(kind, fitted())
     with pytest.raises(DataError, match=words):
-        asked.predict(rows)
-    assert np.array_equal(asked.predict(QUESTIONS), other.predict(QUESTIONS))
-    assert asked.predict(np.zeros((0, 2))).size == 0
+        request.predict(rows)
+    assert np.array_equal(request.predict(QUESTIONS), other.predict(QUESTIONS))
+    assert request.predict(np.zeros((0, 2))).size == 0

@@ -109,12 +109,12 @@ draws = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12)
 @given(draws, st.floats(-1e3, 1e3), st.booleans())
 def test_swapping_the_two_swaps_the_verdict(values, shift, paired):
     a, b = np.array(values), np.array(values)[::-1] + shift
-    one, other = compare(a, b, paired=paired), compare(b, a, paired=paired)
+    single, other = compare(a, b, paired=paired), compare(b, a, paired=paired)
     opposite = {"lower": "higher", "higher": "lower", "tie": "tie"}
-    assert other.verdict == opposite[one.verdict]
-    assert one.low <= one.estimate <= one.high
-    assert other.estimate == pytest.approx(-one.estimate)
-    assert (one.low > 0 or one.high < 0) is (one.verdict != "tie")
+    assert other.verdict == opposite[single.verdict]
+    assert single.low <= single.estimate <= single.high
+    assert other.estimate == pytest.approx(-single.estimate)
+    assert (single.low > 0 or single.high < 0) is (single.verdict != "tie")
 
 
 @given(draws)

@@ -15,10 +15,10 @@ class Liar(CLARABEL):
         return "LIAR"
 
     def invert(self, solution, inverse_data):
-        found = super().invert(solution, inverse_data)
-        for key, value in found.primal_vars.items():
-            found.primal_vars[key] = 1.05 * np.asarray(value)
-        return found
+        result = super().invert(solution, inverse_data)
+        for key, value in result.primal_vars.items():
+            result.primal_vars[key] = 1.05 * np.asarray(value)
+        return result
 
 
 class FalseAlarm(CLARABEL):
@@ -28,9 +28,9 @@ class FalseAlarm(CLARABEL):
         return "ALARM"
 
     def invert(self, solution, inverse_data):
-        found = super().invert(solution, inverse_data)
-        found.status = "infeasible"
-        return found
+        result = super().invert(solution, inverse_data)
+        result.status = "infeasible"
+        return result
 
 
 class Sleeper(CLARABEL):
@@ -61,9 +61,9 @@ class Glutton(CLARABEL):
         return "GLUTTON"
 
     def solve_via_data(self, *args, **kwargs):
-        kept = []
+        remaining = []
         while True:
-            kept.append(np.ones(5_000_000))
+            remaining.append(np.ones(5_000_000))
             time.sleep(0.005)
 
 

@@ -49,13 +49,13 @@ class TestByHand:
         x.save_value(np.array([0.0, 1.0, 2.0]))
         assert max(kkt_residuals(problem)) == 0.0
         x.save_value(np.array([0.5, 1.0, 2.0]))  # the slope, 3, has its multiplier, 0.5 too early
-        found = kkt_residuals(problem)
-        assert found.gap == pytest.approx(3.0 * 0.5 / (1.5**2 + 4.0))
-        assert found.dual == 0.0
+        result = kkt_residuals(problem)
+        assert result.gap == pytest.approx(3.0 * 0.5 / (1.5**2 + 4.0))
+        assert result.dual == 0.0
         x.save_value(np.array([0.0, 1.5, 1.0]))
-        found = kkt_residuals(problem)
-        assert found.violation == pytest.approx(0.5 / 1.5)
-        assert found.dual > 0.1  # nothing holds the third one at 1
+        result = kkt_residuals(problem)
+        assert result.violation == pytest.approx(0.5 / 1.5)
+        assert result.dual > 0.1  # nothing holds the third one at 1
 
     @pytest.mark.parametrize("missing", ["value", "multiplier", "gradient"])
     def test_missing_values_have_infinite_residuals(self, missing):
@@ -85,9 +85,11 @@ def random_program(rng, unit=1.0, price=1.0):
     n = 5
     root, cost = rng.standard_normal((n, n)), rng.standard_normal(n)
     x = cp.Variable(n, name="x")
-    own = x / unit
-    objective = price * (cp.sum_squares(root @ own) + cost @ own + 20.0)
-    return x, cp.Problem(cp.Minimize(objective), [cp.sum(own) == 1, own >= -1.0, own <= 1.0])
+    custom = x / unit
+    objective = price * (cp.sum_squares(root @ custom) + cost @ custom + 20.0)
+    return x, cp.Problem(
+        cp.Minimize(objective), [cp.sum(custom) == 1, custom >= -1.0, custom <= 1.0]
+    )
 
 
 class TestOnPrograms:

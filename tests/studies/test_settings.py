@@ -32,9 +32,9 @@ def test_requested_tolerances_are_accepted_and_reached(market, solver, setting):
 
 
 def test_the_settings_of_solvers_are_those_of_their_packages():
-    one = sparse.csc_matrix(np.eye(1))
+    single = sparse.csc_matrix(np.eye(1))
     solver = osqp.OSQP()
-    solver.setup(one, np.ones(1), one, np.zeros(1), np.ones(1), verbose=False)
+    solver.setup(single, np.ones(1), single, np.zeros(1), np.ones(1), verbose=False)
     for name, value in options_of("solver-default", "OSQP").items():
         assert getattr(solver.settings, name) == value
     assert options_of("solver-default", "CLARABEL") == {}

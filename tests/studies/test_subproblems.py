@@ -137,9 +137,9 @@ def test_every_declaration_has_the_exact_optimum_also_after_the_change(make, for
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_an_instance_is_the_same_for_the_same_seed(make):
-    one, same, other = (make(np.random.default_rng(seed)) for seed in (6, 6, 7))
+    single, same, other = (make(np.random.default_rng(seed)) for seed in (6, 6, 7))
     answers = []
-    for each in (one, same, other):
+    for each in (single, same, other):
         declared = each.declare(CLASSES[each.problem_class][0])
         declared.place(each.values[0])
         answers.append(solve(declared))
@@ -222,12 +222,16 @@ def test_further_rows_are_turned_and_keep_their_length(seed, more, n_features):
 
 
 def test_logistic_objective_of_one_row_by_hand():
-    one = np.ones(1)
-    instance = logistic(np.ones((1, 1)), one, one, 2.0, np.array([[0.5], [0.0]]))
+    single = np.ones(1)
+    instance = logistic(np.ones((1, 1)), single, single, 2.0, np.array([[0.5], [0.0]]))
     assert instance.objective(np.zeros(1), instance.values[0]) == pytest.approx(np.log(2))
     # log(1 + 1/e) + 1 + 0.5 at w = 1, and without the noise.
-    assert instance.objective(one, instance.values[0]) == pytest.approx(np.log1p(np.exp(-1)) + 1.5)
-    assert instance.objective(one, instance.values[1]) == pytest.approx(np.log1p(np.exp(-1)) + 1.0)
+    assert instance.objective(single, instance.values[0]) == pytest.approx(
+        np.log1p(np.exp(-1)) + 1.5
+    )
+    assert instance.objective(single, instance.values[1]) == pytest.approx(
+        np.log1p(np.exp(-1)) + 1.0
+    )
     # At w = 0 the slope is -1/2 + b = 0.
     assert instance.exact(instance.values[0]) == pytest.approx([0.0], abs=1e-12)
 

@@ -57,10 +57,10 @@ REFERENCES = references_of(
 
 
 def measured(objective=2.0, again=4.0, **changes):
-    found = {"status": "optimal", "objective": objective, "message": "", "scale": 0.0}
-    found |= dict.fromkeys(("primal_residual", "violation", "dual_residual", "gap"), 1e-9)
-    found |= {f"again_{key}": value for key, value in found.items()}
-    return {"ended": "finished", "result": found | {"again_objective": again} | changes}
+    answer = {"status": "optimal", "objective": objective, "message": "", "scale": 0.0}
+    answer |= dict.fromkeys(("primal_residual", "violation", "dual_residual", "gap"), 1e-9)
+    answer |= {f"again_{key}": value for key, value in answer.items()}
+    return {"ended": "finished", "result": answer | {"again_objective": again} | changes}
 
 
 def verdict(reply):
@@ -114,8 +114,8 @@ def test_a_run_without_an_objective_is_unsolved_without_a_reference():
 
 
 def reference_with(**changes):
-    found = {"objective": 2.0, "again_objective": 4.0, "certainty": "gap 1e-03", "doubt": 1e-3}
-    return {"ended": "finished", "result": found | changes}
+    answer = {"objective": 2.0, "again_objective": 4.0, "certainty": "gap 1e-03", "doubt": 1e-3}
+    return {"ended": "finished", "result": answer | changes}
 
 
 def test_an_uncertain_reference_is_ignored():

@@ -257,5 +257,5 @@ def test_a_term_of_ones_own_goes_everywhere():
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments() + Reserve(2.0))
     assert market.incentives == "by construction"
     assert market.form.other_terms == (Reserve(2.0),)
-    found = cm.allocate(market)
-    assert (found.method, found.gap <= 1e-5) == ("branch_and_bound", True)
+    result = cm.allocate(market)
+    assert (result.method, result.gap <= 1e-5) == ("branch_and_bound", True)

@@ -52,8 +52,8 @@ points = st.tuples(
 def test_a_term_is_its_definition(name, point):
     term, definition = TERMS[name]
     a, eta = np.array(point[0]) / sum(point[0]), point[1]
-    found = (2.0 * term).value(a, eta, COSTS)
-    assert found == pytest.approx(2 * definition(a, eta, COSTS), rel=1e-9, abs=1e-12)
+    result = (2.0 * term).value(a, eta, COSTS)
+    assert result == pytest.approx(2 * definition(a, eta, COSTS), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", CONSTRAINTS)
@@ -130,8 +130,8 @@ def test_a_privacy_cost_of_ones_own():
     cost = SquareRootOfOne()
     assert cost([0.0, 2.0]) == pytest.approx([0.0, np.sqrt(5) - 1])
     market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + 0.5 * cm.Payments(cost), [cm.Cap(3)])
-    found = cm.allocate(market)
-    assert found.gap <= 1e-6
+    result = cm.allocate(market)
+    assert result.gap <= 1e-6
     assert market.incentives == "by construction"
     assert market.privacy_cost is cost
 
@@ -168,17 +168,17 @@ def test_a_term_and_a_constraint_of_ones_own_against_brute_force():
         1.0 * cm.Spread() + 2.0 * cm.Noise() + 0.5 * cm.Payments() + 0.7 * Shortfall(0.4),
         [Balance(0.05), cm.Cap(2)],
     )
-    found = cm.allocate(market, gap=1e-7)
-    assert found.gap <= 1e-7
-    assert abs(found.weights[0] - found.weights[-1]) <= 0.05 + 1e-8
-    etas = np.linspace(0.8, 1.2, 81) * found.eta
+    result = cm.allocate(market, gap=1e-7)
+    assert result.gap <= 1e-7
+    assert abs(result.weights[0] - result.weights[-1]) <= 0.05 + 1e-8
+    etas = np.linspace(0.8, 1.2, 81) * result.eta
     problem = cm.declare(market, eta=1.0)
     values = []
     for eta in etas:
         problem.eta = eta
         values.append(problem.solve(solver="ECOS"))
-    assert found.objective <= min(values) + 1e-6
-    assert found.objective == pytest.approx(min(values), rel=1e-4)
+    assert result.objective <= min(values) + 1e-6
+    assert result.objective == pytest.approx(min(values), rel=1e-4)
     assert market.incentives == "by construction"
 
 
@@ -519,10 +519,10 @@ def test_messages_do_not_print_the_data_of_a_piece():
 @pytest.mark.parametrize("length", [1, 118, 119, 500])
 def test_what_is_shown_keeps_both_ends(length):
     text = "x" * length
-    found = shown(text)
-    assert len(found) == min(length + 2, 120)
-    assert found[0] == found[-1] == "'"
-    assert (found == repr(text)) == (length <= 118)
+    result = shown(text)
+    assert len(result) == min(length + 2, 120)
+    assert result[0] == result[-1] == "'"
+    assert (result == repr(text)) == (length <= 118)
     assert shown(f"a\n   {text}", str)[:3] == f"a {text}"[:3]
 
 
@@ -549,7 +549,7 @@ def test_pieces_are_compared_by_value_and_read_well():
 
 def test_pieces_of_arrays_are_compared_by_value_and_read_well():
     groups = list(GROUPS)
-    for one, same, other, words in [
+    for single, same, other, words in [
         (cm.Spread(3, TARGET), cm.Spread(3, list(TARGET)), cm.Spread(3), "Spread(p=3, reference=<"),
         (cm.Spread(), cm.Spread(2.0), cm.Spread(reference=TARGET), "Spread()"),
         (
@@ -590,10 +590,10 @@ def test_pieces_of_arrays_are_compared_by_value_and_read_well():
             "RobustCosts('budget', <5 values in [0, 4]>, budget=2)",
         ),
     ]:
-        assert one == same != other
-        assert hash(one) == hash(same)
-        assert repr(one).startswith(words)
-        assert pickle.loads(pickle.dumps(one)) == one
+        assert single == same != other
+        assert hash(single) == hash(same)
+        assert repr(single).startswith(words)
+        assert pickle.loads(pickle.dumps(single)) == single
     for array in (cm.Spread(reference=TARGET).reference, pieces.Moments(FEATURES, [1, 2]).A):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 9

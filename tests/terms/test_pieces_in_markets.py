@@ -42,16 +42,16 @@ def objective_with(name):
 
 def assert_solved(market):
     """No eta far or near is better by CVXPY's own account; the bound is below all of them."""
-    found = cm.allocate(market, method="branch_and_bound", max_solves=40)
+    result = cm.allocate(market, method="branch_and_bound", max_solves=40)
     problem = cm.declare(market, eta=1.0)
     assert problem.is_dcp(dpp=True)
     values = []
-    for eta in found.eta * np.array([0.1, 0.5, 0.8, 0.95, 1.0, 1.05, 1.25, 2.0, 10.0]):
+    for eta in result.eta * np.array([0.1, 0.5, 0.8, 0.95, 1.0, 1.05, 1.25, 2.0, 10.0]):
         problem.eta = eta
         values.append(problem.solve(solver="CLARABEL"))
-    assert found.objective == pytest.approx(min(values), rel=1e-5)
-    assert found.lower_bound <= min(values) + 1e-6
-    return found
+    assert result.objective == pytest.approx(min(values), rel=1e-5)
+    assert result.lower_bound <= min(values) + 1e-6
+    return result
 
 
 def test_noisy_and_costly_rows_weigh_less():
@@ -70,33 +70,33 @@ def test_noisy_and_costly_rows_weigh_less():
 @pytest.mark.parametrize("name", one_in(3, [*SPREADS, "squared noise", *BILLS, *ADDED]))
 def test_a_market_with_a_term_against_brute_force(name):
     market = cm.Market(SELLERS, objective_with(name))
-    found = assert_solved(market)
+    result = assert_solved(market)
     expected = sum(
-        part.weight * dict(TERMS.values())[part.term](found.weights, found.eta, COSTS)
+        part.weight * dict(TERMS.values())[part.term](result.weights, result.eta, COSTS)
         for part in market.objective.parts
     )
-    assert found.objective == pytest.approx(expected, rel=1e-9)
+    assert result.objective == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["moments", "moments, one exact", "size"])
 def test_a_market_with_a_constraint_against_brute_force(name):
     piece, slack = CONSTRAINTS[name]
     free = cm.allocate(cm.Market(SELLERS, STANDARD))
-    found = assert_solved(cm.Market(SELLERS, STANDARD, [piece]))
+    result = assert_solved(cm.Market(SELLERS, STANDARD, [piece]))
     assert slack(free.weights, free.eta) < -0.01  # it matters
-    assert -1e-6 < slack(found.weights, found.eta) < 1e-4
-    assert found.gap <= 1e-6
+    assert -1e-6 < slack(result.weights, result.eta) < 1e-4
+    assert result.gap <= 1e-6
 
 
 def test_an_effective_size_of_everybody_makes_all_equal():
-    found = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.EffectiveSize(M)]))
-    np.testing.assert_allclose(found.weights, 1 / M, rtol=1e-7)
-    assert found.gap <= 1e-6
+    result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.EffectiveSize(M)]))
+    np.testing.assert_allclose(result.weights, 1 / M, rtol=1e-7)
+    assert result.gap <= 1e-6
 
 
 def test_moments_without_tolerance_are_met_exactly():
-    found = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, AVERAGES)]))
-    np.testing.assert_allclose(FEATURES.T @ found.weights, AVERAGES, rtol=1e-6)
+    result = cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, AVERAGES)]))
+    np.testing.assert_allclose(FEATURES.T @ result.weights, AVERAGES, rtol=1e-6)
     with pytest.raises(InfeasibleMarketError, match=r"satisfy Moments\(<5 x 2 entries>"):
         cm.allocate(cm.Market(SELLERS, STANDARD, [cm.terms.Moments(FEATURES, [9, 0], 0)]))
 
@@ -105,9 +105,9 @@ def test_moments_without_tolerance_are_met_exactly():
 @pytest.mark.parametrize("name", ["distance 2", "distance 3", "distance inf", "divergence"])
 def test_where_all_cost_the_same_the_target_is_bought(name):
     market = cm.Market(cm.Sellers(virtual_costs=np.ones(M)), objective_with(name))
-    found = cm.allocate(market)
-    np.testing.assert_allclose(found.weights, TARGET, atol=1e-4)
-    assert found.eta == pytest.approx(2.0, rel=1e-3)  # sqrt(sigma/gamma)
+    result = cm.allocate(market)
+    np.testing.assert_allclose(result.weights, TARGET, atol=1e-4)
+    assert result.eta == pytest.approx(2.0, rel=1e-3)  # sqrt(sigma/gamma)
 
 
 def test_households_count_as_little_more_than_one():
@@ -121,9 +121,9 @@ def test_households_count_as_little_more_than_one():
         cm.Sellers(virtual_costs=[1.0, 2.0]),
         cm.terms.SquaredSpread() + 2.0 * cm.Noise() + 0.5 * cm.Payments(),
     )
-    found, expected = cm.allocate(market), cm.allocate(single)
-    assert found.objective == pytest.approx(expected.objective, rel=1e-6)
-    pairs = found.weights.reshape(2, 2).sum(axis=1)
+    result, expected = cm.allocate(market), cm.allocate(single)
+    assert result.objective == pytest.approx(expected.objective, rel=1e-6)
+    pairs = result.weights.reshape(2, 2).sum(axis=1)
     np.testing.assert_allclose(pairs, expected.weights, atol=1e-3)
 
 
@@ -145,12 +145,12 @@ def test_a_box_of_one_radius_is_a_multiple_of_the_payments():
 def test_the_divergence_knows_its_minimum(raw, weight):
     """It is attained where the slope is the same for all, which a softmax makes it."""
     costs = np.array(raw)
-    found = float(cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, costs))
+    result = float(cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, costs))
     a = TARGET * np.exp(-(costs - costs.min()) / weight)
     a /= a.sum()
-    assert found == pytest.approx(weight * entropy(a, TARGET) + costs @ a, rel=1e-9, abs=1e-9)
+    assert result == pytest.approx(weight * entropy(a, TARGET) + costs @ a, rel=1e-9, abs=1e-9)
     many = cm.terms.NegativeEntropy(TARGET).simplex_minimum(weight, np.stack([costs, 2 * costs]))
-    assert many[0] == pytest.approx(found)
+    assert many[0] == pytest.approx(result)
 
 
 def test_a_referenced_spread_knows_no_minimum():
@@ -185,8 +185,8 @@ def test_a_large_quadratic_spread_is_factored_by_blocks():
     alike = sparse.block_diag(blocks, format="csr")[order][:, order]
     term = cm.terms.QuadraticSpread(alike)
     a = rng.dirichlet(np.ones(order.size))
-    found = (1.0 * term).value(a, 1.0, np.ones(order.size))
-    assert found == pytest.approx(a @ (alike @ a), rel=1e-12)
+    result = (1.0 * term).value(a, 1.0, np.ones(order.size))
+    assert result == pytest.approx(a @ (alike @ a), rel=1e-12)
     with pytest.raises(ValueError, match="read-only"):
         term.Sigma.data[0] = 9
 

@@ -58,18 +58,18 @@ def _solve(declare, value, draw, rows, noise, starts):
     noisy = cm.JointMarket(*data, regularization=LAMBDA, noise="realised", noise_vector=vector)
     joint = noisy if noise == "realised" else plain
     try:
-        found = cm.allocate_jointly(joint, starts=starts, random_state=random(3, draw))
+        result = cm.allocate_jointly(joint, starts=starts, random_state=random(3, draw))
     except cm.ConvexMarketError as error:
         return {"status": type(error).__name__, "message": str(error)}
-    noiseless = cm.joint.best_model(plain, found.weights, found.eta)
-    released = cm.joint.best_model(noisy, found.weights, found.eta)
+    noiseless = cm.joint.best_model(plain, result.weights, result.eta)
+    released = cm.joint.best_model(noisy, result.weights, result.eta)
     losses = joint.losses(released)
-    paid = market.sellers.virtual_costs * market.privacy_cost(found.epsilon)
-    row = {"status": found.status, "message": "", "binding": ", ".join(found.binding)}
-    row |= {"objective": found.objective, "eta": found.eta, "n_bought": found.n_bought}
-    row |= {"weight_variance": _variance(found.weights), "residual": found.residual}
-    row |= {"expected_payments": paid[found.weights > 0].sum(), "mean_loss": losses.mean()}
-    row |= {"empirical_loss": found.weights @ losses}
+    paid = market.sellers.virtual_costs * market.privacy_cost(result.epsilon)
+    row = {"status": result.status, "message": "", "binding": ", ".join(result.binding)}
+    row |= {"objective": result.objective, "eta": result.eta, "n_bought": result.n_bought}
+    row |= {"weight_variance": _variance(result.weights), "residual": result.residual}
+    row |= {"expected_payments": paid[result.weights > 0].sum(), "mean_loss": losses.mean()}
+    row |= {"empirical_loss": result.weights @ losses}
     for name, model in (("", released), ("noiseless_", noiseless)):
         row[f"{name}train_error"] = np.mean((rows.X_train @ model > 0) != (rows.y_train > 0))
         row[f"{name}test_error"] = np.mean((rows.X_test @ model > 0) != (rows.y_test > 0))

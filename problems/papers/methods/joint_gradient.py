@@ -120,8 +120,8 @@ def largest_eta(joint, terms):
 def projected_gradient(joint, terms, grid, rng):
     """Return the best (objective, eta) of a grid that divides (0, largest eta] evenly."""
     high = largest_eta(joint, terms)
-    found = []
+    result = []
     for eta in np.linspace(high / grid, high, grid):
         _, _, objective = descend(joint, terms, eta, rng.normal(size=joint.X.shape[1]))
-        found.append((objective, eta))
-    return min(found)
+        result.append((objective, eta))
+    return min(result)

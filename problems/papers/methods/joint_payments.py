@@ -22,17 +22,17 @@ def changed(joint, seller, report):
 def joint_payment(joint, seller, gamma):
     """Return the payment of Eq. (8) to one seller, whose prior is uniform, at a global optimum."""
     top = joint.market.sellers.prior.support[1]
-    found, highest = (
+    result, highest = (
         cm.allocate_jointly(problem) for problem in (joint, changed(joint, seller, top))
     )
-    for each in (found, highest):
+    for each in (result, highest):
         if each.status != "global":
             raise cm.errors.NotSupportedError(
                 f"an optimum is {each.status!r}, and payments at a local one may not exist; raise "
                 "mu or the regularization until cm.joint.convexity_ratio is below 1"
             )
-    cost = joint.market.sellers.sensitivities[seller] * found.epsilon[seller]
-    return cost + (highest.objective - found.objective) / (2.0 * gamma)
+    cost = joint.market.sellers.sensitivities[seller] * result.epsilon[seller]
+    return cost + (highest.objective - result.objective) / (2.0 * gamma)
 
 
 def unavoidable_gain(joint, seller, reports, solve=cm.allocate_jointly):

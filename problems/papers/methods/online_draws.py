@@ -90,19 +90,19 @@ def average(draws):
 
 def claim(frames, text, source, check, measure, policy, along="size"):
     """Check a claim about a policy at each fraction, or size, by itself."""
-    own = frames["draws"][frames["draws"].policy == policy]
+    subset = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
-    found = {}
-    for place, rows in own.groupby(at):
+    result = {}
+    for place, rows in subset.groupby(at):
         if check is not falls_as_power:
-            found[place] = check(curves(rows, measure, along))
+            result[place] = check(curves(rows, measure, along))
             continue
         bought = rows.groupby("size").loss.transform(lambda losses: np.isfinite(losses).all())
         values = curves(rows[bought], measure, "size")
-        found[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
-    named = {place: f"{at} {place:g}: " if len(found) > 1 else "" for place in found}
-    detail = "; ".join(named[place] + words for place, (_, words) in found.items())
-    holds = [part for parts, _ in found.values() for part in parts]
+        result[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
+    named = {place: f"{at} {place:g}: " if len(result) > 1 else "" for place in result}
+    detail = "; ".join(named[place] + words for place, (_, words) in result.items())
+    holds = [part for parts, _ in result.values() for part in parts]
     return text, holds, source, detail
 
 

@@ -77,17 +77,17 @@ def run(study):
         models.append(row | {"typical": np.median(np.abs(truth))})
         for (place, epsilon), label in product(enumerate(study.epsilons), study.releases):
             key = {"size": size, "epsilon": epsilon, "release": label}
-            said = {"scale": math.nan, "bound": math.nan, "refused": ""}
+            written = {"scale": math.nan, "bound": math.nan, "refused": ""}
             for draw in range(study.draws):
                 seed = stream(3, size, fit, place, zlib.crc32(label.encode()), draw)
                 try:
-                    found = release(study, erm, (X, y, fit), label, epsilon, seed)
+                    result = release(study, erm, (X, y, fit), label, epsilon, seed)
                 except ConvexMarketError as error:
-                    said["refused"] = str(error)
+                    written["refused"] = str(error)
                     break
-                said |= {"scale": found["scale"], "bound": found["bound"]}
-                draws.append(key | {"fit": fit, "draw": draw} | measured(study, truth, found))
-            stated.append(key | said)
+                written |= {"scale": result["scale"], "bound": result["bound"]}
+                draws.append(key | {"fit": fit, "draw": draw} | measured(study, truth, result))
+            stated.append(key | written)
     models, draws, stated = pd.DataFrame(models), pd.DataFrame(draws), pd.DataFrame(stated)
     points = average(models, draws, stated)
     frames = {"models": models, "draws": draws, "points": points}
@@ -101,13 +101,13 @@ def accuracy(study, predictions):
 
 def measured(study, truth, found):
     """Accuracy of the answers, and their distance from the predictions without noise."""
-    asked = found.get("answered", len(truth))
+    n_answers = found.get("answered", len(truth))
     distance = np.abs(found["predictions"] - truth)
     if found.get("other_model"):
         distance = np.full(len(truth), math.nan)
     row = {"accuracy": accuracy(study, found["predictions"]), "error": distance.mean()}
-    row |= {"worst": distance[:asked].max(), "updates": found.get("updates", math.nan)}
-    return row | {"answered": asked}
+    row |= {"worst": distance[:n_answers].max(), "updates": found.get("updates", math.nan)}
+    return row | {"answered": n_answers}
 
 
 def release(study, erm, data, label, epsilon, seed):
@@ -120,21 +120,21 @@ def release(study, erm, data, label, epsilon, seed):
         return interactive(study, erm, epsilon, seed, **options)
     if kind == "semi-interactive":
         points = study.points(np.random.default_rng(stream(2, len(y), fit)))
-        found = TestSetRelease(erm, points, *sold, **options, random_state=source)
+        result = TestSetRelease(erm, points, *sold, **options, random_state=source)
         worst = bounds.semi_interactive(len(points), options.get("noise")).total
     elif kind == "non-interactive":
-        found = PublicRelease(
+        result = PublicRelease(
             erm, *sold, failure_probability=FAILURE, random_state=source, **options
         )
-        worst = found.error_bound
+        worst = result.error_bound
     elif kind == "function":
-        found = FunctionRelease(erm, *sold, random_state=source)
+        result = FunctionRelease(erm, *sold, random_state=source)
         worst = bounds.function(len(X_test))
     else:
         model = linear().fit(X, y, epsilon=epsilon, random_state=source)
         answers = {"predictions": model.decision_function(X_test), "other_model": True}
         return answers | {"scale": math.nan, "bound": math.nan}
-    return {"predictions": found.predict(X_test), "scale": found.scale, "bound": worst}
+    return {"predictions": result.predict(X_test), "scale": result.scale, "bound": worst}
 
 
 def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounting="tight"):
@@ -155,20 +155,20 @@ def interactive(study, erm, epsilon, seed, max_updates, threshold=None, accounti
         answers = np.asarray(error.answers)
     predictions = made.predictor.predict(X_test)
     predictions[: len(answers)] = answers
-    found = {"predictions": predictions, "scale": made.scale, "bound": made.error_bound}
-    return found | {"updates": made.spent.updates, "answered": len(answers)}
+    result = {"predictions": predictions, "scale": made.scale, "bound": made.error_bound}
+    return result | {"updates": made.spent.updates, "answered": len(answers)}
 
 
 def average(models, draws, stated):
     """Average over fits and draws; numbers of what was refused, in any fit, are missing."""
     without, table = models.groupby("size").accuracy.mean(), []
     groups = dict(list(draws.groupby(KEY)))
-    for key, said in stated.groupby(KEY, sort=False):
-        refused = next((text for text in said.refused if text), "")
+    for key, written in stated.groupby(KEY, sort=False):
+        refused = next((text for text in written.refused if text), "")
         rows = draws.iloc[:0] if refused else groups[key]
         row = dict(zip(KEY, key, strict=True)) | mean_interval(rows.accuracy, "accuracy")
         row |= rows[["error", "worst", "updates", "answered"]].mean().to_dict()
-        row |= {name: math.nan if refused else said[name].mean() for name in ("scale", "bound")}
+        row |= {name: math.nan if refused else written[name].mean() for name in ("scale", "bound")}
         table.append(row | {"lost": without[key[0]] - row["accuracy"], "refused": refused})
     return pd.DataFrame(table)
 
@@ -230,13 +230,13 @@ def best_bound(study, theory, kind, epsilon, **options):
     Noise is proportional to the sensitivity, so every number of updates, points or rounds is
     calibrated once. NaN where the theory has no bound.
     """
-    reach, asked = theory.kernel.feature_bound, len(study.test[1])
+    reach, n_answers = theory.kernel.feature_bound, len(study.test[1])
     terms = (reach, FAILURE, options.get("accounting", "tight"))
     bounds = ErrorBounds(1.0, epsilon, DELTA, 1.0, *terms)
     if kind == "function":
-        return lambda n: bounds.function(asked) * theory.sensitivity(n)
+        return lambda n: bounds.function(n_answers) * theory.sensitivity(n)
     if kind == "interactive" and "threshold" not in options:
-        of = cache(partial(bounds.interactive, asked))
+        of = cache(partial(bounds.interactive, n_answers))
 
         def bound(n):
             change, height = theory.sensitivity(n), 1.25 * reach * theory.norm(n)
@@ -258,8 +258,8 @@ def _semi_interactive(study, theory, bounds, noise):
 
     def of(change):
         scaled = replace(bounds, sensitivity=change)
-        found = [scaled.semi_interactive(int(count), noise) for count in counts]
-        return np.array([(each.fit, each.generalization) for each in found]).T
+        result = [scaled.semi_interactive(int(count), noise) for count in counts]
+        return np.array([(each.fit, each.generalization) for each in result]).T
 
     steep, apart = of(1e-60)
     steep, slow = steep / 1e-60, of(1e60)[0] / 1e30 if laplace else math.inf
@@ -335,16 +335,16 @@ def claims(study, frames):
         ("non-interactive", "K, Theorem 8"),
         ("function", "Hall, Rinaldo and Wasserman"),
     ):
-        own = points[points.release.map(lambda name, kind=kind: study.releases[name][0] == kind)]
-        reached = own.error if kind == "semi-interactive" else own.worst
-        known = np.isfinite(own.bound) & np.isfinite(reached)
+        subset = points[points.release.map(lambda name, kind=kind: study.releases[name][0] == kind)]
+        reached = subset.error if kind == "semi-interactive" else subset.worst
+        known = np.isfinite(subset.bound) & np.isfinite(reached)
         if known.any():
-            share = (reached[known] / own.bound[known]).max()
+            share = (reached[known] / subset.bound[known]).max()
             text = f"Errors of the {kind} releases are within their bounds"
             detail = f"largest share of the bound {share:.2g}, of {known.sum()} points"
             yield text, bool(share <= 1), source, detail
-    own = points[(points.release == "function") & (points.epsilon == middle(study))]
-    fit = power_fit(own["size"], own.error)
+    subset = points[(points.release == "function") & (points.epsilon == middle(study))]
+    fit = power_fit(subset["size"], subset.error)
     text = "The error of the released function falls like 1/n"
     source = "the sensitivity of a prediction is 2 L R^2/(lambda n)"
     detail = f"exponent {fit.slope:.3f} over {fit.n_points:.0f} sizes"
@@ -373,11 +373,11 @@ def pages(study, page, frames):
     """Add the figures and the tables."""
     points, epsilon = frames["points"], middle(study)
     without = frames["models"].groupby("size").accuracy.mean().iloc[-1]
-    own = points[(points.epsilon == epsilon) & (points.refused == "")]
-    own = own[~own.release.str.endswith("paper")]
-    figure = lines(own, "size", "accuracy", hue="release", log="x", levels={"no noise": without})
+    subset = points[(points.epsilon == epsilon) & (points.refused == "")]
+    subset = subset[~subset.release.str.endswith("paper")]
+    figure = lines(subset, "size", "accuracy", hue="release", log="x", levels={"no noise": without})
     page.add(figure, caption=f"Accuracy at epsilon = {epsilon:g}.", name="accuracy-size")
-    figure = lines(own[np.isfinite(own.error)], "size", "error", hue="release", log="xy")
+    figure = lines(subset[np.isfinite(subset.error)], "size", "error", hue="release", log="xy")
     page.add(figure, caption=f"Mean distance from the predictions without noise, {epsilon:g}.")
     page.add(frames["useful"], caption="From how many rows on a release is useful.", name="useful")
     refused = points[points.refused != ""][[*KEY, "refused"]]

@@ -153,7 +153,7 @@ def evaluate(scene, weights, rates, alphas):
     residuals = scene.y_test - models @ scene.X_test.T
     slopes = residuals @ scene.X_test / -n_test
     hessian = scene.X_test.T @ scene.X_test / n_test
-    found = {}
+    result = {}
     for loss, penalty in zip(LOSSES, (np.zeros_like(alphas), alphas), strict=True):
         trace = np.trace(hessian) + penalty * d
         square = np.sum(hessian**2) + 2.0 * penalty * np.trace(hessian) + penalty**2 * d
@@ -163,8 +163,8 @@ def evaluate(scene, weights, rates, alphas):
         mean = np.mean(residuals**2, axis=2) + penalty * np.sum(models**2, axis=2) + second * trace
         # The law of total variance: over the noise, and over the samples.
         std = np.sqrt(variance.mean(axis=0) + mean.var(axis=0))
-        found[loss] = np.array([mean.mean(axis=0), std, mean.std(axis=0) / np.sqrt(len(mean))])
-    return found
+        result[loss] = np.array([mean.mean(axis=0), std, mean.std(axis=0) / np.sqrt(len(mean))])
+    return result
 
 
 def method_losses(study, scene, alphas, rng):
@@ -173,27 +173,27 @@ def method_losses(study, scene, alphas, rng):
     kappa = np.array([ridge_sensitivity(a, d, None, study.sensitivity) for a in alphas])
     tight = np.array([ridge_sensitivity(a, d, None, "tight") for a in alphas])
     shares, equal = (epsilon / epsilon.sum())[None], np.full((1, n_rows), 1.0 / n_rows)
-    found = {
+    result = {
         "pdp_op": evaluate(scene, shares, epsilon.sum() / kappa[None], alphas),
         "nonpersonalized": evaluate(scene, equal, n_rows * epsilon.min() / kappa[None], alphas),
         "nonprivate": evaluate(scene, equal, np.full((1, alphas.size), np.inf), alphas),
         "pdp_op_tight": evaluate(scene, shares, epsilon.sum() / tight[None], alphas),
     }
     for name, threshold in (("max", epsilon.max()), ("mean", epsilon.mean())):
-        kept = sample(epsilon, threshold, study.samples, rng)
-        sizes = kept.sum(axis=1, keepdims=True)
+        taken = sample(epsilon, threshold, study.samples, rng)
+        sizes = taken.sum(axis=1, keepdims=True)
         rates = np.where(sizes > 0, sizes * threshold / kappa, np.inf)
-        found[f"jorgensen_{name}"] = evaluate(scene, kept / np.maximum(sizes, 1), rates, alphas)
+        result[f"jorgensen_{name}"] = evaluate(scene, taken / np.maximum(sizes, 1), rates, alphas)
     if scene.label_noise > 0:
         parts = [optimal(study, scene, *pair) for pair in zip(alphas, kappa, strict=True)]
-        found["pdp_op_optimal"] = {
+        result["pdp_op_optimal"] = {
             loss: np.concatenate([part[loss] for part in parts], axis=1) for loss in LOSSES
         }
     if type(study).perturbations:  # drawn in a quick run as well, which simulates none
         seeds = rng.integers(0, 2**62, study.samples).tolist()
         for name in study.perturbations:
-            found[name] = simulated(scene, alphas, name, seeds)
-    losses = {(name, loss): pair[loss] for name, pair in found.items() for loss in LOSSES}
+            result[name] = simulated(scene, alphas, name, seeds)
+    losses = {(name, loss): pair[loss] for name, pair in result.items() for loss in LOSSES}
     # The paper's non-private loss without regularisation is that of least squares.
     root = np.sqrt(1.0 / n_rows)
     rows = np.vstack([scene.X * root, np.zeros((d, d))])  # as for lambda > 0, to the last digit
@@ -251,8 +251,8 @@ def run(study):
         for number, sweep in enumerate(study.sweeps):
             rng = np.random.default_rng([0, draw, 3 + number])
             for scene, alphas, values in study.scenes(sweep, data, draw):
-                for (method, loss), found in method_losses(study, scene, alphas, rng).items():
-                    for value, (mean, std, error) in zip(values, found.T, strict=True):
+                for (method, loss), result in method_losses(study, scene, alphas, rng).items():
+                    for value, (mean, std, error) in zip(values, result.T, strict=True):
                         row = (number, sweep.parameter, value, method, loss, draw, mean, std, error)
                         rows.append(row)
     draws = pd.DataFrame(rows, columns=[*CELL, "draw", "mean", "std", "simulation_error"])
@@ -351,10 +351,10 @@ def release(study, scene, alpha, method, rng, number):
     kappa = ridge_sensitivity(alpha, scene.X.shape[1], None, study.sensitivity)
     if method == "jorgensen_max":
         number = min(number, max(50, 10_000_000 // n_rows))  # for the memory they take
-        kept = sample(epsilon, epsilon.max(), number, rng)
-        kept = kept[kept.sum(axis=1) > 0]
-        weights = kept / kept.sum(axis=1, keepdims=True)
-        rates = kept.sum(axis=1) * epsilon.max() / kappa
+        taken = sample(epsilon, epsilon.max(), number, rng)
+        taken = taken[taken.sum(axis=1) > 0]
+        weights = taken / taken.sum(axis=1, keepdims=True)
+        rates = taken.sum(axis=1) * epsilon.max() / kappa
     else:
         share, total = epsilon / epsilon.sum(), epsilon.sum()
         if method == "nonpersonalized":

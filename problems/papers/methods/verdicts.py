@@ -70,8 +70,8 @@ def power_fit(sizes, means):
     line = linregress(x, y)
     half = t.ppf(0.975, x.size - 2) * line.stderr if x.size > 2 else np.inf
     last = (y[-1] - y[-2]) / (x[-1] - x[-2])
-    found = [line.slope, line.slope - half, line.slope + half, last, x.size]
-    return pd.Series(found, index=["slope", "low", "high", "last", "n_points"])
+    result = [line.slope, line.slope - half, line.slope + half, last, x.size]
+    return pd.Series(result, index=["slope", "low", "high", "last", "n_points"])
 
 
 def falls_as_power(sizes, values, exponent):

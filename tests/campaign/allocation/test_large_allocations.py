@@ -22,8 +22,8 @@ def test_a_convex_cost_has_local_minima_too(p, power, others):
     sellers = cm.Sellers(virtual_costs=np.append(0.01, np.ones(others)))
     payments = 0.25 * cm.Payments(cm.PowerCost(power))
     market = cm.Market(sellers, 3.0 * cm.Spread(p) + 2.5 * cm.Noise() + payments)
-    found = cm.allocate(market)
-    best = BruteForce(market).minimum(found.eta)
-    assert found.gap <= 1e-6
-    assert found.objective <= best * (1 + 1e-6)
-    assert found.lower_bound <= best * (1 + 1e-8)
+    result = cm.allocate(market)
+    best = BruteForce(market).minimum(result.eta)
+    assert result.gap <= 1e-6
+    assert result.objective <= best * (1 + 1e-6)
+    assert result.lower_bound <= best * (1 + 1e-8)

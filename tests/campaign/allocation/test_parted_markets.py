@@ -52,10 +52,10 @@ def test_four_passes_give_the_optimum_of_memory(kind, m, monkeypatch):
             except ConvexMarketError:
                 continue
             with dask.config.set(scheduler="threads"):
-                found = cm.allocate(cm.Market.standard(sellers, **given))
-            assert found.n_passes <= 4
-            assert found.gap < 1e-12
-            assert found.objective == pytest.approx(expected.objective, rel=1e-12)
-            weights = found.weights_of(reports)
+                result = cm.allocate(cm.Market.standard(sellers, **given))
+            assert result.n_passes <= 4
+            assert result.gap < 1e-12
+            assert result.objective == pytest.approx(expected.objective, rel=1e-12)
+            weights = result.weights_of(reports)
             largest = expected.weights.max()
             np.testing.assert_allclose(weights, expected.weights, rtol=0, atol=1e-10 * largest)

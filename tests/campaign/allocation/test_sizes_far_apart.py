@@ -8,6 +8,6 @@ from tests.allocation.test_variants import GAP, far_apart
 
 @pytest.mark.parametrize("seed", range(150))
 def test_sizes_that_are_far_apart_are_certified(seed):
-    found = cm.allocate(far_apart(seed))
-    assert found.gap <= GAP
-    assert len(found.solves) <= 40
+    result = cm.allocate(far_apart(seed))
+    assert result.gap <= GAP
+    assert len(result.solves) <= 40

@@ -102,15 +102,15 @@ def lines(objective, constraints):
 
 def print_counts(markets):
     """Print how random markets compare with the grid over eta."""
-    found, refused = [], 0
+    result, refused = [], 0
     for seed in range(10_000, 10_000 + markets):
         try:
-            found.append(figures(random_market(np.random.default_rng(seed))))
+            result.append(figures(random_market(np.random.default_rng(seed))))
         except cm.errors.InfeasibleMarketError:
             refused += 1
-    excess, above, gap = (max(getattr(one, name) for one in found) for name in FIGURES)
+    excess, above, gap = (max(getattr(single, name) for single in result) for name in FIGURES)
     print(
-        f"{len(found)} random markets, {refused} infeasible: excess up to {excess:.1e}, gaps to "
+        f"{len(result)} random markets, {refused} infeasible: excess up to {excess:.1e}, gaps to "
         f"{gap:.1e}, bounds above the grid's best value by up to {above:.1e}"
     )
 

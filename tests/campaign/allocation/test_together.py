@@ -8,8 +8,8 @@ from tests.allocation.test_together import CASES, brute_force, is_certified
 @pytest.mark.parametrize("name", CASES)
 def test_buyers_together_meet_brute_force(name):
     markets, limit = CASES[name]
-    found = is_certified(markets, limit)
-    assert found.gap <= 1e-6
-    best = brute_force(markets, limit, found)
-    assert found.lower_bound <= best * (1 + 1e-8)
-    assert found.objective <= best * (1 + 1e-6)
+    result = is_certified(markets, limit)
+    assert result.gap <= 1e-6
+    best = brute_force(markets, limit, result)
+    assert result.lower_bound <= best * (1 + 1e-8)
+    assert result.objective <= best * (1 + 1e-6)

@@ -61,7 +61,7 @@ class Marked(ast.NodeTransformer):
 @cache
 def examples() -> dict[str, tuple[Any, int, dict[str, Any]]]:
     """Return the compiled example of each public name, its number of calls and its globals."""
-    found = {}
+    answer = {}
     for name, item in documented().items():
         lines = doctest.DocTestParser().get_examples(inspect.getdoc(item) or "")
         run = [line.source for line in lines if not line.options.get(doctest.SKIP)]
@@ -69,8 +69,8 @@ def examples() -> dict[str, tuple[Any, int, dict[str, Any]]]:
         tree = ast.fix_missing_locations(marked.visit(tree))
         if marked.count:
             names = vars(inspect.getmodule(item) or cm)
-            found[name] = compile(tree, name, "exec"), marked.count, names
-    return found
+            answer[name] = compile(tree, name, "exec"), marked.count, names
+    return answer
 
 
 @st.composite

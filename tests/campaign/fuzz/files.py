@@ -70,10 +70,10 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         inside = list(enumerate(value[:3]))
     else:
         return [path] if path else []
-    found = [path] if path else []
+    result = [path] if path else []
     for key, item in inside:
-        found += places(item, (*path, key))
-    return found
+        result += places(item, (*path, key))
+    return result
 
 
 def at(value: Any, path: tuple[Any, ...]) -> Any:

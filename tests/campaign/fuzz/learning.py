@@ -53,8 +53,8 @@ def check_account(case: dict[str, Any]) -> str:
             account.charge(guarantee, None if rows is None else places)
         except cm.ConvexMarketError:
             after = account.spent, account.spent_delta, account.remaining, account.releases
-            for one, other in zip(before[:3], after[:3], strict=True):
-                require(np.array_equal(one, other, equal_nan=True), "a refusal was charged")
+            for single, other in zip(before[:3], after[:3], strict=True):
+                require(np.array_equal(single, other, equal_nan=True), "a refusal was charged")
             require(before[3] == after[3], "a refusal was recorded")
             continue
         admitted += 1
@@ -119,8 +119,8 @@ def check_bound(case: Any) -> str:
         extra = {key: value for key, value in extra.items() if key != "accounting"}
 
     def value(sold: float) -> float:
-        found = bound(sensitivity, sold, delta, **fixed, **extra)
-        return float(getattr(found, "total", found))
+        result = bound(sensitivity, sold, delta, **fixed, **extra)
+        return float(getattr(result, "total", result))
 
     first = value(epsilon)
     require(first >= 0, "max_norm", first)
@@ -220,8 +220,10 @@ def check_policy(case: dict[str, Any]) -> str:
     require(np.isfinite(paid).all() and (paid >= 0).all(), "payments", paid)
     require((np.diff(epsilon) <= 1e-9 * epsilon.max()).all(), "a dearer seller sells more", epsilon)
     require((paid >= reports * epsilon * (1 - 1e-12)).all(), "somebody loses", paid)
-    one = policy.quote(float(reports[0]))
-    require(np.isclose(one.epsilon, epsilon[0], rtol=1e-9), "one and many differ", one, epsilon)
+    single = policy.quote(float(reports[0]))
+    require(
+        np.isclose(single.epsilon, epsilon[0], rtol=1e-9), "one and many differ", single, epsilon
+    )
     again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
     same = again.quote(reports)
     require(np.array_equal(same.epsilon, epsilon), "another policy comes back from JSON")

@@ -172,12 +172,12 @@ def check_numbers(data: bytes, table: Any, written: list[tuple[str, str]]) -> No
     """Every id and number is as it was written, and stands in the file."""
     sensitivities = table["ask"].tolist()
     if written:
-        kept = [(name, text) for name, text in written if name.strip() or text.strip()]
-        require(len(kept) == len(table), "rows lost or made up")
-        require([name.strip() for name, _ in kept] == table["id"].tolist(), "ids changed")
-        comma = any("," in text for _, text in kept)
-        found = [number_of(text, comma) for _, text in kept]
-        require(np.allclose(found, sensitivities, rtol=1e-14, atol=0), "numbers changed")
+        remaining = [(name, text) for name, text in written if name.strip() or text.strip()]
+        require(len(remaining) == len(table), "rows lost or made up")
+        require([name.strip() for name, _ in remaining] == table["id"].tolist(), "ids changed")
+        comma = any("," in text for _, text in remaining)
+        result = [number_of(text, comma) for _, text in remaining]
+        require(np.allclose(result, sensitivities, rtol=1e-14, atol=0), "numbers changed")
     text = unicodedata.normalize("NFC", data.decode(encoding_of(data)))  # the form that is kept
     for name in table["id"]:
         require(name.replace('"', "") in text.replace('"', ""), "an id that is not in the file")

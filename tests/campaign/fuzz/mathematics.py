@@ -161,23 +161,23 @@ def objective_of(case: dict[str, Any], weights: np.ndarray, eta: float) -> float
 def check_allocation(case: dict[str, Any]) -> str:
     """Hold an exact allocation against feasibility, its certificate, and other feasible points."""
     market = declared(case)
-    found = cm.allocate(market)
+    result = cm.allocate(market)
     psi = np.asarray(case["virtual_costs"], dtype=float)
     m = psi.size
     bound = 1.0 if case["cap"] is None else min(1.0, case["cap"] / m)
     with np.errstate(over="ignore"):
-        largest = case["gamma"] * psi[found.weights > 0].max() + case["mu"] / found.eta
-    check_feasible(found, bound, case["eta_range"], largest)
+        largest = case["gamma"] * psi[result.weights > 0].max() + case["mu"] / result.eta
+    check_feasible(result, bound, case["eta_range"], largest)
     with np.errstate(all="ignore"):
-        value = objective_of(case, found.weights, found.eta)
-        close = abs(value - found.objective) <= 1e-9 * abs(found.objective) + 1e-300
-        require(close, "objective is not that of the weights:", found.objective, value)
-        for weights in others(psi, bound, found.weights):
-            for eta in etas(case, psi, weights, found.eta):
+        value = objective_of(case, result.weights, result.eta)
+        close = abs(value - result.objective) <= 1e-9 * abs(result.objective) + 1e-300
+        require(close, "objective is not that of the weights:", result.objective, value)
+        for weights in others(psi, bound, result.weights):
+            for eta in etas(case, psi, weights, result.eta):
                 rival = objective_of(case, weights, eta)
-                better = rival < found.objective * (1 - 1e-7) - 1e-300
-                require(not better, "a better point:", rival, "<", found.objective, "eta", eta)
-    require(found.gap < 1e-6, "the exact gap is", found.gap)
+                better = rival < result.objective * (1 - 1e-7) - 1e-300
+                require(not better, "a better point:", rival, "<", result.objective, "eta", eta)
+    require(result.gap < 1e-6, "the exact gap is", result.gap)
     return "accepted"
 
 
@@ -242,7 +242,7 @@ def ordinary_markets(draw: Any) -> dict[str, Any]:
 
 def check_laws(case: dict[str, Any]) -> str:
     """Hold allocations of permuted and rescaled markets against each other."""
-    found = cm.allocate(declared(case))
+    result = cm.allocate(declared(case))
     psi = np.asarray(case["virtual_costs"])
     order = np.random.default_rng(psi.size).permutation(psi.size)
     scaled = dict(case)
@@ -256,11 +256,11 @@ def check_laws(case: dict[str, Any]) -> str:
     ]
     for other, places, factor, what in same:
         again = cm.allocate(declared(other))
-        close = abs(again.objective - factor * found.objective) <= 1e-9 * abs(again.objective)
-        require(close, what, "changes the objective:", found.objective, again.objective)
-        if case["mu"] > 0 and close_to_unique(case, found):
+        close = abs(again.objective - factor * result.objective) <= 1e-9 * abs(again.objective)
+        require(close, what, "changes the objective:", result.objective, again.objective)
+        if case["mu"] > 0 and close_to_unique(case, result):
             require(
-                np.allclose(again.weights, found.weights[places], atol=1e-6), what, "moves weights"
+                np.allclose(again.weights, result.weights[places], atol=1e-6), what, "moves weights"
             )
     return "accepted"
 
@@ -277,11 +277,11 @@ def close_to_unique(case: dict[str, Any], found: Any) -> bool:
 
 def check_against_declaration(case: dict[str, Any]) -> str:
     """Hold the exact optimum against CVXPY's solution of the declared problem at that eta."""
-    found = cm.allocate(declared(case))
+    result = cm.allocate(declared(case))
     again = cm.allocate(declared(case), "line_search", gap=1e-5)
-    slack = 2e-5 * abs(found.objective)
-    require(again.objective >= found.objective - slack, "a search finds better", again, found)
-    require(again.lower_bound <= found.objective + slack, "a search proves more", again, found)
+    slack = 2e-5 * abs(result.objective)
+    require(again.objective >= result.objective - slack, "a search finds better", again, result)
+    require(again.lower_bound <= result.objective + slack, "a search proves more", again, result)
     return "accepted"
 
 
@@ -342,23 +342,27 @@ def variant_market(case: dict[str, Any]) -> cm.Market:
 def check_variant(case: dict[str, Any]) -> str:
     """Hold an allocation against its constraints, its certificate and nearby feasible points."""
     market = variant_market(case)
-    found = cm.allocate(market, gap=1e-4)
+    result = cm.allocate(market, gap=1e-4)
     psi = np.asarray(case["psi"])
-    check_feasible(found, 1.0)
-    require(limits_hold(market, found.weights, found.eta, 1e-5), "infeasible", found)
+    check_feasible(result, 1.0)
+    require(limits_hold(market, result.weights, result.eta, 1e-5), "infeasible", result)
     with np.errstate(all="ignore"):
-        value = market.objective.value(found.weights, found.eta, psi)
-        require(abs(value - found.objective) <= 1e-6 * abs(value) + 1e-9, "objective", value, found)
+        value = market.objective.value(result.weights, result.eta, psi)
+        require(
+            abs(value - result.objective) <= 1e-6 * abs(value) + 1e-9, "objective", value, result
+        )
         m = psi.size
         rng = np.random.default_rng(m)
         tried = [np.full(m, 1 / m), *rng.dirichlet(np.ones(m), 4)]
-        tried += [0.9 * found.weights + 0.1 * w for w in tried]
+        tried += [0.9 * result.weights + 0.1 * w for w in tried]
         for weights in tried:
-            for eta in found.eta * np.array([0.3, 0.9, 1.0, 1.1, 3.0]):
+            for eta in result.eta * np.array([0.3, 0.9, 1.0, 1.1, 3.0]):
                 if limits_hold(market, weights, eta, 0.0):
                     rival = market.objective.value(weights, eta, psi)
-                    slack = 1e-6 * (abs(found.objective) + abs(rival))
-                    require(not rival < found.lower_bound - slack, "below the bound:", rival, found)
+                    slack = 1e-6 * (abs(result.objective) + abs(rival))
+                    require(
+                        not rival < result.lower_bound - slack, "below the bound:", rival, result
+                    )
     return "accepted"
 
 
@@ -406,9 +410,9 @@ def check_payments(case: dict[str, Any]) -> str:
     reports = np.asarray(prior.quantile(case["levels"]))
     buyer = {key: case[key] for key in ("mu", "sigma", "gamma", "cap")}
     market = cm.Market.standard(cm.Sellers(reports, prior), **buyer)
-    found = cm.allocate(market)
-    paid = cm.payments(market, found)
-    epsilon = found.epsilon
+    result = cm.allocate(market)
+    paid = cm.payments(market, result)
+    epsilon = result.epsilon
     scale = float(np.max(reports * epsilon) + paid.max())
     require(np.isfinite(paid).all() and (paid >= 0).all(), "payments", paid)
     require(

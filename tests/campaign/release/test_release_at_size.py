@@ -94,5 +94,5 @@ def test_suggestions_from_a_large_range(largest):
 
 def test_a_guarantee_that_is_a_long_whole_number():
     terms = {"max_norm": 1.0, "delta": 1e-5}
-    found = bound_of("suggest_test_size", 0.5, 2**64, **terms)
-    assert found == bound_of("suggest_test_size", 0.5, float(2**64), **terms) >= 1
+    result = bound_of("suggest_test_size", 0.5, 2**64, **terms)
+    assert result == bound_of("suggest_test_size", 0.5, float(2**64), **terms) >= 1

@@ -83,14 +83,14 @@ class Traced(Forked):
 
 def calls_on(folder, log):
     """Return the calls in a log that concern a folder, as (name, how many of that name it is)."""
-    found, counts = [], Counter()
+    result, counts = [], Counter()
     for line in log.read_text(errors="replace").splitlines():
         call = CALL.match(line)
         if call:
             counts[call[1]] += 1
             if Path(folder).name in line:
-                found.append((call[1], counts[call[1]]))
-    return found
+                result.append((call[1], counts[call[1]]))
+    return result
 
 
 def was_hit(folder, log):

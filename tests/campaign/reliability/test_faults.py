@@ -149,7 +149,7 @@ BESIDE = ("-journal", ".closing")
 
 def state(folder):
     """Return what a user finds: files, of databases how much is in them, leaving out times."""
-    found = {}
+    result = {}
     for name, content in contents(folder).items():
         if name.endswith(BESIDE):
             continue
@@ -160,8 +160,8 @@ def state(folder):
             content["seconds"] = content["optimality"]["seconds"] = 0
         elif "m/report/" in name and content is not None:
             content = "written"  # with times and noise of its own
-        found[name] = content
-    return found
+        result[name] = content
+    return result
 
 
 def stored_in(path):
@@ -207,9 +207,9 @@ def test_a_call_that_fails(name, prepared, tmp_path, attack):
             shutil.rmtree(here)
 
     def wrong(here, code, said, call):
-        found = state(here)
-        left = {path for path in found if is_hidden(path)}
-        seen = {path: content for path, content in found.items() if not is_hidden(path)}
+        result = state(here)
+        left = {path for path in result if is_hidden(path)}
+        seen = {path: content for path, content in result.items() if not is_hidden(path)}
         if code not in (0, 2) or "Traceback" in said:
             return f"code {code}: {said[-300:]}"
         if code == 2 and not (said.startswith("error: ") and said.count("\n") == 1):
@@ -225,10 +225,10 @@ def test_a_call_that_fails(name, prepared, tmp_path, attack):
         again, process = run(command.arguments, here, command.before)
         if again != 0 and not (command.once and again == 2):
             return f"given again, code {again}: {process.said}"
-        found = state(here)
-        if call not in TIDYING and any(map(is_hidden, found)):
+        result = state(here)
+        if call not in TIDYING and any(map(is_hidden, result)):
             return "what was left stays when the command is given again"
-        seen = {path: content for path, content in found.items() if not is_hidden(path)}
+        seen = {path: content for path, content in result.items() if not is_hidden(path)}
         return None if seen == new else f"given again: {changed(seen, new)}"
 
     def is_between(seen):

@@ -91,9 +91,9 @@ def test_names_in_tables(here, attack):
 
     def attempt(name, separator):
         text = written(name)
-        found = list(filter(is_formula, cells_in(text, separator)))
+        result = list(filter(is_formula, cells_in(text, separator)))
         torn = len(text.splitlines()) != 2
-        return f"formulas: {found}" if found else ("torn rows" if torn else None)
+        return f"formulas: {result}" if result else ("torn rows" if torn else None)
 
     cases = [(name, s) for name in hostile_names(500) for s in SEPARATORS]
     attack("a name in a table is a formula, or tears a row",
@@ -144,8 +144,8 @@ def test_who_may_read(here, attack):
             write_report(table, "sellers", here / "report", "csv", "tex")
         else:
             assert invoke(*writers[name]).exit_code == 0
-        found = stat.S_IMODE(path.stat().st_mode)
-        return None if found == (mode or 0o600) else f"{found:o}"
+        result = stat.S_IMODE(path.stat().st_mode)
+        return None if result == (mode or 0o600) else f"{result:o}"
 
     cases = product(writers, (None, 0o600, 0o640, 0o400))
     attack("a private file is readable, or its mode is lost",

@@ -65,15 +65,15 @@ def load_and_use(path, content):
         warnings.simplefilter("ignore")
         model = cm.load_model(path)
         repr(model)
-        said = [np.asarray(model.predict(ROWS))]
+        text = [np.asarray(model.predict(ROWS))]
         if hasattr(model, "predict_proba"):
-            said.append(model.predict_proba(ROWS))
+            text.append(model.predict_proba(ROWS))
         again = cm.load_model(cm.save_model(model, path.with_suffix(".again.json")))
-        same = np.array_equal(again.predict(ROWS), said[0])
+        same = np.array_equal(again.predict(ROWS), text[0])
         if hasattr(model, "fit"):
             labels = model.classes_[[0, 1] * 6] if hasattr(model, "classes_") else TARGETS
             model.fit(ROWS, labels, epsilon=1.0)
-    finite = all(np.all(np.isfinite(part)) for part in said if part.dtype.kind == "f")
+    finite = all(np.all(np.isfinite(part)) for part in text if part.dtype.kind == "f")
     if not finite:
         return "a prediction is not finite"
     return None if same else "it predicts something else once it was saved again"

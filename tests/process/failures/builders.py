@@ -100,9 +100,9 @@ class Forked:
         ends = {self._out: "out", self._err: "err"}
         while ends:
             for end in select.select(list(ends), [], [], PATIENCE)[0] or ends.copy():
-                found = os.read(end, 1 << 16)
-                setattr(self, ends[end], getattr(self, ends[end]) + found)
-                if not found:
+                result = os.read(end, 1 << 16)
+                setattr(self, ends[end], getattr(self, ends[end]) + result)
+                if not result:
                     os.close(end)
                     del ends[end]
         os.close(self._moment)

@@ -118,7 +118,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def written(prepared, result, tmp_path_factory):
     """What each command leaves where nothing goes wrong."""
-    found = {}
+    answer = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
         patch.setattr(type(result[0]), "perform", lambda *_, **__: result[1])
@@ -126,8 +126,8 @@ def written(prepared, result, tmp_path_factory):
             folder = shutil.copytree(prepared, tmp_path_factory.mktemp("written") / str(number))
             code, command = run(arguments, folder)
             assert code == 0, command.said
-            found[name] = timeless(contents(folder))
-    return found
+            answer[name] = timeless(contents(folder))
+    return answer
 
 
 def timeless(found):

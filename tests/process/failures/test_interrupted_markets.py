@@ -105,12 +105,12 @@ def test_a_list_of_quotes_goes_on_where_it_stopped(here, number):
     assert code == CODES[number]
     if number == signal.SIGINT:
         check_one_line(command.said, "stopped")
-    kept = state(here)
-    assert kept.index.tolist() == ["a", "b", "c", "d"][: len(kept)]
+    remaining = state(here)
+    assert remaining.index.tolist() == ["a", "b", "c", "d"][: len(remaining)]
     assert not (here / "offers.csv").exists()
     done(here, *QUOTE_LIST[1:])
     after = state(here)
-    assert after["epsilon"].tolist()[: len(kept)] == kept["epsilon"].tolist()
+    assert after["epsilon"].tolist()[: len(remaining)] == remaining["epsilon"].tolist()
     assert after.index.tolist() == ["a", "b", "c", "d"]
     assert pd.read_csv(here / "offers.csv")["id"].tolist() == ["a", "b", "c", "d"]
     assert not hidden(here)
@@ -129,8 +129,8 @@ def test_a_single_step_is_taken_or_not(here, command, number):
     statuses = state(here)["status"].tolist()
     assert statuses == ([] if command == "quote" else ["offered"])
     done(here, *arguments[1:])
-    said = {"quote": "offered", "accept": "accepted", "decline": "declined"}[command]
-    assert state(here)["status"].tolist() == [said]
+    text = {"quote": "offered", "accept": "accepted", "decline": "declined"}[command]
+    assert state(here)["status"].tolist() == [text]
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -144,9 +144,9 @@ def test_closing_again_ends_with_one_model(sold, tmp_path, number):
         assert not hidden(here)
     assert not (here / "m" / "report").exists()
     with cm.OnlineMarket(here / "m") as market:
-        kept = market.released
+        remaining = market.released
     done(here, *arguments[1:])
-    assert (here / "m" / "report" / "model.json").read_text() == kept
+    assert (here / "m" / "report" / "model.json").read_text() == remaining
     assert not hidden(here)
 
 
@@ -184,9 +184,9 @@ def test_a_full_disk_at_the_end_keeps_the_model_and_says_how_to_go_on(sold, tmp_
     assert code == 2
     check_one_line(command.said, "error:", "No space left on device")
     with cm.OnlineMarket(here / "m") as market:
-        kept = market.released
+        remaining = market.released
     done(here, "close", "m", "--lapse")
-    assert (here / "m" / "report" / "model.json").read_text() == kept
+    assert (here / "m" / "report" / "model.json").read_text() == remaining
 
 
 def test_sellers_who_are_turned_away_are_told_by_the_code(here):

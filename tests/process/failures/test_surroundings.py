@@ -41,10 +41,10 @@ def test_output_on_a_full_disk_is_told(tmp_path):
 
 
 def test_streams_that_are_closed_do_not_matter(tmp_path):
-    code, said, err = shell(
+    code, text, err = shell(
         "convexmarket schema --out s.json <&- >&- 2>&- && test -s s.json", tmp_path
     )
-    assert (code, said, err) == (0, b"", "")
+    assert (code, text, err) == (0, b"", "")
     assert sorted(contents(tmp_path)) == ["s.json"]
 
 
@@ -52,7 +52,7 @@ def test_names_that_the_locale_cannot_write_are_written_otherwise(tmp_path):
     (tmp_path / "\u2603 sellers.csv").write_text(
         "id,sensitivity\nJosé,0.03\n\u674e\u96f7,0.05\n", encoding="utf-8"
     )
-    code, said, err = shell(
+    code, text, err = shell(
         f'convexmarket price *sellers.csv {shlex.join(PRICE)} --out "\u2603 offers.csv"',
         tmp_path,
         LC_ALL="C",
@@ -63,6 +63,6 @@ def test_names_that_the_locale_cannot_write_are_written_otherwise(tmp_path):
         COLUMNS="20",
     )
     assert code == 0, err
-    assert said.isascii()
-    assert b"Wrote" in said
+    assert text.isascii()
+    assert b"Wrote" in text
     assert "José" in (tmp_path / "\u2603 offers.csv").read_text(encoding="utf-8")

@@ -37,11 +37,11 @@ def work_for_ever(path, seed, tell):
 def stored(ledger):
     """Return the steps that are stored; each covers all sellers or none."""
     sales, charges = ledger.sales(), ledger.charges()
-    found = [("sold", name, len(rows)) for name, rows in sales.groupby("source")]
-    found += [("charged", name, len(rows)) for name, rows in charges.groupby("release")]
-    assert {rows for _, _, rows in found} <= {MANY}
+    result = [("sold", name, len(rows)) for name, rows in sales.groupby("source")]
+    result += [("charged", name, len(rows)) for name, rows in charges.groupby("release")]
+    assert {rows for _, _, rows in result} <= {MANY}
     assert ledger.releases()["name"].nunique() == charges["release"].nunique()
-    return {(kind, name) for kind, name, _ in found}
+    return {(kind, name) for kind, name, _ in result}
 
 
 def check_random_kills(path, kills):
@@ -53,10 +53,10 @@ def check_random_kills(path, kills):
         for _ in range(rng.randint(1, 3)):
             child.wait_until_it_tells()
         time.sleep(rng.uniform(0, 0.04))
-        told = {tuple(line) for line in child.kill()}
+        message = {tuple(line) for line in child.kill()}
         now = stored(ledger)
-        assert known | told <= now, "a step was lost"
-        assert len(now - known - told) <= 1, "more than one step was under way"
+        assert known | message <= now, "a step was lost"
+        assert len(now - known - message) <= 1, "more than one step was under way"
         known = now
         frame = ledger.balance()
         n_sold = sum(kind == "sold" for kind, _ in known)
@@ -85,8 +85,8 @@ def check_kills_of_making(folder, kills):
             child.wait_until_it_tells()
         else:
             time.sleep(random.Random(kill).uniform(0, 0.02))
-        told = child.kill()
-        assert path.exists() or ["made"] not in told
+        message = child.kill()
+        assert path.exists() or ["made"] not in message
         made += path.exists()
         with cm.Ledger(path) if path.exists() else cm.Ledger.create(path) as ledger:
             ledger.sell(["a"], 1.0, 0.0)

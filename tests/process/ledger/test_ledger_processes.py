@@ -46,8 +46,8 @@ def test_one_of_two_processes_charges_a_name(tmp_path):
             won.append(k)
         return won
 
-    one, other = at_once([work, work])
-    assert sorted(one + other) == list(range(10))
+    single, other = at_once([work, work])
+    assert sorted(single + other) == list(range(10))
     assert ledger.account(["a"]).spent.tolist() == [1.25]
 
 

@@ -68,13 +68,13 @@ class Delay:
 def rows(market):
     """Return the offers, read by plain SQL, as tuples in the order of an Offer's attributes."""
     connection = sqlite3.connect(market.folder / "market.sqlite")
-    found = connection.execute(
+    result = connection.execute(
         "SELECT id, quotes.number, sensitivity, epsilon, payment, "
         "coalesce(answer, iif(epsilon > 0, 'offered', 'nothing bought')) "
         "FROM quotes LEFT JOIN answers ON answers.number = quotes.number ORDER BY quotes.number"
     ).fetchall()
     connection.close()
-    return {row[0]: row for row in found}
+    return {row[0]: row for row in result}
 
 
 def work_for_ever(market, seed, tell):
@@ -98,10 +98,10 @@ def work_for_ever(market, seed, tell):
         else:
             id, answer = rng.choice(list(known)[-8:]), rng.choice([market.accept, market.decline])
             try:
-                told = astuple(answer(id))
+                message = astuple(answer(id))
             except ConvexMarketError:  # answered otherwise before, or nothing was bought
                 continue
-            tell(*told)
+            tell(*message)
 
 
 def check_told(told, before, after):
@@ -158,10 +158,10 @@ def check_random_kills(folder, kills):
             time.sleep(rng.choice([0.0, rng.uniform(0, 0.001), rng.uniform(0, 0.005)]))
         else:
             time.sleep(rng.uniform(0, 0.03))  # perhaps while it opens the database
-        told = child.kill()
+        message = child.kill()
         after = rows(market)
-        unheard, answered = check_told(told, seen, after)
-        happened.update(told=len(told), unheard=unheard, answered=answered)
+        unheard, answered = check_told(message, seen, after)
+        happened.update(told=len(message), unheard=unheard, answered=answered)
         seen = after
         assert [row[1] for row in after.values()] == list(range(1, len(after) + 1))
     assert happened["told"] > kills
@@ -186,10 +186,10 @@ def check_kills_of_making(parent, kills):
 
         child = Child(work)
         delay.wait()
-        told = child.kill()
+        message = child.kill()
         exists = (folder / "market.sqlite").exists()
-        delay.was_too_long(bool(told))
-        assert exists or not told
+        delay.was_too_long(bool(message))
+        assert exists or not message
         made += exists
         market = OnlineMarket(folder) if exists else OnlineMarket.create(folder, policy, "text")
         assert market.problem == "text"
@@ -207,20 +207,20 @@ def check_kills_of_closing(parent, kills):
 
         def work(tell, market=market, kill=kill):
             tell("begun")
-            told = market.close(lambda accepted: json.dumps([kill, len(accepted)]), lapse=True)
-            tell("released", told)
+            message = market.close(lambda accepted: json.dumps([kill, len(accepted)]), lapse=True)
+            tell("released", message)
 
         child = Child(work)
         child.wait_until_it_tells()
         delay.wait()
-        told = child.kill()[1:]
-        delay.was_too_long(bool(told))
+        message = child.kill()[1:]
+        delay.was_too_long(bool(message))
         stored = market.released
         counts = market.counts()
         assert counts["accepted"] == 4
         # The end of quoting and the lapse of offers are one step.
         assert counts["declined"] == (2 if market.is_closed else 0)
-        assert not told or told == [["released", stored]]
+        assert not message or message == [["released", stored]]
         assert stored in (None, json.dumps([kill, 4]))
         happened[market.is_closed, stored is not None] += 1
         again = market.close(lambda accepted: '"another"', lapse=True)

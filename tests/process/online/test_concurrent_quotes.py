@@ -35,9 +35,9 @@ def test_four_processes_quote_the_same_sellers(tmp_path, inherited):
         random.Random(seed).shuffle(order)
         return [asdict(opened.quote(f"s{i}", report_of(i))) for i in order]
 
-    told = at_once([lambda seed=seed: work(seed) for seed in range(4)])
-    assert [len(part) for part in told] == [n] * 4
-    check_all_told(market, joined(told), n)
+    message = at_once([lambda seed=seed: work(seed) for seed in range(4)])
+    assert [len(part) for part in message] == [n] * 4
+    check_all_told(market, joined(message), n)
     reached = [stage for stage in market.policy.stages if stage < n]
     assert [plan.after for plan in market.plans()] == [0, *reached]
 
@@ -49,15 +49,15 @@ def test_backups_while_others_quote_hold_a_beginning_of_the_market(tmp_path):
         opened = OnlineMarket(tmp_path / "market")
         if k:
             return [asdict(opened.quote(f"{k}, {i}", report_of(i))) for i in range(40)]
-        found = []
+        result = []
         for i in range(15):
             opened.backup(tmp_path / str(i % 5) / "market.sqlite", force=True)
             with OnlineMarket(tmp_path / str(i % 5)) as copy:
-                found.append(copy.offers().to_dict("records"))
-        return found
+                result.append(copy.offers().to_dict("records"))
+        return result
 
-    backups, *told = at_once([lambda k=k: work(k) for k in range(4)])
-    check_all_told(market, joined(told), 120)
+    backups, *message = at_once([lambda k=k: work(k) for k in range(4)])
+    check_all_told(market, joined(message), 120)
     whole = market.offers().to_dict("records")
     assert [whole[: len(part)] for part in backups] == backups
     assert [len(part) for part in backups] == sorted(len(part) for part in backups)
@@ -67,18 +67,18 @@ def test_a_seller_that_reports_differently_at_once_is_quoted_at_one_report(tmp_p
     market = OnlineMarket.create(tmp_path, fixed(1000))
 
     def work(k):
-        opened, told = OnlineMarket(tmp_path), []
+        opened, message = OnlineMarket(tmp_path), []
         for i in range(40):
             try:
-                told.append(asdict(opened.quote(f"s{i}", 1.0 + k / 10)))
+                message.append(asdict(opened.quote(f"s{i}", 1.0 + k / 10)))
             except OfferError:
-                told.append(None)
-        return told
+                message.append(None)
+        return message
 
-    told = at_once([lambda k=k: work(k) for k in range(4)])
+    message = at_once([lambda k=k: work(k) for k in range(4)])
     for i in range(40):
-        assert sum(part[i] is not None for part in told) == 1
-    check_all_told(market, [offer for part in told for offer in part if offer is not None], 40)
+        assert sum(part[i] is not None for part in message) == 1
+    check_all_told(market, [offer for part in message for offer in part if offer is not None], 40)
 
 
 def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path):
@@ -86,31 +86,31 @@ def test_as_many_as_expected_are_quoted_in_a_race_past_the_end(tmp_path):
     market = OnlineMarket.create(tmp_path, fixed(expected))
 
     def one_by_one(k):
-        opened, told, late = OnlineMarket(tmp_path), [], 0
+        opened, message, late = OnlineMarket(tmp_path), [], 0
         for i in range(30):
             try:
-                told.append(asdict(opened.quote(f"{k}-{i}", BOUGHT)))
+                message.append(asdict(opened.quote(f"{k}-{i}", BOUGHT)))
             except MarketClosedError:
                 late += 1
-        return told, late
+        return message, late
 
     def in_batches(k):
-        told = []
+        message = []
         try:
             for offer in OnlineMarket(tmp_path).quote_many(
                 ((f"{k}-{i}", BOUGHT) for i in range(30)), batch=7
             ):
-                told.append(asdict(offer))
+                message.append(asdict(offer))
         except MarketClosedError:
             pass
-        return told, 30 - len(told)
+        return message, 30 - len(message)
 
     works = [one_by_one, one_by_one, in_batches, in_batches]
     results = at_once([lambda k=k, work=work: work(k) for k, work in enumerate(works)])
-    told = [offer for part, _ in results for offer in part]
-    assert len(told) == expected
+    message = [offer for part, _ in results for offer in part]
+    assert len(message) == expected
     assert sum(late for _, late in results) == 4 * 30 - expected
-    check_all_told(market, told, expected)
+    check_all_told(market, message, expected)
 
 
 def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
@@ -120,19 +120,19 @@ def test_one_answer_stands_when_both_are_given_at_once(tmp_path):
         pass
 
     def work(name):
-        answer, told = getattr(OnlineMarket(tmp_path), name), []
+        answer, message = getattr(OnlineMarket(tmp_path), name), []
         for i in range(n):
             try:
-                told.append(answer(f"s{i}").status)
+                message.append(answer(f"s{i}").status)
             except OfferError:
-                told.append(None)
-        return told
+                message.append(None)
+        return message
 
     names = ["accept", "decline", "accept", "decline"]
-    told = at_once([lambda name=name: work(name) for name in names])
+    message = at_once([lambda name=name: work(name) for name in names])
     final = market.offers()["status"].tolist()
     for i, status in enumerate(final):
-        assert Counter(part[i] for part in told) == {status: 2, None: 2}
+        assert Counter(part[i] for part in message) == {status: 2, None: 2}
 
 
 def test_a_market_is_made_once(tmp_path):
@@ -147,9 +147,9 @@ def test_a_market_is_made_once(tmp_path):
                     raise
         return made
 
-    told = at_once([lambda k=k: work(k) for k in range(4)])
-    assert sorted(joined(told)) == list(range(10))
-    for k, rounds in enumerate(told):
+    message = at_once([lambda k=k: work(k) for k in range(4)])
+    assert sorted(joined(message)) == list(range(10))
+    for k, rounds in enumerate(message):
         for round in rounds:
             assert OnlineMarket(tmp_path / f"m{round}").problem == f"{k}"
 
@@ -167,10 +167,10 @@ def test_a_model_is_released_once_when_all_close_at_once(tmp_path):
 
         return OnlineMarket(tmp_path).close(release)
 
-    told = at_once([lambda k=k: work(k) for k in range(4)])
+    message = at_once([lambda k=k: work(k) for k in range(4)])
     (trained,) = tmp_path.glob("trained-*")
     winner = trained.name.removeprefix("trained-")
-    assert told == [winner] * 4
+    assert message == [winner] * 4
     assert market.released == winner
 
 
@@ -179,12 +179,12 @@ def test_closing_in_the_middle_of_quotes(tmp_path):
     market.quote("first", BOUGHT)
 
     def quote(k):
-        opened, told = OnlineMarket(tmp_path), []
+        opened, message = OnlineMarket(tmp_path), []
         for i in range(10_000):
             try:
-                told.append(asdict(opened.quote(f"{k}-{i}", 4.0 if i % 2 else BOUGHT)))
+                message.append(asdict(opened.quote(f"{k}-{i}", 4.0 if i % 2 else BOUGHT)))
             except MarketClosedError:
-                return told
+                return message
         raise AssertionError("never closed")
 
     def close():
@@ -194,12 +194,12 @@ def test_closing_in_the_middle_of_quotes(tmp_path):
         return opened.close(lambda accepted: json.dumps(opened.counts()["quoted"]), lapse=True)
 
     works = [lambda k=k: quote(k) for k in range(3)]
-    *told, released = at_once([*works, close])
+    *message, released = at_once([*works, close])
     counts = market.counts()
     assert counts["offered"] == 0
-    assert counts["quoted"] == int(released) == 1 + sum(len(part) for part in told)
+    assert counts["quoted"] == int(released) == 1 + sum(len(part) for part in message)
     first = asdict(market.offer("first"))
-    check_all_told(market, [first, *joined(told)], counts["quoted"])
+    check_all_told(market, [first, *joined(message)], counts["quoted"])
 
 
 def test_a_fork_waits_for_the_step_of_another_thread(tmp_path):

@@ -40,10 +40,10 @@ def test_a_killed_worker_changes_nothing(sellers):
 
     with workers("local") as client:
         whole = written("whole")
-        found = []
+        answer = []
 
         def work():
-            found.append(written("offers"))
+            answer.append(written("offers"))
 
         thread = threading.Thread(target=work)
         before = client.run(os.getpid)
@@ -54,10 +54,10 @@ def test_a_killed_worker_changes_nothing(sellers):
         os.kill(next(iter(before.values())), signal.SIGKILL)
         thread.join(120)
         assert set(client.run(os.getpid).values()) != set(before.values())
-    assert len(found) == 1
-    assert found[0] == whole
-    one, other = (dd.read_parquet(sellers / name).compute() for name in ("whole", "offers"))
-    pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert len(answer) == 1
+    assert answer[0] == whole
+    single, other = (dd.read_parquet(sellers / name).compute() for name in ("whole", "offers"))
+    pd.testing.assert_frame_equal(single, other, check_exact=True)
 
 
 def test_the_command_line_starts_workers_of_its_own(sellers):

@@ -43,8 +43,8 @@ def test_a_fork_is_warned_that_its_charges_stay_its_own() -> None:
 
 def test_a_worker_says_that_its_account_is_its_own() -> None:
     with account(budget=1.0) as opened:
-        found = Parallel(n_jobs=2)(delayed(charged_and_warned)(0.75) for _ in range(2))
-        assert all("PrivacyLeakWarning" in categories for _, categories in found)
+        result = Parallel(n_jobs=2)(delayed(charged_and_warned)(0.75) for _ in range(2))
+        assert all("PrivacyLeakWarning" in categories for _, categories in result)
         assert opened.spent.empty
         with pytest.raises(BudgetExceededError):
             charge(1.25)

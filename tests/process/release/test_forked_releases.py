@@ -26,6 +26,6 @@ def test_a_forked_process_cannot_ask_a_release_of_its_parent(kind):
         except NotSupportedError as error:
             tell(str(error))
 
-    ((told,),) = Child(ask).end()
-    assert "created in another process" in told
+    ((message,),) = Child(ask).end()
+    assert "created in another process" in message
     assert release.predict(X[:1]).shape == (1,)

@@ -24,8 +24,8 @@ def test_a_fresh_comparison_runs_everything_again(market, tmp_path):
     journal = tmp_path / "report.runs.jsonl"
     written = []
     for more in (["CLARABEL,OSQP"], ["exact,OSQP", "--fresh"]):
-        found = invoke("compare", market, *FEW, "--out", tmp_path / "report", "--solvers", *more)
-        assert found.exit_code == 0, found.output
+        result = invoke("compare", market, *FEW, "--out", tmp_path / "report", "--solvers", *more)
+        assert result.exit_code == 0, result.output
         written.append(journal.read_text().splitlines())
     # 2 sizes, each with the reference, then 2 solvers with 4 formulations, or exact and one
     assert [len(lines) for lines in written] == [2 * (1 + 2 * 4), 2 * (1 + 1 + 4)]
@@ -51,8 +51,8 @@ def test_control_c_keeps_what_was_run(market, tmp_path):
                 break
             time.sleep(0.01)
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=60)[1]
-    assert running.returncode == 130, said
-    assert "the same command resumes there" in " ".join(said.split())
+        text = running.communicate(timeout=60)[1]
+    assert running.returncode == 130, text
+    assert "the same command resumes there" in " ".join(text.split())
     assert not (out / "index.html").exists()
     assert len(journal.read_text().splitlines()) >= 3

@@ -38,26 +38,26 @@ def job(solver="CLARABEL", make=make):
 
 @pytest.fixture(scope="module")
 def isolation():
-    with Isolation() as found:
-        yield found
+    with Isolation() as result:
+        yield result
 
 
 def test_a_run_comes_back_with_what_was_measured(isolation):
     reply = isolation.call(*job())
     assert reply["ended"] == "finished"
-    found = reply["result"]
-    assert found["status"] == found["again_status"] == "optimal"
-    assert found["total_s"] == pytest.approx(
-        sum(found[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
+    result = reply["result"]
+    assert result["status"] == result["again_status"] == "optimal"
+    assert result["total_s"] == pytest.approx(
+        sum(result[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
     )
     assert 0 < reply["peak_memory_mb"] < 1_000
-    assert found["dual_residual"] < 1e-3
+    assert result["dual_residual"] < 1e-3
 
 
 def test_the_reference_is_exact_where_it_can_be(isolation):
-    found = isolation.call(*job("reference"))["result"]
-    assert found["certainty"] == "exact"
-    assert found["objective"] == pytest.approx(isolation.call(*job())["result"]["objective"])
+    result = isolation.call(*job("reference"))["result"]
+    assert result["certainty"] == "exact"
+    assert result["objective"] == pytest.approx(isolation.call(*job())["result"]["objective"])
 
 
 def test_a_hang_ends_at_the_time_limit(isolation):
@@ -80,9 +80,9 @@ def test_a_glutton_ends_at_the_memory_limit(isolation):
 
 
 def test_an_error_of_the_solver_is_its_status(isolation):
-    found = isolation.call(*job(Quitter()))["result"]
-    assert found["status"] == "error"
-    assert "I do not feel like it" in found["message"]
+    result = isolation.call(*job(Quitter()))["result"]
+    assert result["status"] == "error"
+    assert "I do not feel like it" in result["message"]
 
 
 def test_a_solver_that_cannot_is_unsupported(isolation):

@@ -146,9 +146,9 @@ def test_a_problem_resumes_from_its_journal(tmp_path):
 
 
 def test_correlation_sorts_sensitivities_by_the_feature():
-    found = run("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]')
+    answer = run("objective.gamma=[0.001]", 'sellers.scenarios=["correlated"]')
     data = synthetic(40, 2, 0, 50, 60)
-    reports = found.tables["sellers"].sensitivity[:40].to_numpy()
+    reports = answer.tables["sellers"].sensitivity[:40].to_numpy()
     assert (np.diff(reports[np.argsort(data.X_train[:, 1])]) >= 0).all()
 
 
@@ -210,19 +210,19 @@ def test_without_a_naive_model_the_finding_is_the_error():
 
 
 def test_charged_tuning_stays_within_the_privacy_sold():
-    found = run("learner.tuning='charged'", "sellers.scenarios=['independent']")
-    curve = found.tables["curve"].set_index(["model", "gamma"])
+    answer = run("learner.tuning='charged'", "sellers.scenarios=['independent']")
+    curve = answer.tables["curve"].set_index(["model", "gamma"])
     free, charged = curve.loc["mechanism"], curve.loc["charged tuning"]
     assert charged.regularization.isna().all()
     for same in ("mu", "sigma", "eta", "payments", "epsilon_max"):
         np.testing.assert_array_equal(charged[same], free[same])
-    sellers = found.tables["sellers"].query("model == 'charged tuning'")
+    sellers = answer.tables["sellers"].query("model == 'charged tuning'")
     np.testing.assert_array_equal(sellers.guarantee, sellers.epsilon)
     assert (charged.error_mean < 0.5).all()
-    draws = found.tables["draws"].query("model == 'charged tuning'")
+    draws = answer.tables["draws"].query("model == 'charged tuning'")
     np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
     problem = tiny("learner.tuning='charged'", "sellers.scenarios=['independent']")
-    assert "with Λ chosen within what was sold" in report_of(problem, found).finding
+    assert "with Λ chosen within what was sold" in report_of(problem, answer).finding
     few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
     with pytest.raises(ProblemFileError, match="calibration"):
         tiny(*few)

@@ -29,12 +29,12 @@ def test_a_draft_is_refused_until_everything_is_declared(tmp_path):
     text = draft(tmp_path, patients(20)).text
     with pytest.raises(ProblemFileError) as caught:
         parse_file(text)
-    said = [line.split(": ")[1].split(" is ")[0] for line in str(caught.value).splitlines()]
+    written = [line.split(": ")[1].split(" is ")[0] for line in str(caught.value).splitlines()]
     features = [f"data.features.{name}" for name in ("age", "bmi", "smoker", "region", "ill")]
     about = ["data.label", "data.classes", "data.public"]
-    assert said == [*about, *features, "prior.low", "prior.high"]
+    assert written == [*about, *features, "prior.low", "prior.high"]
     assert '# costs = "?"   # left out: its name is that of a column of reports' in text
-    assert text.count('= "?"') == len(said) + 1
+    assert text.count('= "?"') == len(written) + 1
 
 
 @pytest.mark.parametrize("learns", ["class", "number"])
@@ -89,9 +89,9 @@ def test_roles_are_guessed_by_names(tmp_path, columns, roles):
 
 def test_columns_about_the_sale_are_not_features(tmp_path):
     table = patients(5).assign(group="a", epsilon=1.0)
-    said = draft(tmp_path, table).text
-    assert '# group = "?"' in said
-    assert '# epsilon = "?"' in said
+    written = draft(tmp_path, table).text
+    assert '# group = "?"' in written
+    assert '# epsilon = "?"' in written
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,15 @@ def test_names_are_written_as_toml_reads_them(name, word):
 def test_names_that_toml_would_take_for_something_else(tmp_path):
     names = ['a "b"', "c.d", "e#f", "g=h", "Größe\n[x]", "[data]", "'", "\\"]
     table = pd.DataFrame({name: [1, 2] for name in names}).rename_axis("id")
-    found = tomllib.loads(draft(tmp_path, table, name="rows.parquet").text)
-    assert list(found["data"]["features"]) == names
+    result = tomllib.loads(draft(tmp_path, table, name="rows.parquet").text)
+    assert list(result["data"]["features"]) == names
 
 
 def test_file_names_are_relative_to_the_problem(tmp_path):
     (tmp_path / "problems").mkdir()
     patients(5).to_csv(tmp_path / "patients.csv")
-    said = draft_problem(tmp_path / "patients.csv", tmp_path / "problems").text
-    assert tomllib.loads(said)["data"]["file"] == "../patients.csv"
+    written = draft_problem(tmp_path / "patients.csv", tmp_path / "problems").text
+    assert tomllib.loads(written)["data"]["file"] == "../patients.csv"
 
 
 @pytest.mark.parametrize(
@@ -153,8 +153,8 @@ def test_files_that_are_not_parquet_are_refused(tmp_path):
 
 
 def test_numbered_headers_are_ids_unless_they_name_a_feature(tmp_path) -> None:
-    for column, found in (("Patient-Nr.", True), ("patient_no", True), ("patient_age", False)):
+    for column, result in (("Patient-Nr.", True), ("patient_no", True), ("patient_age", False)):
         (tmp_path / "t.csv").write_text(f"{column};x\n1;2\n")
         assert draft_problem(tmp_path / "t.csv", tmp_path).roles == (
-            {"id": column} if found else {}
+            {"id": column} if result else {}
         )

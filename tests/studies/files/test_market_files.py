@@ -422,9 +422,9 @@ def test_a_file_is_a_call_of_study(problem, result):
     markets = {str(place): point.market for place, point in enumerate(points)}
     runs = cm.Study(markets).run(gap=1e-5, solver="CLARABEL", audits="none", progress=False)
     for name in ("runs", "sellers"):
-        found = result.tables[name].drop(columns=["market", "value", "seconds"], errors="ignore")
+        answer = result.tables[name].drop(columns=["market", "value", "seconds"], errors="ignore")
         stated = runs.tables[name].drop(columns=["market", "seconds"], errors="ignore")
-        pd.testing.assert_frame_equal(found, stated)
+        pd.testing.assert_frame_equal(answer, stated)
     assert result.tables["audits"].empty
 
 
@@ -465,14 +465,14 @@ def test_regular_priors_are_tabulated_beside_an_ironed_one_and_not_alone(result)
         '{family="uniform", low=1, high=3}, {family="uniform", low=2, high=6}]}'
     )
     settings = [f'variants=[{{name="each"}}, {{name="all", sellers={{count=9}}, prior={prior}}}]']
-    found = run_small(settings).tables["virtual_costs"]
-    tabulated = found.drop_duplicates(["market", "group"])
+    answer = run_small(settings).tables["virtual_costs"]
+    tabulated = answer.drop_duplicates(["market", "group"])
     assert list(zip(tabulated.market, tabulated.group, tabulated.regular, strict=True)) == [
         ("each", "town", True),
         ("each", "land", True),
         ("all", "", False),
     ]
-    regular = found[found.regular]
+    regular = answer[answer.regular]
     np.testing.assert_allclose(regular.raw, regular.ironed)
 
 

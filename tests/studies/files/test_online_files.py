@@ -290,9 +290,9 @@ def test_ranges_and_categories_make_the_same_rows_of_csv_and_parquet(tmp_path):
     np.testing.assert_array_equal(X, of_csv.X[[2, 0]])
     np.testing.assert_array_equal(y, [1.0, -1.0])
     sold = pd.DataFrame({"id": list("abc"), "epsilon": [4.0, 8.0, 6.0]})
-    one, other = (release(problem, sold, seed=SEED) for problem in problems)
-    assert one["coef"] == other["coef"]
-    columns = one["public_features"]["columns"]
+    single, other = (release(problem, sold, seed=SEED) for problem in problems)
+    assert single["coef"] == other["coef"]
+    columns = single["public_features"]["columns"]
     assert columns == {"age": [20, 80], "ward": ["north", "south"]}
 
 

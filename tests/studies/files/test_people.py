@@ -111,9 +111,9 @@ def test_parquet_and_csv_give_equal_sellers(tmp_path):
         people = read(tmp_path, settings=settings)
         assert people.ids == expected.ids
         np.testing.assert_array_equal(people.reports, expected.reports)
-        found, known = people.rows(), expected.rows()
-        np.testing.assert_array_equal(found.X_train, known.X_train)
-        np.testing.assert_array_equal(found.y_test, known.y_test)
+        result, known = people.rows(), expected.rows()
+        np.testing.assert_array_equal(result.X_train, known.X_train)
+        np.testing.assert_array_equal(result.y_test, known.y_test)
 
 
 def test_categories_and_classes_of_parquet_may_be_numbers(tmp_path):
@@ -123,10 +123,10 @@ def test_categories_and_classes_of_parquet_may_be_numbers(tmp_path):
     stored.to_parquet(tmp_path / "patients.parquet")
     settings = ['data.source="parquet"', 'data.file="patients.parquet"']
     settings += ['data.features.smoker=["0", "1", "2"]', 'data.classes=["False", "True"]']
-    found = read(tmp_path, settings=settings).rows()
+    result = read(tmp_path, settings=settings).rows()
     known = read(tmp_path, table=table).rows()
-    np.testing.assert_array_equal(found.X_train, known.X_train)
-    np.testing.assert_array_equal(found.y_train, known.y_train)
+    np.testing.assert_array_equal(result.X_train, known.X_train)
+    np.testing.assert_array_equal(result.y_train, known.y_train)
 
 
 def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):
@@ -176,8 +176,8 @@ def test_an_error_in_a_cell_names_line_and_id_but_not_the_value(tmp_path, column
 
 
 def test_a_category_that_is_not_declared_may_be_other(tmp_path):
-    told = ['data.features.smoker=["no", "yes", "other"]']
-    people = read(tmp_path, table=changed("smoker", 5, "7654"), settings=told)
+    message = ['data.features.smoker=["no", "yes", "other"]']
+    people = read(tmp_path, table=changed("smoker", 5, "7654"), settings=message)
     other = people.rows().X_train[:, people.rows().feature_names.index("smoker=other")] > 0
     smoker = changed("smoker", 5, "7654").loc[people.ids, "smoker"]
     np.testing.assert_array_equal(other, smoker.isin(["former", "7654"]))

@@ -139,9 +139,9 @@ def test_scenarios_permute_the_same_reports(result):
 
 def test_a_cap_and_the_papers_sensitivity_are_obeyed():
     settings = ("objective.cap=2", 'learner.sensitivity="paper"', "learner.max_norm=0.8")
-    found = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
-    assert found.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
-    assert (found.tables["sellers"].guarantee <= found.tables["sellers"].epsilon).all()
+    answer = run(*settings, "learner.draws=2", "sellers.scenarios=['independent']")
+    assert answer.tables["sellers"].weight.max() <= 2 / 80 + 1e-15
+    assert (answer.tables["sellers"].guarantee <= answer.tables["sellers"].epsilon).all()
     expected = ridge_risk_constants(0.3, 3, 0.1, 0.05, 0.8, "paper")
-    assert (found.tables["curve"].mu[0], found.tables["curve"].sigma[0]) == expected
-    assert found.facts["guarantee"]["accounting"] == "paper sensitivity"
+    assert (answer.tables["curve"].mu[0], answer.tables["curve"].sigma[0]) == expected
+    assert answer.facts["guarantee"]["accounting"] == "paper sensitivity"

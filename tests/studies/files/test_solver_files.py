@@ -53,8 +53,8 @@ def test_files_with_the_same_name_are_distinguished():
     problem = parse_file(text)
     from convexmarket.studies.files.solvers import entries_of
 
-    found = entries_of(problem.study.problems, lambda name: entries.append(name) or name)
-    assert list(found) == ["a/market", "b/market", "ridge"]
+    result = entries_of(problem.study.problems, lambda name: entries.append(name) or name)
+    assert list(result) == ["a/market", "b/market", "ridge"]
     assert entries == ["a/market.toml", "b/market.toml"]
 
 
