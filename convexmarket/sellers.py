@@ -303,7 +303,7 @@ class Sellers(Shown):
         return f"Sellers({len(self)} sellers, {source})"
 
     def with_ids(self, ids: pd.Index[Any]) -> Sellers:
-        """Name the sellers by ids that are checked already; a default index does not.
+        """Name the sellers by checked ids; a default index leaves the names as they are.
 
         Parameters
         ----------

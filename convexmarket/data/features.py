@@ -247,7 +247,7 @@ def _refuse(wrong: NDArray[np.bool_], name: str, what: str, remedy: str) -> None
 def _categories(
     cells: pd.Series[Any], empty: NDArray[np.bool_], name: str, categories: list[Any]
 ) -> NDArray[np.float64]:
-    """Return one feature for each category: whether a cell is of it."""
+    """Return one feature for each category, 1 where a cell has it and 0 elsewhere."""
     numeric = is_numeric_dtype(cells)
     if not empty.all() and (numeric or is_string_dtype(cells[~empty])):
         for word in categories:  # of the other type, it would match no cell

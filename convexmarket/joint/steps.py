@@ -21,14 +21,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
 from convexmarket.allocation import allocate
 from convexmarket.allocation.eta_search import search_eta
 from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import embed
-from convexmarket.errors import SolverError
+from convexmarket.checks import check_positive, checked_numbers
+from convexmarket.errors import ParameterError, SolverError
 from convexmarket.joint.problem import JointMarket
 from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.market import Market
@@ -58,13 +59,13 @@ def norm_price(joint: JointMarket, eta: float) -> float:
     return 2.0 * joint.noise_radius / eta if joint.noise == "worst-case" else 0.0
 
 
-def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
+def best_model(joint: JointMarket, weights: ArrayLike, eta: float) -> Floats:
     """Compute the model that minimises the objective for given weights and eta.
 
     Parameters
     ----------
     joint : JointMarket
-    weights : ndarray, shape (m,)
+    weights : array_like, shape (m,)
     eta : float
 
     Returns
@@ -73,6 +74,8 @@ def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
 
     Raises
     ------
+    ParameterError
+        If weights are not m nonnegative numbers, or eta is not positive.
     SolverError
         If the minimiser fails.
 
@@ -85,6 +88,12 @@ def best_model(joint: JointMarket, weights: Floats, eta: float) -> Floats:
     >>> best_model(joint, np.array([0.5, 0.5]), 1.0).round(3)
     array([0.509])
     """
+    weights, eta = checked_numbers("weights", weights), check_positive("eta", eta)
+    if weights.shape != joint.y.shape or not np.all((weights >= 0.0) & (weights < np.inf)):
+        raise ParameterError(
+            f"weights have shape {weights.shape}; give a finite number >= 0 for each of "
+            f"{joint.y.size} sellers"
+        )
     smooth, kappa = _smooth(joint, weights, eta), norm_price(joint, eta)
     slope = float(np.linalg.norm(smooth.gradient(np.zeros(joint.X.shape[1]))))
     if slope <= kappa:

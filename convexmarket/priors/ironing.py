@@ -37,7 +37,7 @@ class IronedCosts(NamedTuple):
 def dense_nodes(
     quantile: Callable[[FloatArray], FloatArray], support: tuple[float, float]
 ) -> FloatArray:
-    """Return sensitivities dense where the probability is; from c_lo to c_hi if finite."""
+    """Return a grid of sensitivities, denser where the density is larger, with finite ends."""
     reach = np.log1p(-_TAIL) - np.log(_TAIL)
     levels = np.union1d(
         expit(np.linspace(-reach, reach, _TAIL_LEVELS)),

@@ -54,7 +54,7 @@ def replacing(target: Path) -> Iterator[Path]:
     try:
         with open(place / f"{_LOCK}.new", "xb") as file:
             lock(file)
-            os.rename(file.name, place / _LOCK)  # from here on others look at the lock
+            os.rename(file.name, place / _LOCK)  # other processes wait for the lock from here on
             fresh.mkdir()
             yield fresh
             if target.exists():

@@ -123,7 +123,7 @@ class Fraction(Online):
     relative to a buyer who knows all reports and the number of sellers?
 
     Source: A, Theorem V.1, a bound whose constants the paper does not give, on an objective with a
-    trained model. Measured is the loss that the bound is made of (A, Eq. 11) after xi*m sellers.
+    trained model. The loss is the bound of A, Eq. (11), after xi*m sellers.
     For U[0, 4] the general rule is Algorithm 3, and no policy uses the fraction. Varied: the
     fraction, and m.
     """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
-from convexmarket.errors import InfeasibleMarketError
+from convexmarket.errors import InfeasibleMarketError, ParameterError
 from convexmarket.joint import best_model
 from tests.joint.builders import naive
 
@@ -84,3 +84,11 @@ def test_sellers_with_infinite_costs_are_refused():
     market = cm.Market(sellers, 1.0 * cm.Payments(), [cm.EtaRange(2, 9)])
     with pytest.raises(InfeasibleMarketError, match="no seller can sell"):
         cm.allocate_jointly(cm.JointMarket(market, joint.X, joint.y, regularization=0.05))
+
+
+@pytest.mark.parametrize("weights", [[0.5], [-1.0, 2.0], [np.nan, 1.0], "ab", None])
+def test_weights_of_a_model_that_are_none_are_refused(weights):
+    market = cm.Market.standard(cm.Sellers([0.1, 0.3], cm.Uniform(0, 1)), mu=1, sigma=1, gamma=1)
+    joint = cm.JointMarket(market, [[0.6], [-0.6]], [1, -1], regularization=0.5)
+    with pytest.raises(ParameterError, match="weights"):
+        cm.joint.best_model(joint, weights, 1.0)

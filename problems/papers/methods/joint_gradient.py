@@ -109,7 +109,7 @@ def descend(joint, terms, eta, model, logarithms=False, tol=1e-9, max_iterations
 
 
 def largest_eta(joint, terms):
-    """Return an eta that no stationary point exceeds: there the cheapest purchase is too much."""
+    """Return an upper bound on eta at stationary points."""
     costs, m = np.sort(joint.market.sellers.virtual_costs), len(joint.y)
     limit = min(1.0, (terms.cap or m) / m)
     full = int(1.0 / limit + 1e-9)
