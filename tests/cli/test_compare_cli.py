@@ -49,8 +49,8 @@ def test_a_comparison_writes_a_report_and_prints_the_findings(compared):
     assert len(journal_of(folder / "report").read_text().splitlines()) == 1 + 1 + 3 * 2
 
 
-def test_the_same_command_repeats_no_recorded_run(compared):
-    folder, _ = compared
+def test_the_same_command_repeats_no_recorded_run(compared, tmp_path):
+    folder = shutil.copytree(compared[0], tmp_path / "again")
     journal = journal_of(folder / "report")
     before = journal.read_bytes()
     again = invoke("compare", folder / "market.toml", *FEW, *SOLVERS, "--out", folder / "report")
