@@ -37,17 +37,9 @@ class AuditCheck:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> import convexmarket as cm
-    >>> learner = cm.PrivateLogisticRegression(0.1)
-    >>> audit = cm.audit_privacy(
-    ...     learner, X[:40], y[:40], epsilon=1.0, n_rows=1, draws=40, random_state=0
-    ... )
-    >>> audit.checks[0].name, audit.checks[0].passed
-    ('nothing else that is published depends on rows', True)
+    >>> from convexmarket.attacks import AuditCheck
+    >>> AuditCheck('the noise has the claimed law', True, 'smallest p-value 0.3').passed
+    True
     """
 
     name: str
@@ -72,16 +64,11 @@ class Neighbours:
     Examples
     --------
     >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> import convexmarket as cm
-    >>> learner = cm.PrivateLogisticRegression(0.1)
-    >>> audit = cm.audit_privacy(
-    ...     learner, X[:40], y[:40], epsilon=1.0, n_rows=1, draws=40, random_state=0
-    ... )
-    >>> int((audit.witness.X != audit.witness.X_other).any(axis=1).sum())
-    1
+    >>> from convexmarket.attacks import Neighbours
+    >>> X, y = np.zeros((2, 1)), np.array([1, -1])
+    >>> pair = Neighbours(0, X, y, X + [[1.0], [0.0]], y, output=None)
+    >>> pair.row, bool((pair.X != pair.X_other)[pair.row].all())
+    (0, True)
     """
 
     row: int

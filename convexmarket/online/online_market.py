@@ -76,15 +76,10 @@ class Offer:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import convexmarket as cm
-    >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> with cm.OnlineMarket.create(folder.name, policy) as market:
-    ...     offer = market.quote('Ann', 0.2)
-    >>> offer.id, offer.status, offer.epsilon > 0
-    ('Ann', 'offered', True)
-    >>> folder.cleanup()
+    >>> from convexmarket.online import Offer
+    >>> offer = Offer('Ann', 1, sensitivity=0.2, epsilon=0.5, payment=0.3, status='offered')
+    >>> offer.payment >= offer.sensitivity * offer.epsilon
+    True
     """
 
     id: str
@@ -100,15 +95,10 @@ class MarketPlan(NamedTuple):
 
     Examples
     --------
-    >>> import tempfile
     >>> import convexmarket as cm
     >>> policy = cm.OnlinePolicy(cm.Uniform(0, 1), 10, mu=1, sigma=1, gamma=1)
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> with cm.OnlineMarket.create(folder.name, policy) as market:
-    ...     plans = market.plans()
-    >>> plans[0].number, plans[0].after
-    (1, 0)
-    >>> folder.cleanup()
+    >>> cm.online.MarketPlan(number=1, after=0, policy=policy).after
+    0
     """
 
     number: int

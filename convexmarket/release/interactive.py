@@ -34,15 +34,9 @@ class Remaining(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> import convexmarket as cm
-    >>> erm = cm.KernelERM(regularization=0.1).fit(X, y)
-    >>> release = cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
-    >>> release.remaining
-    Remaining(queries=5, updates=2)
+    >>> from convexmarket.release import Remaining
+    >>> Remaining(queries=5, updates=2).updates
+    2
     """
 
     queries: int
@@ -54,15 +48,9 @@ class Spent(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-0.5, 0.5, (200, 2))
-    >>> y = np.where(X[:, 0] > 0, 1, -1)
-    >>> import convexmarket as cm
-    >>> erm = cm.KernelERM(regularization=0.1).fit(X, y)
-    >>> release = cm.InteractiveRelease(erm, 1.0, 1e-6, max_queries=5, max_updates=2)
-    >>> release.spent.queries, release.spent.delta
-    (0, 1e-06)
+    >>> from convexmarket.release import Spent
+    >>> Spent(queries=3, updates=1, epsilon=1.0, delta=1e-6).epsilon
+    1.0
     """
 
     queries: int
