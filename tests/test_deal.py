@@ -94,12 +94,6 @@ def test_a_real_deal_is_charged_to_the_accounts_that_are_open():
         deal(patients(), random_state=None)
 
 
-def test_a_learner_is_not_changed():
-    custom = learner()
-    deal(patients(), learner=custom)
-    assert not hasattr(custom, "coef_")
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_file_is_a_table(tmp_path, suffix):
     table, path = patients().reset_index(drop=True), tmp_path / f"patients{suffix}"

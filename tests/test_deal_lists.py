@@ -10,7 +10,6 @@ import pyarrow.csv
 import pytest
 
 import convexmarket as cm
-from convexmarket.data.csv_rows import read_texts
 from convexmarket.errors import DataError, ParameterError, UnattainedOptimumError
 from convexmarket.priors import Exponential, Uniform
 from tests.lists import price_list
@@ -56,12 +55,6 @@ def test_the_certificate_adds_up(offers):
     assert json.loads(json.dumps(stated, allow_nan=False)) == stated
 
 
-def test_ids_stay_as_written(tmp_path):
-    priced_list = priced(file_with(tmp_path, "id,c\n007,0.03\nNA,0.05\n"))
-    assert list(priced_list.offers.index) == ["007", "NA"]
-    assert list(priced_list.audit().to_frame().index) == ["007", "NA"]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -83,41 +76,10 @@ def test_refusals_name_the_line(tmp_path, text, said):
         priced(file_with(tmp_path, text))
 
 
-def test_bad_rows_of_a_frame_are_counted_from_one():
-    with pytest.raises(DataError, match=r"^row 2: the report is not a number"):
-        priced(pd.DataFrame({"id": [1, 2], "c": [0.03, np.nan]}))
-    with pytest.raises(DataError, match=r"^row 2: 1 is the id of an earlier seller"):
-        priced(pd.DataFrame({"id": [1, 1], "c": [0.03, 0.05]}))
-
-
-def test_a_missing_file():
-    with pytest.raises(DataError, match=r"nowhere\.csv: No such file"):
-        priced("nowhere.csv")
-    with pytest.raises(DataError, match=r"nowhere\.csv: No such file"):
-        read_texts("nowhere.csv")
-
-
-def test_what_is_written_can_be_read_back(offers, tmp_path):
-    table, certificate = offers.write(tmp_path / "new" / "offers.csv")
-    assert certificate == tmp_path / "new" / "offers.certificate.json"
-    written = pd.read_csv(table, index_col="id")
-    pd.testing.assert_frame_equal(written, offers.offers, check_dtype=False)
-    assert json.loads(certificate.read_text()) == offers.to_dict()
-    assert len(list(table.parent.iterdir())) == 2
-
-
 def test_the_certificate_names_its_input(tmp_path):
     path = file_with(tmp_path, "id,c\nAnn,0.03\n")
     source = priced(path).to_dict()["input"]
     assert source == {"file": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
-def test_writing_replaces_earlier_offers(offers, tmp_path):
-    target = tmp_path / "offers.csv"
-    target.write_text(OLD)
-    offers.write(target, force=True)
-    assert target.read_text().startswith('"id",')
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_both_files_or_neither(offers, tmp_path):

@@ -41,27 +41,6 @@ class LoudSpread(cm.Spread):
 # -------------------------------------------------------------------- the papers' form
 
 
-def test_the_short_spelling_is_the_long_one():
-    objective = 2 * cm.Spread() + 3 * cm.Noise() + 0.5 * cm.Payments()
-    long = cm.Market(sellers(), objective, [cm.Cap(2), cm.EtaRange(1, 9)])
-    short = papers(cap=2, eta_range=(1, 9))
-    assert short.objective == long.objective
-    assert short.constraints == long.constraints
-    for name in ("mu", "sigma", "gamma", "max_weight", "eta_low", "eta_high"):
-        assert getattr(short.standard_form, name) == getattr(long.standard_form, name)
-    assert cm.allocate(short).objective == cm.allocate(long).objective
-
-
-def test_the_standard_form_in_numbers():
-    form = papers(cap=1.5, eta_range=(1, 9)).standard_form
-    assert (form.mu, form.sigma, form.gamma) == (2, 3, 0.5)
-    assert (form.max_weight, form.eta_low, form.eta_high) == (1.5 / 4, 1, 9)
-    np.testing.assert_array_equal(form.virtual_costs, COSTS)
-    form = papers().standard_form
-    assert (form.max_weight, form.eta_low, form.eta_high) == (1, 0, np.inf)
-    assert papers(cap=400).standard_form.max_weight == 1
-
-
 @pytest.mark.parametrize(
     ("objective", "constraints", "expected"),
     [
@@ -109,14 +88,6 @@ def test_what_is_not_recognised_is_refused_by_the_exact_solver(objective, constr
         cm.allocate(market, method="exact")
 
 
-def test_the_objective_in_numbers_is_the_declared_one():
-    market, rng = papers(), np.random.default_rng(0)
-    for eta in (0.1, 1.0, 20.0):
-        weights = rng.dirichlet(np.ones(4))
-        declared = market.objective.value(weights, eta, market.sellers.virtual_costs)
-        assert market.standard_form.objective(weights, eta) == pytest.approx(declared, rel=1e-12)
-
-
 def test_sellers_without_a_price_cost_nothing_unless_bought_from():
     form = StandardForm(np.array([1.0, np.inf]), 1.0, 1.0, 1.0)
     assert form.expected_cost(np.array([1.0, 0.0])) == 1.0
@@ -137,20 +108,6 @@ def test_a_market_does_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         market.standard_form.mu = 5
     assert repr(market) == "Market(4 sellers, 1 * Spread() + 1 * Payments(), [Cap(2)])"
-
-
-def test_constraints_may_come_from_any_iterable():
-    market = cm.Market(sellers(), cm.Spread() + cm.Payments(), (cm.Cap(k) for k in (2, 3)))
-    assert market.constraints == (cm.Cap(2), cm.Cap(3))
-
-
-def test_an_allocation_cannot_be_written_to():
-    allocation = cm.allocate(papers())
-    for values in (allocation.weights, allocation.epsilon):
-        with pytest.raises(ValueError, match="read-only"):
-            values[0] = 1.0
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        allocation.eta = 1.0
 
 
 # ------------------------------------------------------------------------- refusals

@@ -1,7 +1,5 @@
 """Who sells: validated, immutable, and wrong input named with its remedy."""
 
-import dataclasses
-
 import cvxpy as cp
 import numpy as np
 import pandas as pd
@@ -21,15 +19,6 @@ def uniform():
     return cm.Uniform(0.1, 1.0)
 
 
-def test_sensitivities_become_virtual_costs():
-    sellers = cm.Sellers([0.2, 0.5], uniform(), ids=["Ann", "Bob"])
-    np.testing.assert_allclose(sellers.virtual_costs, [0.3, 0.9])
-    np.testing.assert_array_equal(sellers.sensitivities, [0.2, 0.5])
-    assert sellers.ids == ("Ann", "Bob")
-    assert len(sellers) == 2
-    assert repr(sellers) == "Sellers(2 sellers, Uniform(0.1, 1.0))"
-
-
 def test_the_top_of_a_prior_may_cost_infinitely_much():
     assert cm.Sellers([0.5, 1.0], cm.Beta(2, 2)).virtual_costs[1] == np.inf
 
@@ -47,23 +36,6 @@ def test_a_parameter_stands_for_virtual_costs_as_they_are_now():
         of_numbers = cm.Market.standard(cm.Sellers(virtual_costs=now), mu=1, sigma=1, gamma=1)
         assert cm.allocate(market).objective == cm.allocate(of_numbers).objective
     assert sellers.with_virtual_cost(0, 5.0).virtual_costs.tolist() == [5.0, 0.4]
-
-
-def test_sellers_do_not_change():
-    given = np.array([0.2, 0.5])
-    sellers = cm.Sellers(given, uniform())
-    given[0] = 0.9
-    assert sellers.sensitivities[0] == 0.2
-    for values in (sellers.sensitivities, sellers.virtual_costs):
-        with pytest.raises(ValueError, match="read-only"):
-            values[0] = 0.3
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        sellers.prior = None
-    given = np.array([1.0, 2.0])
-    sellers = cm.Sellers(virtual_costs=given)
-    given[0] = 9.0
-    assert sellers.virtual_costs[0] == 1.0
-    assert given.flags.writeable
 
 
 # ------------------------------------------------------------------------- several priors
@@ -108,24 +80,6 @@ def test_a_prior_for_each_seller():
     assert array.priors == tuple(priors[:2])
     many = cm.Sellers([0.5] * 5, [cm.Uniform(0, k) for k in range(1, 6)])
     assert repr(many).endswith("Uniform(0.0, 3.0), ...)")
-
-
-def test_the_same_prior_for_everybody_is_one_prior():
-    single = cm.Sellers([0.5, 0.7], [cm.Uniform(0, 1), cm.Uniform(0, 1)], groups=["a", "b"])
-    assert single.prior == cm.Uniform(0, 1)
-    assert [who.tolist() for _, who in single.by_prior()] == [[0, 1]]
-    assert single.groups.tolist() == ["a", "b"]
-
-
-def test_groups_from_a_table_and_with_virtual_costs():
-    table = pd.DataFrame({"c": [0.6, 0.2], "age": pd.Categorical(["old", "young"])})
-    sellers = cm.Sellers(table["c"], two_groups(), groups=table["age"])
-    assert sellers.groups.tolist() == ["old", "young"]
-    assert not sellers.groups.flags.writeable
-    assert cm.Sellers(virtual_costs=[1, 2], groups=[7, 7]).groups.tolist() == [7, 7]
-    assert cm.Sellers(virtual_costs=[1, 2]).by_prior() == []
-    numbered = cm.Sellers([0.5, 1.5], {1: cm.Uniform(0, 1), 2: cm.Uniform(0, 2)}, groups=[1, 2])
-    assert len(numbered.priors) == 2
 
 
 def test_another_report_with_several_priors():

@@ -1,8 +1,6 @@
 """Branch and bound with a solver: where it begins, what it keeps, and what it ends with."""
 
-import warnings
 from functools import partial
-from importlib import metadata
 
 import cvxpy as cp
 import numpy as np
@@ -11,38 +9,15 @@ import pytest
 import convexmarket as cm
 from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.errors import (
-    LooseCertificateWarning,
-    SolverError,
     UnattainedOptimumError,
 )
 from tests.allocation import builders
-from tests.allocation.builders import COSTS, PAID, Bound
+from tests.allocation.builders import PAID, Bound
 
 market = partial(builders.market, objective=PAID)
 
 
 # ---------------------------------------------------------------- whole searches
-
-
-def test_a_search_records_the_origin_of_its_answer():
-    seen = []
-    result = branch_and_bound(market(), progress=seen.append)
-    assert result.solves == tuple(seen)
-    assert result.method == "branch_and_bound"
-    assert (result.formulation, result.solver, result.tolerance) == ("primal", "CLARABEL", 1e-6)
-    assert result.solver_version == metadata.version("clarabel")
-    assert result.binding == ()
-    value = PAID.value(result.weights, result.eta, COSTS)
-    assert result.objective == pytest.approx(value, rel=1e-12)
-    best = min(seen, key=lambda record: record.upper)
-    assert best.upper >= result.objective - 1e-12
-    for record in seen:
-        assert record.status == "optimal"
-        assert record.lower <= record.upper * (1 + 1e-9)
-        assert record.lower == pytest.approx(record.upper, rel=1e-6)
-    # tau/eta: the slope of the objective in the weights, at those who sell
-    price = 2 * result.weights + result.eta * COSTS * result.epsilon
-    assert result.multiplier == pytest.approx(price[0] / result.eta, rel=1e-3)
 
 
 def test_without_noise_the_optimum_is_at_zero_unless_a_range_keeps_it_away():
@@ -69,14 +44,6 @@ def test_a_range_without_an_upper_end_is_entered_from_below(least):
 # --------------------------------------------------------------- where it begins
 
 
-def test_the_search_begins_at_the_start_that_is_given():
-    for start in (0.7, np.float64(5.0)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LooseCertificateWarning)
-            result = branch_and_bound(market(), start=start, max_solves=1)
-        assert result.solves[0].eta == pytest.approx(float(start), rel=1e-6)
-
-
 # ------------------------------------------------------- what a search ends with
 
 
@@ -92,8 +59,3 @@ def test_traces_are_kept_where_no_point_without_them_is_inside():
 
 
 # ---------------------------------------------------------------------- refusals
-
-
-def test_options_reach_the_solver_of_a_search():
-    with pytest.raises(SolverError, match=r"CLARABEL .* at eta = .*user_limit.*EtaRange"):
-        branch_and_bound(market(), solver_options={"max_iter": 1})

@@ -13,9 +13,6 @@ import pytest
 import convexmarket as cm
 from convexmarket.allocation import ConvexProgram
 from convexmarket.allocation import conic as branch
-from convexmarket.allocation.views import (
-    FixedEta,
-)
 from convexmarket.errors import (
     AllocationError,
     NotSupportedError,
@@ -188,17 +185,6 @@ def test_a_piece_may_rely_on_the_signs_of_its_arguments(term):
         assert value == pytest.approx(objective.value(problem.weights, eta, COSTS), rel=1e-6)
         for point in np.random.default_rng(0).dirichlet(np.ones(3), 10):
             assert value <= objective.value(point, eta, COSTS) * (1 + 1e-7)
-
-
-def test_as_a_whole_there_is_a_primal_only():
-    standard = market(objective=STANDARD)
-    for declared in (standard, market(cm.Budget(1.0))):
-        with pytest.raises(NotSupportedError, match="the dual formulation is known for sums of"):
-            cm.declare(declared, formulation="dual")
-    with pytest.raises(NotSupportedError, match="the projection formulation is known"):
-        cm.declare(market(cm.Budget(1.0)), 1.0, "projection")
-    assert cm.declare(standard, 1.0, "dual").formulation == "dual"
-    assert isinstance(cm.declare(market(cm.Budget(1.0)), 1.0), FixedEta)
 
 
 def test_a_parameter_of_the_markets_own_is_declared_without_eta():

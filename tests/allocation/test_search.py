@@ -1,7 +1,5 @@
 """The certified search finds the global minimum, and its certificate does not believe solvers."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -21,7 +19,6 @@ from tests.allocation.builders import (
     forms,
     market_of,
     three_roots,
-    uniform_market,
 )
 
 STANDARD = market_of(form())
@@ -96,14 +93,6 @@ def test_free_sellers_have_a_finite_eta_or_raise_an_error(form):
         assert result.objective <= expected * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS"])
-def test_projection_with_every_solver(solver):
-    market = uniform_market(40, cap=3)
-    allocation = line_search(market, "projection", solver, gap=1e-7)
-    assert allocation.gap <= 1e-7
-    assert allocation.objective == pytest.approx(brute_force(market.standard_form), rel=1e-7)
-
-
 def test_max_solves_leaves_a_valid_gap():
     gaps = []
     for most in (1, 2):
@@ -115,19 +104,6 @@ def test_max_solves_leaves_a_valid_gap():
 
 
 # -------------------------------------------------------------------- edge cases
-
-
-@pytest.mark.parametrize(
-    ("eta_range", "binding"),
-    [((0.5, 1.0), ("eta_high",)), ((4.0, 5.0), ("eta_low",)), ((1.0, 30.0), ())],
-)
-@pytest.mark.parametrize("formulation", FORMULATIONS)
-def test_eta_range(eta_range, binding, formulation):
-    form = replace(three_roots(), eta_low=eta_range[0], eta_high=eta_range[1])
-    allocation = line_search(market_of(form), formulation)
-    assert allocation.binding == binding
-    assert allocation.gap <= 1e-6
-    assert allocation.objective == pytest.approx(brute_force(form), rel=1e-6)
 
 
 @pytest.mark.parametrize("psi", [[0.0, 0.0], [0.0, 5.0]])

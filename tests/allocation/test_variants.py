@@ -215,18 +215,6 @@ def test_sizes_that_are_far_apart_are_certified(seed):
     assert cm.allocate(far_apart(seed)).gap <= GAP
 
 
-@pytest.mark.parametrize("solver", ["CLARABEL", "ECOS", "SCS"])
-def test_solvers(solver):
-    market = cm.Market(some_sellers(), BASE + 0.5 * cm.Payments(cm.PowerCost(2)), [cm.Cap(3)])
-    reference = cm.allocate(market, gap=1e-8)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        result = cm.allocate(market, solver=solver, gap=1e-5)
-    assert result.solver == solver
-    assert result.objective == pytest.approx(reference.objective, rel=2e-5)
-    assert result.lower_bound <= reference.objective * (1 + 1e-9)
-
-
 # ------------------------------------------------------------------ quadratic and sorted bounds
 
 

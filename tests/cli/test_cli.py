@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 
 import convexmarket as cm
 from convexmarket.cli import app, consoles
-from convexmarket.cli.sales import shares_of
-from convexmarket.errors import ParameterError
 from convexmarket.report import figures
 from tests import PROBLEMS
 from tests.cli.builders import draw_nothing, invoke, one_setting_each, plain
@@ -128,14 +126,6 @@ def test_price_explains_how_mu_and_sigma_are_chosen(given):
     constants = f"{mu:.3g} and {sigma:.3g}"
     assert re.search(rf"^error: give --mu and --sigma: .* is {constants}, see", plain(done.stderr))
     assert constants in plain(invoke("price", "--help").stdout)
-
-
-def test_shares_are_read():
-    assert shares_of(None) == {}
-    assert shares_of(["a:b:0.3", "c:1"]) == {"a:b": 0.3, "c": 1.0}
-    for wrong in (["north"], [":0.3"], ["north:x"], ["a:0.1", "a:0.2"]):
-        with pytest.raises(ParameterError, match="--at-least"):
-            shares_of(wrong)
 
 
 def test_schema_is_printed_or_written(here):

@@ -117,29 +117,6 @@ def test_a_check_leaves_a_writable_output_unchanged(here):
     assert sorted(path.name for path in here.rglob("*")) == ["link", "mine", "sellers.csv"]
 
 
-def test_both_a_report_s_folder_and_the_one_around_it_are_tried(here, monkeypatch):
-    """It moves out of the one, and the study's journal is written in the other."""
-    (here / "mine").mkdir()
-    tried, real = [], writing.tempfile.TemporaryFile
-    monkeypatch.setattr(
-        writing.tempfile, "TemporaryFile", lambda dir: tried.append(dir) or real(dir=dir)
-    )
-    check_place(here / "mine", folder=True)
-    assert sorted(tried) == [here, here / "mine"]
-
-
-def test_files_are_no_folders(here):
-    with pytest.raises(ParameterError, match=r"^--out .* is a folder; name a file in it"):
-        check_place(here, "--out")
-
-
-def test_a_broken_link_is_not_a_folder(here):
-    (here / "link").symlink_to("nowhere")
-    with pytest.raises(ParameterError, match="nothing can be written in"):
-        check_place(here / "link" / "found.csv")
-    assert not (here / "nowhere").exists()
-
-
 # ------------------------------------------------------------------------------- replacing
 
 
@@ -158,14 +135,6 @@ def refused(folder, *arguments):
     return done.stderr
 
 
-def test_a_list_of_offers_does_not_destroy_the_market(filled):
-    text = refused(
-        filled, "online", "quote", "m", "--csv", "sellers.csv", "--out", "m/market.sqlite"
-    )
-    assert text.startswith("error: --out m/market.sqlite exists; pass --force")
-    assert invoke("online", "status", "m").exit_code == 0
-
-
 @pytest.mark.parametrize("command", WRITERS)
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0"])
 def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
@@ -179,23 +148,6 @@ def test_an_existing_file_is_replaced_only_with_force(filled, command, content):
         done = invoke(*arguments, option, "found.csv", "--force")
         assert done.exit_code == 0, done.output
         assert (filled / "found.csv").read_bytes() != content
-
-
-@pytest.mark.parametrize("name", ["deal.md", "offers.csv", "certificate.json", "model.json"])
-def test_a_purchase_is_replaced_only_with_force(filled, name):
-    (filled / "sale").mkdir()
-    (filled / "sale" / name).write_text("precious")
-    text = refused(filled, "buy", "market.toml", "--out", "sale")
-    assert text.startswith(f"error: --out sale/{name} exists; pass --force")
-
-
-@pytest.mark.parametrize("options", [["--index", "reports"], ["--all", "--problems", PROBLEMS]])
-@pytest.mark.parametrize("name", ["index.html", "README.md"])
-def test_an_index_of_reports_is_replaced_only_with_force(filled, options, name):
-    (filled / "reports").mkdir()
-    (filled / "reports" / name).write_text("precious")
-    text = refused(filled, "report", *options)
-    assert f"reports/{name} exists; pass --force" in text
 
 
 def test_an_index_of_reports_is_replaced_with_force(filled):

@@ -33,12 +33,6 @@ def invoke(*arguments):
     return CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["diff", *arguments])
 
 
-def test_two_equal_reports(here):
-    done = invoke("a", "again", "--exit-code")
-    assert done.exit_code == 0
-    assert "Same settings, same versions, the same results to 1e-09" in done.stdout
-
-
 def test_differences_are_printed_without_markup(here):
     done = invoke("a", "b")
     words = " ".join(done.stdout.split())

@@ -103,14 +103,6 @@ def test_a_list_with_a_bad_row_records_nothing(here):
         assert re.search(words, refused(BOOKS, "--record", "bad.csv")), text
 
 
-def test_columns_may_have_other_names(here):
-    Path("o.csv").write_text("who;much;money\nAnn;0,5;1,25\n")
-    options = ["--id-column", "who", "--epsilon-column", "much", "--price-column", "money"]
-    done(BOOKS, "--record", "o.csv", *options, "--release", "x")
-    (sale,) = tables()[0].to_dict("records")
-    assert (sale["id"], sale["epsilon"], sale["price"], sale["release"]) == ("Ann", 0.5, 1.25, "x")
-
-
 def test_a_ledger_is_shown_as_tables_and_as_json(here):
     empty = done(BOOKS)
     assert "0 0 0 0 0 basic" in empty

@@ -125,18 +125,6 @@ def test_the_commands_in_the_help_text_run_in_their_order(tmp_path, monkeypatch)
 # ---------------------------------------------------------------------------------------- open
 
 
-def test_open_prints_the_terms(here):
-    result = invoke("open", "m", "market.toml", "--set", "buyer.cap=3.0")
-    assert result.exit_code == 0, result.output
-    for words in ("sellers expected 8", "total privacy eta", "nothing is bought from a virtual"):
-        assert words in said(result.stdout)
-    assert "reveals the report of its seller" in said(result.stderr)
-    with OnlineMarket("m") as market:
-        assert market.policy.cap == 3.0
-        assert online_file.problem_of(market).buyer.cap == 3.0
-    assert "m already contains a market" in refused("open", "m", "market.toml")
-
-
 @pytest.mark.usefixtures("here")
 def test_open_checks_everything_first():
     for setting, words in [

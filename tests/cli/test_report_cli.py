@@ -2,13 +2,11 @@
 
 import pytest
 
-from convexmarket.cli import report as report_cli
 from convexmarket.errors import DataError
 from convexmarket.report import figures, read_report
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files.learning import ClassifierFile
 from convexmarket.studies.files.reports import report_of
-from tests import ROOT
 from tests.cli.builders import draw_nothing, invoke, plain
 
 SMALL = """
@@ -182,9 +180,3 @@ def test_one_failure_does_not_stop_the_others(here, monkeypatch):
     done = everything()
     assert done.exit_code == 2
     assert "would have the same report, clinic" in plain(done.stderr)
-
-
-def test_a_report_is_named_after_its_problem_file():
-    names = report_cli.report_names(ROOT / "problems")
-    assert names["online-clinic"].parts[-2:] == ("online-clinic", "market.toml")
-    assert names["wdbc"].name == "wdbc.toml"

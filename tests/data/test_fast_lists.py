@@ -1,13 +1,9 @@
 """Long tables are written like short ones; Parquet is read like CSV."""
 
-import io
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from convexmarket.data import csv_cells
-from convexmarket.data.csv_cells import write_csv
 from convexmarket.data.lists import read_list
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.io import check_place
@@ -16,26 +12,6 @@ from tests.lists import price_list
 
 PRIOR = Uniform(0.0, 10.0)
 TEXTS = ["=1", "a\tb", 'q"', "x; =1", "'=1", "a-b", "＝1", "O'Neil", "", "\u00a0=1", "y,\x1c'@z"]
-
-
-def test_long_tables_are_written_like_short_ones(monkeypatch):
-    table = pd.DataFrame(
-        {
-            "=id": pd.Series(TEXTS, dtype="str"),
-            "x": [0.1, np.nan, 1e-300, 1e22, np.inf, *np.arange(6.0)],
-            "n": np.arange(11),
-        }
-    )
-    texts = []
-    for piece in (100, 4):
-        monkeypatch.setattr(csv_cells, "PIECE", piece)
-        file = io.StringIO()
-        write_csv(table, file)
-        texts.append(file.getvalue())
-    short, long = (pd.read_csv(io.StringIO(text), keep_default_na=False) for text in texts)
-    pd.testing.assert_frame_equal(
-        short.assign(x=pd.to_numeric(short["x"])), long.assign(x=pd.to_numeric(long["x"]))
-    )
 
 
 def test_parquet_is_priced_as_csv(tmp_path):

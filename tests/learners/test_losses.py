@@ -126,14 +126,6 @@ def test_huge_predictions_do_not_overflow(loss):
         assert np.isfinite([*result, loss.fenchel_gaps(f, y, result[1])]).all()
 
 
-def test_losses_have_names():
-    assert loss_of("logistic") == LogisticLoss()
-    assert loss_of("hinge") == HingeLoss()
-    assert loss_of("huber") == HuberLoss(1.0)
-    assert loss_of("absolute") == AbsoluteLoss()
-    assert loss_of(HuberLoss(0.3)) == HuberLoss(0.3)
-
-
 class TooSteep(HuberLoss):
     """States a bound that is not one."""
 
@@ -144,12 +136,6 @@ class TooSteep(HuberLoss):
 def test_what_is_no_lipschitz_loss_is_refused(given):
     with pytest.raises(ParameterError, match=r"loss must be .*got|states lipschitz"):
         loss_of(given)
-
-
-@pytest.mark.parametrize("threshold", [0.0, -1.0, np.nan, np.inf])
-def test_a_bad_threshold_is_named(threshold):
-    with pytest.raises(ParameterError, match=r"threshold must be a finite number > 0"):
-        HuberLoss(threshold)
 
 
 def test_a_loss_with_kinks_that_cannot_be_smoothed_is_refused():
@@ -164,10 +150,3 @@ def test_a_loss_with_kinks_that_cannot_be_smoothed_is_refused():
 
     with pytest.raises(NotSupportedError, match="define it"):
         Kinked().smoothed(0.1)
-
-
-@pytest.mark.parametrize("width", [np.nan, np.inf, -1.0, "wide"])
-@pytest.mark.parametrize("loss", [AbsoluteLoss, HingeLoss])
-def test_a_width_is_a_finite_positive_number(loss, width):
-    with pytest.raises(ParameterError, match="width must be a finite number > 0"):
-        loss(width=width)

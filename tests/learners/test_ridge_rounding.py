@@ -144,21 +144,6 @@ def test_no_output_tells_more_than_the_promise(estimator, case) -> None:
     assert np.all(lattice.epsilon <= epsilon)
 
 
-@pytest.mark.parametrize("distance", [0.0, 0.25])
-def test_the_moves_by_hand(distance, monkeypatch) -> None:
-    """The real sensitivity, the error of the solve on either side, and a step per coordinate."""
-    monkeypatch.setattr(
-        ridge_noise, "solve_error", lambda *_: ridge_noise.SolveError(1.0, 1.0, distance)
-    )
-    epsilon, step = ridge_sample(1, 8, 3)[2], 2.0**-12
-    model = output_ridge(1.0, rounding=step)
-    lattice = planned(model, epsilon, 3)
-    moved = cm.privacy.ridge_sensitivity(1.0, 3) * lattice.weights + 2 * distance
-    steps = np.ceil(np.sqrt(3) * moved / step) + 2
-    assert lattice.scale == pytest.approx(np.max(steps / epsilon), abs=1.0)
-    assert lattice.epsilon * lattice.scale == pytest.approx(steps, rel=1e-12)
-
-
 def test_weights_that_sum_to_more_than_one_are_counted() -> None:
     """Weights of one's own may be off by rounding; the sensitivity is that of what they are."""
     epsilon = ridge_sample(1, 8, 2)[2]

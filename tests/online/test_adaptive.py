@@ -141,13 +141,6 @@ def test_a_plan_for_the_rest_of_next_to_nothing_is_the_plan_for_all():
     assert rest.eta == pytest.approx(whole.eta, rel=1e-7)
 
 
-def test_who_has_enough_buys_no_more():
-    made = plan(cm.Uniform(1, 5), Buyer(1, 1, 1, 100), 50, 1e4, 1e4)
-    assert made.terms.scale == 0
-    assert made.lower_bound == pytest.approx(made.objective, rel=1e-9)
-    assert made.terms.epsilon(np.array([0.0, 1.0, np.inf])).tolist() == [0, 0, 0]
-
-
 # ------------------------------------------------------------------------- looking back
 
 LOOKING_BACK = [{}, {"learn": True}, {"learn": True, "replan": False}]

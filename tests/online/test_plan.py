@@ -282,13 +282,6 @@ def test_a_plan_for_the_rest_is_proven(name, cap):
         assert min(values, default=np.inf) >= made.lower_bound * (1 - 1e-6)
 
 
-def test_one_cost_for_all():
-    policy = cm.OnlinePolicy(cm.EmpiricalPrior([2.0]), 10, mu=1, sigma=8, gamma=1)
-    assert policy.plan.eta == pytest.approx(2.0)  # sqrt(sigma/(gamma*psi))
-    assert policy.quote(2.0).epsilon == pytest.approx(0.2)
-    assert policy.quote(2.0).payment == pytest.approx(0.4)
-
-
 @pytest.mark.parametrize("cap", [None, 1.5])
 def test_free_sellers_are_refused_in_words(cap):
     free = cm.EmpiricalPrior([0, 0, 0, 1])
@@ -329,17 +322,6 @@ def test_bad_arguments_are_named(change, words):
 def test_algorithm_3_has_no_cap():
     with pytest.raises(NotSupportedError, match=r'cap is 2.*rule="expectation"'):
         cm.OnlinePolicy(cm.Uniform(0, 1), 10, 1, 1, 1, cap=2, rule="algorithm-3")
-
-
-@pytest.mark.parametrize("low", one_in(3, [0.25, 0.5, 1.0, 64.0, 2.0]))
-def test_supports_that_start_at_a_power_of_two(low):
-    """Places of a quadrature once rounded to below such a bottom."""
-    for prior in (
-        cm.priors.TruncatedNormal(2 * low, low, low, 6 * low),
-        cm.Beta(2, 3, low, 3 * low),
-        cm.priors.Mixture([1, 2], [cm.Uniform(low, 2 * low), cm.Uniform(1.9 * low, 4 * low)]),
-    ):
-        assert cm.OnlinePolicy(prior, 1000, 1, 1, 1).plan.gap <= 1e-8
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Quotes: payments against an independent integral, incentives, both fronts of a policy."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +15,6 @@ from tests.online.builders import (
     check_truth,
     cut_off,
     policy_of,
-    some_reports,
 )
 
 #: Prior, sellers expected and cap.
@@ -103,17 +100,6 @@ def test_who_reports_the_top_is_paid_its_cost_at_most():
     epsilon, payment = policy.quote(1.1)
     assert epsilon > 0
     assert payment == pytest.approx(1.1 * epsilon, rel=1e-14)
-
-
-@pytest.mark.parametrize("case", one_in(4, map(pytest.param, CASES)), ids=str)
-def test_a_policy_survives_json(case):
-    policy = policy_of(*case)
-    again = cm.online.policy_from_dict(json.loads(json.dumps(policy.to_dict(), allow_nan=False)))
-    reports = some_reports(policy, 200)
-    for before, after in zip(policy.quote(reports), again.quote(reports), strict=True):
-        np.testing.assert_array_equal(before, after)
-    assert again.plan == policy.plan
-    assert repr(again) == repr(policy)
 
 
 @pytest.mark.parametrize(

@@ -70,26 +70,6 @@ def by_hand(erm, X, release, step, delta, accounting):
     return min(float(spent), np.sqrt(n) * euclidean)
 
 
-@pytest.mark.parametrize("accounting", ["tight", "paper"])
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_the_scale_by_hand(accounting, delta):
-    erm, X = neighbours()[0], public(30)
-    release = cm.TestSetRelease(
-        erm,
-        X,
-        1.0,
-        delta,
-        noise="laplace",
-        accounting=accounting,
-        random_state=source(0),
-    )
-    step = step_of(release)
-    spent = by_hand(erm, X, release, step, delta, accounting)
-    assert spent <= 1.0
-    assert spent == pytest.approx(1.0, rel=2 * step / release.scale + 1e-7)
-    assert release.guarantee.epsilon.max() <= 1.0
-
-
 def test_rows_that_are_not_used_lose_nothing():
     rng = np.random.default_rng(0)
     X = rng.uniform(-0.4, 0.4, (20, 2))

@@ -36,22 +36,6 @@ def model():
 # ------------------------------------------------------------------ the function
 
 
-def test_predictions_and_norm_by_hand():
-    here = predictor()
-    X = np.random.default_rng(1).uniform(-0.6, 0.6, (3, 2))
-    by_hand = [
-        sum(
-            c * np.exp(-0.7 * ((x - z) ** 2).sum())
-            for c, z in zip(here.coefficients, here.points, strict=True)
-        )
-        for x in X
-    ]
-    assert here.predict(X) == pytest.approx(by_hand)
-    assert here.predict(X[0]) == pytest.approx(by_hand[:1])
-    squared = here.coefficients @ here.predict(here.points)
-    assert here.norm == pytest.approx(np.sqrt(squared))
-
-
 def test_labels_are_those_of_the_sign():
     here = predictor(Kernel("linear", data_norm=1.0), classes=("no", "yes"))
     X = np.random.default_rng(1).uniform(-1, 1, (40, 2))
@@ -60,25 +44,6 @@ def test_labels_are_those_of_the_sign():
     assert len(set(expected)) == 2
     with pytest.raises(DataError, match="predict"):
         predictor().classify(X)
-
-
-def test_arrays_are_copies_and_read_only():
-    points, coefficients = np.zeros((1, 2)), np.ones(1)
-    here = PublicPredictor(RBF, points, coefficients, GUARANTEE)
-    points[:], coefficients[:] = 5.0, 5.0
-    assert not here.points.any()
-    assert here.coefficients.tolist() == [1.0]
-    for array in (here.points, here.coefficients):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 1.0
-
-
-@pytest.mark.parametrize(
-    "rows", [[[1.0]], [[1.0, 2.0, 3.0]], [[np.nan, 0.0]], [[np.inf, 0.0]], "rows", [], 3.0]
-)
-def test_malformed_rows_are_refused(rows):
-    with pytest.raises(DataError, match="X"):
-        predictor().predict(rows)
 
 
 # ------------------------------------------------------------------ corrections

@@ -11,7 +11,6 @@ from scipy import stats
 import convexmarket as cm
 from convexmarket.errors import ParameterError
 from convexmarket.release import lattice_noise as noise_of
-from convexmarket.release.lattice_noise import PROCESS_SLACK
 from tests import one_in
 from tests.release.builders import (
     bound_of,
@@ -80,27 +79,6 @@ def test_semi_interactive_bound_by_hand(n_points):
     fresh = 2 * C * R / np.sqrt(n_points) * (1 + np.sqrt(np.log(2 / beta) / 2))
     assert message.generalization == pytest.approx(fresh, rel=1e-12)
     assert message.total == message.fit + message.generalization
-
-
-def test_process_and_function_bounds_by_hand():
-    scale = cm.release.FunctionRelease(model(), **TERMS).scale
-    erm, beta = model(), 0.1
-    message = bound_of(
-        "semi_interactive",
-        sensitivity_of(erm),
-        **TERMS,
-        n_points=10,
-        max_norm=1.0,
-        failure_probability=beta,
-        noise="process",
-    )
-    check_a_little_above(
-        message.fit, 2 * scale * (1 + np.sqrt(2 * np.log(2 / beta))), PROCESS_SLACK
-    )
-    request = bound_of(
-        "function", sensitivity_of(erm), **TERMS, n_queries=40, failure_probability=beta
-    )
-    check_a_little_above(request, scale * np.sqrt(2 * np.log(2 * 40 / beta)), PROCESS_SLACK)
 
 
 # ------------------------------------------------------------------ by simulation

@@ -9,7 +9,7 @@ from scipy import stats
 import convexmarket as cm
 from convexmarket.release import KernelBasis, declare_fit
 from convexmarket.release.lattice_noise import LAPLACE_SLACK
-from tests.release.builders import check_a_little_above, source
+from tests.release.builders import source
 
 REJECTED = 1e-6  # p-value from which a distribution is refuted
 N_ROWS = 40
@@ -75,15 +75,6 @@ def test_paper_scale_by_hand(epsilon, n_points):
     assert composed <= epsilon * (1.0 + 1e-12)
     pure = release_of(erm, public(n_points), epsilon, 0.0, **kind)
     assert pure.scale == pytest.approx(n_points * shift_of(erm) / epsilon, rel=2 * LAPLACE_SLACK)
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
-def test_pure_tight_scale_by_hand(kernel):
-    erm, X = model(kernel), public(12)
-    effective = np.linalg.eigvalsh(erm.kernel_(X, X))[-1] / erm.feature_bound_**2
-    release = release_of(erm, X, 2.0, 0.0)
-    by_hand = np.sqrt(12 * max(effective, 1.0)) * shift_of(erm) / 2.0
-    check_a_little_above(release.scale, by_hand, np.sqrt(12 / max(effective, 1.0)) * LAPLACE_SLACK)
 
 
 # ------------------------------------------------------------------ attacks on tight accounting

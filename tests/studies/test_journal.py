@@ -9,18 +9,6 @@ from convexmarket.errors import ParameterError
 from convexmarket.studies.journal import Journal
 
 
-def test_records_are_read_back(tmp_path):
-    path = tmp_path / "new" / "runs.jsonl"
-    with Journal(path) as journal:
-        journal.append({"key": "a", "ended": "finished", "value": float("inf")})
-        journal.append({"key": "b", "ended": "finished", "text": "zwei\nZeilen"})
-    with Journal(path) as journal:
-        assert journal.records == [
-            {"key": "a", "ended": "finished", "value": float("inf")},
-            {"key": "b", "ended": "finished", "text": "zwei\nZeilen"},
-        ]
-
-
 @pytest.mark.parametrize("cut", range(1, 39, 3))
 def test_a_line_that_was_cut_is_no_run_and_the_next_stands_on_its_own(tmp_path, cut):
     path = tmp_path / "runs.jsonl"
@@ -71,9 +59,3 @@ def test_numpy_values_are_written_as_plain_numbers(tmp_path):
         )
     with Journal(tmp_path / "runs.jsonl") as journal:
         assert journal.records == [{"key": "a", "ended": "finished", "value": 0.1, "many": [0, 1]}]
-
-
-def test_without_a_path_records_are_kept_in_memory():
-    with Journal() as journal:
-        journal.append({"key": "a", "ended": "finished"})
-        assert journal.records == [{"key": "a", "ended": "finished"}]

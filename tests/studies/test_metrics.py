@@ -57,56 +57,6 @@ def test_a_run_that_does_not_solve_counts_as_its_time_limit() -> None:
     assert ecos["solver_share"] == pytest.approx(0.6)
 
 
-def test_the_shift_is_ten_milliseconds() -> None:
-    runs = frame(run("ECOS", seed=0, total_s=0.03), run("ECOS", seed=1, total_s=0.15))
-    expected = np.sqrt(0.04 * 0.16) - 0.01
-    assert only(means(runs), solver="ECOS")["total_s"] == pytest.approx(expected)
-
-
-def test_means_use_the_common_instances_of_complete_contenders() -> None:
-    runs = frame(
-        run("ECOS", seed=0, total_s=1.0),
-        run("ECOS", seed=1, total_s=9.0),
-        run("OSQP", seed=0, total_s=0.1),
-        run("OSQP", seed=1, outcome="unsupported"),
-    )
-    table = means(runs, shift=0.0)
-    assert only(table, solver="ECOS")["total_s"] == pytest.approx(3.0)
-    osqp = only(table, solver="OSQP")
-    assert np.isnan(osqp["total_s"])
-    assert osqp["instances"] == 0
-
-
-def test_without_a_complete_contender_common_instances_are_compared() -> None:
-    runs = frame(
-        run("ECOS", seed=0, total_s=1.0),
-        run("ECOS", seed=1, total_s=9.0),
-        run("OSQP", seed=1, total_s=3.0),
-        run("OSQP", seed=2, total_s=7.0),
-    )
-    table = means(runs, shift=0.0)
-    assert only(table, solver="ECOS")["total_s"] == pytest.approx(9.0)
-    assert only(table, solver="OSQP")["total_s"] == pytest.approx(3.0)
-    assert only(table, solver="OSQP")["instances"] == 1
-
-
-def test_a_contender_without_second_solves_has_no_second_time() -> None:
-    runs = frame(
-        run("exact", again_total_s=np.nan),
-        run("ECOS", seed=0),
-        run("ECOS", seed=1, outcome="failed"),
-    )
-    table = means(runs[runs.seed == 0])
-    assert np.isnan(only(table, solver="exact")["again_total_s"])
-    assert only(table, solver="ECOS")["again_relative"] == 1.0
-    alone = means(runs[runs.solver == "ECOS"], shift=0.0)
-    assert only(alone, solver="ECOS")["again_total_s"] == pytest.approx(np.sqrt(0.5 * LIMIT))
-
-
-def test_a_study_in_which_nothing_counts_has_no_summaries():
-    assert summarise(frame(run("OSQP", outcome="unsupported"))) == {}
-
-
 seconds = st.floats(1e-3, 50.0)
 
 
@@ -150,31 +100,6 @@ def test_frames_are_consistent_for_any_outcomes(drawn: list[tuple[str, float]]) 
 def curve(table: pd.DataFrame, of: str, solver: str) -> list[list[float]]:
     rows = table[(table.of == of) & (table.solver == solver)]
     return rows[["tau", "share"]].to_numpy().tolist()
-
-
-def test_time_is_relative_to_the_fastest_on_each_instance() -> None:
-    runs = frame(
-        run("A", seed=0, total_s=1.0),
-        run("B", seed=0, total_s=3.0),
-        run("A", seed=1, total_s=8.0),
-        run("B", seed=1, total_s=2.0),
-        run("A", seed=2, total_s=5.0),
-        run("B", seed=2, outcome="time limit"),
-        run("A", seed=3, outcome="failed"),
-        run("B", seed=3, outcome="wrong", total_s=0.1),
-    )
-    table = profiles(runs)
-    assert curve(table, "time", "A") == [[1.0, 0.5], [4.0, 0.75]]
-    assert curve(table, "time", "B") == [[1.0, 0.25], [3.0, 0.5]]
-
-
-def test_the_exact_method_does_not_set_the_pace() -> None:
-    runs = frame(run("exact", total_s=0.001), run("A", total_s=1.0), run("B", total_s=2.0))
-    table = profiles(runs)
-    assert curve(table, "time", "A") == [[1.0, 1.0]]
-    assert curve(table, "time", "B") == [[1.0, 0.0], [2.0, 1.0]]
-    assert curve(table, "time", "exact") == []
-    assert curve(table, "accuracy", "exact") == [[FLOOR, 0.0], [1e-9, 1.0]]
 
 
 def test_accuracy_is_absolute_and_has_a_floor() -> None:

@@ -86,17 +86,6 @@ def test_a_failed_market_is_a_row_with_its_error():
     assert any("bad: infeasible" in text for text in runs.statements())
 
 
-def test_axes_reach_the_functions_that_name_them():
-    runs = run(
-        {"swept": by_gamma, "fixed": cm.Market(SELLERS, BASE)}, {"axes": {"gamma": [0.01, 0.1]}}
-    )
-    frame = runs.to_frame()
-    assert frame.market.tolist() == ["swept", "swept", "fixed"]
-    assert frame.gamma.tolist()[:2] == [0.01, 0.1]
-    assert np.isnan(frame.gamma[2])
-    assert frame.eta[0] > frame.eta[1]
-
-
 def test_draws_are_paired_and_repeatable():
     runs = run({"drawn": drawn}, {"axes": {"gamma": [0.01, 0.1]}, "draws": 3, "seed": 4})
     assert runs.keys["runs"] == ("market", "gamma", "draw")

@@ -14,7 +14,7 @@ from convexmarket.errors import ParameterError
 from convexmarket.studies.files import pieces
 from convexmarket.terms.form import MarketNumbers
 from tests import one_in
-from tests.terms.builders import CONSTRAINTS, COSTS, GROUPS, OWN, SELLERS, TERMS, M
+from tests.terms.builders import CONSTRAINTS, COSTS, SELLERS, M
 
 FORM = MarketNumbers(COSTS)
 
@@ -53,24 +53,6 @@ def changed(form):
 )
 def test_a_piece_in_numbers(piece, expected):
     assert changed(said(piece)) == expected
-
-
-def test_vectors_in_numbers():
-    form = said(cm.Losses(OWN), cm.Losses(OWN), cm.Cap(OWN), cm.Cap(3), cm.terms.GivenEpsilon(OWN))
-    np.testing.assert_array_equal(form.losses, 4 * OWN)
-    np.testing.assert_array_equal(form.max_weight, np.minimum(OWN, 3) / M)
-    np.testing.assert_array_equal(form.max_epsilon, OWN)
-    some, active = form.restricted()
-    assert active.tolist() == [True, False, True, True, True]
-    assert [v.size for v in (some.virtual_costs, some.losses, some.max_weight)] == [4, 4, 4]
-    np.testing.assert_array_equal(some.limit(10.0), OWN[active] / 10)
-
-
-def test_bills_and_budgets_in_numbers():
-    form = said(cm.Payments(cm.PowerCost(2)), cm.Payments(), cm.Budget(3), cm.Budget(2))
-    assert form.payment_terms == ((2.0, cm.terms.LinearCost()), (2.0, cm.PowerCost(2)))
-    assert (form.total_gamma, form.budget) == (4.0, 2)
-    assert (FORM.payment_terms, FORM.total_gamma, FORM.budget) == ((), 0, np.inf)
 
 
 def test_another_budget_goes_into_budgets_alone():
@@ -191,35 +173,6 @@ def test_slopes_of_costs():
 PAID = ("worst payments", "box", "some off", "ellipsoid")
 
 
-@pytest.mark.parametrize("name", TERMS)
-def test_what_terms_speak_of(name):
-    spoken = TERMS[name][0].quantities_used(M)
-    if name in ("payments", "power", "power 1", "exponential", "tiers", *PAID):
-        assert spoken == {"epsilon", "virtual_costs"}
-    elif name in ("worst guarantees", "the worst of all", "fairness"):
-        assert spoken == {"epsilon"}
-    else:
-        assert spoken == ({"inverse_eta"} if name.endswith("noise") else {"weights"})
-
-
-@pytest.mark.parametrize("name", CONSTRAINTS)
-def test_what_constraints_speak_of(name):
-    spoken = CONSTRAINTS[name][0].quantities_used(M)
-    if name == "budget":
-        assert spoken == {"weights", "inverse_eta", "virtual_costs"}
-    elif name in ("largest", "each largest", "given"):
-        assert spoken == {"weights", "inverse_eta"}
-    else:
-        assert spoken == ({"inverse_eta"} if name == "range" else {"weights"})
-
-
-def test_how_pieces_read_the_reports():
-    assert cm.Payments(cm.terms.ExponentialCost()).reading(M) == "price"
-    assert cm.Budget(3).reading(M) == "budget"
-    assert LoudPayments().reading(M) == "unknown"
-    assert cm.GroupShare(GROUPS, equal=True).reading(M) == "none"
-
-
 # ------------------------------------------------- a term is one class and its export
 
 
@@ -251,11 +204,3 @@ def test_a_term_that_is_exported_has_a_table(monkeypatch):
     for wrong in ({"level": -1.0}, {}, {"level": "2"}, {"level": 2.0, "other": 1}):
         with pytest.raises(ValueError, match=r"level|other|supported"):
             pieces.Piece("reserve", kind, wrong).checked()
-
-
-def test_a_term_of_ones_own_goes_everywhere():
-    market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments() + Reserve(2.0))
-    assert market.incentives == "by construction"
-    assert market.form.other_terms == (Reserve(2.0),)
-    result = cm.allocate(market)
-    assert (result.method, result.gap <= 1e-5) == ("branch_and_bound", True)

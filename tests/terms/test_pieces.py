@@ -16,7 +16,6 @@ from scipy import sparse
 
 import convexmarket as cm
 from convexmarket import terms as pieces
-from convexmarket.checks import shown
 from convexmarket.errors import (
     AllocationError,
     CurvatureError,
@@ -26,18 +25,15 @@ from convexmarket.errors import (
 )
 from tests.terms.builders import (
     ALIKE,
-    BILLS,
     CONSTRAINTS,
     COSTS,
     FEATURES,
     GROUPS,
     OWN,
     SELLERS,
-    SPREADS,
     TARGET,
     TERMS,
     M,
-    assert_dcp_and_dpp,
     share,
 )
 
@@ -66,13 +62,6 @@ def test_a_constraint_is_its_definition(name, point):
     left = slack(a, eta)
     if abs(left) > 1e-7:
         assert all(item.value(tolerance=1e-9) for item in items) == (left >= 0)
-
-
-@pytest.mark.parametrize("spread", SPREADS)
-@pytest.mark.parametrize("bill", BILLS)
-def test_every_combination_is_dcp_and_dpp(spread, bill):
-    """With no constraint, each alone, and all at once; a campaign has every two."""
-    assert_dcp_and_dpp(spread, bill, [[], *([name] for name in CONSTRAINTS), list(CONSTRAINTS)])
 
 
 def test_declared_at_an_eta_it_is_the_real_problem():
@@ -110,12 +99,6 @@ def test_declared_as_a_whole_it_is_the_real_problem():
 
 
 # ------------------------------------------------------------------ privacy costs
-
-
-def test_linear_costs_are_one():
-    assert cm.Payments(cm.PowerCost(1)).is_linear
-    market = cm.Market(SELLERS, cm.Spread() + cm.Noise() + cm.Payments(cm.PowerCost(1)))
-    assert cm.allocate(market).method == "exact"
 
 
 class SquareRootOfOne(cm.terms.PrivacyCost):
@@ -290,17 +273,6 @@ def market_with(*pieces):
 
 
 RNG = np.random.default_rng(0)
-
-
-class Counting:
-    """Says another thing each time."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, quantities):
-        self.calls += 1
-        return self.calls * cp.norm(quantities.weights)
 
 
 def threshold(quantities):
@@ -514,16 +486,6 @@ def test_messages_do_not_print_the_data_of_a_piece():
     assert_shown_on_a_line(
         str(another.value), "joint must be a JointMarket, got Market(60 sellers, 1 * Spread()"
     )
-
-
-@pytest.mark.parametrize("length", [1, 118, 119, 500])
-def test_what_is_shown_keeps_both_ends(length):
-    text = "x" * length
-    result = shown(text)
-    assert len(result) == min(length + 2, 120)
-    assert result[0] == result[-1] == "'"
-    assert (result == repr(text)) == (length <= 118)
-    assert shown(f"a\n   {text}", str)[:3] == f"a {text}"[:3]
 
 
 def test_pieces_are_compared_by_value_and_read_well():

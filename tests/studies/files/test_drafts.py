@@ -87,45 +87,10 @@ def test_roles_are_guessed_by_names(tmp_path, columns, roles):
     assert draft(tmp_path, table).roles == roles
 
 
-def test_columns_about_the_sale_are_not_features(tmp_path):
-    table = patients(5).assign(group="a", epsilon=1.0)
-    written = draft(tmp_path, table).text
-    assert '# group = "?"' in written
-    assert '# epsilon = "?"' in written
-
-
-@pytest.mark.parametrize(
-    ("labels", "learner"),
-    [
-        ([0, 1], "PrivateLogisticRegression"),
-        (["a", "b"], "PrivateLogisticRegression"),
-        ([0.5, 1.0], "PersonalizedRidge"),
-    ],
-)
-@pytest.mark.parametrize("name", ["patients.csv", "patients.parquet"])
-def test_a_label_with_decimals_is_a_number(tmp_path, labels, learner, name):
-    table = patients(2).assign(label=labels)
-    assert f'name = "{learner}"' in draft(tmp_path, table, name=name).text
-
-
 @given(name=NAMES, word=NAMES)
 def test_names_are_written_as_toml_reads_them(name, word):
     line = f"{drafts._text(name)} = {drafts._text(word)}"
     assert tomllib.loads(line) == {name: word}
-
-
-def test_names_that_toml_would_take_for_something_else(tmp_path):
-    names = ['a "b"', "c.d", "e#f", "g=h", "Größe\n[x]", "[data]", "'", "\\"]
-    table = pd.DataFrame({name: [1, 2] for name in names}).rename_axis("id")
-    result = tomllib.loads(draft(tmp_path, table, name="rows.parquet").text)
-    assert list(result["data"]["features"]) == names
-
-
-def test_file_names_are_relative_to_the_problem(tmp_path):
-    (tmp_path / "problems").mkdir()
-    patients(5).to_csv(tmp_path / "patients.csv")
-    written = draft_problem(tmp_path / "patients.csv", tmp_path / "problems").text
-    assert tomllib.loads(written)["data"]["file"] == "../patients.csv"
 
 
 @pytest.mark.parametrize(
@@ -150,11 +115,3 @@ def test_files_that_are_not_parquet_are_refused(tmp_path):
         draft_problem(tmp_path / "rows.parquet", tmp_path)
     with pytest.raises(DataError, match="No such file"):
         draft_problem(tmp_path / "none.parquet", tmp_path)
-
-
-def test_numbered_headers_are_ids_unless_they_name_a_feature(tmp_path) -> None:
-    for column, result in (("Patient-Nr.", True), ("patient_no", True), ("patient_age", False)):
-        (tmp_path / "t.csv").write_text(f"{column};x\n1;2\n")
-        assert draft_problem(tmp_path / "t.csv", tmp_path).roles == (
-            {"id": column} if result else {}
-        )

@@ -7,10 +7,7 @@ import jsonschema
 import pytest
 
 from convexmarket.errors import ProblemFileError
-from convexmarket.priors import Uniform
 from convexmarket.studies.files import json_schema, load_file, parse_file
-from convexmarket.studies.files.data import InlineData
-from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
 from convexmarket.studies.files.loading import KINDS, kind_of
 from tests import PROBLEMS
 from tests.studies.files.builders import TRADEOFF, TWO_SELLERS, for_each
@@ -22,24 +19,6 @@ def refusal(*overrides: str, text: str = TWO_SELLERS) -> str:
     with pytest.raises(ProblemFileError) as caught:
         parse_file(text, overrides, path="my.toml")
     return str(caught.value)
-
-
-def test_values_and_defaults():
-    problem = parse_file(TWO_SELLERS)
-    assert isinstance(problem, ClassifierFile)
-    assert isinstance(problem.data, InlineData)
-    assert problem.prior == Uniform(0, 1)
-    assert problem.objective.mu == (1.0,)
-    assert problem.objective.cap is None
-    assert problem.sellers.scenarios == ("independent",)
-
-
-def test_the_source_is_kept():
-    problem = parse_file(TWO_SELLERS, ["run.seed=3"], path="my.toml")
-    assert problem.source.path == "my.toml"
-    assert problem.source.text == TWO_SELLERS
-    assert problem.source.overrides == ("run.seed=3",)
-    assert len(problem.source.sha256) == 64
 
 
 @for_each(
@@ -89,14 +68,6 @@ def test_mistakes_are_named(override, said):
     assert "\n" not in message
 
 
-def test_every_mistake_has_its_line():
-    lines = refusal("objective.gamma=[-1, -2]", "learner.draws=0").splitlines()
-    assert len(lines) == 3
-    assert all(line.startswith("my.toml: ") for line in lines)
-    unknown = "my.toml: 'lerner' is not a known key; did you mean 'learner'?"
-    assert refusal("lerner.draws=3") == unknown
-
-
 @for_each(
     [
         ("kind = ", "my.toml: not valid TOML: Invalid value"),
@@ -117,15 +88,6 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "big.toml").write_bytes(b"#" * 1_000_001)
     with pytest.raises(ProblemFileError, match="holds more than 1000000 bytes"):
         load_file(tmp_path / "big.toml")
-
-
-def test_overrides_replace_values():
-    problem = parse_file(
-        TWO_SELLERS, ["objective.gamma=[0.001, 0.01]", 'title="Mine"', "run.seed=7"]
-    )
-    assert problem.objective.gamma == (0.001, 0.01)
-    assert problem.title == "Mine"
-    assert problem.run.seed == 7  # a table that the file does not have
 
 
 @for_each(
@@ -169,13 +131,6 @@ regularization = [0.3, 1.0]
 label_noise = 0.2
 coef_norm = 1.0
 """
-
-
-def test_a_regression_market_and_its_defaults():
-    problem = parse_file(MARKET)
-    assert isinstance(problem, RidgeFile)
-    assert problem.learner.options == {"label_noise": 0.2, "coef_norm": 1.0}
-    assert problem.units.per_label == 1.0
 
 
 @for_each(

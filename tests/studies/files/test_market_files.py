@@ -60,13 +60,6 @@ SELLERS = cm.Sellers(REPORTS, PRIOR)
 STANDARD = 1.0 * cm.Spread() + 10.0 * cm.Noise() + 0.1 * cm.Payments()
 
 
-def test_a_variant_without_changes_is_the_base():
-    market = one("objective={}")
-    expected = cm.Market(SELLERS, STANDARD, [cm.Cap(2)])
-    assert repr(market) == repr(expected)
-    assert cm.allocate(market).objective == cm.allocate(expected).objective
-
-
 @for_each(
     [
         ("objective={spread={p=3}}", 1.0 * cm.Spread(3) + 10.0 * cm.Noise() + 0.1 * cm.Payments()),
@@ -168,12 +161,6 @@ def test_shares_of_groups_are_those_of_python(share, arguments):
     np.testing.assert_array_equal(market.sellers.sensitivities, [*PRIOR.quantile(levels), 1.5, 4.5])
 
 
-def test_fairness_is_about_the_groups_of_the_sellers():
-    market = one(f"sellers={GROUPS}, objective={{fairness={{weight=3, kind='minimax'}}}}")
-    groups = np.array(["A"] * 4 + ["B"] * 2)
-    assert market.objective == STANDARD + 3.0 * cm.terms.Fairness("minimax", groups)
-
-
 def test_groups_have_their_own_priors():
     groups = """{groups=[{name="A", count=3, prior={family="uniform", low=0, high=1}},
                          {name="B", count=2}]}"""
@@ -185,39 +172,6 @@ def test_groups_have_their_own_priors():
     np.testing.assert_array_equal(market.sellers.sensitivities, expected.sensitivities)
     np.testing.assert_array_equal(market.sellers.virtual_costs, expected.virtual_costs)
     assert repr(market.sellers) == repr(expected)
-
-
-def test_the_kth_seller_has_the_same_quantile_of_every_prior():
-    few = one("sellers={count=20}").sellers.sensitivities
-    wide = one('sellers={count=20}, prior={family="uniform", low=1, high=9}').sellers.sensitivities
-    np.testing.assert_allclose(2 * (few - 1), wide - 1)
-
-
-def test_merging_is_deep_and_leaves_the_base_unchanged():
-    text = BASE + "[variants.constraints]\ngroup_share = {at_most = {A = 0.6}}\n"
-    problem = parse_file(
-        text, [f"sellers={GROUPS}", "constraints.group_share={at_least={A=0.2, B=0.1}}"]
-    )
-    share = problem.variants[0].markets[0].build(0).constraints[1]
-    assert share.at_least == {"A": 0.2, "B": 0.1}
-    assert share.at_most == {"A": 0.6}
-    assert "at_most" not in problem.source.table["constraints"]["group_share"]
-
-
-def test_false_removes_parts_of_tables():
-    share = "constraints={group_share={at_least={A=false}, equal=true}}"
-    market = one(share, f"sellers={GROUPS}", "constraints.group_share={at_least={A=0.2}}")
-    assert market.constraints[1].at_least == {}
-    assert market.constraints[1].equal
-
-
-def test_a_sweep_is_a_market_for_each_value():
-    sweep = 'objective={payments=false}, sweep={key="constraints.budget", values=[10, 20]}'
-    problem = parse_file(BASE, [f'variants=[{{name="x", {sweep}}}]'])
-    (variant,) = problem.variants
-    budgets = [table.build(0).constraints[1] for table in variant.markets]
-    assert budgets == [cm.Budget(10), cm.Budget(20)]
-    assert variant.values == (10, 20)
 
 
 @for_each(
@@ -324,13 +278,6 @@ def test_a_required_key_is_reported_in_the_variant():
     ]
     with pytest.raises(ProblemFileError, match=r"the sellers have no prior; give \[prior\]"):
         parse_file(text + "sellers = {count = 3}\nobjective = {noise = {weight = 1}}\n")
-
-
-def test_the_file_that_the_guide_shows_is_one():
-    text = GUIDE.read_text(encoding="utf-8").split("## Variants in a problem file")[1]
-    problem = parse_file(text.split("```toml")[1].split("```")[0])
-    markets = [table.build(0) for variant in problem.variants for table in variant.markets]
-    assert [len(market.constraints) for market in markets] == [1, 1, 0, 2, 2, 2]
 
 
 # ------------------------------------------------------------------------------------- runs

@@ -11,15 +11,14 @@ from sklearn.metrics import roc_auc_score
 
 import convexmarket as cm
 from convexmarket.errors import DataError, ParameterError, ProblemFileError
-from convexmarket.online import AdaptivePolicy, OnlinePolicy, run_online
+from convexmarket.online import OnlinePolicy, run_online
 from convexmarket.online.outcome import planned
 from convexmarket.online.release import model_guarantee, release_model
-from convexmarket.priors import Exponential, Uniform
-from convexmarket.studies.files import OnlineFile, json_schema, load_file, parse_file
+from convexmarket.priors import Uniform
+from convexmarket.studies.files import parse_file
 from convexmarket.studies.files.online_file import open_market
 from convexmarket.studies.files.reports import report_of
 from convexmarket.studies.runs import Runs
-from tests import PROBLEMS
 
 SMALL = """
 kind = "online"
@@ -61,39 +60,10 @@ def result():
 # ------------------------------------------------------------------------------------- the file
 
 
-def test_the_policy_is_the_one_that_the_file_describes():
-    policy = parse_file(SMALL).policy()
-    assert isinstance(policy, OnlinePolicy)
-    described = (policy.prior, policy.expected_sellers, policy.mu, policy.sigma, policy.gamma)
-    assert described == (Uniform(0.02, 0.1), 40, 1.0, 20.0, 0.02)
-    assert (policy.cap, policy.rule) == (3.0, "expectation")
-    adaptive = parse_file(SMALL, ["plan.replan=true"]).policy()
-    assert isinstance(adaptive, AdaptivePolicy)
-    assert (adaptive.replan, adaptive.learn, adaptive.trust_guess) == (True, False, False)
-    learning = parse_file(SMALL, ["plan={learn=true, trust_guess=true}"]).policy()
-    assert (learning.replan, learning.learn, learning.trust_guess) == (False, True, True)
-
-
 def test_prior_and_buyer_that_make_no_policy_are_refused():
     problem = parse_file(SMALL, ["buyer.rule='algorithm-3'"], path="my.toml")
     with pytest.raises(ProblemFileError, match=r"^my\.toml: prior, buyer .* no market: cap is 3"):
         problem.policy()
-
-
-@pytest.mark.parametrize("name", ["online-wdbc.toml", "online-clinic/market.toml"])
-def test_shipped_files_load_and_their_dump_is_a_problem_again(name):
-    problem = load_file(PROBLEMS / name)
-    assert isinstance(problem, OnlineFile)
-    dump = problem.model_dump_json(exclude_unset=True)
-    again = OnlineFile.model_validate_json(dump)
-    assert again.model_dump_json(exclude_unset=True) == dump
-
-
-def test_the_schema_describes_every_key():
-    definitions = json_schema()["$defs"]
-    for name in ("OnlineFile", "PlanTable", "SimulationTable"):
-        assert all("description" in key for key in definitions[name]["properties"].values()), name
-        assert definitions[name]["additionalProperties"] is False
 
 
 def test_a_market_is_opened_from_a_file_only(tmp_path):
@@ -190,23 +160,6 @@ def test_the_plan_equals_the_average_of_many_markets():
     assert (abs(mean - expected) < 4.5 * spread).all()
 
 
-@pytest.mark.parametrize("prior", [Uniform(1, 5), Uniform(0, 4), Exponential(0.5)])
-@pytest.mark.parametrize("gamma", [1e-6, 0.1, 10.0])
-def test_the_highest_sensitivity_is_the_last_that_sells(prior, gamma):
-    policy = OnlinePolicy(prior, 100, 1.0, 1.0, gamma)
-    highest = policy.highest_sensitivity
-    assert policy.quote(highest).epsilon > 0
-    above = np.nextafter(highest, np.inf)
-    if above <= prior.support[1]:
-        assert policy.quote(above * (1 + 1e-12)).epsilon == 0
-
-
-def test_more_sellers_than_expected_are_turned_away():
-    runs = run("simulation.arrivals=50")
-    assert len(runs.tables["offers"]) == 40
-    assert runs.facts["counts"]["turned away"] == 10
-
-
 def test_new_plans_are_recorded_and_audited():
     runs = run("plan={replan=true, learn=true}", "simulation.arrivals=20")
     offers, plans, audits = (runs.tables[name] for name in ("offers", "plans", "audits"))
@@ -242,12 +195,6 @@ def test_the_report_states_the_finding_and_holds_the_model(result, tmp_path):
     assert "misclassifies" not in alone.statements()[0]
 
 
-def test_progress_is_reported():
-    seen = []
-    parse_file(SMALL).perform(progress=lambda *step: seen.append(step))
-    assert seen[-1] == ("quote and answer", 30, 30)
-
-
 # ------------------------------------------------------------------------------ rows and release
 
 
@@ -275,25 +222,6 @@ def mixed(folder, source):
 def release(problem, accepted, **options):
     model = release_model(problem.classifier(), problem.market_rows(), accepted, **options)
     return json.loads(model)
-
-
-def test_ranges_and_categories_make_the_same_rows_of_csv_and_parquet(tmp_path):
-    problems = [mixed(tmp_path, source) for source in ("csv", "parquet")]
-    of_csv, of_parquet = (problem.market_rows() for problem in problems)
-    assert of_csv.ids == of_parquet.ids == list("abc")
-    assert of_csv.feature_names == ("age", "ward=north", "ward=south", "intercept")
-    rows = [[-1, 1, 0, 1], [-0.25, 0, 1, 1], [1, 0, 1, 1]]
-    np.testing.assert_allclose(np.sqrt(3) * of_csv.X, rows)
-    np.testing.assert_array_equal(of_csv.X, of_parquet.X)
-    np.testing.assert_array_equal(of_csv.y, of_parquet.y)
-    X, y = of_csv.of(["c", "a"])
-    np.testing.assert_array_equal(X, of_csv.X[[2, 0]])
-    np.testing.assert_array_equal(y, [1.0, -1.0])
-    sold = pd.DataFrame({"id": list("abc"), "epsilon": [4.0, 8.0, 6.0]})
-    single, other = (release(problem, sold, seed=SEED) for problem in problems)
-    assert single["coef"] == other["coef"]
-    columns = single["public_features"]["columns"]
-    assert columns == {"age": [20, 80], "ward": ["north", "south"]}
 
 
 @pytest.mark.parametrize(

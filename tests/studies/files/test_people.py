@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import convexmarket as cm
 from convexmarket.errors import DataError
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files import people as module
@@ -74,59 +73,6 @@ def test_public_rows_are_drawn_by_the_seed_and_the_shares_alone(shares, seed, n)
     assert sum(map(len, parts.values())) == n
     again = module._drawn(names, wanted, seed, "people.csv")
     assert all(parts[part].index.equals(again[part].index) for part in parts)
-
-
-def test_rows_are_those_of_the_declared_features(tmp_path):
-    table = patients(120)
-    people = read(tmp_path, table=table)
-    public = cm.PublicFeatures(
-        {"age": (18, 100), "bmi": (15, 50), "smoker": ["no", "former", "yes"]},
-        missing="indicator",
-    )
-    rows = people.rows()
-    sold, test = table.loc[people.ids], table.loc[people.parts["test"].index]
-    np.testing.assert_array_equal(rows.X_train, public.transform(sold))
-    np.testing.assert_array_equal(rows.X_test, public.transform(test))
-    np.testing.assert_array_equal(rows.y_train, np.where(sold["ill"] == "yes", 1.0, -1.0))
-    assert rows.feature_names == tuple(public.get_feature_names_out())
-    assert np.linalg.norm(rows.X_train, axis=1).max() <= rows.data_norm == 1.0
-
-
-def test_a_regression_reads_labels_as_they_are(tmp_path):
-    table = patients(120)
-    people = read(tmp_path, REGRESSION, table)
-    rows = people.rows()
-    np.testing.assert_array_equal(rows.y_train, table.loc[people.ids, "costs"])
-    assert rows.X_train.min() >= 0.0
-    assert rows.X_train.max() <= 1.0
-    assert len(rows.y_test) == 36
-
-
-def test_parquet_and_csv_give_equal_sellers(tmp_path):
-    table = patients(120)
-    expected = read(tmp_path, table=table)
-    for name, stored in (("index", table), ("column", table.reset_index())):
-        stored.to_parquet(tmp_path / f"{name}.parquet")
-        settings = ['data.source="parquet"', f'data.file="{name}.parquet"']
-        people = read(tmp_path, settings=settings)
-        assert people.ids == expected.ids
-        np.testing.assert_array_equal(people.reports, expected.reports)
-        result, known = people.rows(), expected.rows()
-        np.testing.assert_array_equal(result.X_train, known.X_train)
-        np.testing.assert_array_equal(result.y_test, known.y_test)
-
-
-def test_categories_and_classes_of_parquet_may_be_numbers(tmp_path):
-    table = patients(120)
-    codes = {"no": 0.0, "former": 1.0, "yes": 2.0}
-    stored = table.assign(smoker=table["smoker"].map(codes), ill=table["ill"] == "yes")
-    stored.to_parquet(tmp_path / "patients.parquet")
-    settings = ['data.source="parquet"', 'data.file="patients.parquet"']
-    settings += ['data.features.smoker=["0", "1", "2"]', 'data.classes=["False", "True"]']
-    result = read(tmp_path, settings=settings).rows()
-    known = read(tmp_path, table=table).rows()
-    np.testing.assert_array_equal(result.X_train, known.X_train)
-    np.testing.assert_array_equal(result.y_train, known.y_train)
 
 
 def test_public_rows_of_other_files_need_no_ids_and_no_reports(tmp_path):

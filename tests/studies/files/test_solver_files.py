@@ -1,6 +1,5 @@
 """Problem files: what they may state, what is refused, and in which words."""
 
-import json
 import os
 import sys
 
@@ -8,11 +7,10 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.errors import ProblemFileError
-from convexmarket.studies.files import json_schema, load_file, parse_file
+from convexmarket.studies.files import load_file, parse_file
 from convexmarket.studies.files.loading import KINDS, kind_of, subproblems_of
 from convexmarket.studies.files.reports import report_of
 from tests import PROBLEMS
-from tests.hardening.test_hostile_problems import unbounded
 
 SOLVERS = """
 kind = "solvers"
@@ -45,17 +43,6 @@ def test_a_file_of_solvers_is_a_call_of_compare_solvers(tmp_path):
     report = report_of(problem, runs)
     assert report.settings["problem file"]["text"] == SOLVERS
     assert "A \\*note\\*" in report.to_markdown(appendix=True)
-
-
-def test_files_with_the_same_name_are_distinguished():
-    text = SOLVERS.replace('["allocation"]', '["a/market.toml", "b/market.toml", "ridge"]')
-    entries = []
-    problem = parse_file(text)
-    from convexmarket.studies.files.solvers import entries_of
-
-    result = entries_of(problem.study.problems, lambda name: entries.append(name) or name)
-    assert list(result) == ["a/market", "b/market", "ridge"]
-    assert entries == ["a/market.toml", "b/market.toml"]
 
 
 def test_sellers_of_a_file_are_compared_at_their_number(tmp_path):
@@ -97,19 +84,6 @@ def test_an_error_names_key_value_and_remedy(setting, words):
     assert words in refusal(setting)
 
 
-def test_every_mistake_has_a_line():
-    lines = refusal("study.sizes=[1]", "limits.seconds=-1", "run.jobs='two'").splitlines()
-    assert len(lines) == 3
-    assert "200 more" not in refusal(*(f"study.k{number}=1" for number in range(200)))
-    assert "195 more unknown keys" in refusal(*(f"study.k{number}=1" for number in range(200)))
-
-
-def test_a_missing_key_or_kind_is_named():
-    assert "study is missing" in refusal(text='kind = "solvers"\ntitle = "t"')
-    assert "kind is missing" in refusal(text='title = "t"')
-    assert "not valid TOML" in refusal(text="title = ")
-
-
 @pytest.mark.parametrize("table", ["", "study.", "run.", "limits.", "settings."])
 @pytest.mark.parametrize("key", ["plugin", "plugins"])
 def test_no_problem_file_names_a_plugin(tmp_path, monkeypatch, table, key):
@@ -143,16 +117,6 @@ def test_pipes_and_folders_are_no_problem_files(tmp_path):
             load_file(path)
     with pytest.raises(ProblemFileError, match=r"[Dd]irectory"):
         load_file(tmp_path)
-
-
-def test_the_schema_describes_every_key_and_bounds_its_size():
-    schema = json_schema()
-    assert json.loads(json.dumps(schema)) == schema
-    tables = {**schema.get("$defs", {}), "": schema}
-    for name, table in tables.items():
-        assert list(unbounded(table, name)) == []
-        for key, entry in table.get("properties", {}).items():
-            assert entry.get("description"), f"{name}.{key}"
 
 
 def test_the_shipped_files_are_valid():
