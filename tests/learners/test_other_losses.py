@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import convexmarket as cm
+from convexmarket.attacks import formula_audits
 from convexmarket.errors import DataError, ParameterError
 from convexmarket.learners import (
     AbsoluteLoss,
@@ -39,6 +40,7 @@ EPSILON = rng.dirichlet(np.full(12, 3.0)) * 120.0
     ),
 )
 def test_the_claim_is_exhausted_and_half_of_its_logarithm_is_refuted(learner, y, monkeypatch):
+    monkeypatch.setattr(formula_audits, "STARTS", 1)
     options = {"epsilon": EPSILON, "n_rows": 1, "draws": 30, "random_state": 0}
     audit = cm.audit_privacy(learner, X, y, **options)
     assert audit.passed, audit.statement()

@@ -1,0 +1,11 @@
+"""Short searches: a test needs a large loss, and not the largest."""
+
+import pytest
+
+from convexmarket.attacks import formula_audits
+
+
+@pytest.fixture(autouse=True)
+def short_search(monkeypatch):
+    monkeypatch.setattr(formula_audits, "STARTS", 1)
+    monkeypatch.setitem(formula_audits.SEARCH, "maxiter", 150)
