@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from scipy.optimize import minimize
 import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.privacy import ridge_sensitivity
+from problems.papers import joint_methods, joint_wdbc
 from problems.papers.methods.joint_gradient import (
     Terms,
     descend,
@@ -126,3 +128,16 @@ def test_sampling_as_published_breaks_its_promise() -> None:
 
     loss = log_density(model, 1) - log_density(model, -1)
     assert loss > 50 * promised
+
+
+def test_the_range_of_descents_is_relative_to_the_lowest():
+    keys = {"group": ["g", "g"], "instance": [0, 0]}
+    descents = pd.DataFrame(keys | {"objective": [-4.0, -3.0]})
+    frames = {"descents": descents, "instances": pd.DataFrame({"group": ["g"], "instance": [0]})}
+    assert joint_methods.ranges(frames).range.tolist() == [0.25]
+
+
+def test_errors_are_the_shares_of_wrong_labels():
+    rows = cm.datasets.wdbc(random_state=0)
+    mean = joint_wdbc.errors(rows, np.full(len(rows.y_train), 1e5), 0.01).mean(axis=1)
+    assert np.all(mean < 0.1)
