@@ -293,3 +293,26 @@ def test_noise_on_a_lattice_exceeds_its_constant_no_more_often_than_stated():
     mean, variance = 2.0 * d, 20.0 * d
     exceeds = variance / ((sigma / kappa) ** 2 / d - mean) ** 2
     assert chance / 2.0 - 1e-12 <= exceeds <= chance
+
+
+@pytest.mark.parametrize("distance", [0.0, 0.25])
+def test_the_moves_by_hand(distance, monkeypatch) -> None:
+    """The real sensitivity, the error of the solve on either side, and a step per coordinate."""
+    monkeypatch.setattr(
+        ridge_noise, "solve_error", lambda *_: ridge_noise.SolveError(1.0, 1.0, distance)
+    )
+    epsilon, step = ridge_sample(1, 8, 3)[2], 2.0**-12
+    model = output_ridge(1.0, rounding=step)
+    lattice = planned(model, epsilon, 3)
+    moved = cm.privacy.ridge_sensitivity(1.0, 3) * lattice.weights + 2 * distance
+    steps = np.ceil(np.sqrt(3) * moved / step) + 2
+    assert lattice.scale == pytest.approx(np.max(steps / epsilon), abs=1.0)
+    assert lattice.epsilon * lattice.scale == pytest.approx(steps, rel=1e-12)
+
+
+def test_a_row_with_a_tiny_weight_under_the_bound_is_left_out_and_no_other_row_loses():
+    sold = np.append(np.full(200, 1.0), 1e-12)
+    learner = output_ridge(10.0, weighting="bound", label_noise=0.1)
+    epsilon = learner.promise(sold, 2).epsilon
+    assert epsilon[-1] == 0.0
+    assert epsilon[:-1].min() > 0.9

@@ -262,3 +262,13 @@ def test_the_classifier_of_a_market_has_the_noise_of_what_was_sold(monkeypatch):
     bought = cm.allocate(sold)
     assert drawn["noise_scale"] == 2 * 0.7 / bought.eta
     np.testing.assert_array_equal(drawn["weights"], bought.weights)
+
+
+def test_guarantees_of_two_sellers_by_hand():
+    instance = guarantees(np.array([1.0, 3.0]), 1.0, 2.0)
+    assert instance.objective(np.array([0.5, 0.5, 0.25]), instance.values[0]) == pytest.approx(
+        0.5**0.5 + 0.5
+    )
+    first, second = instance.exact(instance.values[0]), instance.exact(instance.values[1])
+    assert first[1::-1] == pytest.approx(second[:2])
+    assert (first[:2] <= first[2] * np.array([1.0, 3.0]) + 1e-12).all()
