@@ -185,7 +185,7 @@ class Report:
         keys: Sequence[str] = (),
         formats: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        rows: int = 8,
+        rows: int | None = None,
         private: bool = False,
         appendix: bool = False,
     ) -> None:
@@ -209,8 +209,9 @@ class Report:
         formats, headers : mapping of str to str, optional
             Format specifications and headers of columns. Default: four significant digits, and the
             name of the column.
-        rows : int, default 8
-            Rows that the page shows; ``results.json`` and CSV hold all.
+        rows : int, optional
+            Rows that are shown, by default 8, and 15 in the appendix; ``results.json`` and CSV
+            hold all.
         private : bool, default False
             Whether a row describes one seller. The files of the report are then readable by their
             owner only, as with every table that has the columns ``id`` and ``sensitivity``.
@@ -241,6 +242,7 @@ class Report:
                     "add a column to keys"
                 )
             private = private or {"id", "sensitivity"} <= set(frame)
+            rows = rows or (15 if appendix else 8)
             table = Table(name, caption, frame, keys, formats, headers, rows, private, appendix)
             self.blocks.append(table)
         elif hasattr(block, "savefig"):

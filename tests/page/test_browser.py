@@ -44,7 +44,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = [20.0, 1e7, np.inf, -3.0, 2.5e-9, 2000.0, 1e-12, 12345.6, 1e20, np.nan]
     frame = pd.DataFrame({"name": [f"s{i}" for i in range(10)], "value": values})
     wide = {f"column {i}": -1.5e-7 for i in range(40)}
-    report.add(frame.assign(**wide), "Numbers <i>", name="numbers")
+    report.add(frame.assign(**wide), "Numbers <i>", name="numbers", rows=10)
     points = pd.DataFrame({"x": [1.0, 2.0, 4.0], "y": [1.0, 0.5, 0.2], "who": ["<b>", "c", "c"]})
     report.add(figures.lines(points, "x", "y", hue="who"), alt="A falling line", name="line")
     report.claim("It <i>holds</i>", holds=True)
