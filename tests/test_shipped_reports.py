@@ -32,7 +32,7 @@ def test_a_run_without_payments_reproduces_the_stored_markets_and_draws(name):
             np.testing.assert_allclose(both[column], both[f"{column}_stored"], 1e-4)
 
 
-@pytest.mark.parametrize("name", ["medical-market", "synthetic", "wdbc"])
+@pytest.mark.parametrize("name", ["medical-market", "quickstart", "synthetic", "wdbc"])
 def test_a_run_of_one_candidate_reproduces_a_stored_point(name):
     problem, curve = load_file(FILES[name]), read_tables(REPORTS / name)["curve"]
     gamma = problem.objective.gamma[1]

@@ -84,17 +84,25 @@ def fill(
         detail=f"The largest is ε = {format_number(offers.guarantee.max())}.",
     )
     planned, realised = facts["planned"], facts["realised"]
+    parts = []
     for column, key, label in (
         ("epsilon", "eta", "privacy η"),
         ("payment", "payments", "payments"),
     ):
         total = offers[column].where(offers.status == "accepted", 0.0).cumsum()
-        sold = pd.DataFrame({"number": offers.number, "value": total, "of": "sold"})
-        ends = {"number": [0, planned["sellers"]], "value": [0.0, planned[key]], "of": "first plan"}
-        both = pd.concat([sold, pd.DataFrame(ends)])
-        figure = lines(both, "number", "value", hue="of", xlabel="sellers", ylabel=label)
-        caption = f"Sold after each seller, and expected by the first plan: {label}"
-        report.add(figure, caption, name=f"total-{key}")
+        ahead = 100.0 * (total / planned[key] - offers.number / planned["sellers"])
+        parts.append(pd.DataFrame({"number": offers.number, "ahead": ahead, "of": label}))
+    figure = lines(
+        pd.concat(parts),
+        "number",
+        "ahead",
+        hue="of",
+        levels={"first plan": 0.0},
+        xlabel="sellers",
+        ylabel="ahead of the plan (% of its total)",
+    )
+    caption = "Sold and paid after each seller, relative to an even course of the first plan"
+    report.add(figure, caption, name="total")
     report.add(plot(tables).figure, "Privacy bought at each report", name="terms")
     rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
     frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
