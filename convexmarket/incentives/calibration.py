@@ -64,8 +64,8 @@ class GammaCalibration:
     --------
     >>> import convexmarket as cm
     >>> objective = cm.Spread() + cm.Noise()
-    >>> found = cm.calibrate_gamma(1.0, cm.Uniform(0, 1), 5, objective, draws=20)
-    >>> abs(found.expected_payment - 1.0) < 1e-3
+    >>> result = cm.calibrate_gamma(1.0, cm.Uniform(0, 1), 5, objective, draws=20)
+    >>> abs(result.expected_payment - 1.0) < 1e-3
     True
     """
 

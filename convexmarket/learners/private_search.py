@@ -137,12 +137,12 @@ class PrivateSearch(BaseEstimator):
         ----------
         X : array_like of shape (n_rows, n_features)
         y : array_like of shape (n_rows,)
-        epsilon : array_like of shape (n_rows,)
+        epsilon : array_like of shape (n_rows,) or float, optional
             Largest epsilon of each row.
         rows : array_like of int, optional
             Positions of the rows; all by default.
-        accountant : PrivacyAccountant, LedgerAccount or None
-        random_state : int or numpy.random.Generator
+        accountant : PrivacyAccountant or LedgerAccount, optional
+        random_state : RandomSource, optional
 
         Raises
         ------

@@ -104,7 +104,7 @@ class OnlineOutcome(Shown):
 
         Parameters
         ----------
-        prior : Prior, or one for each seller or group
+        prior : Prior
         """
         bought = self.epsilon > 0
         costs = np.asarray(prior.ironed_virtual_cost(self.sensitivities[bought]))

@@ -309,7 +309,7 @@ def saved(figure: Figure, kind: str, name: str) -> bytes:
 
 
 def _label(name: object) -> str:
-    """Return a name in words; Matplotlib's legend omits what begins with an underscore."""
+    """Return a name with blanks for underscores; a legend omits names that begin with one."""
     text = str(name).replace("_", " ")
     return text if len(text) <= 60 else f"{text[:59]}…"
 

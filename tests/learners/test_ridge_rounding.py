@@ -18,7 +18,7 @@ from convexmarket.learners import ridge_noise
 from convexmarket.learners.granted import Granted
 from convexmarket.learners.ridge_math import row_sum, solve_ridge
 from convexmarket.learners.ridge_noise import solve_error
-from convexmarket.privacy import Simulation
+from convexmarket.privacy import Simulation, ridge_norm_bound
 from tests.learners.builders import (
     PRIVATE_RIDGES,
     check_lattice_noise,
@@ -311,8 +311,17 @@ def test_the_moves_by_hand(distance, monkeypatch) -> None:
 
 
 def test_a_row_with_a_tiny_weight_under_the_bound_is_left_out_and_no_other_row_loses():
-    sold = np.append(np.full(200, 1.0), 1e-12)
+    """The tiny rows lower the mean, so that the last one is only left out by its weight."""
+    sold = np.concatenate((np.full(10, 1.0), np.full(990, 1e-12), [1e-7]))
     learner = output_ridge(10.0, weighting="bound", label_noise=0.1)
     epsilon = learner.promise(sold, 2).epsilon
-    assert epsilon[-1] == 0.0
-    assert epsilon[:-1].min() > 0.9
+    assert not epsilon[10:].any()
+    assert epsilon[:10].min() > 0.9
+
+
+@pytest.mark.parametrize("d", [2, 10, 50])
+def test_the_bound_covers_the_backward_error_of_cholesky(d):
+    """Higham, Theorem 10.4: (3d + 1) u times the trace, at most d (1 + lambda) in the box."""
+    norm = ridge_norm_bound(100.0, d)
+    least = (3 * d + 1) * d * (1 + 100.0) * norm * 2.0**-53
+    assert solve_error(d, d, 100.0).residual >= least
