@@ -17,7 +17,7 @@ from convexmarket.incentives.audit import IncentiveAudit
 from convexmarket.online.adaptive import AdaptivePolicy
 from convexmarket.online.plan import Buyer
 from convexmarket.online.policy import OnlinePolicy
-from convexmarket.priors import Prior
+from convexmarket.priors.prior import Prior, as_prior
 
 __all__ = ["OnlineOutcome", "audit_quotes", "planned", "run_online"]
 
@@ -107,7 +107,7 @@ class OnlineOutcome(Shown):
         prior : Prior
         """
         bought = self.epsilon > 0
-        costs = np.asarray(prior.ironed_virtual_cost(self.sensitivities[bought]))
+        costs = np.asarray(as_prior(prior).ironed_virtual_cost(self.sensitivities[bought]))
         return self._loss(float(costs @ self.epsilon[bought]))
 
     def paid_loss(self) -> float:

@@ -1,4 +1,4 @@
-"""Priors, allocations and payments: what holds at any numbers, and oracles at ordinary ones."""
+"""Priors and allocations: what holds at any numbers."""
 
 from __future__ import annotations
 
@@ -82,39 +82,6 @@ def check_prior(case: tuple[int, list[float]]) -> str:
     require(again == prior and hash(again) == hash(prior), "to_dict does not come back")
     if high < np.inf:
         require(np.isposinf(prior.virtual_cost(np.nextafter(high, np.inf))), "finite above the top")
-    return "accepted"
-
-
-TEXTS = st.one_of(
-    st.sampled_from(
-        ["uniform:0,1", "beta:2,5", "beta:2,5,0,0.1", "power:2,0.1", "truncnorm:0.05,0.02,0,0.1",
-         "lognormal:-3,0.5", "gamma:2,0.05", "exponential:0.05", "mixture:1*uniform:0,1",
-         "mixture:0.5*uniform:0,1;0.5*beta:2,5,0,2", "empirical:nowhere.csv", "scipy:norm",
-         "custom:x", "uniform", ":", "", "mixture:", "mixture:1*mixture:1*uniform:0,1"]
-    ),
-    st.text(max_size=20),
-)  # fmt: skip
-
-
-@st.composite
-def prior_texts(draw: Any) -> str:
-    """Draw words for a prior, with a few characters changed."""
-    text = draw(TEXTS)
-    for _ in range(draw(st.integers(0, 3))):
-        place = draw(st.integers(0, len(text)))
-        piece = draw(
-            st.sampled_from(
-                [*",;*:10- ._x\u0663\x00", "", *["e9", "nan", "inf", "1e999", "uniform:"], "9" * 20]
-            )
-        )
-        text = text[:place] + piece + text[place + draw(st.integers(0, 3)) :]
-    return text
-
-
-def check_prior_text(text: str) -> str:
-    """Parse a prior, and read back what it says of itself."""
-    prior = cm.priors.parse_prior(text)
-    require(prior_from_dict(prior.to_dict()) == prior, "to_dict does not come back")
     return "accepted"
 
 
@@ -227,64 +194,6 @@ def etas(case: dict[str, Any], psi: np.ndarray, weights: np.ndarray, eta: float)
     return [value for value in tried if 0 < value < np.inf]
 
 
-@st.composite
-def ordinary_markets(draw: Any) -> dict[str, Any]:
-    """Draw the papers' problem at numbers at which everything else is accurate too."""
-    return {
-        "virtual_costs": draw(costs(st.one_of(ordinary, st.just(0.0)))),
-        "mu": draw(st.one_of(ordinary, st.just(0.0))),
-        "sigma": draw(st.one_of(ordinary, ordinary, st.just(0.0))),
-        "gamma": draw(ordinary),
-        "cap": draw(st.one_of(st.none(), st.floats(1, 5))),
-        "eta_range": draw(st.one_of(st.none(), st.none(), st.just((0.1, 10.0)))),
-    }
-
-
-def check_laws(case: dict[str, Any]) -> str:
-    """Hold allocations of permuted and rescaled markets against each other."""
-    result = cm.allocate(declared(case))
-    psi = np.asarray(case["virtual_costs"])
-    order = np.random.default_rng(psi.size).permutation(psi.size)
-    scaled = dict(case)
-    for key in ("mu", "sigma", "gamma"):
-        scaled[key] = case[key] * 7.0
-    money = {**case, "virtual_costs": psi * 3.0, "gamma": case["gamma"] / 3.0}
-    same = [
-        ({**case, "virtual_costs": psi[order]}, order, 1.0, "another order of sellers"),
-        (scaled, slice(None), 7.0, "another unit of the objective"),
-        (money, slice(None), 1.0, "another currency"),
-    ]
-    for other, places, factor, what in same:
-        again = cm.allocate(declared(other))
-        close = abs(again.objective - factor * result.objective) <= 1e-9 * abs(again.objective)
-        require(close, what, "changes the objective:", result.objective, again.objective)
-        if case["mu"] > 0 and close_to_unique(case, result):
-            require(
-                np.allclose(again.weights, result.weights[places], atol=1e-6), what, "moves weights"
-            )
-    return "accepted"
-
-
-def close_to_unique(case: dict[str, Any], found: Any) -> bool:
-    """Whether eta is held by sigma and not by a tie between far-away minima."""
-    nearby = [found.eta * factor for factor in (0.1, 0.3, 3, 10)]
-    if case["eta_range"] is not None or case["sigma"] == 0:
-        return False
-    return all(
-        objective_of(case, found.weights, eta) > found.objective * (1 + 1e-6) for eta in nearby
-    )
-
-
-def check_against_declaration(case: dict[str, Any]) -> str:
-    """Hold the exact optimum against CVXPY's solution of the declared problem at that eta."""
-    result = cm.allocate(declared(case))
-    again = cm.allocate(declared(case), "line_search", gap=1e-5)
-    slack = 2e-5 * abs(result.objective)
-    require(again.objective >= result.objective - slack, "a search finds better", again, result)
-    require(again.lower_bound <= result.objective + slack, "a search proves more", again, result)
-    return "accepted"
-
-
 # ---------------------------------------------------------------------------------------- variants
 
 SPREADS = [
@@ -300,8 +209,9 @@ PRIVACY_COSTS = [
 
 
 @st.composite
-def variants(draw: Any, numbers: Any = ordinary) -> Any:
+def variants(draw: Any) -> Any:
     """Draw sellers, weighted terms and constraints, in plain values."""
+    numbers = draw(st.sampled_from([ordinary, wide]))
     m = draw(st.integers(1, 5))
     psi = [draw(numbers) for _ in range(m)]
     terms = [(draw(numbers), draw(st.sampled_from(range(len(SPREADS)))))]
@@ -388,57 +298,8 @@ def limits_hold(market: cm.Market, weights: np.ndarray, eta: float, slack: float
     return True
 
 
-# ---------------------------------------------------------------------------------------- payments
-
-
-@st.composite
-def paid_markets(draw: Any) -> dict[str, Any]:
-    """Draw sellers with a prior, and the buyer of the papers' problem."""
-    return {
-        "prior": draw(any_prior()),
-        "levels": draw(st.lists(st.floats(0, 1), min_size=1, max_size=5)),
-        "mu": draw(st.one_of(ordinary, wide)),
-        "sigma": draw(st.one_of(ordinary, wide)),
-        "gamma": draw(st.one_of(ordinary, wide)),
-        "cap": draw(st.one_of(st.none(), st.just(1.0), st.floats(1, 5))),
-    }
-
-
-def check_payments(case: dict[str, Any]) -> str:
-    """Hold payments against participation, their ceiling, the order of sellers and the audit."""
-    prior = made(case["prior"])
-    reports = np.asarray(prior.quantile(case["levels"]))
-    buyer = {key: case[key] for key in ("mu", "sigma", "gamma", "cap")}
-    market = cm.Market.standard(cm.Sellers(reports, prior), **buyer)
-    result = cm.allocate(market)
-    paid = cm.payments(market, result)
-    epsilon = result.epsilon
-    scale = float(np.max(reports * epsilon) + paid.max())
-    require(np.isfinite(paid).all() and (paid >= 0).all(), "payments", paid)
-    require(
-        (paid >= reports * epsilon * (1 - 1e-9)).all(), "somebody loses", paid - reports * epsilon
-    )
-    require((paid[epsilon == 0] == 0).all(), "paid for nothing")
-    top = prior.support[1]
-    if np.isfinite(top):
-        require((paid <= top * epsilon * (1 + 1e-6) + 1e-9 * scale).all(), "paid above the top")
-    order = np.argsort(-np.arange(reports.size))
-    turned = cm.Market.standard(cm.Sellers(reports[order], prior), **buyer)
-    again = cm.payments(turned, cm.allocate(turned))
-    require(np.allclose(again, paid[order], rtol=1e-6, atol=1e-8 * scale), "the order of sellers")
-    audit = cm.audit_incentives(market, misreports=5)
-    require(audit.is_individually_rational, "the audit finds a loss", audit)
-    require(audit.is_incentive_compatible, "the audit finds a gain", audit)
-    return "accepted"
-
-
 TARGETS = [
     Target("priors", any_prior(), check_prior, weight=5),
-    Target("prior texts", prior_texts(), check_prior_text, weight=20),
     Target("allocation", standard_markets(), check_allocation, weight=5),
-    Target("allocation laws", ordinary_markets(), check_laws, weight=5),
-    Target("allocation declared", ordinary_markets(), check_against_declaration, 20.0),
-    Target("variants", variants(), check_variant, 20.0),
-    Target("variants at any scale", variants(wide), check_variant, 20.0),
-    Target("payments", paid_markets(), check_payments, 20.0),
+    Target("variants at any scale", variants(), check_variant, 20.0),
 ]

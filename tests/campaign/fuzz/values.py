@@ -27,11 +27,6 @@ STRANGE: list[Any] = [
     np.datetime64("2020-01-01"), "\N{ARABIC-INDIC DIGIT THREE}", [None], ["a", "b"], 0, 1, -1, 2,
 ]  # fmt: skip
 
-# Drawn by position: some of these values have no truth value and cannot be compared.
-hostile = st.integers(0, len(STRANGE) + len(EXTREMES) + len(NOT_POSITIVE) - 1).map(
-    lambda place: [*STRANGE, *EXTREMES, *NOT_POSITIVE][place]
-)
-
 ordinary = st.floats(-3, 3).map(lambda power: float(f"{10**power:.4g}"))
 wide = st.floats(-14, 14).map(lambda power: float(f"{10**power:.6g}"))
 positive = st.one_of(ordinary, wide, st.sampled_from([x for x in EXTREMES if x > 0]))
@@ -50,31 +45,6 @@ def market(reports: Any = (0.1, 0.6, 0.3)) -> cm.Market:
 def joint_market() -> cm.JointMarket:
     """Return a market in the six rows X."""
     return cm.JointMarket(market([0.1, 0.6, 0.3, 0.2, 0.4, 0.5]), X, Y, regularization=1.0)
-
-
-@st.composite
-def priors(draw: Any, numbers: Any = ordinary) -> cm.Prior:
-    """Draw a prior; its constructor may refuse, which the caller has to expect."""
-    kind = draw(st.integers(0, 8))
-    x, y, z = draw(numbers), draw(numbers), draw(numbers)
-    if kind == 0:
-        return cm.Uniform(x, x + y)
-    if kind == 1:
-        return cm.priors.Exponential(x)
-    if kind == 2:
-        return cm.Beta(x, y, 0.0, z)
-    if kind == 3:
-        return cm.priors.Power(x, y)
-    if kind == 4:
-        return cm.priors.TruncatedNormal(x, y, x, x + z)
-    if kind == 5:
-        return cm.priors.LogNormal(np.log(x), y)
-    if kind == 6:
-        return cm.priors.Gamma(x, y)
-    if kind == 7:
-        return cm.EmpiricalPrior(draw(st.lists(numbers, min_size=1, max_size=6)))
-    low = min(x, y)
-    return cm.priors.Mixture([x, y], [cm.Uniform(low, low + z), cm.Uniform(low, low + 2 * z)])
 
 
 @st.composite
