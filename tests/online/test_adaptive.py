@@ -42,7 +42,7 @@ def test_few_sellers_may_sell_nothing_and_the_loss_is_then_infinite():
     policy = cm.OnlinePolicy(prior, 100, **UNIT)
     outcome = cm.run_online(policy, np.full(100, 3.0))
     assert outcome.loss(prior) == outcome.paid_loss() == np.inf
-    with pytest.raises(cm.errors.PriorError, match="prior is 0.5, which is not a prior"):
+    with pytest.raises(cm.errors.PriorError, match=r"prior is 0\.5, which is not a prior"):
         outcome.loss(0.5)
     assert outcome.n_bought == 0
     assert np.isnan(outcome.weights).all()
