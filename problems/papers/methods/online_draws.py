@@ -44,8 +44,7 @@ def run(prior, policies, sizes, draws, fractions=(1.0,), guess=None):
     Returns
     -------
     dict of DataFrame
-        "draws", and "points" (means, 95% intervals, and the number of draws in which nothing was
-        bought).
+        "draws", and "points" (means, 95% intervals, the number of draws that bought nothing).
     """
     rows = []
     for fraction, size, draw in product(fractions, sizes, range(draws)):
@@ -89,19 +88,19 @@ def average(draws):
 
 
 def claim(frames, text, source, check, measure, policy, along="size"):
-    """Check a claim about a policy at each fraction, or size, by itself."""
+    """Check a claim about a policy at each fraction, or size; describe the first and the last."""
     subset = frames["draws"][frames["draws"].policy == policy]
     at = "fraction" if along == "size" else "size"
     result = {}
     for place, rows in subset.groupby(at):
-        if check is not falls_as_power:
+        if check is falls_as_power:
+            bought = rows.groupby("size").loss.transform(lambda losses: np.isfinite(losses).all())
+            values = curves(rows[bought], measure, "size")
+            result[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
+        else:
             result[place] = check(curves(rows, measure, along))
-            continue
-        bought = rows.groupby("size").loss.transform(lambda losses: np.isfinite(losses).all())
-        values = curves(rows[bought], measure, "size")
-        result[place] = falls_as_power(rows[bought]["size"].unique(), values, -0.25)
-    named = {place: f"{at} {place:g}: " if len(result) > 1 else "" for place in result}
-    detail = "; ".join(named[place] + words for place, (_, words) in result.items())
+    details = [f"{at} {place:g}: {words}" for place, (_, words) in result.items()]
+    detail = "; ".join([details[0], details[-1]]) if len(details) > 1 else result[place][1]
     holds = [part for parts, _ in result.values() for part in parts]
     return text, holds, source, detail
 
