@@ -38,7 +38,11 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 #: Experiments that are parts of a report now, by the names of their stored answers.
 RENAMED = {"pareto": "limits-promise", "variants-limits": "limits-variants"}
 #: The candidates of a problem file at the time of its stored answer.
-SETTINGS = {"wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]"]}
+LAMBDAS = "learner.regularization=[0.01, 0.03, 0.1]"
+SETTINGS = {
+    "wdbc": ["objective.mu=[1.0, 3.0]", "objective.sigma=[3.0, 10.0, 30.0]", LAMBDAS],
+    "synthetic": ["objective.mu=[0.3, 1.0, 3.0]", "objective.sigma=[0.3, 1.0, 3.0]", LAMBDAS],
+}
 #: Of a column's largest value: what is below counts as this much.
 SMALL = 1e-3
 
