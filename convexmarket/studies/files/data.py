@@ -31,28 +31,14 @@ Width = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class _Drawn(Table):
-    """A data set of the package; each training row belongs to a seller.
-
-    Attributes
-    ----------
-    source : str
-        The data set.
-    seed : int
-        Seed of the split, or of the rows that are drawn.
-    train_fraction, validation_fraction : float
-        Shares of the rows that are sold, and that choose parameters; the other rows test.
-    n_sellers, n_rows, n_features, n_validation, n_test : int
-        Sizes of drawn data: sellers, rows in all, features, public rows.
-    label_noise : float
-        Standard deviation of the noise of drawn labels.
-    data_norm : float
-        Public bound on the norm of a row of a classification.
-    """
+    """A data set of the package; each training row belongs to a seller."""
 
     is_classification: ClassVar[bool] = True
 
     source: str
+    """The data set."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of the split, or of the rows that are drawn."""
 
     def rows(self) -> MarketData | RegressionData:
         """Return the rows: training rows, which are sold, and public rows."""
@@ -127,26 +113,18 @@ _Labels = tuple[Literal[-1, 1], ...]
 
 
 class InlineData(Table):
-    """Rows in the problem file; the sellers' rows validate and test as well.
-
-    Attributes
-    ----------
-    source : str
-        "inline".
-    features : list of lists
-        One row per seller.
-    labels : list of int
-        -1 or 1, one per seller.
-    data_norm : float
-        Public bound on the norm of a row.
-    """
+    """Rows in the problem file; the sellers' rows validate and test as well."""
 
     is_classification: ClassVar[bool] = True
 
     source: Literal["inline"]
+    """"inline"."""
     features: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1, max_length=10_000)]
+    """One row per seller."""
     labels: Annotated[_Labels, Field(strict=False, min_length=1, max_length=10_000)]
+    """-1 or 1, one per seller."""
     data_norm: Positive = 1.0
+    """Public bound on the norm of a row."""
 
     @model_validator(mode="after")
     def _rows_have_one_shape(self) -> Self:
@@ -216,48 +194,33 @@ _Purpose = Literal["validation", "test"]
 
 
 class OwnData(Table):
-    """Sellers in a CSV or Parquet file, each with a row.
-
-    Attributes
-    ----------
-    source : str
-        "csv" or "parquet".
-    file : str
-        The file of rows, relative to the problem file.
-    id : str
-        Column of the sellers' ids; by default ids are line numbers.
-    report : str
-        Column of prices asked per unit of epsilon; by default reports are drawn from the prior.
-    label : str
-        Column of the labels.
-    classes : list
-        The two labels of a classification, [negative, positive]: public.
-    features : table
-        The range of each column of numbers, [low, high], or its categories, in which "other"
-        stands for all undeclared values. Other columns are not read.
-    missing : str
-        Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature.
-    intercept : bool
-        Whether a constant is added to the features.
-    data_norm : float
-        Public bound on the norm of a row of a classification.
-    public : table
-        Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
-        "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
-        file.
-    """
+    """Sellers in a CSV or Parquet file, each with a row."""
 
     source: Literal["csv", "parquet"]
+    """"csv" or "parquet"."""
     file: FileName
+    """The file of rows, relative to the problem file."""
     id: Column | None = None
+    """Column of the sellers' ids; by default ids are line numbers."""
     report: Column | None = None
+    """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
     label: Column
+    """Column of the labels."""
     classes: Annotated[tuple[_Label, _Label], Field(strict=False)] | None = None
+    """The two labels of a classification, [negative, positive]: public."""
     features: Annotated[dict[Column, _PublicEntry], Field(min_length=1, max_length=1_000)]
+    """The range of each column of numbers, [low, high], or its categories, in which "other" stands
+    for all undeclared values. Other columns are not read."""
     missing: Missing = "error"
+    """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
     intercept: bool = True
+    """Whether a constant is added to the features."""
     data_norm: Positive = 1.0
+    """Public bound on the norm of a row of a classification."""
     public: dict[_Purpose, Share | FileName] = Field(default_factory=dict)
+    """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
+    "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
+    file."""
 
     @property
     def public_shares(self) -> dict[str, float]:

@@ -128,42 +128,30 @@ _Scenarios = Annotated[
 
 
 class ReportsTable(Table):
-    """The reports of the sellers, and their relation to the rows.
-
-    Attributes
-    ----------
-    sensitivities : list of float
-        One per training row; drawn from the prior by default.
-    scenarios : list of str
-        "independent", and "correlated": the k-th smallest sensitivity belongs to the row with the
-        k-th smallest value of a feature (B, section 5).
-    correlated_with : str or int
-        That feature, by name or position.
-    """
+    """The reports of the sellers, and their relation to the rows."""
 
     sensitivities: Reports | None = None
+    """One per training row; drawn from the prior by default."""
     scenarios: _Scenarios = ("independent",)
+    """"independent", and "correlated": the k-th smallest sensitivity belongs to the row with the
+    k-th smallest value of a feature (B, section 5)."""
     correlated_with: _Feature = 0
+    """That feature, by name or position."""
 
 
 class BuyerTable(Table):
-    """The buyer's objective and constraints.
-
-    Attributes
-    ----------
-    gamma : list of float
-        Weights of the payments: the price of money in units of the objective.
-    mu, sigma : list of float
-        Candidates for the weights of the spread and of the noise, of a classifier; by default the
-        constants of the learner's error bound.
-    cap : float
-        Largest weight, in multiples of the average.
-    """
+    """The buyer's objective and constraints."""
 
     gamma: Positives
+    """Weights of the payments: the price of money in units of the objective."""
     mu: Positives | None = None
+    """Candidates for the weights of the spread and of the noise, of a classifier; by default the
+    constants of the learner's error bound."""
     sigma: Positives | None = None
+    """Candidates for the weights of the spread and of the noise, of a classifier; by default the
+    constants of the learner's error bound."""
     cap: Annotated[float, Field(ge=1)] | None = None
+    """Largest weight, in multiples of the average."""
 
 
 #: The schema of arguments of a constructor.
@@ -180,25 +168,18 @@ class LearnerTable(Table):
     "PersonalizedRidge" maps labels from ``target_range`` to [-1, 1]. ``label_noise``,
     ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are arguments of
     :func:`convexmarket.learners.ridge_error_bound`, on that scale.
-
-    Attributes
-    ----------
-    name : str
-        A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
-    regularization : list of float, or str
-        Candidates, or "auto": the public rule of a classifier.
-    draws : int
-        Noise draws of each model; by default 15 for a classifier and 200 for a regression.
-    tuning : str
-        "charged" also chooses Lambda privately, within the privacy sold.
     """
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
 
     name: Column = "PrivateLogisticRegression"
+    """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
     regularization: Positives | Literal["auto"]
+    """Candidates, or "auto": the public rule of a classifier."""
     draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Noise draws of each model; by default 15 for a classifier and 200 for a regression."""
     tuning: Literal["free", "charged"] = "free"
+    """"charged" also chooses Lambda privately, within the privacy sold."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -213,36 +194,23 @@ class LearnerTable(Table):
 
 
 class NaiveTable(Table):
-    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only.
-
-    Attributes
-    ----------
-    eta_range : list of two floats
-        Smallest and largest eta.
-    grid : int
-        Values of eta that are tried, in geometric progression.
-    """
+    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
 
     eta_range: Range
+    """Smallest and largest eta."""
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Values of eta that are tried, in geometric progression."""
 
 
 class UnitsTable(Table):
-    """Names of the units.
-
-    Attributes
-    ----------
-    label : str
-        Unit of the labels.
-    per_label : float
-        Units per label of 1.
-    money : str
-        Unit of money.
-    """
+    """Names of the units."""
 
     label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    """Unit of the labels."""
     per_label: Positive = 1.0
+    """Units per label of 1."""
     money: Annotated[str, Field(max_length=50)] = ""
+    """Unit of money."""
 
 
 # -------------------------------------------------------------------------------------- files
@@ -256,31 +224,21 @@ _Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
 
 
 class _LearningFile(ProblemFile):
-    """The common part of files with a learner.
-
-    Attributes
-    ----------
-    data : table
-        The rows.
-    prior : table
-        Distribution of the sensitivities, common knowledge.
-    sellers : table
-        The reports of the sellers.
-    objective : table
-        The buyer's objective and constraints.
-    learner : table
-        The private model that is trained.
-    run : table
-        How the problem is run.
-    """
+    """The common part of files with a learner."""
 
     kind: Literal["market"]
     data: Data
+    """The rows."""
     prior: PriorTable
+    """Distribution of the sensitivities, common knowledge."""
     sellers: ReportsTable = ReportsTable()
+    """The reports of the sellers."""
     objective: BuyerTable
+    """The buyer's objective and constraints."""
     learner: LearnerTable
+    """The private model that is trained."""
     run: RunTable = RunTable()
+    """How the problem is run."""
 
     #: The purposes of public rows, of which the first is "validation" for a classification.
     _purposes: ClassVar[tuple[str, ...]] = ()
@@ -495,8 +453,7 @@ class _LearningFile(ProblemFile):
         )
         return deal, people
 
-    def report(self, runs: Runs) -> Report:
-        """Return the report of runs."""
+    def _page(self, runs: Runs) -> Report:
         return market_page.learning_report(self, runs)
 
     def subproblems(self) -> list[Family]:
@@ -565,11 +522,6 @@ _KEY = ("scenario", "model", "gamma")
 class ClassifierFile(_LearningFile):
     """A market with a classifier: Algorithm 2 of A on a data set.
 
-    Attributes
-    ----------
-    naive : table
-        The papers' baseline; by default the study has no baseline.
-
     Notes
     -----
     Its runs are those of the candidates; and, for each scenario, model ("mechanism", "naive", and
@@ -580,6 +532,7 @@ class ClassifierFile(_LearningFile):
     """
 
     naive: NaiveTable | None = None
+    """The papers' baseline; by default the study has no baseline."""
 
     _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
@@ -748,11 +701,6 @@ _RIDGE_KEY = ("scenario", "gamma", "regularization")
 class RidgeFile(_LearningFile):
     """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
 
-    Attributes
-    ----------
-    units : table
-        Names of the units.
-
     Notes
     -----
     Besides runs, audits and sellers, the table ``curve`` holds for each scenario, gamma and
@@ -764,6 +712,7 @@ class RidgeFile(_LearningFile):
     """
 
     units: UnitsTable = UnitsTable()
+    """Names of the units."""
 
     _purposes: ClassVar[tuple[str, ...]] = ("test",)
 

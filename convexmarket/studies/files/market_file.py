@@ -108,22 +108,16 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class SweepTable(Table):
-    """A key of the market with several values, which makes the variant a curve.
-
-    Attributes
-    ----------
-    key : str
-        The key, such as "constraints.budget".
-    values : list of float
-        Its values, in increasing order.
-    """
+    """A key of the market with several values, which makes the variant a curve."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
+    """The key, such as "constraints.budget"."""
     values: Annotated[
         tuple[_Number, ...],
         Field(strict=False, min_length=2, max_length=200),
         AfterValidator(_rising),
     ]
+    """Its values, in increasing order."""
 
 
 _Changes = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
@@ -134,23 +128,20 @@ class VariantTable(Table):
 
     Tables are merged key by key, and ``false`` removes an entry; ``sellers``, ``prior``, and a term
     of another kind under the same label, are replaced.
-
-    Attributes
-    ----------
-    name : str
-        Name in figures and tables.
-    sellers, prior, objective, constraints : table
-        Changes of the market.
-    sweep : table
-        A key with several values.
     """
 
     name: Name
+    """Name in figures and tables."""
     sellers: _Changes = None
+    """Changes of the market."""
     prior: _Changes = None
+    """Changes of the market."""
     objective: _Changes = None
+    """Changes of the market."""
     constraints: _Changes = None
+    """Changes of the market."""
     sweep: SweepTable | None = None
+    """A key with several values."""
 
     _markets: tuple[MarketTable, ...] = PrivateAttr(default=())
 
@@ -186,55 +177,41 @@ Quantity = Literal["objective", "error", "expected_payments", "n_effective", "ep
 
 
 class CompareTable(Table):
-    """The comparison in the headline, of two variants over paired draws of the sellers.
-
-    Attributes
-    ----------
-    variant, base : str
-        Names of two variants; of a sweep the middle value is compared.
-    quantities : list of str
-        Of objective, error, expected_payments, n_effective, epsilon_max and share.
-    group : str
-        The group whose share of the weight "share" is.
-    draws : int
-        Draws of the sellers; sellers that are listed are compared once.
-    """
+    """The comparison in the headline, of two variants over paired draws of the sellers."""
 
     variant: Name
+    """Names of two variants; of a sweep the middle value is compared."""
     base: Name
+    """Names of two variants; of a sweep the middle value is compared."""
     quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
+    """Of objective, error, expected_payments, n_effective, epsilon_max and share."""
     group: Annotated[str, Field(max_length=200)] = ""
+    """The group whose share of the weight "share" is."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
+    """Draws of the sellers; sellers that are listed are compared once."""
 
 
 class MarketRunTable(RunTable):
-    """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`.
-
-    Attributes
-    ----------
-    solver : str
-        The solver, by CVXPY's name.
-    gap : float
-        Relative gap of the certificate.
-    payments, audits : str
-        Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a
-        sweep the market of the middle value is audited.
-    tol : float
-        Relative error of payments without an exact rule.
-    audit_sellers, misreports : int
-        Sellers that an audit takes from each market, and misreports of each.
-    compare : table
-        The comparison in the headline.
-    """
+    """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`."""
 
     solver: Name = "CLARABEL"
+    """The solver, by CVXPY's name."""
     gap: Share = 1e-6
+    """Relative gap of the certificate."""
     payments: Extent = "exact"
+    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
+    the market of the middle value is audited."""
     audits: Extent = "none"
+    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
+    the market of the middle value is audited."""
     tol: Share = 1e-2
+    """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
+    """Sellers that an audit takes from each market, and misreports of each."""
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
+    """Sellers that an audit takes from each market, and misreports of each."""
     compare: CompareTable | None = None
+    """The comparison in the headline."""
 
 
 def _named_once(variants: tuple[VariantTable, ...]) -> tuple[VariantTable, ...]:
@@ -253,35 +230,25 @@ class Point(NamedTuple):
 
 
 class VariantsFile(ProblemFile):
-    """A market without a learner, and variants of it.
-
-    Attributes
-    ----------
-    sellers : table
-        The sellers and their reports.
-    prior : table
-        Distribution of the sensitivities, common knowledge.
-    objective : table
-        Terms of the buyer's objective, by label: classes of convexmarket.terms.
-    constraints : table
-        Constraints of the purchase: classes of convexmarket.terms.
-    run : table
-        How the markets are solved, paid and audited.
-    variants : list of tables
-        What is compared; by default the market alone.
-    """
+    """A market without a learner, and variants of it."""
 
     kind: Literal["market"]
     sellers: SellersTable | None = None
+    """The sellers and their reports."""
     prior: PriorTable | None = None
+    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable | None = None
+    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
+    """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
+    """How the markets are solved, paid and audited."""
     variants: Annotated[
         tuple[VariantTable, ...],
         Field(strict=False, min_length=1, max_length=50),
         AfterValidator(_named_once),
     ] = Field(default_factory=lambda: (VariantTable(name="market"),))
+    """What is compared; by default the market alone."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -385,8 +352,7 @@ class VariantsFile(ProblemFile):
         rows["draw"], rows["market"] = names.str[0].astype(int), names.str[1]
         return rows[["market", "draw", "status", *get_args(Quantity)]]
 
-    def report(self, runs: Runs) -> Report:
-        """Return the report of runs."""
+    def _page(self, runs: Runs) -> Report:
         return market_page.variants_report(self, runs)
 
     def subproblems(self) -> list[Family]:

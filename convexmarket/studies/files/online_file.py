@@ -92,106 +92,71 @@ class OwnSellers(OwnData):
 
 
 class BuyerTable(Table):
-    """The arguments of OnlinePolicy.
-
-    Attributes
-    ----------
-    expected_sellers : int
-        Sellers that the market is planned for.
-    mu, sigma, gamma : float
-        Weights of the spread, of the noise and of the payments.
-    cap : float
-        Largest weight of a seller, in multiples of the average.
-    rule : str
-        How the plan is made: "expectation", or "algorithm-3" of the paper.
-    """
+    """The arguments of OnlinePolicy."""
 
     expected_sellers: Count
+    """Sellers that the market is planned for."""
     mu: Positive
+    """Weights of the spread, of the noise and of the payments."""
     sigma: Positive
+    """Weights of the spread, of the noise and of the payments."""
     gamma: Positive
+    """Weights of the spread, of the noise and of the payments."""
     cap: Annotated[float, Field(gt=1)] | None = None
+    """Largest weight of a seller, in multiples of the average."""
     rule: Literal["expectation", "algorithm-3"] = "expectation"
+    """How the plan is made: "expectation", or "algorithm-3" of the paper."""
 
 
 class PlanTable(Table):
-    """The arguments of AdaptivePolicy: when the terms change during the market.
-
-    Attributes
-    ----------
-    replan : bool
-        Whether new plans use what was sold so far.
-    learn : bool
-        Whether new plans learn the prior from earlier reports.
-    trust_guess : bool
-        Whether sellers before the first new plan are bought from, where the prior is learnt.
-    """
+    """The arguments of AdaptivePolicy: when the terms change during the market."""
 
     replan: bool = False
+    """Whether new plans use what was sold so far."""
     learn: bool = False
+    """Whether new plans learn the prior from earlier reports."""
     trust_guess: bool | None = None
+    """Whether sellers before the first new plan are bought from, where the prior is learnt."""
 
 
 class LearnerTable(Table):
-    """Arguments of the PrivateLogisticRegression that is trained when the market closes.
-
-    Attributes
-    ----------
-    regularization : float
-        Lambda.
-    accounting, calibration : str
-        By default the total guarantee of each seller is at most what it sold.
-    """
+    """Arguments of the PrivateLogisticRegression that is trained when the market closes."""
 
     regularization: Positive
+    """Lambda."""
     accounting: Accounting = "sharp"
+    """By default the total guarantee of each seller is at most what it sold."""
     calibration: Literal["total", "noise"] = "total"
+    """By default the total guarantee of each seller is at most what it sold."""
 
 
 class SimulationTable(Table):
-    """The random part of a simulation.
-
-    Attributes
-    ----------
-    arrivals : int
-        Sellers who arrive; by default all, at most as many as expected.
-    acceptance : float
-        Probability that a seller accepts an offer.
-    """
+    """The random part of a simulation."""
 
     arrivals: Count | None = None
+    """Sellers who arrive; by default all, at most as many as expected."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Probability that a seller accepts an offer."""
 
 
 class OnlineFile(ProblemFile):
-    """A market with sellers who arrive one by one, and the model trained when it closes.
-
-    Attributes
-    ----------
-    prior : table
-        Distribution of the sensitivities.
-    buyer : table
-        What the buyer expects and minimises.
-    plan : table
-        When the terms change.
-    data : table
-        Where the rows come from. Sellers of rows without ids are named row-0, row-1, ...
-    learner : table
-        How the model is trained.
-    simulation : table
-        What a simulation draws.
-    run : table
-        How the simulation is run.
-    """
+    """A market with sellers who arrive one by one, and the model trained when it closes."""
 
     kind: Literal["online"]
     prior: PriorTable
+    """Distribution of the sensitivities."""
     buyer: BuyerTable
+    """What the buyer expects and minimises."""
     plan: PlanTable = PlanTable()
+    """When the terms change."""
     data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
+    """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
+    """How the model is trained."""
     simulation: SimulationTable = SimulationTable()
+    """What a simulation draws."""
     run: RunTable = RunTable()
+    """How the simulation is run."""
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:

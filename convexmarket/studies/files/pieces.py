@@ -31,7 +31,6 @@ from convexmarket.studies.files.file_tables import (
     PriorTable,
     Reports,
     Table,
-    meanings,
     refuse_unknown,
     suggestion,
 )
@@ -185,9 +184,8 @@ def _term_schema() -> dict[str, Any]:
     known = named(Term, "-")
     properties: dict[str, Any] = {"term": {"enum": [*known]}, "weight": _NUMBER}
     for kind in known.values():
-        texts = meanings(kind)
         for key, each in _keys(kind).items():
-            properties.setdefault(key, _SCHEMAS[each.type] | {"description": texts.get(key, "")})
+            properties.setdefault(key, _SCHEMAS[each.type])
     term = {"type": "object", "properties": properties, "required": ["weight"]}
     return {"type": "object", "additionalProperties": term | {"additionalProperties": False}}
 
@@ -225,24 +223,16 @@ _Count = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
 
 
 class GroupTable(Table):
-    """A group of sellers.
-
-    Attributes
-    ----------
-    name : str
-        Name in figures and tables.
-    count : int
-        Sellers that are drawn from the prior; or
-    sensitivities : list of float
-        The sellers' reports.
-    prior : table
-        Prior of the group; that of all sellers by default.
-    """
+    """A group of sellers."""
 
     name: Name
+    """Name in figures and tables."""
     count: _Count | None = None
+    """Sellers that are drawn from the prior; or"""
     sensitivities: Reports | None = None
+    """The sellers' reports."""
     prior: PriorTable | None = None
+    """Prior of the group; that of all sellers by default."""
 
     @validator(mode="after")
     def _one_source(self) -> Self:
@@ -263,31 +253,24 @@ def _named_once(groups: tuple[GroupTable, ...]) -> tuple[GroupTable, ...]:
 
 
 class SellersTable(Table):
-    """The sellers of a market: drawn, listed, groups of either, or those of a file.
-
-    Attributes
-    ----------
-    count : int
-        Sellers that are drawn from the prior.
-    sensitivities : list of float
-        The sellers' reports.
-    groups : list of tables
-        Groups of sellers.
-    file : str
-        A CSV or Parquet file of sellers and their reports, relative to the problem file.
-    id, report, group : str
-        Columns of the file: ids, what sellers ask per unit of epsilon, and their groups.
-    """
+    """The sellers of a market: drawn, listed, groups of either, or those of a file."""
 
     count: _Count | None = None
+    """Sellers that are drawn from the prior."""
     sensitivities: Reports | None = None
+    """The sellers' reports."""
     groups: Annotated[
         tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(_named_once)
     ] = ()
+    """Groups of sellers."""
     file: FileName | None = None
+    """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
     id: Column | None = None
+    """Columns of the file: ids, what sellers ask per unit of epsilon, and their groups."""
     report: Column | None = None
+    """Columns of the file: ids, what sellers ask per unit of epsilon, and their groups."""
     group: Column | None = None
+    """Columns of the file: ids, what sellers ask per unit of epsilon, and their groups."""
 
     @validator(mode="after")
     def _one_source(self) -> Self:
@@ -319,24 +302,16 @@ class SellersTable(Table):
 
 
 class MarketTable(Table):
-    """A complete market.
-
-    Attributes
-    ----------
-    sellers : table
-        The sellers and their reports.
-    prior : table
-        Distribution of the sensitivities, common knowledge.
-    objective : table
-        Terms of the buyer's objective, by label: classes of convexmarket.terms.
-    constraints : table
-        Constraints of the purchase: classes of convexmarket.terms.
-    """
+    """A complete market."""
 
     sellers: SellersTable
+    """The sellers and their reports."""
     prior: PriorTable | None = None
+    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable
+    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
+    """Constraints of the purchase: classes of convexmarket.terms."""
 
     @property
     def pieces(self) -> list[Piece]:

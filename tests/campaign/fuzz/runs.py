@@ -10,7 +10,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 from convexmarket.studies.files import parse_file
-from convexmarket.studies.files.reports import report_of
 from tests.campaign.fuzz.files import Raw, at, document, places
 from tests.campaign.fuzz.running import Target, require
 
@@ -150,7 +149,7 @@ def check_run(text: str) -> str:
     problem = parse_file(text)
     result = problem.perform(progress=False)
     require(
-        report_of(problem, result).to_html().startswith("<!doctype html>"), "the report is no page"
+        problem.report(result).to_html().startswith("<!doctype html>"), "the report is no page"
     )
     for name, table in result.tables.items():
         numbers = table.select_dtypes("number")

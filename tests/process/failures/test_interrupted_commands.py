@@ -13,7 +13,6 @@ from convexmarket import io as writing
 from convexmarket.report import document, figures, folders
 from convexmarket.studies import files
 from convexmarket.studies.files.loading import KINDS, kind_of
-from convexmarket.studies.files.reports import report_of
 from convexmarket.studies.progress import ProgressLines
 from tests import PROBLEMS
 from tests.process.failures.builders import (
@@ -65,7 +64,8 @@ def prepared(result, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
         for name in ("reports/one", "reports/two", "target"):
-            report_of(*result).write(folder / name)
+            problem, runs = result
+            problem.report(runs).write(folder / name)
     (folder / "target" / "report.md").write_text("the former report\n")
     (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
     for name in ("offers.csv", "offers.certificate.json", "schema.json", "found.json"):

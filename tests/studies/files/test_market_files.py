@@ -9,7 +9,6 @@ from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
 from convexmarket.studies.files.market_page import change_at_equal
-from convexmarket.studies.files.reports import report_of
 from tests import ROOT
 from tests.studies.files.builders import for_each
 
@@ -454,7 +453,7 @@ def test_sellers_of_a_file_are_bought_from_as_if_they_were_in_the_problem(tmp_pa
     pd.testing.assert_frame_equal(runs.tables["runs"][columns], stated.tables["runs"][columns])
     pd.testing.assert_frame_equal(runs.tables["groups"], stated.tables["groups"])
     assert runs.tables["sellers"].id.tolist() == ["p1", "p2", "p3", "p4"]
-    assert "The reports come from asks.csv." in report_of(problem, runs).to_markdown()
+    assert "The reports come from asks.csv." in problem.report(runs).to_markdown()
 
 
 @pytest.mark.parametrize(
@@ -475,7 +474,7 @@ def test_a_wrong_list_of_sellers_is_refused(rows, change, error, words, tmp_path
 
 
 def test_the_page_shows_findings_failures_and_claims(problem, result):
-    report = report_of(problem, result)
+    report = problem.report(result)
     text = report.to_markdown()
     assert "6 of 8 runs were solved" in report.finding
     assert "“contradiction” has no answer: infeasible." in text
@@ -522,7 +521,7 @@ objective.payments = {{ weight = 0.5 }}
     first = table[table.draw == 0].set_index("market").expected_payments
     markets = runs.tables["runs"].set_index("market").expected_payments
     pd.testing.assert_series_equal(first, markets)
-    finding = report_of(problem, runs).finding
+    finding = problem.report(runs).finding
     wide = table.pivot(index="draw", columns="market", values="expected_payments")
     size = (wide.cheap - wide.dear).mean()
     assert f"The expected payment in “dear” is {format_number(size)} (" in finding

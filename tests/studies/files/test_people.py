@@ -16,7 +16,6 @@ from convexmarket.studies.files import load_file
 from convexmarket.studies.files import people as module
 from convexmarket.studies.files.loading import subproblems_of
 from convexmarket.studies.files.people import read_people
-from convexmarket.studies.files.reports import report_of
 from tests.cli.builders import draw_nothing
 from tests.studies.files.builders import REGRESSION, TRADEOFF, for_each, patients, written
 
@@ -191,7 +190,7 @@ def test_the_sellers_reports_are_bought_from_and_their_page_is_private(text, tmp
     reports = sellers.drop_duplicates("id").set_index("id").sensitivity
     assert reports.tolist() == table["ask"].loc[reports.index].tolist()
     assert len(reports) == runs.facts["rows"]["train"] == (60 if text is TRADEOFF else 84)
-    report = report_of(problem, runs)
+    report = problem.report(runs)
     page = report.to_markdown()
     assert "The reports are the column “ask” of “patients.csv”." in page
     assert "36 for test" in page
@@ -210,7 +209,7 @@ def test_simulated_reports_are_marked_on_the_page(tmp_path):
     problem = load_file(written(tmp_path, SIMULATED), settings)
     runs = problem.perform(progress=False)
     assert set(runs.tables["sellers"].scenario) == {"independent", "correlated"}
-    assert "The reports are simulated." in report_of(problem, runs).to_markdown()
+    assert "The reports are simulated." in problem.report(runs).to_markdown()
 
 
 def test_reports_and_rows_of_the_public_change_no_purchase(tmp_path):
