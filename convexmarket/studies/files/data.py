@@ -6,7 +6,7 @@ import math
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from convexmarket.checks import is_number
 from convexmarket.data import datasets
@@ -19,7 +19,6 @@ from convexmarket.studies.files.file_tables import (
     Column,
     FileName,
     Nonnegative,
-    Positive,
     Share,
     Table,
 )
@@ -27,7 +26,9 @@ from convexmarket.studies.files.file_tables import (
 __all__ = ["Data", "InlineData", "OwnData", "PackageData"]
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Width = Annotated[int, Field(ge=1, le=10_000)]
+Width = Annotated[int, Field(ge=1, le=10_000, description="Features of a row.")]
+Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that is sold.")]
+Norm = Annotated[float, Field(gt=0, description="Public bound on the norm of a row.")]
 
 
 class _Drawn(Table):
@@ -36,7 +37,6 @@ class _Drawn(Table):
     is_classification: ClassVar[bool] = True
 
     source: str
-    """The data set."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of the split, or of the rows that are drawn."""
 
@@ -52,9 +52,10 @@ class Wdbc(_Drawn):
     """The Wisconsin breast-cancer data, for a classifier."""
 
     source: Literal["wdbc"]
-    train_fraction: Share = 0.6
+    train_fraction: Sold = 0.6
     validation_fraction: Share = 0.2
-    data_norm: Positive = 1.0
+    """Share of the rows that chooses parameters; the remaining rows are for the test."""
+    data_norm: Norm = 1.0
 
     @model_validator(mode="after")
     def _rows_for_the_test(self) -> Self:
@@ -80,7 +81,7 @@ class Synthetic(_Drawn):
     n_features: Width
     n_validation: Count = 500
     n_test: Count = 2000
-    data_norm: Positive = 1.0
+    data_norm: Norm = 1.0
 
 
 class _Regression(_Drawn):
@@ -92,7 +93,7 @@ class Medical(_Regression):
     """Insurance charges, for a regression."""
 
     source: Literal["medical"]
-    train_fraction: Share = 0.8
+    train_fraction: Sold = 0.8
 
 
 class SyntheticRegression(_Regression):
@@ -101,8 +102,9 @@ class SyntheticRegression(_Regression):
     source: Literal["synthetic-regression"]
     n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
     n_features: Width
-    train_fraction: Share = 0.8
+    train_fraction: Sold = 0.8
     label_noise: Nonnegative = 0.0
+    """Standard deviation of the noise of the labels."""
 
 
 #: A data set of :mod:`convexmarket.data.datasets`.
@@ -118,13 +120,11 @@ class InlineData(Table):
     is_classification: ClassVar[bool] = True
 
     source: Literal["inline"]
-    """"inline"."""
     features: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1, max_length=10_000)]
     """One row per seller."""
     labels: Annotated[_Labels, Field(strict=False, min_length=1, max_length=10_000)]
-    """-1 or 1, one per seller."""
-    data_norm: Positive = 1.0
-    """Public bound on the norm of a row."""
+    """One label per seller."""
+    data_norm: Norm = 1.0
 
     @model_validator(mode="after")
     def _rows_have_one_shape(self) -> Self:
@@ -151,30 +151,23 @@ class InlineData(Table):
 # ------------------------------------------------------------------------------ a user's table
 
 
-def _label(value: Any) -> str | int | float:
-    if isinstance(value, str) or is_number(value):
-        return value
-    raise ValueError(f"{value!r} cannot be a label; give a text or a number")
+def _classes(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, list) and len(value) == 2 and value[0] != value[1]:
+        texts = [isinstance(label, str) for label in value]
+        if all(texts) or (not any(texts) and all(map(is_number, value))):
+            return tuple(value)
+    raise ValueError(f"{value!r} is not [negative, positive], two different texts or numbers")
 
 
-_Label = Annotated[
-    str | int | float,
-    PlainValidator(_label),
-    WithJsonSchema({"type": ["string", "number"], "maxLength": LONGEST_TEXT}),
-]
-
-#: The public facts of a column: the range of a number, or the categories of a word.
-_Public = tuple[float, float] | tuple[str, ...]
-
-
-def _public_column(value: Any) -> _Public:
-    if isinstance(value, list | tuple) and value:
+def _public_column(value: Any) -> tuple[float, float] | list[str]:
+    """Return the range of a number as a tuple, or the categories of a word as a list."""
+    if isinstance(value, list) and value:
         if len(value) == 2 and all(map(is_number, value)):
             low, high = map(float, value)
             if -math.inf < low < high < math.inf:
                 return low, high
         elif all(isinstance(word, str | bool) for word in value):
-            words = tuple(str(word).strip() for word in value)
+            words = [str(word).strip() for word in value]
             if len(set(words)) == len(words):
                 return words
     raise ValueError(
@@ -183,21 +176,21 @@ def _public_column(value: Any) -> _Public:
     )
 
 
-_item = {"type": ["number", "string", "boolean"], "maxLength": LONGEST_TEXT}
-_PublicEntry = Annotated[
-    _Public,
-    PlainValidator(_public_column),
-    PlainSerializer(list),
-    WithJsonSchema({"type": "array", "items": _item, "minItems": 1, "maxItems": MOST_ENTRIES}),
+def _list_of(least: int, most: int, *types: str) -> WithJsonSchema:
+    items = {"type": list(types), "maxLength": LONGEST_TEXT}
+    return WithJsonSchema({"type": "array", "items": items, "minItems": least, "maxItems": most})
+
+
+_Classes = Annotated[Any, PlainValidator(_classes), _list_of(2, 2, "string", "number")]
+_PublicColumn = Annotated[
+    Any, PlainValidator(_public_column), _list_of(1, MOST_ENTRIES, "number", "string", "boolean")
 ]
-_Purpose = Literal["validation", "test"]
 
 
 class OwnData(Table):
     """Sellers in a CSV or Parquet file, each with a row."""
 
     source: Literal["csv", "parquet"]
-    """"csv" or "parquet"."""
     file: FileName
     """The file of rows, relative to the problem file."""
     id: Column | None = None
@@ -206,18 +199,17 @@ class OwnData(Table):
     """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
     label: Column
     """Column of the labels."""
-    classes: Annotated[tuple[_Label, _Label], Field(strict=False)] | None = None
+    classes: _Classes | None = None
     """The two labels of a classification, [negative, positive]: public."""
-    features: Annotated[dict[Column, _PublicEntry], Field(min_length=1, max_length=1_000)]
+    features: Annotated[dict[Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
     """The range of each column of numbers, [low, high], or its categories, in which "other" stands
     for all undeclared values. Other columns are not read."""
     missing: Missing = "error"
     """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
     intercept: bool = True
     """Whether a constant is added to the features."""
-    data_norm: Positive = 1.0
-    """Public bound on the norm of a row of a classification."""
-    public: dict[_Purpose, Share | FileName] = Field(default_factory=dict)
+    data_norm: Norm = 1.0
+    public: dict[Literal["validation", "test"], Share | FileName] = Field(default_factory=dict)
     """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
     "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
     file."""
@@ -228,11 +220,6 @@ class OwnData(Table):
         return {part: share for part, share in self.public.items() if not isinstance(share, str)}
 
     @property
-    def public_files(self) -> dict[str, str]:
-        """Files of public rows, by purpose."""
-        return {part: name for part, name in self.public.items() if isinstance(name, str)}
-
-    @property
     def is_classification(self) -> bool:
         """Whether labels are classes."""
         return self.classes is not None
@@ -240,16 +227,9 @@ class OwnData(Table):
     @property
     def public_features(self) -> PublicFeatures:
         """Transformer from the table to rows, which depends on declared facts alone."""
-        columns: dict[str, Any] = {
-            name: public if is_number(public[0]) else list(public)
-            for name, public in self.features.items()
-        }
-        return PublicFeatures(
-            columns,
-            missing=self.missing,
-            intercept=self.intercept,
-            data_norm=None if self.classes is None else self.data_norm,
-        )
+        norm = self.data_norm if self.is_classification else None
+        options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
+        return PublicFeatures(self.features, **options)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -264,12 +244,6 @@ class OwnData(Table):
             raise ValueError(
                 f"public: the shares sum to {total:g}, which leaves no rows to buy; give shares "
                 "that sum to less than 1"
-            )
-        negative, positive = self.classes or (0, 1)
-        if negative == positive or isinstance(negative, str) != isinstance(positive, str):
-            raise ValueError(
-                f"classes are {negative!r} and {positive!r}; give [negative, positive], two "
-                "different texts or numbers"
             )
         return self
 

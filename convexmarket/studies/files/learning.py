@@ -61,7 +61,6 @@ from convexmarket.studies.files.file_tables import (
     listed_once,
     refuse_unknown,
 )
-from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
 from convexmarket.studies.files.people import SOLD, People, read_people
 from convexmarket.studies.progress import Progress
@@ -76,7 +75,7 @@ from convexmarket.studies.subproblems.problem_classes import (
 )
 from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
-__all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
+__all__ = ["ClassifierFile", "RidgeFile"]
 
 Floats = NDArray[np.float64]
 Rows = MarketData | RegressionData
@@ -880,12 +879,3 @@ class RidgeFile(_LearningFile):
             return draw_ridge(*arguments, rng)
 
         return [Family("ridge", ridge)]
-
-
-def model_of_market(table: Mapping[str, Any]) -> type[ProblemFile]:
-    """Return the model of a file of kind "market", by its learner."""
-    learner = table.get("learner")
-    if learner is None:
-        return VariantsFile
-    name = learner.get("name") if isinstance(learner, Mapping) else None
-    return RidgeFile if name == "PersonalizedRidge" else ClassifierFile

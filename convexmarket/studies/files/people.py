@@ -7,7 +7,7 @@ unless the user asks for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from convexmarket.data.lists import (
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
 from convexmarket.studies.files.data import OwnData
-from convexmarket.studies.files.file_tables import ProblemFile
 
 __all__ = ["SOLD", "People", "check_file", "read_columns", "read_people", "read_public"]
 
@@ -76,12 +75,11 @@ class People:
 
     def rows(self) -> MarketData | RegressionData:
         """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
-        arrays: Any = []
-        if self.data.classes is not None:
+        arrays: list[Any] = []
+        if self.data.is_classification:
             for part in (SOLD, "validation", "test"):
                 arrays += self.signed_rows(part)
-            facts = self.facts | {"data_norm": self.data.data_norm}
-            return MarketData(*arrays, **facts)
+            return MarketData(*arrays, **self.facts, data_norm=self.data.data_norm)
         for part in (SOLD, "test"):
             table = self.parts[part]
             arrays.append(self.data.public_features.transform_to_box(table))
@@ -90,7 +88,7 @@ class People:
 
 
 def read_people(
-    problem: ProblemFile,
+    problem: Any,
     group: str | None = None,
     na_values: Sequence[str] = (),
     show_cells: bool = False,
@@ -99,70 +97,58 @@ def read_people(
 
     ``group`` is the column of the sellers' groups; errors name lines and ids.
     """
-    fields: Any = problem
-    data: OwnData = fields.data
+    data: OwnData = problem.data
     path = problem.place(data.file)
-    table = _Table(data, path, {data.id: "data.id", data.report: "data.report"}, na_values, group)
-    frame, reports = table.frame, None
+    table = _own_table(problem, {group: "--group-column"}, na_values)
+    frame, reports, groups = table.frame, None, None
+    table.ids = [f"{table.unit}-{line}" for line in frame.index]
     if data.id is not None:
-        ids = checked_ids(_texts(frame[data.id]), table.place).tolist()
-    else:
-        ids = [f"{table.unit}-{line}" for line in frame.index]
-    table.ids = ids
+        table.ids = checked_ids(_texts(frame[data.id]), table.place).tolist()
     if data.report is not None:
         reports = numbers_in(frame[data.report])
-        for wrong, why in report_faults(reports, fields.prior):
-            what = "the report"
+        for wrong, why in report_faults(reports, problem.prior):
+            shown = ""
             if show_cells and wrong.any():
-                what += f" {clipped(frame[data.report][wrong].iloc[0])}"
-            table.refuse(wrong, what, why)
-    learner = getattr(problem, "learner", None)
-    target_range = getattr(learner, "options", {}).get("target_range")
-    rows = table.rows(data, target_range).set_axis(pd.Series(ids, dtype=object))
-    groups = None
+                shown = f" {clipped(frame[data.report][wrong].iloc[0])}"
+            table.refuse(wrong, f"the report{shown}", why)
+    rows = table.rows(data, getattr(problem.learner, "options", {}).get("target_range"))
+    rows = rows.set_axis(pd.Series(table.ids, dtype=object))
     if group is not None:
         groups = _texts(frame[group])
         table.refuse(blank(groups), f"the group (column {group!r})", "is missing")
-    parts = _drawn(rows, data.public_shares, problem.run.seed, path)
-    parts |= read_public(problem, na_values)
-    sold = rows.index.isin(parts[SOLD].index)
-    return People(
-        data,
-        path,
-        parts,
-        None if reports is None else reports.to_numpy(np.float64)[sold],
-        None if groups is None else groups.to_numpy()[sold],
+    parts = drawn(rows, data.public_shares, problem.run.seed, path) | read_public(
+        problem, na_values
     )
+    sold = rows.index.isin(parts[SOLD].index)
+    columns = (None if column is None else column.to_numpy()[sold] for column in (reports, groups))
+    return People(data, path, parts, *columns)
 
 
-def check_file(problem: ProblemFile) -> None:
+def check_file(problem: Any) -> None:
     """Check that the file of rows, if it exists, has the declared columns."""
-    data: OwnData = problem.data  # type: ignore[attr-defined]
-    if os.path.lexists(path := problem.place(data.file)):
-        _Table(data, path, {data.id: "data.id", data.report: "data.report"})
+    if os.path.lexists(problem.place(problem.data.file)):
+        _own_table(problem)
 
 
-def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
+def read_public(problem: Any, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
     """Read the files of public rows, by purpose."""
-    data: OwnData = problem.data  # type: ignore[attr-defined]
+    data: OwnData = problem.data
     return {
-        part: _Table(data, problem.place(name), {}, na_values).rows(data, None)
-        for part, name in data.public_files.items()
+        part: _Table(data, problem.place(name), {}, na_values).rows(data)
+        for part, name in data.public.items()
+        if isinstance(name, str)
     }
 
 
-def _drawn(
-    rows: pd.DataFrame, shares: dict[str, float], seed: int, path: Path
+def drawn(
+    rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path
 ) -> dict[str, pd.DataFrame]:
     """Split the file into rows for sale and drawn public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
-    parts, begin = {}, 0
-    for part, share in shares.items():
-        end = begin + round(share * len(rows))
-        parts[part] = rows.iloc[np.sort(order[begin:end])]
-        begin = end
-    parts[SOLD] = rows.iloc[np.sort(order[begin:])]
+    ends = np.cumsum([round(share * len(rows)) for share in shares.values()], dtype=int)
+    chosen = zip([*shares, SOLD], np.split(order, ends), strict=True)
+    parts = {part: rows.iloc[np.sort(places)] for part, places in chosen}
     if few := [part for part, taken in parts.items() if not len(taken)]:
         raise DataError(
             f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
@@ -181,13 +167,11 @@ class _Table:
         self,
         data: OwnData,
         path: Path,
-        others: dict[str | None, str],
+        others: Mapping[str | None, str],
         na_values: Sequence[str] = (),
-        group: str | None = None,
     ) -> None:
-        keys = {data.label: "data.label"}
-        keys |= {column: key for column, key in others.items() if column is not None}
-        keys |= {} if group is None else {group: "--group-column"}
+        columns = {data.label: "data.label", **others}
+        keys = {column: key for column, key in columns.items() if column is not None}
         keys |= {column: f"data.features.{column}" for column in data.features}
         parquet = data.source == "parquet"
         self.unit = "row" if parquet else "line"
@@ -197,38 +181,36 @@ class _Table:
         if self.frame.empty:
             raise DataError(f"{path}: the file has no rows; give one row per seller")
 
-    def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
+    def rows(self, data: OwnData, target_range: Any = None) -> pd.DataFrame:
         """Check features and labels, and return them in the form of the learner."""
-        columns: dict[str, Any] = dict(self._features(data))
-        columns[data.label] = self._labels(data, target_range)
-        return pd.DataFrame(columns)
+        columns = dict(self._features(data))
+        return pd.DataFrame({**columns, data.label: self._labels(data, target_range)})
 
-    def _features(self, data: OwnData) -> Iterator[tuple[str, NDArray[Any]]]:
+    def _features(self, data: OwnData) -> Iterator[tuple[str, Any]]:
         for name, public in data.features.items():
             cells, cell = self.frame[name], f"the cell of the column {name!r}"
             empty = blank(cells)
             if data.missing == "error":
                 why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
                 self.refuse(empty, cell, why)
-            if isinstance(public[0], str):
-                texts = _texts(cells)
-                if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
-                    texts = texts.str.capitalize()
-                texts = texts.where(~empty, None)
-                if OTHER not in public:
-                    why = (
-                        f"is not among its categories (data.features.{name}); declare it there as "
-                        f"the file writes it, or {OTHER!r}, the category of all undeclared values"
-                    )
-                    self.refuse(~texts.isin(list(public)) & ~empty, cell, why)
-                yield name, texts.to_numpy()
-            else:
-                numbers = numbers_in(cells)
+            if isinstance(public, tuple):
+                values = numbers_in(cells)
                 why = "is not a finite number; leave the cell of a missing number empty"
-                self.refuse(~np.isfinite(numbers) & ~empty, cell, why)
-                yield name, numbers.where(~empty, np.nan).to_numpy()
+                self.refuse(~np.isfinite(values) & ~empty, cell, why)
+                yield name, values.where(~empty, np.nan).to_numpy()
+                continue
+            texts = _texts(cells)
+            if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
+                texts = texts.str.capitalize()
+            if OTHER not in public:
+                why = (
+                    f"is not among its categories (data.features.{name}); declare it there as "
+                    f"the file writes it, or {OTHER!r}, the category of all undeclared values"
+                )
+                self.refuse(~texts.isin(public) & ~empty, cell, why)
+            yield name, texts.where(~empty, None).to_numpy()
 
-    def _labels(self, data: OwnData, target_range: tuple[float, float] | None) -> NDArray[Any]:
+    def _labels(self, data: OwnData, target_range: Any) -> NDArray[Any]:
         cells, cell = self.frame[data.label], f"the cell of the column {data.label!r}"
         if data.classes is None:
             numbers = numbers_in(cells)
@@ -253,6 +235,14 @@ class _Table:
             raise DataError(blame(self.place, self.frame.index.to_numpy()[bad], what + owner, why))
 
 
+def _own_table(
+    problem: Any, others: Mapping[str | None, str] | None = None, na_values: Sequence[str] = ()
+) -> _Table:
+    data = problem.data
+    keys = {data.id: "data.id", data.report: "data.report", **(others or {})}
+    return _Table(data, problem.place(data.file), keys, na_values)
+
+
 def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
     """Return cells in the form of a CSV file, without outer blanks; empty if missing."""
 
@@ -260,12 +250,7 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
         whole = isinstance(value, float) and value.is_integer()
         return str(int(value) if whole else value).strip()
 
-    pairs = zip(cells.tolist(), cells.isna().tolist(), strict=True)
-    return pd.Series(
-        ["" if missing else text(value) for value, missing in pairs],
-        index=cells.index,
-        dtype=object,
-    )
+    return cells.astype(object).map(text, na_action="ignore").where(cells.notna(), "")
 
 
 def read_columns(

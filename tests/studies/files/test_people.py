@@ -64,13 +64,13 @@ def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
 def test_public_rows_are_drawn_by_the_seed_and_the_shares_alone(shares, seed, n):
     names = pd.DataFrame(index=pd.RangeIndex(n).astype(str))
     wanted = dict(zip(("validation", "test"), shares, strict=True))
-    parts = module._drawn(names, wanted, seed, "people.csv")
+    parts = module.drawn(names, wanted, seed, "people.csv")
     assert {part: len(parts[part]) for part in wanted} == {
         part: round(share * n) for part, share in wanted.items()
     }
     assert sorted(set().union(*(rows.index for rows in parts.values()))) == sorted(names.index)
     assert sum(map(len, parts.values())) == n
-    again = module._drawn(names, wanted, seed, "people.csv")
+    again = module.drawn(names, wanted, seed, "people.csv")
     assert all(parts[part].index.equals(again[part].index) for part in parts)
 
 
