@@ -79,7 +79,8 @@ class People:
         if self.data.is_classification:
             for part in (SOLD, "validation", "test"):
                 arrays += self.signed_rows(part)
-            return MarketData(*arrays, **self.facts, data_norm=self.data.data_norm)
+            facts = self.facts | {"data_norm": self.data.data_norm}
+            return MarketData(*arrays, **facts)
         for part in (SOLD, "test"):
             table = self.parts[part]
             arrays.append(self.data.public_features.transform_to_box(table))
