@@ -138,7 +138,10 @@ coef_norm = 1.0
         ("learner.regularization=[1.0, 1.0]", "learner.regularization"),
         ("learner.regularization=[0.0]", "learner.regularization[0]"),
         ("learner.label_noise=-1.0", "learner.label_noise"),
-        ('learner={name="PersonalizedRidge", regularization=[1], coef_norm=1}', "learner.label_noise"),
+        (
+            'learner={name="PersonalizedRidge", regularization=[1], coef_norm=1}',
+            "learner.label_noise",
+        ),
         ('learner.label_noise="a"', "learner.label_noise"),
         ('learner.coef_norm="a"', "learner.coef_norm"),
         ("learner.smallest_eigenvalue=-1", "learner.smallest_eigenvalue"),
