@@ -59,6 +59,7 @@ __all__ = [
     "Table",
     "listed_once",
     "mistakes",
+    "named_once",
     "refuse_unknown",
     "suggestion",
 ]
@@ -74,6 +75,15 @@ def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(set(values)) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
+
+
+def named_once(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse tables of one name in a list."""
+    names = [entry.name for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two entries have the name {name!r}; give each another name")
+    return entries
 
 
 def _ordered(ends: tuple[float, float]) -> tuple[float, float]:

@@ -205,11 +205,11 @@ def test_groups_have_their_own_priors():
         ),
         (
             "constraints.bugdet=1",
-            "constraints: 'bugdet' is not a known key; did you mean 'budget'?",
+            "constraints.bugdet: 'bugdet' is not a known key; did you mean 'budget'?",
         ),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
-            "sellers.groups: two groups have the same name",
+            "sellers.groups: two entries have the name 'A'",
         ),
         (
             'sellers={groups=[{name="A", cuont=1}]}',
@@ -217,7 +217,7 @@ def test_groups_have_their_own_priors():
         ),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
         ("variants=[]", "variants must have more entries, got []"),
-        ('variants=[{name="a"}, {name="a"}]', "variants: two variants have the same name"),
+        ('variants=[{name="a"}, {name="a"}]', "variants: two entries have the name 'a'"),
     ],
 )
 def test_mistakes_in_the_base_are_named_once(override, said):
@@ -250,7 +250,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ("prior=false, constraints=false", "variants[0]: the sellers have no prior"),
         (
             'sweep={key="constraints.budgt", values=[1, 2]}',
-            "variants[0].constraints: 'budgt' is not a known key; did you mean 'budget'?",
+            "variants[0].constraints.budgt: 'budgt' is not a known key; did you mean 'budget'?",
         ),
         (
             'sweep={key="constraints.cap.x", values=[1, 2]}',
