@@ -492,7 +492,7 @@ def _words(guarantee: Any) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------- classification
 
-_KEY = ["scenario", "model", "gamma"]
+_KEY, _WEIGHTS = ["scenario", "model", "gamma"], ["mu", "sigma", "eta_fixed"]
 
 
 class ClassifierFile(_LearningFile):
@@ -538,48 +538,44 @@ class ClassifierFile(_LearningFile):
     ) -> _Measured:
         values, n_features = self.learner.candidates, rows.X_train.shape[1]
         mus, sigmas = self.weights(self.learner_of(values[0]), n_features)
+        gammas, charged = self.objective.gamma, self.learner.tuning == "charged"
         training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws or 15}
         training["seed"] = self.run.seed
 
-        def mechanism(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
+        def market(
+            scenario: str, gamma: float, mu: float, sigma: float, eta: float = np.nan
+        ) -> Market:
+            fixed = None if np.isnan(eta) else (eta, eta)
+            numbers = {"mu": mu, "sigma": sigma, "gamma": gamma}
+            return self.market(sellers[scenario], **numbers, eta_range=fixed)
 
-        def naive(scenario: str, eta_bought: float) -> Market:
-            eta = (eta_bought, eta_bought)
-            return self.market(sellers[scenario], mu=0.0, sigma=0.0, gamma=1.0, eta_range=eta)
-
-        markets: dict[str, Any] = {MECHANISM: mechanism}
-        axes: dict[str, Any] = {"scenario": list(sellers), "gamma": self.objective.gamma}
-        tried = axes | {"mu": mus, "sigma": sigmas, "regularization": values}
+        markets: dict[str, Any] = {
+            MECHANISM: lambda scenario, gamma, mu, sigma: market(scenario, gamma, mu, sigma)
+        }
+        axes: dict[str, Any] = {"scenario": list(sellers), "gamma": gammas, "mu": mus}
+        axes |= {"sigma": sigmas, "regularization": values}
         if self.naive is not None:
-            markets[NAIVE] = naive
-            tried["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-        learner: Any = lambda regularization: self.learner_of(regularization)  # noqa: E731
-        runs = Study(markets, axes=tried, learner=learner, **training).run(audits="none", **options)
-        first = _numbered(runs)
-        curve = _chosen(first["runs"], self.objective.gamma)
-        best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
+            markets[NAIVE] = lambda scenario, eta_bought: market(scenario, 1.0, 0, 0, eta_bought)
+            axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
+        tried: Any = lambda regularization: self.learner_of(regularization)  # noqa: E731
+        first = Study(markets, axes=axes, learner=tried, **training).run(audits="none", **options)
+        chosen = _chosen(first.tables["runs"], gammas, charged)
+        best = chosen.set_index(_KEY)
 
-        def chosen(scenario: str, gamma: float) -> Market:
-            return mechanism(scenario, gamma, *best.loc[(scenario, gamma), ["mu", "sigma"]])
+        def chosen_market(scenario: str, model: str, gamma: float) -> Market:
+            return market(scenario, gamma, *best.loc[(scenario, model, gamma), _WEIGHTS])
 
-        def search(scenario: str, gamma: float) -> PrivateSearch:
-            sold = allocate(chosen(scenario, gamma)).epsilon
+        def chosen_learner(scenario: str, model: str, gamma: float) -> Any:
+            if model != CHARGED:
+                return self.learner_of(best.loc[(scenario, model, gamma), "regularization"])
+            sold = allocate(chosen_market(scenario, model, gamma)).epsilon
             return self._search(sold, (rows.X_validation, rows.y_validation))
 
-        charged = {"learner": search, **training} if self.learner.tuning == "charged" else {}
-        second = Study({CHARGED: chosen}, axes=axes, **charged).run(**options)
-        sold, fits = first["sellers"], first["fits"]
-        if charged:
-            more = _numbered(second, len(first["runs"]))
-            tuned = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
-            tuned = tuned.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
-            curve = pd.concat([curve, tuned.assign(regularization=np.nan)], ignore_index=True)
-            sold, fits = pd.concat([sold, more["sellers"]]), pd.concat([fits, more["fits"]])
-        sold, fits = (
-            curve[[*_KEY, "run"]].merge(table.drop(columns=["scenario", "gamma"]), on="run")
-            for table in (sold, fits)
-        )
+        axes = {name: chosen[name].unique().tolist() for name in _KEY}
+        second = Study({"chosen": chosen_market}, axes=axes, learner=chosen_learner, **training)
+        tables: dict[str, Frame] = dict(second.run(**options).tables)
+        curve = chosen.merge(tables["runs"].dropna(subset=["test_error"]), on=_KEY)
+        sold, fits = (curve[_KEY].merge(tables[name], on=_KEY) for name in ("sellers", "fits"))
         epsilons = []
         for row, (_, offers) in zip(
             curve.itertuples(), sold.groupby(_KEY, sort=False), strict=True
@@ -589,16 +585,16 @@ class ClassifierFile(_LearningFile):
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
                 epsilon = guarantee.epsilon
             epsilons.append(epsilon)
-        draws = fits.rename(columns={"noise_draw": "draw"})[[*_KEY, "draw", "test_error"]]
-        audits = second.tables["audits"].rename(columns={"market": "model"})
+        fits["draw"] = fits.noise_draw
+        audits = tables["audits"].drop(columns="market")
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         facts = self._baseline(rows) | {"one_class_error": float(1 - common)}
         return {
-            "runs": (runs.keys["runs"], runs.tables["runs"]),
+            "runs": (first.keys["runs"], first.tables["runs"]),
             "curve": (_KEY, _curve(curve)),
-            "draws": ([*_KEY, "draw"], draws),
+            "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
             "sellers": ([*_KEY, "id"], _offers(sold, _KEY, epsilons)),
-            "audits": (_KEY, audits.assign(model=MECHANISM)),
+            "audits": (_KEY, audits[audits.model == MECHANISM]),
         }, facts | {"guarantee": _words(guarantee), "caveats": CAVEATS}
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
@@ -629,25 +625,16 @@ class ClassifierFile(_LearningFile):
         return classifier_families(rows, market_of, value)
 
 
-def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
-    """Return the tables with the number of the run in the column ``run``."""
-    keys = list(runs.keys["runs"])
-    table = runs.tables["runs"]
-    numbers = table[keys].assign(run=np.arange(len(table)) + first)
-    return {name: each.merge(numbers, on=keys, how="left") for name, each in runs.tables.items()}
-
-
-def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select the run with the smallest overall error for each scenario, model and gamma.
+def _chosen(runs: Frame, gammas: Sequence[float], charged: bool) -> Frame:
+    """Select the candidate with the smallest overall error for each scenario, model and gamma.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
     first.
     """
-    runs = runs.rename(columns={"market": "model"})
+    runs = runs.rename(columns={"market": "model", "eta_bought": "eta_fixed"})
     every = pd.DataFrame({"gamma": gammas})
     fixed = runs[runs.model == NAIVE].drop(columns="gamma").merge(every, how="cross")
     fixed = fixed.assign(mu=0.0, sigma=0.0)
-    fixed[["objective", "lower_bound"]] = fixed[["objective", "lower_bound"]].mul(fixed.gamma, 0)
     tried = pd.concat([runs[runs.model == MECHANISM], fixed], ignore_index=True)
     tried["overall"] = tried.get("validation_error", np.nan) + tried.gamma * tried.payments
     order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
@@ -659,7 +646,10 @@ def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
             "objective.sigma (of naive.eta_range for the naive model). The last error: "
             f"{getattr(row, 'learner_message', '') or row.message}"
         )
-    return best
+    if charged:  # it buys as the mechanism does
+        more = best[best.model == MECHANISM].assign(model=CHARGED, regularization=np.nan)
+        best = pd.concat([best, more], ignore_index=True)
+    return best.reindex(columns=[*_KEY, *_WEIGHTS, "regularization"])
 
 
 def _curve(chosen: Frame) -> Frame:

@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
-from convexmarket.data.datasets import MarketData
 from convexmarket.errors import (
     ConvexMarketError,
     DataError,
@@ -64,6 +63,9 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 # Branches of the seed.
 _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
 _OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
+_STATUSES = ("accepted", "declined", "nothing bought")
+_PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
+_AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 #: Reports at which the terms of a plan are tabulated.
 _CURVE_POINTS = 201
 #: Length of these curves, relative to the range of the reports that sell.
@@ -97,11 +99,11 @@ class BuyerTable(Table):
     expected_sellers: Count
     """Sellers that the market is planned for."""
     mu: Positive
-    """Weights of the spread, of the noise and of the payments."""
+    """Weight of the spread."""
     sigma: Positive
-    """Weights of the spread, of the noise and of the payments."""
+    """Weight of the noise."""
     gamma: Positive
-    """Weights of the spread, of the noise and of the payments."""
+    """Weight of the payments."""
     cap: Annotated[float, Field(gt=1)] | None = None
     """Largest weight of a seller, in multiples of the average."""
     rule: Literal["expectation", "algorithm-3"] = "expectation"
@@ -125,7 +127,7 @@ class LearnerTable(Table):
     regularization: Positive
     """Lambda."""
     accounting: Accounting = "sharp"
-    """By default the total guarantee of each seller is at most what it sold."""
+    """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
     """By default the total guarantee of each seller is at most what it sold."""
 
@@ -180,13 +182,7 @@ class OnlineFile(ProblemFile):
         )
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
-        """Return the policy that quotes the sellers.
-
-        Raises
-        ------
-        ProblemFileError
-            If prior, buyer and plan do not make a policy.
-        """
+        """Return the policy that quotes the sellers."""
         plan = self.plan.model_dump(exclude_none=True)
         try:
             start = OnlinePolicy(self.prior, **self.buyer.model_dump())
@@ -197,13 +193,7 @@ class OnlineFile(ProblemFile):
             raise ProblemFileError(message) from None
 
     def market_rows(self) -> MarketRows:
-        """Read the rows, with their owners.
-
-        Raises
-        ------
-        DataError
-            If a file cannot be read, or holds a bad row.
-        """
+        """Read the rows, with their owners."""
         data = self.data
         if isinstance(data, OwnSellers):
             people = read_people(self)
@@ -218,8 +208,7 @@ class OnlineFile(ProblemFile):
                 features=data.public_features,
                 **people.facts,
             )
-        rows = data.rows()
-        assert isinstance(rows, MarketData)
+        rows: Any = data.rows()
         inline = isinstance(data, InlineData)  # all rows of the file are private
         n_public = 0 if inline else len(rows.y_test)
         return MarketRows(
@@ -245,15 +234,7 @@ class OnlineFile(ProblemFile):
     ) -> Runs:
         """Simulate the market in a temporary database; arrivals and answers are drawn.
 
-        Returns
-        -------
-        Runs
-            As of :func:`close_market`.
-
-        Raises
-        ------
-        ProblemFileError
-            If the problem makes no policy, or more sellers are to arrive than there are rows.
+        The tables are those of :func:`close_market`.
         """
         policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
         arrival, cost, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
@@ -289,34 +270,28 @@ class OnlineFile(ProblemFile):
     ) -> Runs:
         """Return the tables and facts of a closed market."""
         model, start = json.loads(released), market.policy.start
-        plans, sold = market.plans(), market.offers()
-        trained = sold["id"].isin(list(model["guarantees"]))
-        offers = sold[_OFFERS].assign(
-            weight=np.where(trained, sold["epsilon"] / sold["epsilon"][trained].sum(), 0.0),
-            guarantee=sold["id"].map(model["guarantees"]).fillna(0.0),
-        )
-        virtual = self.prior.ironed_virtual_cost(sold["sensitivity"].to_numpy())
-        offers.insert(3, "virtual_cost", virtual)
-        offers.insert(6, "surplus", sold["payment"] - sold["sensitivity"] * sold["epsilon"])
-        tables = {"offers": offers, **_terms(plans)}
-        accepted = (offers["status"] == "accepted").to_numpy()
+        offers: Any = market.offers()[_OFFERS]
+        accepted, trained = offers.status == "accepted", offers.id.isin(list(model["guarantees"]))
+        used, reports = offers.epsilon.where(trained, 0.0), offers.sensitivity
+        costs = self.prior.ironed_virtual_cost(reports.to_numpy())
+        offers.insert(3, "virtual_cost", costs)
+        offers.insert(6, "surplus", offers.payment - reports * offers.epsilon)
+        offers["weight"] = used / used.sum()
+        offers["guarantee"] = offers.id.map(model["guarantees"]).fillna(0.0)
         outcome = OnlineOutcome(
-            sensitivities=offers["sensitivity"].to_numpy(dtype=float),
-            epsilon=np.where(accepted, offers["epsilon"], 0.0),
-            payments=np.where(accepted, offers["payment"], 0.0),
+            sensitivities=reports.to_numpy(float),
+            epsilon=offers.epsilon.where(accepted, 0.0).to_numpy(),
+            payments=offers.payment.where(accepted, 0.0).to_numpy(),
             n_turned_away=turned_away,
             buyer=start.buyer,
         )
-        counts = {"expected": start.expected_sellers, "quoted": len(offers)}
-        counts |= {
-            status: int((offers["status"] == status).sum())
-            for status in ("accepted", "declined", "nothing bought")
-        }
         caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
         if simulated:
             given = isinstance(self.data, OwnSellers) and self.data.report is not None
-            reports = "those of the file" if given else "drawn from the prior"
-            caveats.insert(0, f"A simulation: reports are {reports}, arrivals and answers drawn.")
+            origin = "those of the file" if given else "drawn from the prior"
+            caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
+        counts = {"expected": start.expected_sellers, "quoted": len(offers)}
+        counts |= {name: int((offers.status == name).sum()) for name in _STATUSES}
         facts = {
             "planned": planned(start),
             "realised": {
@@ -329,45 +304,44 @@ class OnlineFile(ProblemFile):
                 "largest_epsilon": float(outcome.epsilon.max()),
                 "largest_weight": float(outcome.weights.max()),
             },
-            "counts": {**counts, "turned away": turned_away},
+            "counts": counts | {"turned away": turned_away},
             "model": model,
             "simulated": simulated,
             "seed": self.run.seed if simulated else None,
             "caveats": caveats,
         }
         keys = {"offers": ("number",), "curves": ("plan", "sensitivity")}
-        return Runs("online", {**dict.fromkeys(tables, ("plan",)), **keys}, tables, facts)
+        keys |= {"plans": ("plan",), "audits": ("plan",)}
+        return Runs("online", keys, {"offers": offers, **_terms(market.plans())}, facts)
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
     """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
-    ends = [made.policy.highest_sensitivity for made in plans]
-    low, high = plans[0].policy.support
-    last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
+    policies = {made.number: made.policy for made in plans}
+    first = plans[0].policy
+    low, high = first.support
+    ends = {number: policy.highest_sensitivity for number, policy in policies.items()}
+    last = low + _BEYOND * (max([low, *filter(np.isfinite, ends.values())]) - low)
     if not last > low:
-        last = float(plans[0].policy.prior.quantile(0.5))
-    rows, audits, curves = [], [], []
-    for made, end in zip(plans, ends, strict=True):
-        policy, audit = made.policy, audit_quotes(made.policy)
-        names = ("cutoff", "eta", "objective", "lower_bound", "gap")
+        last = float(first.prior.quantile(0.5))
+    rows, curves = [], []
+    for made in plans:
+        policy, end = made.policy, ends[made.number]
         row = {"plan": made.number, "after": made.after, "highest_sensitivity": end}
-        row |= {name: getattr(policy.plan, name) for name in names}
+        row |= {name: getattr(policy.plan, name) for name in _PLAN}
         rows.append(row | {"payment_error": policy.payment_error})
-        row = {"plan": made.number, "sellers_audited": audit.n_sellers}
-        row |= {"misreports": audit.n_misreports, "max_gain": audit.max_gain}
-        row |= {"min_surplus": audit.min_surplus, "tolerance": audit.tolerance}
-        row |= {"incentive_compatible": audit.is_incentive_compatible}
-        audits.append(row | {"individually_rational": audit.is_individually_rational})
         reports = np.linspace(low, min(last, high), _CURVE_POINTS)
         if np.isfinite(end):
             reports = np.unique(np.append(reports, end))
-        epsilon, payment = policy.quote(reports)
-        curve = {"sensitivity": reports, "epsilon": epsilon, "payment": payment}
-        curves.append(pd.DataFrame(curve).assign(plan=made.number))
+        terms = policy.quote(reports)._asdict()
+        curves.append(pd.DataFrame({"plan": made.number, "sensitivity": reports, **terms}))
+    audits = [
+        {"plan": number, **audit_quotes(policy).summary()} for number, policy in policies.items()
+    ]
     return {
         "plans": pd.DataFrame(rows),
         "curves": pd.concat(curves, ignore_index=True),
-        "audits": pd.DataFrame(audits),
+        "audits": pd.DataFrame(audits).rename(columns=_AUDIT),
     }
 
 
@@ -394,11 +368,8 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive
         path = os.path.abspath(source.path)
-    described = {
-        "problem": problem.model_dump(mode="json", exclude_unset=True),
-        "source": {"path": path, "text": source.text, "overrides": list(source.overrides)},
-    }
-    return OnlineMarket.create(folder, policy, json.dumps(described, ensure_ascii=False))
+    described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
+    return OnlineMarket.create(folder, policy, described)
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
@@ -410,18 +381,15 @@ def problem_of(market: OnlineMarket) -> OnlineFile:
         If the market was made without a problem file.
     """
     try:
-        described = json.loads(market.problem)
-        problem = OnlineFile.model_validate_json(json.dumps(described["problem"]))
-        source = Source(**described["source"])
-    except (ValueError, TypeError, KeyError):
+        source = Source(**json.loads(market.problem))
+        problem = OnlineFile.model_validate(source.table)
+    except (ValueError, TypeError):
         raise DataError(
             f"the market in {market.folder} was made without a problem file, so its rows and its "
             "learner are unknown; close it with OnlineMarket.close"
         ) from None
     path = os.path.normpath(os.path.join(market.folder, source.path))
-    problem._source = replace(
-        source, path=path, overrides=tuple(source.overrides), table=described["problem"]
-    )
+    problem._source = replace(source, path=path)
     return problem
 
 
@@ -450,18 +418,17 @@ def close_market(
     Returns
     -------
     Runs
-        Tables offers (one row per seller quoted, with its surplus, its weight in the training and
-        the total guarantee of the model), plans, curves (the terms of each plan) and audits. The
-        facts hold the totals planned and realised, the counts and the model.
+        Tables offers (one row per seller quoted, with its weight in the training and the total
+        guarantee of the model), plans, curves (the terms of each plan) and audits. The facts hold
+        the totals planned and realised, the counts and the model.
 
     Raises
     ------
-    OfferError, ParameterError
-        If offers are unanswered, no seller accepted, or the guarantees are too small to train.
+    OfferError, ParameterError, DataError
+        If offers are unanswered, no seller accepted, the guarantees are too small to train, or rows
+        are missing or not as declared.
     BudgetExceededError
         If the model would cost a seller more than it sold and other releases left; no row was read.
-    DataError
-        If a seller who accepted has no row, or the rows are not as declared.
     MarketClosedError
         If the market was closed without a model.
     """
