@@ -45,7 +45,6 @@ from convexmarket.privacy import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.data import Data, OwnData
 from convexmarket.studies.files.file_tables import (
     LONGEST_TEXT,
     MOST_ENTRIES,
@@ -64,7 +63,7 @@ from convexmarket.studies.files.file_tables import (
     refuse_unknown,
 )
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
-from convexmarket.studies.files.people import SOLD, People, read_people
+from convexmarket.studies.files.people import SOLD, Data, OwnData, People, read_people
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
@@ -573,7 +572,12 @@ class ClassifierFile(_LearningFile):
 
         axes = {name: chosen[name].unique().tolist() for name in _KEY}
         second = Study({"chosen": chosen_market}, axes=axes, learner=chosen_learner, **training)
-        tables: dict[str, Frame] = dict(second.run(**options).tables)
+        tables: dict[str, Frame] = dict(second.run(audits="none", **options).tables)
+        honest: Any = lambda scenario, gamma: chosen_market(scenario, MECHANISM, gamma)  # noqa: E731
+        third = Study(
+            {MECHANISM: honest}, axes={name: axes[name] for name in ("scenario", "gamma")}
+        )
+        audits = third.run(payments="none", **options).tables["audits"]
         curve = chosen.merge(tables["runs"].dropna(subset=["test_error"]), on=_KEY)
         sold, fits = (curve[_KEY].merge(tables[name], on=_KEY) for name in ("sellers", "fits"))
         epsilons = []
@@ -586,7 +590,6 @@ class ClassifierFile(_LearningFile):
                 epsilon = guarantee.epsilon
             epsilons.append(epsilon)
         fits["draw"] = fits.noise_draw
-        audits = tables["audits"].drop(columns="market")
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
         facts = self._baseline(rows) | {"one_class_error": float(1 - common)}
         return {
@@ -594,7 +597,7 @@ class ClassifierFile(_LearningFile):
             "curve": (_KEY, _curve(curve)),
             "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
             "sellers": ([*_KEY, "id"], _offers(sold, _KEY, epsilons)),
-            "audits": (_KEY, audits[audits.model == MECHANISM]),
+            "audits": (_KEY, audits.rename(columns={"market": "model"})),
         }, facts | {"guarantee": _words(guarantee), "caveats": CAVEATS}
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:

@@ -39,7 +39,6 @@ from convexmarket.online.release import (
     release_model,
 )
 from convexmarket.privacy import Accounting
-from convexmarket.studies.files.data import InlineData, OwnData, PackageData
 from convexmarket.studies.files.file_tables import (
     Column,
     Positive,
@@ -49,7 +48,15 @@ from convexmarket.studies.files.file_tables import (
     Source,
     Table,
 )
-from convexmarket.studies.files.people import SOLD, check_file, read_people, read_public
+from convexmarket.studies.files.people import (
+    SOLD,
+    InlineData,
+    OwnData,
+    PackageData,
+    check_file,
+    read_people,
+    read_public,
+)
 from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.problem_classes import (
