@@ -270,7 +270,6 @@ def close(
     from convexmarket.online.online_market import OnlineMarket
     from convexmarket.online.release import close_without_model
     from convexmarket.studies.files.online_file import close_market, problem_of
-    from convexmarket.studies.files.reports import report_of
 
     with errors_in_one_line():
         if without_model:
@@ -286,7 +285,7 @@ def close(
         with OnlineMarket(folder) as market:
             options: dict[str, Any] = {"lapse": lapse, "regularization": regularization}
             closed = close_market(market, leave_out=leave_out or (), **options)
-            report = report_of(problem_of(market), closed)
+            report = problem_of(market).report(closed)
         page = report.write(target)
     say("The model is model.json next to the report.")
     print_report(report, page, show)

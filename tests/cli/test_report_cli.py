@@ -6,7 +6,6 @@ from convexmarket.errors import DataError
 from convexmarket.report import figures, read_report
 from convexmarket.studies.files import load_file
 from convexmarket.studies.files.learning import ClassifierFile
-from convexmarket.studies.files.reports import report_of
 from tests.cli.builders import draw_nothing, invoke, plain
 
 SMALL = """
@@ -80,7 +79,7 @@ def runs(monkeypatch):
 
 def written(folder, *settings):
     problem = load_file("problems/one.toml", settings)
-    return report_of(problem, problem.perform(progress=False)).write(folder).parent
+    return problem.report(problem.perform(progress=False)).write(folder).parent
 
 
 def files(folder):

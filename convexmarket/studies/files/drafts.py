@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,22 +24,18 @@ __all__ = ["Draft", "draft_problem"]
 
 Learnt: TypeAlias = Literal["class", "number"]
 
-#: Largest length of a name, and largest number of columns, in a problem file.
-_LONGEST, _MOST = 200, 1_000
 #: Number of rows that decide the type of a CSV column.
 _FIRST_ROWS = 1_000
 #: Common names of the columns of each role, the likeliest first.
 _NAMES = {
-    "id": (*ID_NAMES, "patient", "person", "participant", "subject", "customer", "user", "client"),
+    "id": (*ID_NAMES, "patient", "person", "subject", "customer", "user", "client", "nr", "no"),
     "report": ("ask", "asking", "report", "reported_sensitivity", "sensitivity", "c", "cost"),
     "label": ("label", "target", "outcome", "class", "diagnosis", "response", "result", "y"),
 }
-#: The header of a column of ids: "Nr.", or "Patient-Nr." with the name of an id before "Nr.".
-_NUMBER = re.compile(r"(^|[\W_]+)(id|nr|no|number|code)\W*$")
 
 _DRAFT = """\
 # A purchase from the people of a table.
-# Declare every "{undeclared}": public facts, fixed before reports and rows are read.
+# Declare every "?": public facts, fixed before reports and rows are read.
 # This file contains no cell of the table.
 #
 #   convexmarket run FILE                 tries it: error against payments
@@ -56,11 +51,11 @@ source = "{source}"
 file = {file}   # relative to this file
 {id}   # the sellers; without it their ids are line numbers
 {report}   # price asked per unit of epsilon; without it reports are simulated
-label = {label}   # the column to predict
+{label}   # the column to predict
 {classes}missing = "error"   # at an empty cell; or "middle" (of the range), or "indicator"
 # Public rows are neither bought nor protected; their owners must agree. Shares of the file such as
 # {shares}, or files: {files}
-public = "{undeclared}"
+public = "?"
 
 # Public facts of each feature: the range of a number, [18, 100], or the categories of a word,
 # ["no", "yes"], in quotes even if they are digits. Do not take them from the rows. A number outside
@@ -71,8 +66,8 @@ public = "{undeclared}"
 
 [prior]
 family = "uniform"   # distribution of the reports, common knowledge; also beta, lognormal, ...
-low = "{undeclared}"   # the least and the most that a seller asks, in your currency
-high = "{undeclared}"
+low = "?"   # the least and the most that a seller asks, in your currency
+high = "?"
 
 [objective]
 gamma = [0.001, 0.003, 0.01]   # the price of money, in error per unit of currency
@@ -80,7 +75,6 @@ gamma = [0.001, 0.003, 0.01]   # the price of money, in error per unit of curren
 [run]
 seed = 0   # of the public rows, and of simulations
 """
-_CLASSES = 'classes = "{undeclared}"   # negative and positive: ["no", "yes"]\n'
 _CLASS = """\
 mu = [1.0]   # weight of the spread: fewer sellers, a worse sample
 sigma = [30.0]   # weight of the noise that privacy costs
@@ -100,14 +94,25 @@ cap = 2.0   # largest weight of a row, in multiples of the average
 [learner]
 name = "PersonalizedRidge"
 regularization = [0.1, 0.3, 1.0]   # run compares them, buy needs one: --set
-target_range = "{undeclared}"   # [low, high] of the label; mapped to [-1, 1]
+target_range = "?"   # [low, high] of the label; mapped to [-1, 1]
 label_noise = 0.2   # an estimate of its noise, on that scale
 coef_norm = 1.0   # an estimate of the norm of the true coefficients, on that scale
 """
 
 
-@dataclass(frozen=True)
-class Draft:
+#: By whether classes are predicted: the classes, public shares and files, and the model.
+_PARTS = {
+    True: (
+        'classes = "?"   # negative and positive: ["no", "yes"]\n',
+        "{ validation = 0.2, test = 0.2 }",
+        '{ validation = "v.csv", test = "t.csv" }',
+        _CLASS,
+    ),
+    False: ("", "{ test = 0.2 }", '{ test = "t.csv" }', _REGRESSION),
+}
+
+
+class Draft(NamedTuple):
     """Draft of a problem file, and the columns of id, report and label."""
 
     text: str
@@ -134,19 +139,11 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
     path = Path(path)
     parquet = path.suffix == ".parquet"
     types = {name: kind for name, kind in (_parquet if parquet else _csv)(path).items() if name}
-    longest = max(map(len, types), default=0)
-    if longest > _LONGEST or len(types) > _MOST:
-        what = f"a name of {longest} characters" if longest > _LONGEST else f"{len(types)} columns"
-        raise DataError(
-            f"{path}: {what} exceeds the limit of a problem file ({_LONGEST} and {_MOST}); "
-            "remove, or rename, columns"
-        )
     sale: dict[str, str] = dict(roles_of(list(types)))
     roles = _roles(list(types), sale)
-    if learns is None:
-        learns = "number" if types.get(roles.get("label", "")) == "f" else "class"
-    given = {role: f"{role} = {_text(roles[role])}" for role in roles}
     is_class = learns == "class"
+    if learns is None:
+        is_class = types.get(roles.get("label", "")) != "f"
     lines = []
     for name, kind in types.items():
         if name not in roles.values():
@@ -155,19 +152,16 @@ def draft_problem(path: str | Path, folder: str | Path, learns: Learnt | None = 
             if name in sale:
                 key, hint = f"# {key}", f"left out: its name is that of a column of {sale[name]}s"
             lines.append(f'{key} = "{UNDECLARED}"   # {hint}')
+    given = {role: f"{role} = {_text(column)}" for role, column in roles.items()}
     text = _DRAFT.format(
-        undeclared=UNDECLARED,
         title=_text(f"Buying the rows of {path.name}"),
         source="parquet" if parquet else "csv",
         file=_text(Path(os.path.relpath(path.resolve(), Path(folder).resolve())).as_posix()),
         id=given.get("id", '# id = "..."'),
         report=given.get("report", '# report = "..."'),
-        label=_text(roles.get("label", UNDECLARED)),
-        classes=_CLASSES.format(undeclared=UNDECLARED) if is_class else "",
-        shares="{ validation = 0.2, test = 0.2 }" if is_class else "{ test = 0.2 }",
-        files='{ validation = "v.csv", test = "t.csv" }' if is_class else '{ test = "t.csv" }',
+        label=given.get("label", 'label = "?"'),
         features="\n".join(lines),
-        model=_CLASS if is_class else _REGRESSION.format(undeclared=UNDECLARED),
+        **dict(zip(("classes", "shares", "files", "model"), _PARTS[is_class], strict=True)),
     )
     return Draft(text, roles)
 
@@ -193,16 +187,13 @@ def _parquet(path: Path) -> dict[str, str]:
 
 def _roles(columns: list[str], sale: dict[str, str]) -> dict[str, str]:
     """Choose the columns of id, report and label; ``sale`` holds columns with common names."""
-    called = {name.strip().lower(): name for name in reversed(columns)}
-    stems = {name: _NUMBER.sub("", name.strip().lower()) for name in columns}
+    called = {name.lower().strip(" ."): name for name in reversed(columns)}
     roles: dict[str, str] = {}
     for role, common in _NAMES.items():
-        named = [called[name] for name in common if name in called]
-        if role == "id":
-            numbers = [name for name in columns if stems[name] != name.strip().lower()]
-            named += [name for name in numbers if stems[name] in ("", *common)]
-        if choices := named or [name for name, known in sale.items() if known == role]:
-            roles[role] = choices[0]
+        likely = [called[name] for name in common if name in called]
+        likely += [name for name, known in sale.items() if known == role]
+        if likely:
+            roles[role] = likely[0]
     return roles
 
 

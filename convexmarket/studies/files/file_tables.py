@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import inspect
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +16,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
     PrivateAttr,
@@ -29,15 +26,16 @@ from pydantic import (
 
 from convexmarket.errors import NotSupportedError
 from convexmarket.priors import Prior, prior_from_dict
+from convexmarket.report import Report, escape_markdown
+from convexmarket.report.results import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
-    from pydantic_core import CoreSchema, ErrorDetails
+    from pydantic_core import ErrorDetails
 
     from convexmarket.deal import Deal
-    from convexmarket.report import Report
     from convexmarket.studies.progress import Progress
     from convexmarket.studies.runs import Runs
     from convexmarket.studies.subproblems.problem_classes import Family
@@ -60,8 +58,8 @@ __all__ = [
     "Source",
     "Table",
     "listed_once",
-    "meanings",
     "mistakes",
+    "named_once",
     "refuse_unknown",
     "suggestion",
 ]
@@ -77,6 +75,15 @@ def listed_once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(set(values)) < len(values):
         raise ValueError("an entry is listed twice; list each once")
     return values
+
+
+def named_once(entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse tables of one name in a list."""
+    names = [entry.name for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two entries have the name {name!r}; give each another name")
+    return entries
 
 
 def _ordered(ends: tuple[float, float]) -> tuple[float, float]:
@@ -140,23 +147,16 @@ def refuse_unknown(given: Iterable[Any], known: Iterable[str]) -> None:
         raise ValueError("; ".join(words) + (f"; {more} more unknown keys" if more > 0 else ""))
 
 
-def meanings(cls: type[Any]) -> dict[str, str]:
-    """Return the descriptions of attributes or parameters in the docstrings of a class."""
-    texts: dict[str, str] = {}
-    for each in reversed(cls.__mro__):
-        text = inspect.cleandoc(each.__doc__ or "")
-        section = re.split(r"^(?:Attributes|Parameters)\n-{10}\n", text, flags=re.M)[-1]
-        for names, described in re.findall(
-            r"^([\w, ]+) : .*\n((?:    .*\n?)+)", section + "\n", flags=re.M
-        ):
-            texts |= dict.fromkeys(names.split(", "), " ".join(described.split()))
-    return texts
-
-
 class Table(BaseModel):
     """A table of a problem file: immutable, exactly typed, without unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -164,19 +164,6 @@ class Table(BaseModel):
         if isinstance(given, Mapping) and cls.model_config["extra"] == "forbid":
             refuse_unknown(given, cls.model_fields)
         return given
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        schema = handler(core)
-        described = handler.resolve_ref_schema(schema)
-        described["description"] = str(inspect.getdoc(cls)).partition("\n\n")[0].replace("\n", " ")
-        texts = meanings(cls)
-        for key, entry in described.get("properties", {}).items():
-            if key in texts:
-                entry["description"] = texts[key]
-        return schema
 
 
 @dataclass(frozen=True)
@@ -210,18 +197,12 @@ def _some_job(jobs: int) -> int:
 
 
 class RunTable(Table):
-    """How a problem is run.
-
-    Attributes
-    ----------
-    seed : int
-        Seed of every draw.
-    jobs : int
-        Parallel jobs, at most one per core; -1 for all cores. Results do not depend on it.
-    """
+    """How a problem is run."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of every draw."""
     jobs: Annotated[int, Field(ge=-1, le=1_024), AfterValidator(_some_job)] = 2
+    """Parallel jobs, at most one per core; -1 for all cores. Results do not depend on it."""
 
     @property
     def workers(self) -> int:
@@ -235,24 +216,16 @@ class RunTable(Table):
 
 
 class ProblemFile(Table):
-    """The common part of problem files.
-
-    Attributes
-    ----------
-    kind : str
-        What the file describes.
-    title : str
-        Title of the report.
-    description : str
-        The experiment in a few sentences.
-    notes : list of str
-        Remarks that the report repeats.
-    """
+    """The common part of problem files."""
 
     kind: str
+    """What the file describes."""
     title: Annotated[str, Field(min_length=1, max_length=200)]
+    """Title of the report."""
     description: Words = ""
+    """The experiment in a few sentences."""
     notes: Annotated[tuple[Words, ...], Field(strict=False, max_length=100)] = ()
+    """Remarks that the report repeats."""
 
     _source: Source | None = PrivateAttr(default=None)
 
@@ -304,7 +277,18 @@ class ProblemFile(Table):
         )
 
     def report(self, runs: Runs) -> Report:
-        """Return the report of runs."""
+        """Return the report of runs; its settings hold the text and the values of the file."""
+        report = self._page(runs)
+        report.question = " ".join(self.description.split())
+        for note in self.notes:
+            report.add(escape_markdown(note), appendix=True)
+        if (source := self._source) is not None:
+            report.settings["problem"] = plain(source.table)
+            stored = {"path": source.path, "text": source.text}
+            report.settings["problem file"] = stored | {"overrides": list(source.overrides)}
+        return report
+
+    def _page(self, runs: Runs) -> Report:
         return runs.report(self.title)
 
     def place(self, name: str) -> Path:

@@ -45,11 +45,11 @@ from convexmarket.privacy import ridge_sensitivity
 from convexmarket.report import Report
 from convexmarket.sellers import Sellers
 from convexmarket.studies.files import market_page
-from convexmarket.studies.files.data import Data, OwnData
 from convexmarket.studies.files.file_tables import (
     LONGEST_TEXT,
     MOST_ENTRIES,
     Column,
+    Nonnegative,
     Positive,
     Positives,
     PriorTable,
@@ -57,13 +57,13 @@ from convexmarket.studies.files.file_tables import (
     Range,
     Reports,
     RunTable,
+    Share,
     Table,
     listed_once,
     refuse_unknown,
 )
-from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.market_page import CHARGED, MECHANISM, NAIVE
-from convexmarket.studies.files.people import SOLD, People, read_people
+from convexmarket.studies.files.people import SOLD, Data, OwnData, People, read_people
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.study import Study
@@ -76,7 +76,7 @@ from convexmarket.studies.subproblems.problem_classes import (
 )
 from convexmarket.terms import Cap, Constraint, GroupShare, Noise, Spread
 
-__all__ = ["ClassifierFile", "RidgeFile", "model_of_market"]
+__all__ = ["ClassifierFile", "RidgeFile"]
 
 Floats = NDArray[np.float64]
 Rows = MarketData | RegressionData
@@ -88,7 +88,7 @@ REPORTED = "reported"
 #: The branch of the seed for sensitivities.
 _SENSITIVITIES = 0
 #: Numbers of sellers in an audit, and of misreports of each.
-_AUDITED, _MISREPORTS = 200, 17
+_AUDIT = {"audit_sellers": 200, "misreports": 17}
 
 CAVEATS = (
     "The guarantees are those of one model whose parameters are fixed before reports and rows are "
@@ -128,42 +128,33 @@ _Scenarios = Annotated[
 
 
 class ReportsTable(Table):
-    """The reports of the sellers, and their relation to the rows.
-
-    Attributes
-    ----------
-    sensitivities : list of float
-        One per training row; drawn from the prior by default.
-    scenarios : list of str
-        "independent", and "correlated": the k-th smallest sensitivity belongs to the row with the
-        k-th smallest value of a feature (B, section 5).
-    correlated_with : str or int
-        That feature, by name or position.
-    """
+    """The reports of the sellers, and their relation to the rows."""
 
     sensitivities: Reports | None = None
+    """One per training row; drawn from the prior by default."""
     scenarios: _Scenarios = ("independent",)
+    """If "correlated", the k-th smallest sensitivity belongs to the row with the k-th smallest
+    value of a feature (B, section 5)."""
     correlated_with: _Feature = 0
+    """That feature, by name or position."""
 
 
 class BuyerTable(Table):
-    """The buyer's objective and constraints.
-
-    Attributes
-    ----------
-    gamma : list of float
-        Weights of the payments: the price of money in units of the objective.
-    mu, sigma : list of float
-        Candidates for the weights of the spread and of the noise, of a classifier; by default the
-        constants of the learner's error bound.
-    cap : float
-        Largest weight, in multiples of the average.
-    """
+    """The buyer's objective and constraints."""
 
     gamma: Positives
-    mu: Positives | None = None
-    sigma: Positives | None = None
+    """Weights of the payments: the price of money in units of the objective."""
     cap: Annotated[float, Field(ge=1)] | None = None
+    """Largest weight, in multiples of the average."""
+
+
+class CandidatesTable(BuyerTable):
+    """The buyer's objective and constraints, with candidates for its weights."""
+
+    mu: Positives | None = None
+    """Weights of the spread; by default the constant of the learner's error bound."""
+    sigma: Positives | None = None
+    """Weights of the noise; by default the constant of the learner's error bound."""
 
 
 #: The schema of arguments of a constructor.
@@ -175,34 +166,22 @@ _ARGUMENT: Any = {
 
 
 class LearnerTable(Table):
-    """A private learner. Other keys are arguments of its constructor.
-
-    "PersonalizedRidge" maps labels from ``target_range`` to [-1, 1]. ``label_noise``,
-    ``coef_norm``, ``smallest_eigenvalue`` and ``failure_probability`` are arguments of
-    :func:`convexmarket.learners.ridge_error_bound`, on that scale.
-
-    Attributes
-    ----------
-    name : str
-        A class of convexmarket.learners; :class:`convexmarket.Study` takes others.
-    regularization : list of float, or str
-        Candidates, or "auto": the public rule of a classifier.
-    draws : int
-        Noise draws of each model; by default 15 for a classifier and 200 for a regression.
-    tuning : str
-        "charged" also chooses Lambda privately, within the privacy sold.
-    """
+    """A private learner. Other keys are arguments of its constructor."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": _ARGUMENT})
 
     name: Column = "PrivateLogisticRegression"
+    """A class of convexmarket.learners; :class:`convexmarket.Study` takes others."""
     regularization: Positives | Literal["auto"]
+    """Candidates, or "auto": the public rule of a classifier."""
     draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Noise draws of each model; by default 15 for a classifier and 200 for a regression."""
     tuning: Literal["free", "charged"] = "free"
+    """Whether Lambda is also chosen privately, within the privacy sold ("charged")."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments of the constructor, and of the learner's risk."""
+        """The arguments of the constructor."""
         given = (self.model_extra or {}).items()
         return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
 
@@ -212,82 +191,76 @@ class LearnerTable(Table):
         return ("auto",) if self.regularization == "auto" else self.regularization
 
 
-class NaiveTable(Table):
-    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only.
+class RidgeTable(LearnerTable):
+    """PersonalizedRidge, which maps labels from ``target_range`` to [-1, 1].
 
-    Attributes
-    ----------
-    eta_range : list of two floats
-        Smallest and largest eta.
-    grid : int
-        Values of eta that are tried, in geometric progression.
+    Other keys are arguments of its constructor.
     """
 
+    name: Literal["PersonalizedRidge"]
+    regularization: Positives
+    """Candidates."""
+    label_noise: Nonnegative
+    """Standard deviation of the labels' noise, an estimate on that scale."""
+    coef_norm: Nonnegative
+    """Norm of the true coefficients, an estimate on that scale."""
+    smallest_eigenvalue: Nonnegative = 0.0
+    """Bound on the eigenvalues of the rows' second moments."""
+    failure_probability: Share = 0.05
+    """Probability that the error bound fails."""
+
+
+class NaiveTable(Table):
+    """The naive model, mu = sigma = 0; it has an optimum at a fixed eta only."""
+
     eta_range: Range
+    """Smallest and largest eta."""
     grid: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Values of eta that are tried, in geometric progression."""
 
 
 class UnitsTable(Table):
-    """Names of the units.
-
-    Attributes
-    ----------
-    label : str
-        Unit of the labels.
-    per_label : float
-        Units per label of 1.
-    money : str
-        Unit of money.
-    """
+    """Names of the units."""
 
     label: Annotated[str, Field(min_length=1, max_length=50)] = "units of the label"
+    """Unit of the labels."""
     per_label: Positive = 1.0
+    """Units per label of 1."""
     money: Annotated[str, Field(max_length=50)] = ""
+    """Unit of money."""
 
 
 # -------------------------------------------------------------------------------------- files
 
-#: Public facts for the error bound of ridge regression, which are not constructor arguments.
-_BOUND = ("label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability")
 #: Arguments of constructors without a key in the file.
-_OURS = ("regularization", "epsilon", "random_state", "features", "classes")
-#: Keys of tables, tables and facts.
-_Measured = tuple[dict[str, tuple[str, ...]], dict[str, Frame], dict[str, Any]]
+_OURS = {"regularization", "epsilon", "random_state", "features", "classes"}
+#: Tables with their keys, and facts.
+_Measured = tuple[dict[str, tuple[Sequence[str], Frame]], dict[str, Any]]
 
 
 class _LearningFile(ProblemFile):
-    """The common part of files with a learner.
-
-    Attributes
-    ----------
-    data : table
-        The rows.
-    prior : table
-        Distribution of the sensitivities, common knowledge.
-    sellers : table
-        The reports of the sellers.
-    objective : table
-        The buyer's objective and constraints.
-    learner : table
-        The private model that is trained.
-    run : table
-        How the problem is run.
-    """
+    """The common part of files with a learner."""
 
     kind: Literal["market"]
     data: Data
+    """The rows."""
     prior: PriorTable
+    """Distribution of the sensitivities, common knowledge."""
     sellers: ReportsTable = ReportsTable()
+    """The reports of the sellers."""
     objective: BuyerTable
+    """The buyer's objective and constraints."""
     learner: LearnerTable
+    """The private model that is trained."""
     run: RunTable = RunTable()
+    """How the problem is run."""
 
-    #: The purposes of public rows, of which the first is "validation" for a classification.
+    #: The purposes of public rows.
     _purposes: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        given, data = self.sellers.sensitivities, self.data
+        data = self.data
         if isinstance(data, OwnData):
             if set(data.public) != set(self._purposes):
                 shares = ", ".join(f"{part} = 0.2" for part in self._purposes)
@@ -305,23 +278,16 @@ class _LearningFile(ProblemFile):
             raise ValueError(
                 f"data: the rows do not fit {kind}; give data with other labels, or learner.name"
             )
-        if given is not None:
-            self.prior.check_reports(given)
-        return self
-
-    @model_validator(mode="after")
-    def _learner_takes_its_arguments(self) -> Self:
+        if self.sellers.sensitivities is not None:
+            self.prior.check_reports(self.sellers.sensitivities)
         try:
             for value in self.learner.candidates:
-                self._try(value)
+                learner = self.learner_of(value)
+                self.weights(learner, 1)
+                learner.promise([np.inf])
         except (ConvexMarketError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"learner: {error}") from None
         return self
-
-    def _try(self, regularization: Any) -> None:
-        """Validate the arguments of the learner by its own checks."""
-        self.weights(self.learner_of(regularization), 1)
-        self.learner_of(regularization).promise([np.inf])
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -339,62 +305,47 @@ class _LearningFile(ProblemFile):
             )
         known = signature(made).parameters
         facts = {key: value for key, value in self.facts.items() if key in known}
-        given = {key: value for key, value in options.items() if key not in _BOUND}
-        open_keys = [key for key in known if key not in {*self.facts, *_OURS}]
-        refuse_unknown(given, [*LearnerTable.model_fields, *open_keys, *_BOUND])
-        return made(regularization=regularization, **(facts | given | arguments))
+        free = [key for key in known if key not in _OURS | self.facts.keys()]
+        refuse_unknown(options, [*type(self.learner).model_fields, *free])
+        return made(regularization=regularization, **(facts | options | arguments))
 
     def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
-        mu, sigma = self.objective.mu, self.objective.sigma
-        if mu is None or sigma is None:
-            risk = learner.risk(n_features, **self._assumed)
-            mu, sigma = mu or (risk[0],), sigma or (risk[1],)
-        return mu, sigma
-
-    @property
-    def _assumed(self) -> dict[str, Any]:
-        """Arguments of the learner's risk."""
-        return {}
+        """Return the candidates for mu and sigma."""
+        raise NotImplementedError
 
     def market(self, sellers: Sellers, **numbers: Any) -> Market:
         """Return the papers' market."""
         return Market.standard(sellers, cap=self.objective.cap, **numbers)
 
-    def read(self) -> tuple[Rows, People | None]:
-        """Return the rows, and the sellers of a user's table."""
+    def read(self) -> tuple[Any, dict[str, Sellers]]:
+        """Return the rows, and the sellers of each scenario, one for each training row."""
+        table, ids = self.sellers, None
         if isinstance(self.data, OwnData):
             people = read_people(self)
-            return people.rows(), people
-        return self.data.rows(), None
-
-    def sellers_of(self, rows: Rows, people: People | None = None) -> dict[str, Sellers]:
-        """Return the sellers of each scenario, one for each training row."""
-        ids = None if people is None else people.ids
-        if people is not None and people.reports is not None:
-            return {REPORTED: Sellers(people.reports, self.prior, ids)}
-        table, m = self.sellers, len(rows.X_train)
-        if table.sensitivities is None:
-            stream = self.run.stream(_SENSITIVITIES)
-            drawn = self.prior.sample(m, np.random.default_rng(stream))
+            rows, ids = people.rows(), people.ids
+            if people.reports is not None:
+                return rows, {REPORTED: Sellers(people.reports, self.prior, ids)}
         else:
-            drawn = np.array(table.sensitivities)
-        if drawn.size != m:
+            rows = self.data.rows()
+        m, names = len(rows.X_train), list(rows.feature_names)
+        stream = self.run.stream(_SENSITIVITIES)
+        given = table.sensitivities or self.prior.sample(m, np.random.default_rng(stream))
+        reports = {"independent": np.asarray(given)}
+        if len(given) != m:
             raise ProblemFileError(
-                f"sellers.sensitivities has {drawn.size} entries for {m} training rows; give one "
+                f"sellers.sensitivities has {len(given)} entries for {m} training rows; give one "
                 "for each, or leave them out to draw them from the prior"
             )
-        reports = {"independent": drawn}
         if "correlated" in table.scenarios:
-            names, feature = list(rows.feature_names), table.correlated_with
+            feature = table.correlated_with
             column = names.index(str(feature)) if feature in names else feature
             if not (isinstance(column, int) and column < len(names)):
                 raise ProblemFileError(
                     f"sellers.correlated_with must be a position below {len(names)} or one of "
                     f"{', '.join(names)}, got {feature!r}"
                 )
-            reports["correlated"] = correlate(drawn, rows.X_train, column)
-        return {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
+            reports["correlated"] = correlate(reports["independent"], rows.X_train, column)
+        return rows, {name: Sellers(reports[name], self.prior, ids) for name in table.scenarios}
 
     def perform(
         self,
@@ -404,17 +355,14 @@ class _LearningFile(ProblemFile):
         progress: bool | Progress = True,
     ) -> Runs:
         """Buy, pay, audit, train and measure; see :meth:`ProblemFile.perform`."""
-        rows, people = self.read()
-        options = {"jobs": self.run.workers, "journal": journal, "progress": progress}
-        options |= {"audit_sellers": _AUDITED, "misreports": _MISREPORTS}
-        keys, tables, facts = self._measured(rows, self.sellers_of(rows, people), options)
-        parts = [part for part in ("train", "validation", "test") if hasattr(rows, f"y_{part}")]
-        facts |= {
-            "data": rows.description,
-            "rows": {part: len(getattr(rows, f"y_{part}")) for part in parts},
-            "seed": self.run.seed,
-        }
-        return Runs("study", keys, tables, facts)
+        rows, sellers = self.read()
+        options = {"jobs": self.run.workers, "journal": journal, "progress": progress, **_AUDIT}
+        measured, facts = self._measured(rows, sellers, options)
+        parts = ("train", *self._purposes)
+        facts |= {"data": rows.description, "seed": self.run.seed}
+        facts["rows"] = {part: len(getattr(rows, f"y_{part}")) for part in parts}
+        keys = {name: tuple(each[0]) for name, each in measured.items()}
+        return Runs("study", keys, {name: each[1] for name, each in measured.items()}, facts)
 
     def _measured(self, rows: Any, sellers: dict[str, Sellers], options: Any) -> _Measured:
         raise NotImplementedError
@@ -466,17 +414,15 @@ class _LearningFile(ProblemFile):
             raise ParameterError("at_least needs the column of groups: --group-column")
         if gamma is None and budget is None:
             gamma = _single("objective.gamma", self.objective.gamma, ", or --gamma or --budget")
-        value = _single("learner.regularization", self.learner.candidates)
         features = data.public_features
-        classes: dict[str, Any] = {} if data.classes is None else {"classes": data.classes}
-        learner = self.learner_of(value, features=features, **classes)
+        domain = {"features": features} | ({"classes": data.classes} if data.classes else {})
+        value = _single("learner.regularization", self.learner.candidates)
+        learner = self.learner_of(value, **domain)
         mus, sigmas = self.weights(learner, features.n_features_out_)
         mu, sigma = _single("objective.mu", mus), _single("objective.sigma", sigmas)
         people = read_people(self, group, na_values, show_cells)
         table = people.parts[SOLD].assign(**{data.report: people.reports})
-        constraints: list[Constraint] = []
-        if self.objective.cap is not None:
-            constraints.append(Cap(self.objective.cap))
+        constraints: list[Constraint] = [] if (cap := self.objective.cap) is None else [Cap(cap)]
         if group is not None:
             table[group] = people.groups
             constraints += [GroupShare(people.groups, at_least)] if at_least else []
@@ -495,8 +441,7 @@ class _LearningFile(ProblemFile):
         )
         return deal, people
 
-    def report(self, runs: Runs) -> Report:
-        """Return the report of runs."""
+    def _page(self, runs: Runs) -> Report:
         return market_page.learning_report(self, runs)
 
     def subproblems(self) -> list[Family]:
@@ -505,7 +450,7 @@ class _LearningFile(ProblemFile):
             raise NotSupportedError(
                 "learner.regularization is 'auto', and a comparison of solvers needs a number"
             )
-        rows = self.read()[0]
+        rows, _ = self.read()
         mu, sigma = map(_middle, self.weights(self.learner_of(value), rows.X_train.shape[1]))
         gamma, cap = _middle(self.objective.gamma), self.objective.cap
         market_of = partial(papers_market, self.prior, mu, sigma, gamma, cap)
@@ -530,22 +475,9 @@ def _middle(values: Sequence[Any]) -> Any:
     return values[len(values) // 2]
 
 
-def _numbered(runs: Runs, first: int = 0) -> dict[str, Frame]:
-    """Return the tables with the number of the run in the column ``run``."""
-    keys = list(runs.keys["runs"])
-    table = runs.tables["runs"]
-    numbers = table[keys].assign(run=np.arange(len(table)) + first)
-    return {name: each.merge(numbers, on=keys, how="left") for name, each in runs.tables.items()}
-
-
-def _of_curve(curve: Frame, table: Frame, keys: Sequence[str]) -> Frame:
-    """Select the rows of a table for the runs of a curve."""
-    return curve[[*keys, "run"]].merge(table.drop(columns=list(keys), errors="ignore"), on="run")
-
-
-def _offers(curve: Frame, sellers: Frame, keys: Sequence[str], epsilons: list[Floats]) -> Frame:
-    """Return the offers at the points of a curve, and the guarantees of the rows."""
-    table = _of_curve(curve, sellers, keys).assign(guarantee=np.concatenate(epsilons))
+def _offers(sellers: Frame, keys: Sequence[str], epsilons: Sequence[Floats]) -> Frame:
+    """Return the offers at the points of a curve, with the guarantees of their models."""
+    table = sellers.assign(guarantee=np.concatenate(epsilons))
     table["surplus"] = table.payment - table.sensitivity * table.epsilon
     columns = ["id", "sensitivity", "virtual_cost", "weight", "epsilon", "guarantee", "payment"]
     return table[[*keys, *columns, "surplus"]]
@@ -559,16 +491,11 @@ def _words(guarantee: Any) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------- classification
 
-_KEY = ("scenario", "model", "gamma")
+_KEY, _WEIGHTS = ["scenario", "model", "gamma"], ["mu", "sigma", "eta_fixed"]
 
 
 class ClassifierFile(_LearningFile):
     """A market with a classifier: Algorithm 2 of A on a data set.
-
-    Attributes
-    ----------
-    naive : table
-        The papers' baseline; by default the study has no baseline.
 
     Notes
     -----
@@ -579,7 +506,9 @@ class ClassifierFile(_LearningFile):
     offers with the guarantee of the model, and ``audits`` those of the mechanism's markets.
     """
 
+    objective: CandidatesTable
     naive: NaiveTable | None = None
+    """The papers' baseline; by default the study has no baseline."""
 
     _purposes: ClassVar[tuple[str, ...]] = ("validation", "test")
 
@@ -598,78 +527,78 @@ class ClassifierFile(_LearningFile):
         """Public facts, and the accuracy of the solver."""
         return {"data_norm": self.data.data_norm, "cap": self.objective.cap, "tol": 1e-9}
 
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return the candidates for mu and sigma: those of the file, or the learner's risk."""
+        mu, sigma = learner.risk(n_features)
+        return self.objective.mu or (mu,), self.objective.sigma or (sigma,)
+
     def _measured(
         self, rows: MarketData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        buyer, values, n_features = self.objective, self.learner.candidates, rows.X_train.shape[1]
-        mu, sigma = self.weights(self.learner_of(values[0]), n_features)
+        values, n_features = self.learner.candidates, rows.X_train.shape[1]
+        mus, sigmas = self.weights(self.learner_of(values[0]), n_features)
+        gammas, charged = self.objective.gamma, self.learner.tuning == "charged"
         training: dict[str, Any] = {"data": rows, "noise_draws": self.learner.draws or 15}
         training["seed"] = self.run.seed
 
-        def mechanism(scenario: str, gamma: float, mu: float, sigma: float) -> Market:
-            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
+        def market(
+            scenario: str, gamma: float, mu: float, sigma: float, eta: float = np.nan
+        ) -> Market:
+            fixed = None if np.isnan(eta) else (eta, eta)
+            numbers = {"mu": mu, "sigma": sigma, "gamma": gamma}
+            return self.market(sellers[scenario], **numbers, eta_range=fixed)
 
-        def naive(scenario: str, eta_bought: float) -> Market:
-            eta = (eta_bought, eta_bought)
-            return self.market(sellers[scenario], mu=0.0, sigma=0.0, gamma=1.0, eta_range=eta)
-
-        markets: dict[str, Any] = {MECHANISM: mechanism}
-        axes: dict[str, Any] = {"scenario": list(sellers), "gamma": buyer.gamma}
-        tried = axes | {"mu": mu, "sigma": sigma, "regularization": values}
+        markets: dict[str, Any] = {
+            MECHANISM: lambda scenario, gamma, mu, sigma: market(scenario, gamma, mu, sigma)
+        }
+        axes: dict[str, Any] = {"scenario": list(sellers), "gamma": gammas, "mu": mus}
+        axes |= {"sigma": sigmas, "regularization": values}
         if self.naive is not None:
-            markets[NAIVE] = naive
-            tried["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
-        study = Study(
-            markets,
-            axes=tried,
-            learner=lambda regularization: self.learner_of(regularization),
-            **training,
-        )
-        runs = study.run(audits="none", **options)
-        tables = _numbered(runs)
-        curve = _chosen(tables["runs"], buyer.gamma)
-        best = curve[curve.model == MECHANISM].set_index(["scenario", "gamma"])
+            markets[NAIVE] = lambda scenario, eta_bought: market(scenario, 1.0, 0, 0, eta_bought)
+            axes["eta_bought"] = np.geomspace(*self.naive.eta_range, self.naive.grid).tolist()
+        tried: Any = lambda regularization: self.learner_of(regularization)  # noqa: E731
+        first = Study(markets, axes=axes, learner=tried, **training).run(audits="none", **options)
+        chosen = _chosen(first.tables["runs"], gammas, charged)
+        best = chosen.set_index(_KEY)
 
-        def chosen(scenario: str, gamma: float) -> Market:
-            row = best.loc[(scenario, gamma)]
-            return mechanism(scenario, gamma, row.mu, row.sigma)
+        def chosen_market(scenario: str, model: str, gamma: float) -> Market:
+            return market(scenario, gamma, *best.loc[(scenario, model, gamma), _WEIGHTS])
 
-        def search(scenario: str, gamma: float) -> PrivateSearch:
-            sold = allocate(chosen(scenario, gamma)).epsilon
+        def chosen_learner(scenario: str, model: str, gamma: float) -> Any:
+            if model != CHARGED:
+                return self.learner_of(best.loc[(scenario, model, gamma), "regularization"])
+            sold = allocate(chosen_market(scenario, model, gamma)).epsilon
             return self._search(sold, (rows.X_validation, rows.y_validation))
 
-        charged = {"learner": search, **training} if self.learner.tuning == "charged" else {}
-        second = Study({CHARGED: chosen}, axes=axes, **charged).run(**options)
-        if charged:
-            more = _numbered(second, len(tables["runs"]))
-            tuned = more["runs"].dropna(subset=["test_error"]).rename(columns={"market": "model"})
-            tuned = tuned.merge(best.reset_index()[["scenario", "gamma", "mu", "sigma"]])
-            curve = pd.concat([curve, tuned.assign(regularization=np.nan)], ignore_index=True)
-            for name in ("sellers", "fits"):
-                tables[name] = pd.concat([tables[name], more[name]], ignore_index=True)
-        sold = tables["sellers"].groupby("run").epsilon
+        axes = {name: chosen[name].unique().tolist() for name in _KEY}
+        second = Study({"chosen": chosen_market}, axes=axes, learner=chosen_learner, **training)
+        tables: dict[str, Frame] = dict(second.run(audits="none", **options).tables)
+        honest: Any = lambda scenario, gamma: chosen_market(scenario, MECHANISM, gamma)  # noqa: E731
+        third = Study(
+            {MECHANISM: honest}, axes={name: axes[name] for name in ("scenario", "gamma")}
+        )
+        audits = third.run(payments="none", **options).tables["audits"]
+        curve = chosen.merge(tables["runs"].dropna(subset=["test_error"]), on=_KEY)
+        sold, fits = (curve[_KEY].merge(tables[name], on=_KEY) for name in ("sellers", "fits"))
         epsilons = []
-        for row in curve.itertuples():
-            epsilon = sold.get_group(row.run).to_numpy()
+        for row, (_, offers) in zip(
+            curve.itertuples(), sold.groupby(_KEY, sort=False), strict=True
+        ):
+            epsilon = offers.epsilon.to_numpy()
             if row.model != CHARGED:  # a search uses all of the privacy bought
                 guarantee = self.learner_of(row.regularization).promise(epsilon, n_features)
                 epsilon = guarantee.epsilon
             epsilons.append(epsilon)
-        draws = _of_curve(curve, tables["fits"], _KEY).rename(columns={"noise_draw": "draw"})
+        fits["draw"] = fits.noise_draw
         common = np.unique(rows.y_test, return_counts=True)[1].max() / len(rows.y_test)
-        keys = {"runs": runs.keys["runs"], "curve": _KEY, "audits": _KEY}
-        keys |= {"draws": (*_KEY, "draw"), "sellers": (*_KEY, "id")}
-        measured = {
-            "runs": runs.tables["runs"],
-            "curve": _curve(curve),
-            "draws": draws[[*_KEY, "draw", "test_error"]],
-            "sellers": _offers(curve, tables["sellers"], _KEY, epsilons),
-            "audits": second.tables["audits"].rename(columns={"market": "model"}),
-        }
-        measured["audits"]["model"] = MECHANISM
         facts = self._baseline(rows) | {"one_class_error": float(1 - common)}
-        facts |= {"guarantee": _words(guarantee), "caveats": CAVEATS}
-        return keys, measured, facts
+        return {
+            "runs": (first.keys["runs"], first.tables["runs"]),
+            "curve": (_KEY, _curve(curve)),
+            "draws": ([*_KEY, "draw"], fits[[*_KEY, "draw", "test_error"]]),
+            "sellers": ([*_KEY, "id"], _offers(sold, _KEY, epsilons)),
+            "audits": (_KEY, audits.rename(columns={"market": "model"})),
+        }, facts | {"guarantee": _words(guarantee), "caveats": CAVEATS}
 
     def _search(self, sold: Floats, validation: tuple[Floats, Floats]) -> PrivateSearch:
         """Build the search for Lambda, with candidates that retain half of the privacy sold."""
@@ -690,45 +619,40 @@ class ClassifierFile(_LearningFile):
         errors = []
         for value in sorted(self.learner.candidates, reverse=True):  # the largest of ties
             model = self.learner_of(value).fit(rows.X_train, rows.y_train, epsilon=np.inf)
-            validation = np.mean(model.predict(rows.X_validation) != rows.y_validation)
-            errors.append((validation, value, np.mean(model.predict(rows.X_test) != rows.y_test)))
-        _, value, error = min(errors, key=lambda each: each[0])
+            validation = model.score(rows.X_validation, rows.y_validation)
+            errors.append((validation, value, 1.0 - model.score(rows.X_test, rows.y_test)))
+        _, value, error = max(errors, key=lambda each: each[0])
         return {"baseline_error": float(error), "baseline_regularization": value}
 
     def _trainings(self, rows: MarketData, market_of: Any, value: float) -> list[Family]:
         return classifier_families(rows, market_of, value)
 
 
-def _chosen(runs: Frame, gammas: Sequence[float]) -> Frame:
-    """Select the run with the smallest overall error for each scenario, model and gamma.
+def _chosen(runs: Frame, gammas: Sequence[float], charged: bool) -> Frame:
+    """Select the candidate with the smallest overall error for each scenario, model and gamma.
 
     Ties go to the largest Lambda, whose share of a guarantee is the smallest, and then to the
     first.
     """
-    runs = runs.rename(columns={"market": "model"})
-    fixed = runs[runs.model == NAIVE].drop(columns="gamma")
-    fixed = fixed.merge(pd.DataFrame({"gamma": list(gammas)}), how="cross")
-    bounds = {name: fixed.gamma * fixed[name] for name in ("objective", "lower_bound")}
-    fixed = fixed.assign(mu=0.0, sigma=0.0, **bounds)
+    runs = runs.rename(columns={"market": "model", "eta_bought": "eta_fixed"})
+    every = pd.DataFrame({"gamma": gammas})
+    fixed = runs[runs.model == NAIVE].drop(columns="gamma").merge(every, how="cross")
+    fixed = fixed.assign(mu=0.0, sigma=0.0)
     tried = pd.concat([runs[runs.model == MECHANISM], fixed], ignore_index=True)
-    errors = tried.get("validation_error", pd.Series(np.nan, index=tried.index))
-    tried["overall"] = errors + tried.gamma * tried.payments
+    tried["overall"] = tried.get("validation_error", np.nan) + tried.gamma * tried.payments
     order = tried.sort_values(["overall", "regularization"], ascending=[True, False], kind="stable")
-    best = order.drop_duplicates(list(_KEY))
-    scenario, model = (
-        pd.Categorical(best[name], tried[name].unique()).codes for name in ("scenario", "model")
-    )
-    best = best.iloc[np.lexsort((best.gamma, model, scenario))]
-    if (missing := best[best.overall.isna()]).size:
-        row = missing.iloc[0]
-        words = row.get("learner_message") or row.message
+    best = tried[_KEY].drop_duplicates().merge(order.drop_duplicates(_KEY))
+    for row in best[best.overall.isna()].itertuples():
         raise ParameterError(
             f"no candidate of the {row.model} model at gamma = {row.gamma:g} ({row.scenario}) "
             "fits its purchase; give larger values of learner.regularization, or of "
             "objective.sigma (of naive.eta_range for the naive model). The last error: "
-            f"{words}"
+            f"{getattr(row, 'learner_message', '') or row.message}"
         )
-    return best
+    if charged:  # it buys as the mechanism does
+        more = best[best.model == MECHANISM].assign(model=CHARGED, regularization=np.nan)
+        best = pd.concat([best, more], ignore_index=True)
+    return best.reindex(columns=[*_KEY, *_WEIGHTS, "regularization"])
 
 
 def _curve(chosen: Frame) -> Frame:
@@ -737,33 +661,30 @@ def _curve(chosen: Frame) -> Frame:
     table["overall_mean"] = table.error_mean + table.gamma * table.payments
     columns = ["mu", "sigma", "regularization", "eta", "n_bought", "payments", "error_mean"]
     columns += ["error_std", "overall_mean", "validation_error", "guarantee_max", "objective"]
-    return table[[*_KEY, *columns, "lower_bound", "gap", "epsilon_max"]].reset_index(drop=True)
+    return table[[*_KEY, *columns, "lower_bound", "gap", "epsilon_max"]]
 
 
 # ------------------------------------------------------------------------------------- regression
 
-_RIDGE_KEY = ("scenario", "gamma", "regularization")
+_RIDGE_KEY = ["scenario", "gamma", "regularization"]
 
 
 class RidgeFile(_LearningFile):
     """A market with ridge regression: mu and sigma follow from Theorem 3.6 of R.
-
-    Attributes
-    ----------
-    units : table
-        Names of the units.
 
     Notes
     -----
     Besides runs, audits and sellers, the table ``curve`` holds for each scenario, gamma and
     regularization: marked (the best bound at gamma in a market at the prior's quantiles), the
     purchase, loss_mean and loss_std of the test error (exact over the noise, squared units of the
-    label), rmse, rmse_low and rmse_high (10 % and 90 % of simulated releases), explained (share of
-    the constant's squared error), uniform_rmse (one price for all), and the terms of the bound.
-    ``choices`` holds the bounds from public facts, ``baselines`` the rmse without noise.
+    label), rmse, rmse_low and rmse_high (10 % and 90 % of simulated releases), uniform_rmse (one
+    price for all), and the terms of the bound. ``choices`` holds the bounds from public facts,
+    ``baselines`` the rmse without noise.
     """
 
+    learner: RidgeTable
     units: UnitsTable = UnitsTable()
+    """Names of the units."""
 
     _purposes: ClassVar[tuple[str, ...]] = ("test",)
 
@@ -772,31 +693,21 @@ class RidgeFile(_LearningFile):
         """The learner of Theorem 3.6."""
         return {"perturbation": "output", "fit_intercept": False}
 
-    @property
-    def _bounded(self) -> dict[str, Any]:
-        given = {key: value for key, value in self.learner.options.items() if key in _BOUND}
-        return {"failure_probability": 0.05, **given}
-
-    @property
-    def _assumed(self) -> dict[str, Any]:
-        """Arguments of the learner's risk."""
-        if missing := {"label_noise", "coef_norm"} - set(self.learner.options):
-            raise ParameterError(f"{sorted(missing)[0]} is missing")
-        return {key: self._bounded[key] for key in ("label_noise", "failure_probability")}
-
-    @model_validator(mode="after")
-    def _nothing_to_choose(self) -> Self:
-        if self.objective.mu is not None or self.objective.sigma is not None:
-            raise ValueError("objective: mu and sigma follow from Theorem 3.6; leave them out")
-        return self
-
-    def _try(self, regularization: float) -> None:
-        super()._try(regularization)
-        self._bound(np.ones(1), 1.0, regularization, 1)
+    def weights(self, learner: Any, n_features: int) -> tuple[Sequence[float], Sequence[float]]:
+        """Return mu and sigma, one each."""
+        known = self.learner
+        assumed = {"label_noise": known.label_noise}
+        assumed["failure_probability"] = known.failure_probability
+        mu, sigma = learner.risk(n_features, **assumed)
+        return (mu,), (sigma,)
 
     def _plain(self, regularization: float, **arguments: Any) -> PersonalizedRidge:
         """Return the learner of Theorem 3.6, with noise in floating point."""
         return self.learner_of(regularization, rounding=None, **arguments)
+
+    def _market(self, sellers: Sellers, gamma: float, value: float, n_features: int) -> Market:
+        (mu,), (sigma,) = self.weights(self._plain(value), n_features)
+        return self.market(sellers, mu=mu, sigma=sigma, gamma=gamma)
 
     def _bound(
         self, weights: Floats, eta: float, regularization: float, n_features: int
@@ -804,75 +715,69 @@ class RidgeFile(_LearningFile):
         """Return the terms of Theorem 3.6 for a purchase."""
         learner = self._plain(regularization)
         kappa = ridge_sensitivity(regularization, n_features, learner.max_norm, learner.sensitivity)
+        names = {"label_noise", "coef_norm", "smallest_eigenvalue", "failure_probability"}
+        known = self.learner.model_dump(include=names)
         return ridge_error_bound(
-            weights, eta / kappa, regularization, n_features=n_features, **self._bounded
+            weights, eta / kappa, regularization, n_features=n_features, **known
         )
 
     def _measured(
         self, rows: RegressionData, sellers: dict[str, Sellers], options: dict[str, Any]
     ) -> _Measured:
-        values, gammas = self.learner.candidates, self.objective.gamma
-        m, n_features = rows.X_train.shape
+        values, (m, n_features) = self.learner.candidates, rows.X_train.shape
         choices = self._choices(m, n_features)
 
         def market(scenario: str, gamma: float, regularization: float) -> Market:
-            (mu,), (sigma,) = self.weights(self._plain(regularization), n_features)
-            return self.market(sellers[scenario], mu=mu, sigma=sigma, gamma=gamma)
+            return self._market(sellers[scenario], gamma, regularization, n_features)
 
-        study = Study(
+        runs = Study(
             {MECHANISM: market},
-            axes=dict(zip(_RIDGE_KEY, (list(sellers), gammas, values), strict=True)),
+            axes=dict(zip(_RIDGE_KEY, (list(sellers), self.objective.gamma, values), strict=True)),
             seed=self.run.seed,
             learner=lambda regularization: self._plain(regularization),
             data=rows,
             noise_draws=self.learner.draws or 200,
-        )
-        runs = study.run(**options)
-        tables = _numbered(runs)
-        curve = tables["runs"].merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
-        if "test_error" not in curve or curve.test_error.isna().any():
-            row = curve[curve.get("test_error", np.nan).isna()].iloc[0]
+        ).run(**options)
+        table, sold, fits = (runs.tables[name] for name in ("runs", "sellers", "fits"))
+        failed = table[table.get("test_error", pd.Series(np.nan, table.index)).isna()]
+        for row in failed.itertuples():
             raise ParameterError(
-                f"the market at gamma = {row.gamma:g} and regularization = "
-                f"{row.regularization:g} has no model: {row.get('learner_message') or row.message}"
+                f"the market at gamma = {row.gamma:g} and regularization = {row.regularization:g} "
+                f"has no model: {getattr(row, 'learner_message', '') or row.message}"
             )
+        curve: Frame = table.merge(choices[["gamma", "regularization", "mu", "sigma", "marked"]])
         constant = float(rows.y_test.mean())  # the best constant for the public rows
-        constant_rmse = float(np.sqrt(np.mean((rows.y_test - constant) ** 2)))
+        releases = fits.groupby(_RIDGE_KEY).test_error
+        purchases = sold.groupby(_RIDGE_KEY)
         measured, guarantees = [], []
         for row in curve.itertuples():
-            sold = tables["sellers"][tables["sellers"].run == row.run]
-            draws = tables["fits"].test_error[tables["fits"].run == row.run].to_numpy()
-            measured.append(self._errors(row, sold, draws, rows, constant_rmse))
-            guarantees.append(self._plain(row.regularization).promise(sold.epsilon))
+            point = row.scenario, row.gamma, row.regularization
+            bought = purchases.get_group(point)
+            measured.append(self._errors(row, bought, releases.get_group(point), rows))
+            guarantees.append(self._plain(row.regularization).promise(bought.epsilon))
         curve = curve.join(pd.DataFrame(measured, index=curve.index))
         columns = ["marked", "mu", "sigma", "eta", "n_bought", "payments", *measured[0]]
         columns += ["objective", "lower_bound", "gap", "epsilon_max"]
-        epsilons = [guarantee.epsilon for guarantee in guarantees]
-        offers = _offers(curve, tables["sellers"], _RIDGE_KEY, epsilons)
+        offers = _offers(sold, _RIDGE_KEY, [guarantee.epsilon for guarantee in guarantees])
         baselines = []
         for value in values:
             model = self.learner_of(value, weighting="equal", epsilon=np.inf)
             errors = model.fit(rows.X_train, rows.y_train).predict(rows.X_test) - rows.y_test
             rmse = float(np.sqrt(np.mean(errors**2)))
             baselines.append({"regularization": value, "rmse": rmse})
-        keys: dict[str, tuple[str, ...]] = {
-            "runs": runs.keys["runs"],
-            "curve": _RIDGE_KEY,
-            "sellers": (*_RIDGE_KEY, "id"),
-            "audits": _RIDGE_KEY,
-            "choices": ("gamma", "regularization"),
-            "baselines": ("regularization",),
+        return {
+            "runs": (runs.keys["runs"], table),
+            "curve": (_RIDGE_KEY, curve[[*_RIDGE_KEY, *columns]]),
+            "sellers": ([*_RIDGE_KEY, "id"], offers.merge(curve[[*_RIDGE_KEY, "marked"]])),
+            "audits": (_RIDGE_KEY, runs.tables["audits"].drop(columns="market")),
+            "choices": (_RIDGE_KEY[1:], choices),
+            "baselines": (_RIDGE_KEY[2:], pd.DataFrame(baselines)),
+        }, {
+            "constant": constant,
+            "constant_rmse": float(np.sqrt(np.mean((rows.y_test - constant) ** 2))),
+            "caveats": CAVEATS_OF_RIDGE,
+            "guarantee": _words(guarantees[0]),
         }
-        results = {
-            "runs": runs.tables["runs"],
-            "curve": curve[[*_RIDGE_KEY, *columns]],
-            "sellers": offers.merge(curve[[*_RIDGE_KEY, "marked"]], on=list(_RIDGE_KEY)),
-            "audits": runs.tables["audits"].drop(columns="market"),
-            "choices": choices,
-            "baselines": pd.DataFrame(baselines),
-        }
-        facts = {"constant": constant, "constant_rmse": constant_rmse, "caveats": CAVEATS_OF_RIDGE}
-        return keys, results, facts | {"guarantee": _words(guarantees[0])}
 
     def _choices(self, m: int, n_features: int) -> Frame:
         """Return the bound at each gamma and lambda in a market at the prior's quantiles.
@@ -883,28 +788,26 @@ class RidgeFile(_LearningFile):
         rows = []
         for gamma in self.objective.gamma:
             for value in self.learner.candidates:
-                (mu,), (sigma,) = self.weights(self._plain(value), n_features)
-                point = allocate(self.market(quantiles, mu=mu, sigma=sigma, gamma=gamma))
+                market = self._market(quantiles, gamma, value, n_features)
+                point, form = allocate(market), market.form
                 bias = self._bound(point.weights, point.eta, value, n_features).bias
-                row = {"gamma": gamma, "regularization": value, "mu": mu, "sigma": sigma}
+                row = {"gamma": gamma, "regularization": value, "mu": form.mu, "sigma": form.sigma}
                 rows.append(row | {"bias": bias, "expected_objective": bias + point.objective})
         table = pd.DataFrame(rows)
         best = table.groupby("gamma").expected_objective.idxmin()
         return table.assign(marked=table.index.isin(best))
 
-    def _errors(
-        self, run: Any, sold: Frame, draws: Floats, rows: RegressionData, constant: float
-    ) -> dict[str, Any]:
+    def _errors(self, run: Any, sold: Frame, losses: Any, rows: RegressionData) -> dict[str, Any]:
         """Return the test errors of a purchase, those of one price for all, and the bound."""
         arrays = rows.X_train, rows.y_train, rows.X_test, rows.y_test
         weights, value = sold.weight.to_numpy(), run.regularization
         ridge = self._plain(value, weighting=weights)
         exact = expected_loss(ridge, *arrays, epsilon=sold.epsilon.to_numpy())
-        low, high = np.sqrt(np.quantile(draws, (0.1, 0.9)))
+        low, high = np.sqrt(losses.quantile([0.1, 0.9]))
         price = self.prior.support[1]
-        uniform = run.payments / (len(sold) * price)
+        uniform = run.payments / (len(sold) * price) if np.isfinite(price) else 0.0
         uniform_rmse = np.nan
-        if np.isfinite(price) and uniform > 0:
+        if uniform > 0:
             alike = expected_loss(self._plain(value), *arrays, epsilon=uniform)
             uniform_rmse = float(np.sqrt(alike.mean))
         bound = self._bound(weights, run.eta, value, rows.X_train.shape[1])
@@ -913,12 +816,11 @@ class RidgeFile(_LearningFile):
             "loss_mean": exact.mean,
             "loss_std": exact.std,
             "rmse": float(np.sqrt(exact.mean)),
-            "rmse_low": float(low),
-            "rmse_high": float(high),
-            "simulated_loss": float(draws.mean()),
-            "simulated_error": float(draws.std(ddof=1) / np.sqrt(draws.size)),
-            "explained": 1.0 - exact.mean / constant**2,
-            "uniform_epsilon": uniform if np.isfinite(uniform_rmse) else np.nan,
+            "rmse_low": low,
+            "rmse_high": high,
+            "simulated_loss": losses.mean(),
+            "simulated_error": losses.sem(),
+            "uniform_epsilon": uniform or np.nan,
             "uniform_rmse": uniform_rmse,
             **asdict(bound),
             "bound": bound.total,
@@ -927,16 +829,7 @@ class RidgeFile(_LearningFile):
     def _trainings(self, rows: RegressionData, market_of: Any, value: float) -> list[Family]:
         def ridge(size: int, rng: np.random.Generator) -> Any:
             weights = allocate(market_of(size, rng)).weights
-            arguments = rows.X_train, rows.y_train, weights, value, self._bounded["label_noise"]
+            arguments = rows.X_train, rows.y_train, weights, value, self.learner.label_noise
             return draw_ridge(*arguments, rng)
 
         return [Family("ridge", ridge)]
-
-
-def model_of_market(table: Mapping[str, Any]) -> type[ProblemFile]:
-    """Return the model of a file of kind "market", by its learner."""
-    learner = table.get("learner")
-    if learner is None:
-        return VariantsFile
-    name = learner.get("name") if isinstance(learner, Mapping) else None
-    return RidgeFile if name == "PersonalizedRidge" else ClassifierFile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Union
 
@@ -12,43 +12,22 @@ from pydantic import TypeAdapter, ValidationError
 from convexmarket.data.files import read_limited
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files.file_tables import ProblemFile, Source, mistakes, suggestion
-from convexmarket.studies.files.learning import ClassifierFile, RidgeFile, model_of_market
+from convexmarket.studies.files.learning import ClassifierFile, RidgeFile
 from convexmarket.studies.files.market_file import VariantsFile
 from convexmarket.studies.files.online_file import OnlineFile
 from convexmarket.studies.files.solvers import SolversFile
 from convexmarket.studies.solver_study import Problem
 
-__all__ = [
-    "KINDS",
-    "UNDECLARED",
-    "json_schema",
-    "kind_of",
-    "load_file",
-    "parse_file",
-    "read_text",
-    "subproblems_of",
-]
+__all__ = ["KINDS", "UNDECLARED", "json_schema", "load_file", "parse_file", "subproblems_of"]
 
-#: Functions from the table of a problem file to its model, by kind.
-KINDS: dict[str, Callable[[Mapping[str, Any]], type[ProblemFile]]] = {
-    "market": model_of_market,
-    "online": lambda _table: OnlineFile,
-    "solvers": lambda _table: SolversFile,
+#: The models of problem files by kind; a market with a learner has another.
+KINDS: dict[str, type[ProblemFile]] = {
+    "market": VariantsFile,
+    "online": OnlineFile,
+    "solvers": SolversFile,
 }
-_MODELS = (VariantsFile, ClassifierFile, RidgeFile, OnlineFile, SolversFile)
-
 #: Placeholder of a value in a draft of ``convexmarket init``.
 UNDECLARED = "?"
-#: Explanations of such values, by their last keys.
-_DECLARE = {
-    ("data", "features"): 'give the range of a number, [low, high], or categories, ["no", "yes"]',
-    ("data", "classes"): 'give the two labels, negative and positive: ["no", "yes"]',
-    ("data", "public"): "give the shares of the rows whose owners agreed that they are public",
-    ("data", "label"): "give the column that is predicted",
-    ("learner", "target_range"): "give the range of the label, [low, high]",
-    ("prior",): "give the distribution of the reports, which is common knowledge",
-}
-
 #: Bytes of the largest problem file, and dots in a line: the parser needs the square of the latter.
 _LARGEST_FILE, _MOST_DOTS = 1_000_000, 10_000
 
@@ -72,22 +51,13 @@ def load_file(path: str | Path, overrides: Iterable[str] = ()) -> ProblemFile:
         If the file cannot be read, is not TOML, or has mistakes: one line for each, with the file,
         the key, the value and the remedy.
     """
-    return parse_file(read_text(path), overrides, path=str(path))
-
-
-def read_text(path: str | Path) -> str:
-    """Read a problem file as text."""
     try:
-        return read_limited(path, _LARGEST_FILE).decode("utf-8")
+        text = read_limited(path, _LARGEST_FILE).decode("utf-8")
     except OSError as error:
         raise ProblemFileError(f"{path}: {error.strerror}; give a problem file") from None
     except UnicodeDecodeError as error:
         raise ProblemFileError(f"{path}: {error}; a TOML file is UTF-8 text") from None
-
-
-def kind_of(path: str | Path) -> str:
-    """Read the kind of a problem file; empty without a kind."""
-    return str(_parsed(read_text(path), str(path)).get("kind", ""))
+    return parse_file(text, overrides, path=str(path))
 
 
 def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -> ProblemFile:
@@ -103,13 +73,17 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
     table, overrides = _parsed(text, path), tuple(overrides)
     for override in overrides:
         _override(table, override)
-    kind = table.get("kind", "")
+    kind, learner = str(table.get("kind", "")), table.get("learner")
     try:
-        if str(kind) not in KINDS:
-            what = f"is {kind!r:.60}" if "kind" in table else "is missing"
-            wrong = [f"kind {what}; {suggestion(str(kind), KINDS)}"]
+        if kind not in KINDS:
+            what = f"is {table['kind']!r:.60}" if "kind" in table else "is missing"
+            wrong = [f"kind {what}; {suggestion(kind, KINDS)}"]
         elif not (wrong := list(_undeclared(table))):
-            problem = KINDS[str(kind)](table).model_validate(table)
+            model = KINDS[kind]
+            if kind == "market" and learner is not None:
+                name = learner.get("name") if isinstance(learner, Mapping) else None
+                model = RidgeFile if name == "PersonalizedRidge" else ClassifierFile
+            problem = model.model_validate(table)
             problem._source = Source(path, text, overrides, table)
             return problem
     except ValidationError as error:
@@ -121,7 +95,7 @@ def parse_file(text: str, overrides: Iterable[str] = (), path: str = "<text>") -
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of problem files."""
-    models: Any = Union[_MODELS]  # noqa: UP007
+    models: Any = Union[VariantsFile, ClassifierFile, RidgeFile, OnlineFile, SolversFile]  # noqa: UP007
     schema = TypeAdapter[Any](models).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
@@ -133,16 +107,16 @@ def subproblems_of(path: str | Path) -> Problem:
     return Problem(problem.subproblems(), problem.source.sha256)
 
 
-def _undeclared(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+def _undeclared(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield a sentence for every key without a value in a draft of ``convexmarket init``."""
     for key, value in table.items():
-        here = (*path, key)
         if isinstance(value, Mapping):
-            yield from _undeclared(value, here)
+            yield from _undeclared(value, f"{path}{key}.")
         elif value == UNDECLARED:
-            known = next((end for end in _DECLARE if here[: len(end)] == end), ())
-            advice = _DECLARE.get(known, "see the comment in the file")
-            yield f"{'.'.join(here)} is {UNDECLARED!r}, which is not declared yet; {advice}"
+            yield (
+                f"{path}{key} is {value!r}, which is not declared yet; give a value, as the "
+                "comment in the file explains"
+            )
 
 
 def _parsed(text: str, path: str) -> dict[str, Any]:
@@ -160,8 +134,8 @@ def _parsed(text: str, path: str) -> dict[str, Any]:
 def _override(table: dict[str, Any], setting: str) -> None:
     """Replace one value of the parsed file, in place."""
     key, equals, value = setting.partition("=")
-    path = [part.strip() for part in key.split(".")]
-    if not equals or not all(path):
+    *path, last = (part.strip() for part in key.split("."))
+    if not (equals and last and all(path)):
         raise ProblemFileError(
             f"--set {setting}; write KEY=VALUE, such as --set objective.gamma=[0.001,0.01]"
         )
@@ -175,10 +149,8 @@ def _override(table: dict[str, Any], setting: str) -> None:
             "lists as [0.001,0.01], and text in double quotes: "
             f"--set '{key}=\"{value.strip()[:60]}\"'"
         )
-    for depth, part in enumerate(path[:-1], start=1):
+    for part in path:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise ProblemFileError(
-                f"--set {key}: {'.'.join(path[:depth])} is not a table, so it has no keys to set"
-            )
-    table[path[-1]] = parsed["value"]
+            raise ProblemFileError(f"--set {key}: {part} is not a table, so it has no keys to set")
+    table[last] = parsed["value"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import pairwise
 from os import PathLike
 from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
@@ -34,6 +36,7 @@ from convexmarket.studies.files.file_tables import (
     Share,
     Table,
     mistakes,
+    named_once,
 )
 from convexmarket.studies.files.pieces import (
     ConstraintsTable,
@@ -52,12 +55,9 @@ __all__ = ["Point", "VariantsFile"]
 _KEYS = tuple(MarketTable.model_fields)
 #: Sensitivities at which virtual costs are tabulated.
 _LEVELS = np.linspace(0.0005, 0.9995, 400)
-#: The words of a list's errors for a column, and the key of the problem file that names it.
-_COLUMNS = {
-    "--id-column (id in Python)": "sellers.id",
-    "--sensitivity-column (ask in Python)": "sellers.report",
-    "--group-column (group in Python)": "sellers.group",
-}
+#: The options of the command line, in the errors of a list, and their keys in problem files.
+_COLUMN = re.compile(r"--(\w+)-column \(\w+ in Python\)")
+_KEY_OF = {"id": "sellers.id", "sensitivity": "sellers.report", "group": "sellers.group"}
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -108,22 +108,16 @@ def _rising(values: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class SweepTable(Table):
-    """A key of the market with several values, which makes the variant a curve.
-
-    Attributes
-    ----------
-    key : str
-        The key, such as "constraints.budget".
-    values : list of float
-        Its values, in increasing order.
-    """
+    """A key of the market with several values, which makes the variant a curve."""
 
     key: Annotated[str, Field(pattern=r"^\w[\w-]*(\.\w[\w-]*)+$")]
+    """The key, such as "constraints.budget"."""
     values: Annotated[
         tuple[_Number, ...],
         Field(strict=False, min_length=2, max_length=200),
         AfterValidator(_rising),
     ]
+    """Its values, in increasing order."""
 
 
 _Changes = Annotated[Any, WithJsonSchema({"type": ["object", "boolean"]})]
@@ -134,23 +128,20 @@ class VariantTable(Table):
 
     Tables are merged key by key, and ``false`` removes an entry; ``sellers``, ``prior``, and a term
     of another kind under the same label, are replaced.
-
-    Attributes
-    ----------
-    name : str
-        Name in figures and tables.
-    sellers, prior, objective, constraints : table
-        Changes of the market.
-    sweep : table
-        A key with several values.
     """
 
     name: Name
+    """Name in figures and tables."""
     sellers: _Changes = None
+    """Changes of the market."""
     prior: _Changes = None
+    """Changes of the market."""
     objective: _Changes = None
+    """Changes of the market."""
     constraints: _Changes = None
+    """Changes of the market."""
     sweep: SweepTable | None = None
+    """A key with several values."""
 
     _markets: tuple[MarketTable, ...] = PrivateAttr(default=())
 
@@ -158,6 +149,11 @@ class VariantTable(Table):
     def markets(self) -> tuple[MarketTable, ...]:
         """The market at each value of the sweep."""
         return self._markets
+
+    @property
+    def middle(self) -> MarketTable:
+        """The market at the middle value of the sweep."""
+        return self._markets[len(self._markets) // 2]
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -186,61 +182,41 @@ Quantity = Literal["objective", "error", "expected_payments", "n_effective", "ep
 
 
 class CompareTable(Table):
-    """The comparison in the headline, of two variants over paired draws of the sellers.
-
-    Attributes
-    ----------
-    variant, base : str
-        Names of two variants; of a sweep the middle value is compared.
-    quantities : list of str
-        Of objective, error, expected_payments, n_effective, epsilon_max and share.
-    group : str
-        The group whose share of the weight "share" is.
-    draws : int
-        Draws of the sellers; sellers that are listed are compared once.
-    """
+    """The comparison in the headline, of two variants over paired draws of the sellers."""
 
     variant: Name
+    """Names of two variants; of a sweep the middle value is compared."""
     base: Name
+    """Names of two variants; of a sweep the middle value is compared."""
     quantities: Annotated[tuple[Quantity, ...], Field(strict=False, min_length=1, max_length=6)]
+    """Of objective, error, expected_payments, n_effective, epsilon_max and share."""
     group: Annotated[str, Field(max_length=200)] = ""
+    """The group whose share of the weight "share" is."""
     draws: Annotated[int, Field(ge=2, le=1_000)] = 20
+    """Draws of the sellers; sellers that are listed are compared once."""
 
 
 class MarketRunTable(RunTable):
-    """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`.
-
-    Attributes
-    ----------
-    solver : str
-        The solver, by CVXPY's name.
-    gap : float
-        Relative gap of the certificate.
-    payments, audits : str
-        Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a
-        sweep the market of the middle value is audited.
-    tol : float
-        Relative error of payments without an exact rule.
-    audit_sellers, misreports : int
-        Sellers that an audit takes from each market, and misreports of each.
-    compare : table
-        The comparison in the headline.
-    """
+    """How markets are solved, paid and audited: the arguments of :meth:`convexmarket.Study.run`."""
 
     solver: Name = "CLARABEL"
+    """The solver, by CVXPY's name."""
     gap: Share = 1e-6
+    """Relative gap of the certificate."""
     payments: Extent = "exact"
+    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
+    the market of the middle value is audited."""
     audits: Extent = "none"
+    """Which markets are paid, and audited: those with an "exact" rule, "all" or "none". Of a sweep
+    the market of the middle value is audited."""
     tol: Share = 1e-2
+    """Relative error of payments without an exact rule."""
     audit_sellers: Annotated[int, Field(ge=1, le=100_000)] = 5
+    """Sellers that an audit takes from each market, and misreports of each."""
     misreports: Annotated[int, Field(ge=2, le=1_000)] = 12
+    """Sellers that an audit takes from each market, and misreports of each."""
     compare: CompareTable | None = None
-
-
-def _named_once(variants: tuple[VariantTable, ...]) -> tuple[VariantTable, ...]:
-    if len({variant.name for variant in variants}) < len(variants):
-        raise ValueError("two variants have the same name; give each another name")
-    return variants
+    """The comparison in the headline."""
 
 
 class Point(NamedTuple):
@@ -253,35 +229,25 @@ class Point(NamedTuple):
 
 
 class VariantsFile(ProblemFile):
-    """A market without a learner, and variants of it.
-
-    Attributes
-    ----------
-    sellers : table
-        The sellers and their reports.
-    prior : table
-        Distribution of the sensitivities, common knowledge.
-    objective : table
-        Terms of the buyer's objective, by label: classes of convexmarket.terms.
-    constraints : table
-        Constraints of the purchase: classes of convexmarket.terms.
-    run : table
-        How the markets are solved, paid and audited.
-    variants : list of tables
-        What is compared; by default the market alone.
-    """
+    """A market without a learner, and variants of it."""
 
     kind: Literal["market"]
     sellers: SellersTable | None = None
+    """The sellers and their reports."""
     prior: PriorTable | None = None
+    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable | None = None
+    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
+    """Constraints of the purchase: classes of convexmarket.terms."""
     run: MarketRunTable = MarketRunTable()
+    """How the markets are solved, paid and audited."""
     variants: Annotated[
         tuple[VariantTable, ...],
         Field(strict=False, min_length=1, max_length=50),
-        AfterValidator(_named_once),
+        AfterValidator(named_once),
     ] = Field(default_factory=lambda: (VariantTable(name="market"),))
+    """What is compared; by default the market alone."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -300,30 +266,31 @@ class VariantsFile(ProblemFile):
 
     def points(self) -> list[Point]:
         """Return the markets of every variant, with the sellers of their files."""
-        lists: dict[Any, pd.DataFrame] = {}
-        points = []
-        for variant in self.variants:
-            for value, table in zip(variant.values, variant.markets, strict=True):
-                market = table.build(self.run.seed, self._listed(table, lists))
-                points.append(Point(variant.name, value, table, market))
-        return points
+        build = self._builder()
+        return [
+            Point(variant.name, value, table, build(table, self.run.seed))
+            for variant in self.variants
+            for value, table in zip(variant.values, variant.markets, strict=True)
+        ]
 
-    def _listed(self, table: MarketTable, lists: dict[Any, pd.DataFrame]) -> pd.DataFrame | None:
-        """Return the sellers of a file, read once for each prior."""
-        named = table.sellers
-        if named.file is None:
-            return None
-        key = named, table.prior
-        if key not in lists:
-            path = self.place(named.file)
+    def _builder(self) -> Callable[[MarketTable, int], Market]:
+        """Return a function from a table and a seed to a market; it reads each file once."""
+
+        @cache
+        def listed(sellers: SellersTable, prior: Prior) -> pd.DataFrame:
+            columns = sellers.id, sellers.report, sellers.group
             try:
-                lists[key] = read_list(path, table.priors[""], named.id, named.report, named.group)
+                return read_list(self.place(str(sellers.file)), prior, *columns)
             except DataError as error:
-                words = str(error)
-                for option, column in _COLUMNS.items():
-                    words = words.replace(option, column)
+                words = _COLUMN.sub(lambda option: _KEY_OF[option[1]], str(error))
                 raise DataError(words) from None
-        return lists[key]
+
+        def build(table: MarketTable, seed: int) -> Market:
+            sellers = table.sellers
+            in_file = None if sellers.file is None else listed(sellers, table.priors[""])
+            return table.build(seed, in_file)
+
+        return build
 
     def perform(
         self,
@@ -339,90 +306,88 @@ class VariantsFile(ProblemFile):
         and ``virtual_costs`` of each prior, raw and ironed, with the market and group that first
         use it, if one is not regular.
         """
-        points = self.points()
+        points, extent = self.points(), self.run.audits
         options = self.run.model_dump(exclude={"seed", "payments", "audits", "compare"})
         options |= {"jobs": self.run.workers, "journal": journal, "progress": progress}
         markets = {str(place): point.market for place, point in enumerate(points)}
         runs = Study(markets).run(payments=self.run.payments, audits="none", **options)
-        tables = dict(runs.tables)
+        tables: dict[str, Any] = dict(runs.tables)
         solved = set(tables["runs"].market[tables["runs"].status == "solved"])
-        starts = np.cumsum([0, *(len(variant.markets) for variant in self.variants)])
-        middles = [str(low + (high - low) // 2) for low, high in pairwise(starts)]
-        audited = {place: markets[place] for place in middles if place in solved}
-        if audited and self.run.audits != "none":
-            audits = Study(audited).run(payments="none", audits=self.run.audits, **options)
+        middles = [variant.middle for variant in self.variants]
+        audited = {
+            place: market
+            for (place, market), point in zip(markets.items(), points, strict=True)
+            if place in solved and any(point.table is table for table in middles)
+        }
+        if audited and extent != "none":
+            audits = Study(audited).run(payments="none", audits=extent, **options)
             tables["audits"] = audits.tables["audits"]
         for table in tables.values():
             places = table.pop("market").astype(int)
             table.insert(0, "market", [points[place].variant for place in places])
-            table.insert(1, "value", [float(points[place].value) for place in places])
+            table.insert(1, "value", [points[place].value for place in places])
         tables["groups"] = _groups(tables["sellers"])
         tables["virtual_costs"] = _virtual_costs(points)
         if self.run.compare is not None:
             tables["draws"] = self._draws(self.run.compare, options)
-        keys: dict[str, tuple[str, ...]] = dict.fromkeys(tables, ("market", "value"))
-        keys["draws"] = ("market", "draw")
-        keys |= {"sellers": (*keys["runs"], "id"), "groups": (*keys["runs"], "group")}
-        keys["virtual_costs"] = ("market", "group", "sensitivity")
+        more = {"sellers": ("id",), "groups": ("group",)}
+        keys = {name: ("market", "value", *more.get(name, ())) for name in tables}
+        keys |= {"draws": ("market", "draw"), "virtual_costs": ("market", "group", "sensitivity")}
         return Runs("study", keys, tables, {**runs.facts, "seed": self.run.seed})
 
     def _draws(self, pair: CompareTable, options: dict[str, Any]) -> pd.DataFrame:
         """Allocate the compared variants for each draw of the sellers, first the given one."""
-        markets, lists = {}, dict[Any, pd.DataFrame]()
+        markets, build = {}, self._builder()
         for variant in self.variants:
-            table = variant.markets[len(variant.markets) // 2]
-            drawn = any(part.count is not None for part in table.sellers.parts)
-            for draw in range(pair.draws if drawn else 1):
-                if variant.name in (pair.variant, pair.base):
-                    listed = self._listed(table, lists)
-                    market = table.build(self.run.seed + draw, listed)
-                    markets[f"{draw} {variant.name}"] = market
+            table = variant.middle
+            parts = table.sellers.groups or (table.sellers,)
+            draws = pair.draws if any(part.count for part in parts) else 1
+            if variant.name in (pair.variant, pair.base):
+                for draw in range(draws):
+                    markets[f"{draw} {variant.name}"] = build(table, self.run.seed + draw)
         tables = Study(markets).run(payments="none", audits="none", **options).tables
         rows, sellers = tables["runs"], tables["sellers"]
         share = sellers[sellers.group == pair.group].groupby("market").weight.sum()
         rows["share"] = rows.market.map(share)
-        names = rows.market.str.split(" ", n=1)
-        rows["draw"], rows["market"] = names.str[0].astype(int), names.str[1]
-        return rows[["market", "draw", "status", *get_args(Quantity)]]
+        rows[["draw", "market"]] = rows.market.str.split(" ", n=1, expand=True)
+        return rows.astype({"draw": int})[["market", "draw", "status", *get_args(Quantity)]]
 
-    def report(self, runs: Runs) -> Report:
-        """Return the report of runs."""
+    def _page(self, runs: Runs) -> Report:
         return market_page.variants_report(self, runs)
 
     def subproblems(self) -> list[Family]:
         """Return one subproblem for each variant; of a sweep, the market of its middle value."""
-        families, lists = [], dict[Any, pd.DataFrame]()
+        families, build = [], self._builder()
         for variant in self.variants:
-            table = variant.markets[len(variant.markets) // 2]
             try:
-                families.append(_family(variant.name, table, self._listed(table, lists)))
+                families.append(_family(variant.name, variant.middle, build))
             except NotSupportedError:  # studies have no such class
                 continue
         return families
 
 
-def _family(name: str, table: MarketTable, listed: pd.DataFrame | None) -> Family:
+def _family(name: str, table: MarketTable, build: Callable[[MarketTable, int], Market]) -> Family:
     """Return the subproblem of a market, at any size if no number belongs to one seller."""
     each = any(isinstance(v, list) for piece in table.pieces for v in piece.arguments.values())
-    small = None if each else table.sellers.resized(50)
-    if small is None:
-        market = table.build(0, listed)
+    if each or table.sellers.count is None:
+        market = build(table, 0)
         return market_family(market, lambda _size, _rng: market, name, len(market.sellers))
 
-    def sized(size: int, rng: np.random.Generator) -> Market:
-        changed = table.model_copy(update={"sellers": table.sellers.resized(size)})
-        return changed.build(int(rng.integers(2**31)))
+    def sized(size: int, seed: int) -> Market:
+        return table.model_copy(update={"sellers": SellersTable(count=size)}).build(seed)
 
-    example = table.model_copy(update={"sellers": small}).build(0)
-    return market_family(example, sized, name, None)
+    def drawn(size: int, rng: np.random.Generator) -> Market:
+        return sized(size, int(rng.integers(2**31)))
+
+    return market_family(sized(50, 0), drawn, name, None)
 
 
 # ------------------------------------------------------------------------------------- tables
 
 
-def _groups(sellers: pd.DataFrame) -> pd.DataFrame:
+def _groups(sellers: Any) -> pd.DataFrame:
     """Return the purchases from each group; empty without groups."""
-    if sellers.empty or not (sellers.group != "").any():
+    if sellers.empty or (sellers.group == "").all():
         return pd.DataFrame(columns=["market", "value", "group"])
     keys = ["market", "value"]
     size = sellers.groupby(keys, dropna=False).weight.transform("size")
@@ -453,14 +418,8 @@ def _virtual_costs(points: list[Point]) -> pd.DataFrame:
     parts = []
     for prior, (variant, group) in used.items():
         c = prior.quantile(_LEVELS)
-        columns = {
-            "market": variant,
-            "group": group,
-            "regular": prior.is_regular,
-            "sensitivity": c,
-            "density": np.nan if prior.is_step else prior.pdf(c),
-            "raw": prior.virtual_cost(c),
-            "ironed": prior.ironed_virtual_cost(c),
-        }
-        parts.append(pd.DataFrame(columns))
+        costs = {"raw": prior.virtual_cost(c), "ironed": prior.ironed_virtual_cost(c)}
+        density = np.nan if prior.is_step else prior.pdf(c)
+        part = pd.DataFrame({"sensitivity": c, "density": density, **costs})
+        parts.append(part.assign(market=variant, group=group, regular=prior.is_regular))
     return pd.concat(parts, ignore_index=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,39 +33,35 @@ _WORDS = {
 }
 
 
-def _appendix(report: Report, runs: Runs) -> None:
-    """Add the caveats, and the tables that the page does not show."""
+def _finish(report: Report, runs: Runs) -> Report:
+    """Add the verdicts of the audits, the caveats and all tables."""
+    audits: Frame = runs.tables["audits"]
+    audits = audits.dropna(subset=["max_gain"]) if "max_gain" in audits else audits[:0]
+    if len(audits):
+        keys = [key for key in runs.keys["audits"] if key not in ("model", "value")]
+        audits = audits.set_index(keys)
+        report.claim(
+            "No seller gains from any misreport",
+            holds=audits.incentive_compatible.astype(bool),
+            detail=f"The largest gain is {audits.max_gain.max():.1e}.",
+        )
+        report.claim(
+            "No truthful seller loses",
+            holds=audits.individually_rational.astype(bool),
+            detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
+        )
     caveats = (f"- {escape_markdown(text)}" for text in runs.facts["caveats"])
     report.add("\n".join(caveats), appendix=True)
     for name, table in runs.tables.items():
         if len(table):
-            caption = name.replace("_", " ").capitalize()
-            name, keys = name.replace("_", "-"), runs.keys[name]
-            report.add(table, caption, name=name, keys=keys, appendix=True)
-
-
-def _claim_audits(report: Report, audits: Frame, label: Sequence[str]) -> None:
-    """Claim that no seller gains by a misreport, and none loses; ``label`` names markets."""
-    if "max_gain" not in audits or (audits := audits.dropna(subset=["max_gain"])).empty:
-        return
-    audits = audits.set_index(list(label))
-    report.claim(
-        "No seller gains from any misreport",
-        holds=audits.incentive_compatible.astype(bool),
-        detail=f"The largest gain is {audits.max_gain.max():.1e}.",
-    )
-    report.claim(
-        "No truthful seller loses",
-        holds=audits.individually_rational.astype(bool),
-        detail=f"The smallest surplus is {format_number(audits.min_surplus.min())}.",
-    )
+            caption, stem = name.replace("_", " ").capitalize(), name.replace("_", "-")
+            report.add(table, caption, name=stem, keys=runs.keys[name], appendix=True)
+    return report
 
 
 def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
     figure = lines(sold, "sensitivity", "epsilon", ylabel="ε sold", **options)
-    caption = "Privacy sold by each seller over its sensitivity"
-    alt = "Falling points of epsilon over sensitivity, one series for each market."
-    report.add(figure, caption, name="sold", alt=alt)
+    report.add(figure, "Privacy sold by each seller over its sensitivity", name="sold")
 
 
 # ---------------------------------------------------------------------------- with a learner
@@ -74,13 +69,13 @@ def _draw_sold(report: Report, sold: Frame, **options: Any) -> None:
 
 def learning_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market with a learner."""
-    report = Report(problem.title, settings=runs.facts)
+    report, sellers = Report(problem.title, settings=runs.facts), runs.tables["sellers"]
     if "choices" in runs.tables:
         _regression(report, runs, problem.units)
-        offers = runs.tables["sellers"].query("marked")
+        offers = sellers[sellers.marked]
     else:
         _classification(report, runs)
-        offers = runs.tables["sellers"].query("model == @MECHANISM")
+        offers = sellers[sellers.model == MECHANISM]
     gammas = sorted(set(offers.gamma))
     few = {gammas[0], gammas[len(gammas) // 2], gammas[-1]}
     sold = offers[offers.gamma.isin(few) & (offers.epsilon > 0)].sort_values("gamma", kind="stable")
@@ -92,19 +87,15 @@ def learning_report(problem: Any, runs: Runs) -> Report:
         counts = ", ".join(f"{number:,} for {part}" for part, number in rows if part != "train")
         text = f"The reports {origin if data.report else 'are simulated'}. Public rows, which are "
         report.add(escape_markdown(f"{text}not bought: {counts}."))
-    label = [key for key in runs.keys["audits"] if key != "model"]
-    _claim_audits(report, runs.tables["audits"], label)
-    _appendix(report, runs)
-    return report
+    return _finish(report, runs)
 
 
 def _classification(report: Report, runs: Runs) -> None:
-    tables: Any = runs.tables
     facts, key = runs.facts, list(runs.keys["curve"])
-    curve, draws = tables["curve"], tables["draws"]
+    curve: Frame = runs.tables["curve"]
     honest = CHARGED if CHARGED in set(curve.model) else MECHANISM
-    gammas = sorted(set(curve.gamma))
-    point = curve[(curve.model == honest) & (curve.gamma == gammas[len(gammas) // 2])].iloc[0]
+    shown = curve[curve.model == honest]
+    point = shown.iloc[shown.gamma.nunique() // 2]
     at_middle = (
         f"At γ = {format_number(point.gamma)} ({point.scenario} sensitivities), "
         f"{point.n_bought:,} of {facts['rows']['train']:,} sellers sell for "
@@ -112,11 +103,11 @@ def _classification(report: Report, runs: Runs) -> None:
         f"test rows, and {facts['baseline_error']:.1%} without privacy; one class for all is wrong "
         f"on {facts['one_class_error']:.1%}."
     )
-    overall = draws.merge(curve[[*key, "payments"]], on=key)
-    overall["error"] = overall.test_error + overall.gamma * overall.payments
-    wide = overall.pivot_table(index=["scenario", "gamma", "draw"], columns="model", values="error")
-    if NAIVE in wide:
-        _against_naive(report, wide[[honest, NAIVE]].dropna())
+    draws: Frame = runs.tables["draws"].merge(curve[[*key, "payments"]], on=key)
+    draws["error"] = draws.test_error + draws.gamma * draws.payments
+    errors = draws.pivot(index=["scenario", "gamma", "draw"], columns="model", values="error")
+    if NAIVE in errors:
+        _against_naive(report, errors[[honest, NAIVE]].dropna())
         report.add(at_middle)
     else:
         report.headline(at_middle)
@@ -124,18 +115,17 @@ def _classification(report: Report, runs: Runs) -> None:
         low=curve.error_mean - curve.error_std, high=curve.error_mean + curve.error_std
     )
     options: dict[str, Any] = {"hue": "model", "panels": "scenario", "low": "low", "high": "high"}
-    options |= {"log": "x", "ylabel": "test error"}
     options["levels"] = {"without privacy": facts["baseline_error"]}
     for name, x, words in (
         ("error", "gamma", "γ, weight of payments"),
         ("frontier", "payments", "total payments"),
     ):
-        figure = lines(bands, x, "error_mean", xlabel=words, **options)
+        options |= {"log": "x", "xlabel": words, "ylabel": "test error"}
         caption = f"Test error over {words}. Bands: one standard deviation over noise draws."
-        report.add(figure, caption, name=name, alt=f"Test error over {words}, by model.")
-    shown = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
+        report.add(lines(bands, x, "error_mean", **options), caption, name=name)
+    columns = ["n_bought", "payments", "error_mean", "error_std", "overall_mean", "guarantee_max"]
     report.add(
-        curve.loc[curve.model == honest, ["scenario", "gamma", *shown]],
+        shown[["scenario", "gamma", *columns]],
         f"Payments, test error and largest guarantee at every γ; model: {honest}",
         name="tradeoff",
         keys=["scenario", "gamma"],
@@ -165,50 +155,47 @@ def _against_naive(report: Report, errors: Frame) -> None:
 
 
 def _regression(report: Report, runs: Runs, units: Any) -> None:
-    key = list(runs.keys["curve"])
-    curve: Any = runs.tables["curve"].copy()
+    key, scale, unit = list(runs.keys["curve"]), units.per_label, units.label
     errors = ["rmse", "rmse_low", "rmse_high", "uniform_rmse"]
-    curve[errors] *= units.per_label
-    plain = runs.tables["baselines"].rmse.min() * units.per_label
-    constant = runs.facts["constant_rmse"] * units.per_label
+    curve: Frame = runs.tables["curve"].copy()
+    curve[errors] *= scale
+    constant = runs.facts["constant_rmse"] * scale
     curve["series"] = [f"λ = {format_number(value)}" for value in curve.regularization]
-    best, labelled = (
-        curve.loc[curve.rmse.idxmin()],
-        curve.set_index(["scenario", "series", "gamma"]),
-    )
+    points = curve.set_index(["scenario", "series", "gamma"])
+    priced, best = points.dropna(subset=["uniform_rmse"]), curve.loc[curve.rmse.idxmin()]
+    better, useful = priced.rmse < priced.uniform_rmse, points.rmse < constant
     ends = best.simulated_loss + np.array([-1.96, 1.96]) * best.simulated_error
-    low, high = map(format_number, np.sqrt(np.maximum(ends, 0)) * units.per_label)
-    priced = labelled.dropna(subset=["uniform_rmse"])
-    dearer = f"; one price for all has a larger one at {(priced.rmse < priced.uniform_rmse).sum()} "
+    low, high = map(format_number, np.sqrt(np.maximum(ends, 0)) * scale)
+    dearer = f"; one price for all has a larger one at {better.sum()} of {len(priced)}"
     report.headline(
-        f"The smallest expected test RMSE is {format_number(best.rmse)} {units.label} (exact; 95 % "
+        f"The smallest expected test RMSE is {format_number(best.rmse)} {unit} (exact; 95 % "
         f"interval of simulated releases {low} to {high}) at γ = {format_number(best.gamma)} and "
         f"{best.series} ({best.scenario}), and that of the mean of the public rows "
-        f"{format_number(constant)}, which the model exceeds at {(curve.rmse > constant).sum()} of "
-        f"{len(curve)} points{f'{dearer}of {len(priced)}' if len(priced) else ''}."
+        f"{format_number(constant)}, which the model exceeds at {(~useful).sum()} of "
+        f"{len(curve)} points{dearer if len(priced) else ''}."
     )
     report.claim(
         "At equal expense the market predicts better than one price",
-        holds=priced.rmse < priced.uniform_rmse if len(priced) else None,
+        holds=better if len(priced) else None,
     )
     report.claim(
         "The released model predicts better than the mean of the public rows",
-        holds=labelled.rmse < constant,
-        detail=f"That mean has an RMSE of {format_number(constant)} {units.label}.",
+        holds=useful,
+        detail=f"That mean has an RMSE of {format_number(constant)} {unit}.",
     )
+    plain = runs.tables["baselines"].rmse.min() * scale
     options: dict[str, Any] = {"hue": "series", "panels": "scenario", "log": "x"}
-    options |= {"low": "rmse_low", "high": "rmse_high"}
+    options |= {"low": "rmse_low", "high": "rmse_high", "ylabel": f"test RMSE ({unit})"}
     options["levels"] = {"mean of the public rows": constant, "without privacy": plain}
-    options |= {"xlabel": f"payments ({units.money or 'money'})"}
+    options["xlabel"] = f"payments ({units.money or 'money'})"
     report.add(
-        lines(curve, "payments", "rmse", ylabel=f"test RMSE ({units.label})", **options),
+        lines(curve, "payments", "rmse", **options),
         "Expected test RMSE over payments, one point for each γ. Bands: 10 % to 90 % of simulated "
         "releases.",
         name="tradeoff",
-        alt="Lines of the test error over payments, one for each lambda.",
     )
     shown = ["n_bought", "payments", "epsilon_mean", *errors, "bound"]
-    caption = f"Purchases and errors ({units.label}) at the λ with the best public bound"
+    caption = f"Purchases and errors ({unit}) at the λ with the best public bound"
     report.add(curve.loc[curve.marked, [*key, *shown]], caption, name="purchases", keys=key)
 
 
@@ -217,24 +204,20 @@ def _regression(report: Report, runs: Runs, units: Any) -> None:
 
 def variants_report(problem: Any, runs: Runs) -> Report:
     """Return the report of a market and its variants."""
-    report = Report(problem.title, settings=runs.facts)
-    tables: Any = runs.tables
-    table, groups = tables["runs"], tables["groups"]
-    solved = table[table.status == "solved"]
-    swept = [each.name for each in problem.variants if each.sweep is not None]
-    curves = solved[solved.market.isin([n for n in swept if (solved.market == n).sum() > 1])]
-    single = solved[~solved.market.isin(swept)]
-    groups = groups[groups.market.isin(single.market)]
-    findings = _of_curves(problem, curves)
-    lead = " ".join([*findings[:1], *_comparison(problem, tables)]) or runs.statements()[0]
-    del findings[:1]
+    report, tables = Report(problem.title, settings=runs.facts), dict[str, Frame](runs.tables)
+    table, groups, sellers = tables["runs"], tables["groups"], tables["sellers"]
+    solved, failed = table[table.status == "solved"], table[table.status != "solved"]
+    curves, groups = solved[solved.value.notna()], groups[groups.value.isna()]
+    single = sellers[sellers.value.isna()]
+    first, *findings = _of_curves(problem, curves) or [""]
+    lead = " ".join([first, *_comparison(problem, tables.get("draws"))]).strip()
+    report.headline(lead or runs.statements()[0])
     files = {market.sellers.file for each in problem.variants for market in each.markets} - {None}
     findings += [f"The reports come from {name}." for name in sorted(files)]
     findings += [
         f"“{row.market}” has no answer: {row.status}. {row.message}"
-        for row in table[table.status != "solved"].head(5).itertuples()
+        for row in failed.head(5).itertuples()
     ]
-    report.headline(lead)
     if findings:
         report.add("\n".join(f"- {escape_markdown(each)}" for each in findings[:7]))
     verdicts = table.dropna(subset=["incentives"]).groupby("market", sort=False).incentives.first()
@@ -243,37 +226,33 @@ def variants_report(problem: Any, runs: Runs) -> Report:
         holds=verdicts == "by construction",
         detail="The table of runs gives the reason for each variant.",
     )
-    _claim_audits(report, tables["audits"], ["market"])
     if len(curves):
         caption = "Error over expected payments, one point for each swept value. Lower is better."
-        axis = "expected payments"
-        figure = lines(curves, "expected_payments", "error", hue="market", log="x", xlabel=axis)
-        report.add(figure, caption, name="curves", alt="Lines of the error over payments.")
+        words: dict[str, Any] = {"hue": "market", "log": "x", "xlabel": "expected payments"}
+        report.add(lines(curves, "expected_payments", "error", **words), caption, name="curves")
     if len(single):
-        sellers = tables["sellers"]
-        sizes = sellers.groupby(["market", "value"], dropna=False).weight.transform("size")
-        bought = sellers.market.isin(single.market) & (sellers.weight * sizes > ZERO_WEIGHT)
+        size = single.groupby("market").weight.transform("size")
+        bought = single[single.weight * size > ZERO_WEIGHT]
         panels = "group" if len(groups) else None
-        _draw_sold(report, sellers[bought], hue="market", panels=panels, joined=panels is None)
+        _draw_sold(report, bought, hue="market", panels=panels, joined=panels is None)
     if len(groups):
-        words = {"hue": "market", "xlabel": "share of the weight"}
-        figure = bars(groups, "share_of_weight", "group", **words)
-        alt = "Bars of the share of the weight by group and variant."
-        report.add(figure, "Share of the weight of each group", name="shares", alt=alt)
+        figure = bars(
+            groups, "share_of_weight", "group", hue="market", xlabel="share of the weight"
+        )
+        report.add(figure, "Share of the weight of each group", name="shares")
     if len(tables["virtual_costs"]):
         _draw_costs(report, tables["virtual_costs"])
     names = ["market", "value", "status", "n_bought", "n_effective", "eta", "epsilon_max", "error"]
-    places = table.groupby("market").value.rank(method="first").fillna(1.0)
-    last = places.groupby(table.market).transform("max")
-    shown = table[(places == 1) | (places == last // 2 + 1) | (places == last)]
+    few: list[int] = []
+    for _, rows in table.groupby("market", sort=False):
+        few += {rows.index[place]: None for place in (0, len(rows) // 2, -1)}
     report.add(
-        shown[[*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
+        table.loc[few, [*names, "expected_payments", "payments"]].dropna(axis=1, how="all"),
         "Variants; of a sweep the first, the middle and the last value",
         name="variants",
         keys=[name for name in ("market", "value") if table[name].notna().any()],
     )
-    _appendix(report, runs)
-    return report
+    return _finish(report, runs)
 
 
 def change_at_equal(base: Frame, other: Frame, x: str, y: str) -> Any:
@@ -314,26 +293,26 @@ def _of_curves(problem: Any, curves: Frame) -> list[str]:
     return findings
 
 
-def _comparison(problem: Any, tables: Any) -> list[str]:
+def _comparison(problem: Any, draws: Frame) -> list[str]:
     """Compare the two variants that the file names, paired over draws of the sellers."""
-    pair = problem.run.compare
-    if pair is None:
+    if (pair := problem.run.compare) is None:
         return []
-    draws = tables["draws"]
-    texts = []
+    texts: list[str] = []
     for quantity in pair.quantities:
-        wide = draws.pivot_table(index="draw", columns="market", values=quantity).dropna()
+        wide = draws.pivot(index="draw", columns="market", values=quantity).dropna()
         result = compare(wide[pair.variant], wide[pair.base])
         if len(wide) == 1:  # listed sellers: nothing is drawn
             result = replace(result, low=result.estimate, high=result.estimate)
         noun = _WORDS[quantity].format(group=pair.group)
-        sentence = result.sentence(f"The {noun} in “{pair.variant}”", f"that in “{pair.base}”")
-        texts.append(sentence.removesuffix("."))
-    swept = [each for each in problem.variants if each.name == pair.variant and each.sweep]
-    at = [f" at {each.sweep.key} = {each.values[len(each.values) // 2]:g}" for each in swept]
+        subject = f"{'the' if texts else 'The'} {noun} in “{pair.variant}”"
+        texts.append(result.sentence(subject, f"that in “{pair.base}”").removesuffix("."))
+    at = [
+        f" at {each.sweep.key} = {each.values[len(each.values) // 2]:g}"
+        for each in problem.variants
+        if each.name == pair.variant and each.sweep
+    ]
     sellers = "over draws of the sellers" if len(draws) > 2 else "for these sellers"
-    rest = [text[0].lower() + text[1:] for text in texts[1:]]
-    return [f"{'; '.join([texts[0], *rest])}{''.join(at)}, {sellers}."]
+    return [f"{'; '.join(texts)}{''.join(at)}, {sellers}."]
 
 
 def _draw_costs(report: Report, costs: Frame) -> None:
@@ -347,5 +326,4 @@ def _draw_costs(report: Report, costs: Frame) -> None:
         lines(long[long.psi <= top], "sensitivity", "psi", hue="cost", panels="prior"),
         "Virtual costs, raw and ironed. Where the ironed one is flat, sellers are treated alike.",
         name="costs",
-        alt="The raw curve falls in places; the ironed one is flat there.",
     )

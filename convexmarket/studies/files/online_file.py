@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,6 @@ import numpy as np
 import pandas as pd
 from pydantic import Field, model_validator
 
-from convexmarket.data.datasets import MarketData
 from convexmarket.errors import (
     ConvexMarketError,
     DataError,
@@ -40,7 +39,6 @@ from convexmarket.online.release import (
     release_model,
 )
 from convexmarket.privacy import Accounting
-from convexmarket.studies.files.data import InlineData, OwnData, PackageData
 from convexmarket.studies.files.file_tables import (
     Column,
     Positive,
@@ -50,7 +48,15 @@ from convexmarket.studies.files.file_tables import (
     Source,
     Table,
 )
-from convexmarket.studies.files.people import SOLD, check_file, read_people, read_public
+from convexmarket.studies.files.people import (
+    SOLD,
+    InlineData,
+    OwnData,
+    PackageData,
+    check_file,
+    read_people,
+    read_public,
+)
 from convexmarket.studies.progress import Progress, reporter
 from convexmarket.studies.runs import Runs
 from convexmarket.studies.subproblems.problem_classes import (
@@ -64,6 +70,9 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 # Branches of the seed.
 _ARRIVAL, _REPORTS, _ANSWERS, _NOISE = range(4)
 _OFFERS = ["number", "id", "sensitivity", "epsilon", "payment", "status", "plan"]
+_STATUSES = ("accepted", "declined", "nothing bought")
+_PLAN = ("cutoff", "eta", "objective", "lower_bound", "gap")
+_AUDIT = {"largest_gain_from_misreporting": "max_gain", "smallest_surplus": "min_surplus"}
 #: Reports at which the terms of a plan are tabulated.
 _CURVE_POINTS = 201
 #: Length of these curves, relative to the range of the reports that sell.
@@ -92,106 +101,71 @@ class OwnSellers(OwnData):
 
 
 class BuyerTable(Table):
-    """The arguments of OnlinePolicy.
-
-    Attributes
-    ----------
-    expected_sellers : int
-        Sellers that the market is planned for.
-    mu, sigma, gamma : float
-        Weights of the spread, of the noise and of the payments.
-    cap : float
-        Largest weight of a seller, in multiples of the average.
-    rule : str
-        How the plan is made: "expectation", or "algorithm-3" of the paper.
-    """
+    """The arguments of OnlinePolicy."""
 
     expected_sellers: Count
+    """Sellers that the market is planned for."""
     mu: Positive
+    """Weight of the spread."""
     sigma: Positive
+    """Weight of the noise."""
     gamma: Positive
+    """Weight of the payments."""
     cap: Annotated[float, Field(gt=1)] | None = None
+    """Largest weight of a seller, in multiples of the average."""
     rule: Literal["expectation", "algorithm-3"] = "expectation"
+    """How the plan is made: "expectation", or "algorithm-3" of the paper."""
 
 
 class PlanTable(Table):
-    """The arguments of AdaptivePolicy: when the terms change during the market.
-
-    Attributes
-    ----------
-    replan : bool
-        Whether new plans use what was sold so far.
-    learn : bool
-        Whether new plans learn the prior from earlier reports.
-    trust_guess : bool
-        Whether sellers before the first new plan are bought from, where the prior is learnt.
-    """
+    """The arguments of AdaptivePolicy: when the terms change during the market."""
 
     replan: bool = False
+    """Whether new plans use what was sold so far."""
     learn: bool = False
+    """Whether new plans learn the prior from earlier reports."""
     trust_guess: bool | None = None
+    """Whether sellers before the first new plan are bought from, where the prior is learnt."""
 
 
 class LearnerTable(Table):
-    """Arguments of the PrivateLogisticRegression that is trained when the market closes.
-
-    Attributes
-    ----------
-    regularization : float
-        Lambda.
-    accounting, calibration : str
-        By default the total guarantee of each seller is at most what it sold.
-    """
+    """Arguments of the PrivateLogisticRegression that is trained when the market closes."""
 
     regularization: Positive
+    """Lambda."""
     accounting: Accounting = "sharp"
+    """Accounting of the guarantees."""
     calibration: Literal["total", "noise"] = "total"
+    """By default the total guarantee of each seller is at most what it sold."""
 
 
 class SimulationTable(Table):
-    """The random part of a simulation.
-
-    Attributes
-    ----------
-    arrivals : int
-        Sellers who arrive; by default all, at most as many as expected.
-    acceptance : float
-        Probability that a seller accepts an offer.
-    """
+    """The random part of a simulation."""
 
     arrivals: Count | None = None
+    """Sellers who arrive; by default all, at most as many as expected."""
     acceptance: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Probability that a seller accepts an offer."""
 
 
 class OnlineFile(ProblemFile):
-    """A market with sellers who arrive one by one, and the model trained when it closes.
-
-    Attributes
-    ----------
-    prior : table
-        Distribution of the sensitivities.
-    buyer : table
-        What the buyer expects and minimises.
-    plan : table
-        When the terms change.
-    data : table
-        Where the rows come from. Sellers of rows without ids are named row-0, row-1, ...
-    learner : table
-        How the model is trained.
-    simulation : table
-        What a simulation draws.
-    run : table
-        How the simulation is run.
-    """
+    """A market with sellers who arrive one by one, and the model trained when it closes."""
 
     kind: Literal["online"]
     prior: PriorTable
+    """Distribution of the sensitivities."""
     buyer: BuyerTable
+    """What the buyer expects and minimises."""
     plan: PlanTable = PlanTable()
+    """When the terms change."""
     data: Annotated[PackageData | InlineData | OwnSellers, Field(discriminator="source")]
+    """Where the rows come from. Sellers of rows without ids are named row-0, row-1, ..."""
     learner: LearnerTable
+    """How the model is trained."""
     simulation: SimulationTable = SimulationTable()
+    """What a simulation draws."""
     run: RunTable = RunTable()
+    """How the simulation is run."""
 
     @model_validator(mode="after")
     def _rows_of_two_classes(self) -> Self:
@@ -215,13 +189,7 @@ class OnlineFile(ProblemFile):
         )
 
     def policy(self) -> OnlinePolicy | AdaptivePolicy:
-        """Return the policy that quotes the sellers.
-
-        Raises
-        ------
-        ProblemFileError
-            If prior, buyer and plan do not make a policy.
-        """
+        """Return the policy that quotes the sellers."""
         plan = self.plan.model_dump(exclude_none=True)
         try:
             start = OnlinePolicy(self.prior, **self.buyer.model_dump())
@@ -232,13 +200,7 @@ class OnlineFile(ProblemFile):
             raise ProblemFileError(message) from None
 
     def market_rows(self) -> MarketRows:
-        """Read the rows, with their owners.
-
-        Raises
-        ------
-        DataError
-            If a file cannot be read, or holds a bad row.
-        """
+        """Read the rows, with their owners."""
         data = self.data
         if isinstance(data, OwnSellers):
             people = read_people(self)
@@ -253,8 +215,7 @@ class OnlineFile(ProblemFile):
                 features=data.public_features,
                 **people.facts,
             )
-        rows = data.rows()
-        assert isinstance(rows, MarketData)
+        rows: Any = data.rows()
         inline = isinstance(data, InlineData)  # all rows of the file are private
         n_public = 0 if inline else len(rows.y_test)
         return MarketRows(
@@ -280,15 +241,7 @@ class OnlineFile(ProblemFile):
     ) -> Runs:
         """Simulate the market in a temporary database; arrivals and answers are drawn.
 
-        Returns
-        -------
-        Runs
-            As of :func:`close_market`.
-
-        Raises
-        ------
-        ProblemFileError
-            If the problem makes no policy, or more sellers are to arrive than there are rows.
+        The tables are those of :func:`close_market`.
         """
         policy, rows, advance = self.policy(), self.market_rows(), reporter(progress)
         arrival, cost, answer = (np.random.default_rng(self.run.stream(k)) for k in range(_NOISE))
@@ -324,34 +277,28 @@ class OnlineFile(ProblemFile):
     ) -> Runs:
         """Return the tables and facts of a closed market."""
         model, start = json.loads(released), market.policy.start
-        plans, sold = market.plans(), market.offers()
-        trained = sold["id"].isin(list(model["guarantees"]))
-        offers = sold[_OFFERS].assign(
-            weight=np.where(trained, sold["epsilon"] / sold["epsilon"][trained].sum(), 0.0),
-            guarantee=sold["id"].map(model["guarantees"]).fillna(0.0),
-        )
-        virtual = self.prior.ironed_virtual_cost(sold["sensitivity"].to_numpy())
-        offers.insert(3, "virtual_cost", virtual)
-        offers.insert(6, "surplus", sold["payment"] - sold["sensitivity"] * sold["epsilon"])
-        tables = {"offers": offers, **_terms(plans)}
-        accepted = (offers["status"] == "accepted").to_numpy()
+        offers: Any = market.offers()[_OFFERS]
+        accepted, trained = offers.status == "accepted", offers.id.isin(list(model["guarantees"]))
+        used, reports = offers.epsilon.where(trained, 0.0), offers.sensitivity
+        costs = self.prior.ironed_virtual_cost(reports.to_numpy())
+        offers.insert(3, "virtual_cost", costs)
+        offers.insert(6, "surplus", offers.payment - reports * offers.epsilon)
+        offers["weight"] = used / used.sum()
+        offers["guarantee"] = offers.id.map(model["guarantees"]).fillna(0.0)
         outcome = OnlineOutcome(
-            sensitivities=offers["sensitivity"].to_numpy(dtype=float),
-            epsilon=np.where(accepted, offers["epsilon"], 0.0),
-            payments=np.where(accepted, offers["payment"], 0.0),
+            sensitivities=reports.to_numpy(float),
+            epsilon=offers.epsilon.where(accepted, 0.0).to_numpy(),
+            payments=offers.payment.where(accepted, 0.0).to_numpy(),
             n_turned_away=turned_away,
             buyer=start.buyer,
         )
-        counts = {"expected": start.expected_sellers, "quoted": len(offers)}
-        counts |= {
-            status: int((offers["status"] == status).sum())
-            for status in ("accepted", "declined", "nothing bought")
-        }
         caveats = [*_CAVEATS, *([_LEARNT] if self.plan.learn else [])]
         if simulated:
             given = isinstance(self.data, OwnSellers) and self.data.report is not None
-            reports = "those of the file" if given else "drawn from the prior"
-            caveats.insert(0, f"A simulation: reports are {reports}, arrivals and answers drawn.")
+            origin = "those of the file" if given else "drawn from the prior"
+            caveats.insert(0, f"A simulation: reports are {origin}, arrivals and answers drawn.")
+        counts = {"expected": start.expected_sellers, "quoted": len(offers)}
+        counts |= {name: int((offers.status == name).sum()) for name in _STATUSES}
         facts = {
             "planned": planned(start),
             "realised": {
@@ -364,45 +311,44 @@ class OnlineFile(ProblemFile):
                 "largest_epsilon": float(outcome.epsilon.max()),
                 "largest_weight": float(outcome.weights.max()),
             },
-            "counts": {**counts, "turned away": turned_away},
+            "counts": counts | {"turned away": turned_away},
             "model": model,
             "simulated": simulated,
             "seed": self.run.seed if simulated else None,
             "caveats": caveats,
         }
         keys = {"offers": ("number",), "curves": ("plan", "sensitivity")}
-        return Runs("online", {**dict.fromkeys(tables, ("plan",)), **keys}, tables, facts)
+        keys |= {"plans": ("plan",), "audits": ("plan",)}
+        return Runs("online", keys, {"offers": offers, **_terms(market.plans())}, facts)
 
 
 def _terms(plans: Sequence[MarketPlan]) -> dict[str, pd.DataFrame]:
     """Tabulate the plans, their audits, and their curves to beyond the last report that sells."""
-    ends = [made.policy.highest_sensitivity for made in plans]
-    low, high = plans[0].policy.support
-    last = low + _BEYOND * (max([low, *(end for end in ends if np.isfinite(end))]) - low)
+    policies = {made.number: made.policy for made in plans}
+    first = plans[0].policy
+    low, high = first.support
+    ends = {number: policy.highest_sensitivity for number, policy in policies.items()}
+    last = low + _BEYOND * (max([low, *filter(np.isfinite, ends.values())]) - low)
     if not last > low:
-        last = float(plans[0].policy.prior.quantile(0.5))
-    rows, audits, curves = [], [], []
-    for made, end in zip(plans, ends, strict=True):
-        policy, audit = made.policy, audit_quotes(made.policy)
-        names = ("cutoff", "eta", "objective", "lower_bound", "gap")
+        last = float(first.prior.quantile(0.5))
+    rows, curves = [], []
+    for made in plans:
+        policy, end = made.policy, ends[made.number]
         row = {"plan": made.number, "after": made.after, "highest_sensitivity": end}
-        row |= {name: getattr(policy.plan, name) for name in names}
+        row |= {name: getattr(policy.plan, name) for name in _PLAN}
         rows.append(row | {"payment_error": policy.payment_error})
-        row = {"plan": made.number, "sellers_audited": audit.n_sellers}
-        row |= {"misreports": audit.n_misreports, "max_gain": audit.max_gain}
-        row |= {"min_surplus": audit.min_surplus, "tolerance": audit.tolerance}
-        row |= {"incentive_compatible": audit.is_incentive_compatible}
-        audits.append(row | {"individually_rational": audit.is_individually_rational})
         reports = np.linspace(low, min(last, high), _CURVE_POINTS)
         if np.isfinite(end):
             reports = np.unique(np.append(reports, end))
-        epsilon, payment = policy.quote(reports)
-        curve = {"sensitivity": reports, "epsilon": epsilon, "payment": payment}
-        curves.append(pd.DataFrame(curve).assign(plan=made.number))
+        terms = policy.quote(reports)._asdict()
+        curves.append(pd.DataFrame({"plan": made.number, "sensitivity": reports, **terms}))
+    audits = [
+        {"plan": number, **audit_quotes(policy).summary()} for number, policy in policies.items()
+    ]
     return {
         "plans": pd.DataFrame(rows),
         "curves": pd.concat(curves, ignore_index=True),
-        "audits": pd.DataFrame(audits),
+        "audits": pd.DataFrame(audits).rename(columns=_AUDIT),
     }
 
 
@@ -429,11 +375,8 @@ def open_market(problem: OnlineFile, folder: str | Path) -> OnlineMarket:
         path = os.path.relpath(source.path, folder)  # survives a move of both
     except ValueError:  # another drive
         path = os.path.abspath(source.path)
-    described = {
-        "problem": problem.model_dump(mode="json", exclude_unset=True),
-        "source": {"path": path, "text": source.text, "overrides": list(source.overrides)},
-    }
-    return OnlineMarket.create(folder, policy, json.dumps(described, ensure_ascii=False))
+    described = json.dumps(asdict(source) | {"path": path}, ensure_ascii=False)
+    return OnlineMarket.create(folder, policy, described)
 
 
 def problem_of(market: OnlineMarket) -> OnlineFile:
@@ -445,18 +388,15 @@ def problem_of(market: OnlineMarket) -> OnlineFile:
         If the market was made without a problem file.
     """
     try:
-        described = json.loads(market.problem)
-        problem = OnlineFile.model_validate_json(json.dumps(described["problem"]))
-        source = Source(**described["source"])
-    except (ValueError, TypeError, KeyError):
+        source = Source(**json.loads(market.problem))
+        problem = OnlineFile.model_validate(source.table)
+    except (ValueError, TypeError):
         raise DataError(
             f"the market in {market.folder} was made without a problem file, so its rows and its "
             "learner are unknown; close it with OnlineMarket.close"
         ) from None
     path = os.path.normpath(os.path.join(market.folder, source.path))
-    problem._source = replace(
-        source, path=path, overrides=tuple(source.overrides), table=described["problem"]
-    )
+    problem._source = replace(source, path=path)
     return problem
 
 
@@ -485,18 +425,17 @@ def close_market(
     Returns
     -------
     Runs
-        Tables offers (one row per seller quoted, with its surplus, its weight in the training and
-        the total guarantee of the model), plans, curves (the terms of each plan) and audits. The
-        facts hold the totals planned and realised, the counts and the model.
+        Tables offers (one row per seller quoted, with its weight in the training and the total
+        guarantee of the model), plans, curves (the terms of each plan) and audits. The facts hold
+        the totals planned and realised, the counts and the model.
 
     Raises
     ------
-    OfferError, ParameterError
-        If offers are unanswered, no seller accepted, or the guarantees are too small to train.
+    OfferError, ParameterError, DataError
+        If offers are unanswered, no seller accepted, the guarantees are too small to train, or rows
+        are missing or not as declared.
     BudgetExceededError
         If the model would cost a seller more than it sold and other releases left; no row was read.
-    DataError
-        If a seller who accepted has no row, or the rows are not as declared.
     MarketClosedError
         If the market was closed without a model.
     """

@@ -1,24 +1,29 @@
-"""Sellers in a CSV or Parquet file: their reports and rows, and the public rows.
+"""Rows for a learner: data sets of the package, rows of the problem file, or a user's table.
 
-Only the columns that the problem file names are read, and messages never show the text of a cell
-unless the user asks for it.
+Of a table only the columns that the problem file names are read, and messages never show the text
+of a cell unless the user asks for it.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
+from convexmarket.checks import is_number
+from convexmarket.data import datasets
+from convexmarket.data.columns import refuse_reports
 from convexmarket.data.csv_rows import numbers_in, read_texts
 from convexmarket.data.datasets import MarketData, RegressionData
-from convexmarket.data.features import OTHER
+from convexmarket.data.features import OTHER, Missing, PublicFeatures
 from convexmarket.data.lists import (
     blame,
     blank,
@@ -30,10 +35,29 @@ from convexmarket.data.lists import (
 )
 from convexmarket.data.tables import read_parquet
 from convexmarket.errors import DataError
-from convexmarket.studies.files.data import OwnData
-from convexmarket.studies.files.file_tables import ProblemFile
+from convexmarket.studies.files.file_tables import (
+    LONGEST_TEXT,
+    MOST_ENTRIES,
+    Column,
+    FileName,
+    Nonnegative,
+    Share,
+    Table,
+)
 
-__all__ = ["SOLD", "People", "check_file", "read_columns", "read_people", "read_public"]
+__all__ = [
+    "SOLD",
+    "Data",
+    "InlineData",
+    "OwnData",
+    "PackageData",
+    "People",
+    "check_file",
+    "drawn",
+    "read_columns",
+    "read_people",
+    "read_public",
+]
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +65,234 @@ Floats = NDArray[np.float64]
 SOLD = "sold"
 #: The branch of the seed that draws the public rows.
 _PUBLIC = 1_000
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Width = Annotated[int, Field(ge=1, le=10_000, description="Features of a row.")]
+Sold = Annotated[float, Field(gt=0, lt=1, description="Share of the rows that is sold.")]
+Norm = Annotated[float, Field(gt=0, description="Public bound on the norm of a row.")]
+
+
+class _Drawn(Table):
+    """A data set of the package; each training row belongs to a seller."""
+
+    is_classification: ClassVar[bool] = True
+
+    source: str
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Seed of the split, or of the rows that are drawn."""
+
+    def rows(self) -> MarketData | RegressionData:
+        """Return the rows: training rows, which are sold, and public rows."""
+        given = self.model_dump(exclude={"source", "seed"})
+        load: Any = getattr(datasets, self.source.replace("-", "_"))
+        rows: MarketData | RegressionData = load(**given, random_state=self.seed)
+        return rows
+
+
+class Wdbc(_Drawn):
+    """The Wisconsin breast-cancer data, for a classifier."""
+
+    source: Literal["wdbc"]
+    train_fraction: Sold = 0.6
+    validation_fraction: Share = 0.2
+    """Share of the rows that chooses parameters; the remaining rows are for the test."""
+    data_norm: Norm = 1.0
+
+    @model_validator(mode="after")
+    def _rows_for_the_test(self) -> Self:
+        if (total := self.train_fraction + self.validation_fraction) >= 1:
+            raise ValueError(
+                f"train_fraction + validation_fraction is {total:g}, which leaves no rows for the "
+                "test; give fractions that sum to less than 1"
+            )
+        return self
+
+    def rows(self) -> MarketData:
+        """Return the rows in three parts."""
+        train, validation = self.train_fraction, self.validation_fraction
+        parts = train, validation, 1.0 - train - validation
+        return datasets.wdbc(self.seed, fractions=parts, data_norm=self.data_norm)
+
+
+class Synthetic(_Drawn):
+    """Gaussian rows with a linear boundary, for a classifier."""
+
+    source: Literal["synthetic"]
+    n_sellers: Count
+    n_features: Width
+    n_validation: Count = 500
+    n_test: Count = 2000
+    data_norm: Norm = 1.0
+
+
+class _Regression(_Drawn):
+    is_classification = False
+    data_norm: ClassVar[float] = 1.0
+
+
+class Medical(_Regression):
+    """Insurance charges, for a regression."""
+
+    source: Literal["medical"]
+    train_fraction: Sold = 0.8
+
+
+class SyntheticRegression(_Regression):
+    """Rows with a linear label, for a regression."""
+
+    source: Literal["synthetic-regression"]
+    n_rows: Annotated[int, Field(ge=2, le=1_000_000)]
+    n_features: Width
+    train_fraction: Sold = 0.8
+    label_noise: Nonnegative = 0.0
+    """Standard deviation of the noise of the labels."""
+
+
+#: A data set of :mod:`convexmarket.data.datasets`.
+PackageData: TypeAlias = Wdbc | Synthetic | Medical | SyntheticRegression
+
+_Row = Annotated[tuple[float, ...], Field(strict=False, min_length=1, max_length=10_000)]
+_Labels = tuple[Literal[-1, 1], ...]
+
+
+class InlineData(Table):
+    """Rows in the problem file; the sellers' rows validate and test as well."""
+
+    is_classification: ClassVar[bool] = True
+
+    source: Literal["inline"]
+    features: Annotated[tuple[_Row, ...], Field(strict=False, min_length=1, max_length=10_000)]
+    """One row per seller."""
+    labels: Annotated[_Labels, Field(strict=False, min_length=1, max_length=10_000)]
+    """One label per seller."""
+    data_norm: Norm = 1.0
+
+    @model_validator(mode="after")
+    def _rows_have_one_shape(self) -> Self:
+        lengths = {len(row) for row in self.features}
+        if len(lengths) > 1:
+            raise ValueError(f"the rows of features have {sorted(lengths)} entries; give as many")
+        if len(self.features) != len(self.labels):
+            raise ValueError(
+                f"there are {len(self.features)} rows of features and {len(self.labels)} labels; "
+                "give one label for each row"
+            )
+        return self
+
+    def rows(self) -> MarketData:
+        """Return the rows, three times."""
+        rows = np.array(self.features), np.array(self.labels, dtype=float)
+        names = tuple(f"x{column}" for column in range(len(self.features[0])))
+        text = "Rows of the problem file; the sellers' rows validate and test as well."
+        return MarketData(
+            *rows * 3, feature_names=names, data_norm=self.data_norm, description=text
+        )
+
+
+# ------------------------------------------------------------------------------ a user's table
+
+
+def _classes(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, list) and len(value) == 2 and value[0] != value[1]:
+        texts = [isinstance(label, str) for label in value]
+        if all(texts) or (not any(texts) and all(map(is_number, value))):
+            return tuple(value)
+    raise ValueError(f"{value!r} is not [negative, positive], two different texts or numbers")
+
+
+def _public_column(value: Any) -> tuple[float, float] | list[str]:
+    """Return the range of a number as a tuple, or the categories of a word as a list."""
+    if isinstance(value, list) and value:
+        if len(value) == 2 and all(map(is_number, value)):
+            low, high = map(float, value)
+            if -math.inf < low < high < math.inf:
+                return low, high
+        elif all(isinstance(word, str | bool) for word in value):
+            words = [str(word).strip() for word in value]
+            if len(set(words)) == len(words):
+                return words
+    raise ValueError(
+        f"{value!r} is not a public fact of a column; give the range of a number, [low, high] "
+        'with low < high, or the categories of a word, ["no", "yes"], each once'
+    )
+
+
+def _list_of(least: int, most: int, *types: str) -> WithJsonSchema:
+    items = {"type": list(types), "maxLength": LONGEST_TEXT}
+    return WithJsonSchema({"type": "array", "items": items, "minItems": least, "maxItems": most})
+
+
+_Classes = Annotated[Any, PlainValidator(_classes), _list_of(2, 2, "string", "number")]
+_PublicColumn = Annotated[
+    Any, PlainValidator(_public_column), _list_of(1, MOST_ENTRIES, "number", "string", "boolean")
+]
+
+
+class OwnData(Table):
+    """Sellers in a CSV or Parquet file, each with a row."""
+
+    source: Literal["csv", "parquet"]
+    file: FileName
+    """The file of rows, relative to the problem file."""
+    id: Column | None = None
+    """Column of the sellers' ids; by default ids are line numbers."""
+    report: Column | None = None
+    """Column of prices asked per unit of epsilon; by default reports are drawn from the prior."""
+    label: Column
+    """Column of the labels."""
+    classes: _Classes | None = None
+    """The two labels of a classification, [negative, positive]: public."""
+    features: Annotated[dict[Column, _PublicColumn], Field(min_length=1, max_length=1_000)]
+    """The range of each column of numbers, [low, high], or its categories, in which "other" stands
+    for all undeclared values. Other columns are not read."""
+    missing: Missing = "error"
+    """Meaning of an empty cell: "error", "middle" of the range, or "indicator", a feature."""
+    intercept: bool = True
+    """Whether a constant is added to the features."""
+    data_norm: Norm = 1.0
+    public: dict[Literal["validation", "test"], Share | FileName] = Field(default_factory=dict)
+    """Public rows, which are not sold: "validation" rows choose the parameters of a classifier,
+    "test" rows measure its error. Each is a share of the file, drawn by the run's seed, or a
+    file."""
+
+    @property
+    def public_shares(self) -> dict[str, float]:
+        """Public shares of the file, by purpose."""
+        return {part: share for part, share in self.public.items() if not isinstance(share, str)}
+
+    @property
+    def is_classification(self) -> bool:
+        """Whether labels are classes."""
+        return self.classes is not None
+
+    @property
+    def public_features(self) -> PublicFeatures:
+        """Transformer from the table to rows, which depends on declared facts alone."""
+        norm = self.data_norm if self.is_classification else None
+        options: Any = {"missing": self.missing, "intercept": self.intercept, "data_norm": norm}
+        return PublicFeatures(self.features, **options)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        named = {"id": self.id, "report": self.report, "label": self.label}
+        for key, column in named.items():
+            if column in self.features:
+                raise ValueError(f"the column {column!r} is {key}, not a feature; leave it out")
+            if column is not None and list(named.values()).count(column) > 1:
+                raise ValueError(f"the column {column!r} is named twice among {', '.join(named)}")
+        refuse_reports(list(self.features), report=self.report)
+        if (total := sum(self.public_shares.values())) >= 1:
+            raise ValueError(
+                f"public: the shares sum to {total:g}, which leaves no rows to buy; give shares "
+                "that sum to less than 1"
+            )
+        return self
+
+
+#: A source of rows; the key ``source`` selects the class.
+Data = Annotated[PackageData | InlineData | OwnData, Field(discriminator="source")]
+
+# ----------------------------------------------------------------------- reading a user's table
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +328,8 @@ class People:
 
     def rows(self) -> MarketData | RegressionData:
         """Return rows of a ball with labels -1 and 1, or of the unit box with labels as given."""
-        arrays: Any = []
-        if self.data.classes is not None:
+        arrays: list[Any] = []
+        if self.data.is_classification:
             for part in (SOLD, "validation", "test"):
                 arrays += self.signed_rows(part)
             facts = self.facts | {"data_norm": self.data.data_norm}
@@ -90,7 +342,7 @@ class People:
 
 
 def read_people(
-    problem: ProblemFile,
+    problem: Any,
     group: str | None = None,
     na_values: Sequence[str] = (),
     show_cells: bool = False,
@@ -99,70 +351,58 @@ def read_people(
 
     ``group`` is the column of the sellers' groups; errors name lines and ids.
     """
-    fields: Any = problem
-    data: OwnData = fields.data
+    data: OwnData = problem.data
     path = problem.place(data.file)
-    table = _Table(data, path, {data.id: "data.id", data.report: "data.report"}, na_values, group)
-    frame, reports = table.frame, None
+    table = _own_table(problem, {group: "--group-column"}, na_values)
+    frame, reports, groups = table.frame, None, None
+    table.ids = [f"{table.unit}-{line}" for line in frame.index]
     if data.id is not None:
-        ids = checked_ids(_texts(frame[data.id]), table.place).tolist()
-    else:
-        ids = [f"{table.unit}-{line}" for line in frame.index]
-    table.ids = ids
+        table.ids = checked_ids(_texts(frame[data.id]), table.place).tolist()
     if data.report is not None:
         reports = numbers_in(frame[data.report])
-        for wrong, why in report_faults(reports, fields.prior):
-            what = "the report"
+        for wrong, why in report_faults(reports, problem.prior):
+            shown = ""
             if show_cells and wrong.any():
-                what += f" {clipped(frame[data.report][wrong].iloc[0])}"
-            table.refuse(wrong, what, why)
-    learner = getattr(problem, "learner", None)
-    target_range = getattr(learner, "options", {}).get("target_range")
-    rows = table.rows(data, target_range).set_axis(pd.Series(ids, dtype=object))
-    groups = None
+                shown = f" {clipped(frame[data.report][wrong].iloc[0])}"
+            table.refuse(wrong, f"the report{shown}", why)
+    rows = table.rows(data, getattr(problem.learner, "options", {}).get("target_range"))
+    rows = rows.set_axis(pd.Series(table.ids, dtype=object))
     if group is not None:
         groups = _texts(frame[group])
         table.refuse(blank(groups), f"the group (column {group!r})", "is missing")
-    parts = _drawn(rows, data.public_shares, problem.run.seed, path)
-    parts |= read_public(problem, na_values)
-    sold = rows.index.isin(parts[SOLD].index)
-    return People(
-        data,
-        path,
-        parts,
-        None if reports is None else reports.to_numpy(np.float64)[sold],
-        None if groups is None else groups.to_numpy()[sold],
+    parts = drawn(rows, data.public_shares, problem.run.seed, path) | read_public(
+        problem, na_values
     )
+    sold = rows.index.isin(parts[SOLD].index)
+    columns = (None if column is None else column.to_numpy()[sold] for column in (reports, groups))
+    return People(data, path, parts, *columns)
 
 
-def check_file(problem: ProblemFile) -> None:
+def check_file(problem: Any) -> None:
     """Check that the file of rows, if it exists, has the declared columns."""
-    data: OwnData = problem.data  # type: ignore[attr-defined]
-    if os.path.lexists(path := problem.place(data.file)):
-        _Table(data, path, {data.id: "data.id", data.report: "data.report"})
+    if os.path.lexists(problem.place(problem.data.file)):
+        _own_table(problem)
 
 
-def read_public(problem: ProblemFile, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
+def read_public(problem: Any, na_values: Sequence[str] = ()) -> dict[str, pd.DataFrame]:
     """Read the files of public rows, by purpose."""
-    data: OwnData = problem.data  # type: ignore[attr-defined]
+    data: OwnData = problem.data
     return {
-        part: _Table(data, problem.place(name), {}, na_values).rows(data, None)
-        for part, name in data.public_files.items()
+        part: _Table(data, problem.place(name), {}, na_values).rows(data)
+        for part, name in data.public.items()
+        if isinstance(name, str)
     }
 
 
-def _drawn(
-    rows: pd.DataFrame, shares: dict[str, float], seed: int, path: Path
+def drawn(
+    rows: pd.DataFrame, shares: Mapping[str, float], seed: int, path: Path
 ) -> dict[str, pd.DataFrame]:
     """Split the file into rows for sale and drawn public rows, in the order of the file."""
     stream = np.random.SeedSequence(seed, spawn_key=(_PUBLIC,))
     order = np.random.default_rng(stream).permutation(len(rows))
-    parts, begin = {}, 0
-    for part, share in shares.items():
-        end = begin + round(share * len(rows))
-        parts[part] = rows.iloc[np.sort(order[begin:end])]
-        begin = end
-    parts[SOLD] = rows.iloc[np.sort(order[begin:])]
+    ends = np.cumsum([round(share * len(rows)) for share in shares.values()], dtype=int)
+    chosen = zip([*shares, SOLD], np.split(order, ends), strict=True)
+    parts = {part: rows.iloc[np.sort(places)] for part, places in chosen}
     if few := [part for part, taken in parts.items() if not len(taken)]:
         raise DataError(
             f"{path}: {len(rows)} rows are too few: no rows are left for {few[0]!r}; give other "
@@ -181,13 +421,11 @@ class _Table:
         self,
         data: OwnData,
         path: Path,
-        others: dict[str | None, str],
+        others: Mapping[str | None, str],
         na_values: Sequence[str] = (),
-        group: str | None = None,
     ) -> None:
-        keys = {data.label: "data.label"}
-        keys |= {column: key for column, key in others.items() if column is not None}
-        keys |= {} if group is None else {group: "--group-column"}
+        columns = {data.label: "data.label", **others}
+        keys = {column: key for column, key in columns.items() if column is not None}
         keys |= {column: f"data.features.{column}" for column in data.features}
         parquet = data.source == "parquet"
         self.unit = "row" if parquet else "line"
@@ -197,38 +435,36 @@ class _Table:
         if self.frame.empty:
             raise DataError(f"{path}: the file has no rows; give one row per seller")
 
-    def rows(self, data: OwnData, target_range: tuple[float, float] | None) -> pd.DataFrame:
+    def rows(self, data: OwnData, target_range: Any = None) -> pd.DataFrame:
         """Check features and labels, and return them in the form of the learner."""
-        columns: dict[str, Any] = dict(self._features(data))
-        columns[data.label] = self._labels(data, target_range)
-        return pd.DataFrame(columns)
+        columns = dict(self._features(data))
+        return pd.DataFrame({**columns, data.label: self._labels(data, target_range)})
 
-    def _features(self, data: OwnData) -> Iterator[tuple[str, NDArray[Any]]]:
+    def _features(self, data: OwnData) -> Iterator[tuple[str, Any]]:
         for name, public in data.features.items():
             cells, cell = self.frame[name], f"the cell of the column {name!r}"
             empty = blank(cells)
             if data.missing == "error":
                 why = 'is empty; leave such rows out, or give data.missing, "indicator" or "middle"'
                 self.refuse(empty, cell, why)
-            if isinstance(public[0], str):
-                texts = _texts(cells)
-                if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
-                    texts = texts.str.capitalize()
-                texts = texts.where(~empty, None)
-                if OTHER not in public:
-                    why = (
-                        f"is not among its categories (data.features.{name}); declare it there as "
-                        f"the file writes it, or {OTHER!r}, the category of all undeclared values"
-                    )
-                    self.refuse(~texts.isin(list(public)) & ~empty, cell, why)
-                yield name, texts.to_numpy()
-            else:
-                numbers = numbers_in(cells)
+            if isinstance(public, tuple):
+                values = numbers_in(cells)
                 why = "is not a finite number; leave the cell of a missing number empty"
-                self.refuse(~np.isfinite(numbers) & ~empty, cell, why)
-                yield name, numbers.where(~empty, np.nan).to_numpy()
+                self.refuse(~np.isfinite(values) & ~empty, cell, why)
+                yield name, values.where(~empty, np.nan).to_numpy()
+                continue
+            texts = _texts(cells)
+            if set(public) == {"False", "True"}:  # other programs write "true" or "TRUE"
+                texts = texts.str.capitalize()
+            if OTHER not in public:
+                why = (
+                    f"is not among its categories (data.features.{name}); declare it there as "
+                    f"the file writes it, or {OTHER!r}, the category of all undeclared values"
+                )
+                self.refuse(~texts.isin(public) & ~empty, cell, why)
+            yield name, texts.where(~empty, None).to_numpy()
 
-    def _labels(self, data: OwnData, target_range: tuple[float, float] | None) -> NDArray[Any]:
+    def _labels(self, data: OwnData, target_range: Any) -> NDArray[Any]:
         cells, cell = self.frame[data.label], f"the cell of the column {data.label!r}"
         if data.classes is None:
             numbers = numbers_in(cells)
@@ -253,6 +489,14 @@ class _Table:
             raise DataError(blame(self.place, self.frame.index.to_numpy()[bad], what + owner, why))
 
 
+def _own_table(
+    problem: Any, others: Mapping[str | None, str] | None = None, na_values: Sequence[str] = ()
+) -> _Table:
+    data = problem.data
+    keys = {data.id: "data.id", data.report: "data.report", **(others or {})}
+    return _Table(data, problem.place(data.file), keys, na_values)
+
+
 def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
     """Return cells in the form of a CSV file, without outer blanks; empty if missing."""
 
@@ -260,12 +504,7 @@ def _texts(cells: pd.Series[Any]) -> pd.Series[Any]:
         whole = isinstance(value, float) and value.is_integer()
         return str(int(value) if whole else value).strip()
 
-    pairs = zip(cells.tolist(), cells.isna().tolist(), strict=True)
-    return pd.Series(
-        ["" if missing else text(value) for value, missing in pairs],
-        index=cells.index,
-        dtype=object,
-    )
+    return cells.astype(object).map(text, na_action="ignore").where(cells.notna(), "")
 
 
 def read_columns(

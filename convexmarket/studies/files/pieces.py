@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Self, get_args
 
 import numpy as np
@@ -31,7 +31,7 @@ from convexmarket.studies.files.file_tables import (
     PriorTable,
     Reports,
     Table,
-    meanings,
+    named_once,
     refuse_unknown,
     suggestion,
 )
@@ -66,8 +66,9 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def _keys(kind: type[Any]) -> dict[str, Any]:
-    """List the fields of a class with a key in files; groups are those of the sellers."""
-    return {each.name: each for each in fields(kind) if each.init and each.name != "groups"}
+    """Return the schemas of a class's fields in files; groups are those of the sellers."""
+    named = {each.name: each.type for each in fields(kind) if each.init and each.name != "groups"}
+    return {name: _SCHEMAS.get(str(type)) for name, type in named.items()}
 
 
 def named(base: type[Any], sign: str) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def named(base: type[Any], sign: str) -> dict[str, Any]:
         if inspect.isclass(kind)
         and issubclass(kind, base)
         and not inspect.isabstract(kind)
-        and all(each.type in _SCHEMAS for each in _keys(kind).values())
+        and None not in _keys(kind).values()
     }
 
 
@@ -126,14 +127,10 @@ class Piece:
 
     def checked(self) -> Self:
         """Return the piece if its class accepts the arguments."""
-        keys = _keys(self.kind)
-        refuse_unknown(self.arguments, keys)
-        for name, each in keys.items():
-            required = each.default is MISSING and each.default_factory is MISSING
-            if required and name not in self.arguments:
-                raise ValueError(f"{name} is missing")
+        refuse_unknown(self.arguments, _keys(self.kind))
         if not self.needs_groups:
             try:
+                inspect.signature(self.kind).bind(**self.arguments)
                 self.build(None)
             except (ConvexMarketError, TypeError, OverflowError) as error:
                 raise ValueError(str(error)) from None
@@ -154,9 +151,9 @@ def _term(labelled: tuple[str, Any]) -> Piece:
 
 
 def _constraint(labelled: tuple[str, Any]) -> Piece:
-    name, given = labelled
-    kind = named(Constraint, "_")[name]
-    keys = list(_keys(kind))
+    (name, given), known = labelled, named(Constraint, "_")
+    refuse_unknown([name], known)
+    keys = list(_keys(known[name]))
     if len(keys) == 1:
         arguments = {keys[0]: given}
     elif isinstance(given, Mapping):
@@ -165,19 +162,14 @@ def _constraint(labelled: tuple[str, Any]) -> Piece:
         arguments = dict(zip(keys, given, strict=True))
     else:
         raise ValueError(f"{given!r:.60} does not give {', '.join(keys)}; give a table of them")
-    return Piece(name, kind, arguments).checked()
+    return Piece(name, known[name], arguments).checked()
 
 
 def _labelled(table: Any) -> Any:
+    """Return a table whose entries know their keys, so that errors have the path of an entry."""
     if not isinstance(table, Mapping):
         return table
-    return {label: (label, entry) for label, entry in table.items()}
-
-
-def _known_constraints(table: Any) -> Any:
-    if isinstance(table, Mapping):
-        refuse_unknown(table, named(Constraint, "_"))
-    return _labelled(table)
+    return {key: (key, entry) for key, entry in table.items()}
 
 
 def _term_schema() -> dict[str, Any]:
@@ -185,9 +177,7 @@ def _term_schema() -> dict[str, Any]:
     known = named(Term, "-")
     properties: dict[str, Any] = {"term": {"enum": [*known]}, "weight": _NUMBER}
     for kind in known.values():
-        texts = meanings(kind)
-        for key, each in _keys(kind).items():
-            properties.setdefault(key, _SCHEMAS[each.type] | {"description": texts.get(key, "")})
+        properties |= _keys(kind)
     term = {"type": "object", "properties": properties, "required": ["weight"]}
     return {"type": "object", "additionalProperties": term | {"additionalProperties": False}}
 
@@ -196,10 +186,11 @@ def _constraints_schema() -> dict[str, Any]:
     """Return the schema of the constraints: one key for each."""
     properties = {}
     for name, kind in named(Constraint, "_").items():
-        keys = {key: _SCHEMAS[each.type] for key, each in _keys(kind).items()}
-        table = {"type": "object", "properties": keys, "additionalProperties": False}
-        in_order = {"type": "array", "minItems": len(keys), "maxItems": len(keys)}
-        schema = {"anyOf": [table, in_order]} if len(keys) > 1 else next(iter(keys.values()))
+        schema, *more = (keys := _keys(kind)).values()
+        if more:
+            table = {"type": "object", "properties": keys, "additionalProperties": False}
+            in_order = {"type": "array", "minItems": len(keys), "maxItems": len(keys)}
+            schema = {"anyOf": [table, in_order]}
         text = str(inspect.getdoc(kind)).partition("\n\n")[0].replace("\n", " ")
         properties[name] = schema | {"description": text}
     return {"type": "object", "properties": properties, "additionalProperties": False}
@@ -215,7 +206,7 @@ TermsTable = Annotated[
 #: Constraints by name.
 ConstraintsTable = Annotated[
     dict[str, Annotated[Piece, PlainValidator(_constraint)]],
-    BeforeValidator(_known_constraints),
+    BeforeValidator(_labelled),
     WithJsonSchema(_constraints_schema()),
 ]
 
@@ -224,25 +215,20 @@ ConstraintsTable = Annotated[
 _Count = Annotated[int, Field(ge=1, le=MOST_ENTRIES)]
 
 
-class GroupTable(Table):
-    """A group of sellers.
+class _SomeSellers(Table):
+    count: _Count | None = None
+    """Sellers that are drawn from the prior; or"""
+    sensitivities: Reports | None = None
+    """the sellers' reports."""
 
-    Attributes
-    ----------
-    name : str
-        Name in figures and tables.
-    count : int
-        Sellers that are drawn from the prior; or
-    sensitivities : list of float
-        The sellers' reports.
-    prior : table
-        Prior of the group; that of all sellers by default.
-    """
+
+class GroupTable(_SomeSellers):
+    """A group of sellers."""
 
     name: Name
-    count: _Count | None = None
-    sensitivities: Reports | None = None
+    """Name in figures and tables."""
     prior: PriorTable | None = None
+    """Prior of the group; that of all sellers by default."""
 
     @validator(mode="after")
     def _one_source(self) -> Self:
@@ -256,38 +242,21 @@ class GroupTable(Table):
         return self.count or len(self.sensitivities or ())
 
 
-def _named_once(groups: tuple[GroupTable, ...]) -> tuple[GroupTable, ...]:
-    if len({group.name for group in groups}) < len(groups):
-        raise ValueError("two groups have the same name; give each another name")
-    return groups
+class SellersTable(_SomeSellers):
+    """The sellers of a market: drawn, listed, groups of either, or those of a file."""
 
-
-class SellersTable(Table):
-    """The sellers of a market: drawn, listed, groups of either, or those of a file.
-
-    Attributes
-    ----------
-    count : int
-        Sellers that are drawn from the prior.
-    sensitivities : list of float
-        The sellers' reports.
-    groups : list of tables
-        Groups of sellers.
-    file : str
-        A CSV or Parquet file of sellers and their reports, relative to the problem file.
-    id, report, group : str
-        Columns of the file: ids, what sellers ask per unit of epsilon, and their groups.
-    """
-
-    count: _Count | None = None
-    sensitivities: Reports | None = None
     groups: Annotated[
-        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(_named_once)
+        tuple[GroupTable, ...], Field(strict=False, max_length=50), AfterValidator(named_once)
     ] = ()
+    """Groups of sellers."""
     file: FileName | None = None
+    """A CSV or Parquet file of sellers and their reports, relative to the problem file."""
     id: Column | None = None
+    """Column of the file: ids."""
     report: Column | None = None
+    """Column of the file: prices asked per unit of epsilon."""
     group: Column | None = None
+    """Column of the file: groups."""
 
     @validator(mode="after")
     def _one_source(self) -> Self:
@@ -303,40 +272,21 @@ class SellersTable(Table):
             raise ValueError("a column is named twice among id, report and group")
         return self
 
-    @property
-    def parts(self) -> tuple[GroupTable, ...]:
-        """The groups; without groups, one of all sellers; empty for sellers in a file."""
-        if self.groups or self.file is not None:
-            return self.groups
-        return (GroupTable(name="all", count=self.count, sensitivities=self.sensitivities),)
-
-    def resized(self, size: int) -> SellersTable | None:
-        """Return a table with n drawn sellers; None if sellers are listed, or in groups."""
-        return None if self.count is None else SellersTable(count=size)
-
 
 # ------------------------------------------------------------------------------------- market
 
 
 class MarketTable(Table):
-    """A complete market.
-
-    Attributes
-    ----------
-    sellers : table
-        The sellers and their reports.
-    prior : table
-        Distribution of the sensitivities, common knowledge.
-    objective : table
-        Terms of the buyer's objective, by label: classes of convexmarket.terms.
-    constraints : table
-        Constraints of the purchase: classes of convexmarket.terms.
-    """
+    """A complete market."""
 
     sellers: SellersTable
+    """The sellers and their reports."""
     prior: PriorTable | None = None
+    """Distribution of the sensitivities, common knowledge."""
     objective: TermsTable
+    """Terms of the buyer's objective, by label: classes of convexmarket.terms."""
     constraints: ConstraintsTable = Field(default_factory=dict)
+    """Constraints of the purchase: classes of convexmarket.terms."""
 
     @property
     def pieces(self) -> list[Piece]:
@@ -361,24 +311,22 @@ class MarketTable(Table):
         The k-th seller that is drawn has the same quantile of every prior, so that variants with
         different priors are compared on paired draws.
         """
-        priors, parts, ids, groups = self.priors, self.sellers.parts, None, None
+        priors, ids, groups, reports = self.priors, None, None, np.array([])
         if listed is not None:
             reports, ids = listed["sensitivity"].to_numpy(), listed["id"].tolist()
             if "group" in listed:
                 groups = listed["group"].astype(str).to_numpy(np.str_)
         else:
-            sizes = [part.size for part in parts]
-            levels = np.split(np.random.default_rng(seed).random(sum(sizes)), np.cumsum(sizes)[:-1])
-            reports = np.concatenate(
-                [
-                    np.array(part.sensitivities) if part.count is None else prior.quantile(level)
-                    for part, prior, level in zip(parts, priors.values(), levels, strict=True)
-                ]
-            )
-            if self.sellers.groups:
-                groups = np.repeat([part.name for part in parts], sizes)
-        prior: Any = priors if self.sellers.groups else priors[""]
-        sellers = Sellers(reports, prior, ids=ids, groups=groups)
+            some, rng = self.sellers, np.random.default_rng(seed)
+            everyone: Any = {"count": some.count, "sensitivities": some.sensitivities}
+            parts = some.groups or (GroupTable(name="all", **everyone),)
+            for part, prior in zip(parts, priors.values(), strict=True):
+                drawn: Any = prior.quantile(rng.random(part.size))
+                reports = np.append(reports, part.sensitivities or drawn)
+            if some.groups:
+                groups = np.repeat([part.name for part in parts], [part.size for part in parts])
+        of_sellers: Any = priors if self.sellers.groups else priors[""]
+        sellers = Sellers(reports, of_sellers, ids=ids, groups=groups)
         weighted = [term.build(groups) for term in self.objective.values()]
         objective: Objective = sum(weighted[1:], start=weighted[0])
         constraints = [constraint.build(groups) for constraint in self.constraints.values()]

@@ -59,98 +59,62 @@ Options = Annotated[
 
 
 class SettingTable(Table):
-    """Tolerances of the solvers, and the largest error of a correct answer.
-
-    Attributes
-    ----------
-    tolerance : float
-        Largest relative error of the objective, and largest relative residual, of a solved run.
-    options : table
-        Options of each solver, by its name in any case; those of CVXPY's solve.
-    """
+    """Tolerances of the solvers, and the largest error of a correct answer."""
 
     tolerance: Share
+    """Largest relative error of the objective, and largest relative residual, of a solved run."""
     options: Annotated[dict[str, Options], Field(max_length=50)] = Field(default_factory=dict)
+    """Options of each solver, by its name in any case; those of CVXPY's solve."""
 
 
 class ComparisonTable(Table):
-    """Problems, formulations, solvers, sizes and draws of a comparison.
-
-    Attributes
-    ----------
-    problems : list of str
-        Problem files, relative to this one, or names of classes of subproblems.
-    solvers : list of str
-        CVXPY's names, and "exact": the package's methods without a conic solver.
-    formulations : list of str
-        Formulations to use; all by default. A class that has none of them uses its first.
-    classes : list of str
-        Classes of subproblems, such as "allocation" and "ridge"; all by default.
-    sizes : list of int
-        Sellers, rows or points.
-    draws : int
-        Instances drawn of each problem and size.
-    settings : list of str
-        "default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
-        1e-6, 1e-9), or the name of a table in [settings].
-    """
+    """Problems, formulations, solvers, sizes and draws of a comparison."""
 
     problems: Problems
+    """Problem files, relative to this one, or names of classes of subproblems."""
     solvers: Annotated[Names, Field(min_length=1)] = DEFAULT_SOLVERS
+    """CVXPY's names, and "exact": the package's methods without a conic solver."""
     formulations: Names = ()
+    """Formulations to use; all by default. A class that has none of them uses its first."""
     classes: Names = ()
+    """Classes of subproblems, such as "allocation" and "ridge"; all by default."""
     sizes: Sizes = (100, 1_000)
+    """Sellers, rows or points."""
     draws: Annotated[int, Field(ge=1, le=1_000)] = 3
+    """Instances drawn of each problem and size."""
     settings: Annotated[Names, Field(min_length=1)] = ("default",)
+    """"default" (CVXPY's options), "solver-default" (the solver's), "low", "mid", "high" (1e-3,
+    1e-6, 1e-9), or the name of a table in [settings]."""
 
 
 class LimitsTable(Table):
-    """Limits of each run.
-
-    Attributes
-    ----------
-    seconds : float
-        Time of a run.
-    megabytes : float
-        Memory of a run.
-    """
+    """Limits of each run."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """Time of a run."""
     megabytes: Annotated[float, Field(ge=500, le=10_000_000)] = 4_000.0
+    """Memory of a run."""
 
 
 class SolversRunTable(RunTable):
-    """Execution of a comparison.
-
-    Attributes
-    ----------
-    pin : bool
-        Whether each run is bound to one core.
-    """
+    """Execution of a comparison."""
 
     pin: bool = True
+    """Whether each run is bound to one core."""
 
 
 class SolversFile(ProblemFile):
-    """A comparison of solvers and formulations on the subproblems of other problem files.
-
-    Attributes
-    ----------
-    study : table
-        What is compared.
-    limits : table
-        Time and memory of each run.
-    settings : table
-        Settings with tolerances and options, by name.
-    run : table
-        How the comparison is run.
-    """
+    """A comparison of solvers and formulations on the subproblems of other problem files."""
 
     kind: Literal["solvers"]
     study: ComparisonTable
+    """What is compared."""
     limits: LimitsTable = LimitsTable()
+    """Time and memory of each run."""
     settings: Annotated[dict[str, SettingTable], Field(max_length=50)] = Field(default_factory=dict)
+    """Settings with tolerances and options, by name."""
     run: SolversRunTable = SolversRunTable()
+    """How the comparison is run."""
 
     keeps_journal: ClassVar[bool] = True
 

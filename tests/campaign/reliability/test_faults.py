@@ -20,7 +20,6 @@ import convexmarket as cm
 from convexmarket.errors import ConvexMarketError
 from convexmarket.report import figures
 from convexmarket.studies.files import load_file
-from convexmarket.studies.files.reports import report_of
 from tests import PROBLEMS
 from tests.campaign.reliability.faults import (
     ERRORS,
@@ -118,7 +117,7 @@ def prepared(tmp_path_factory):
         patch.setattr(figures, "saved", save_nothing)
         patch.setattr(type(problem), "perform", lambda *_, **__: runs)
         for name in ("reports/one", "reports/two", "target"):
-            report_of(problem, runs).write(folder / name)
+            problem.report(runs).write(folder / name)
         (folder / "target" / "report.md").write_text("the former report\n")
         (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
         (folder / "arrivals.csv").write_text("id,sensitivity\na,1.1\nd,1.3\n")

@@ -12,8 +12,7 @@ import pytest
 from convexmarket import io as writing
 from convexmarket.report import document, figures, folders
 from convexmarket.studies import files
-from convexmarket.studies.files.loading import KINDS, kind_of
-from convexmarket.studies.files.reports import report_of
+from convexmarket.studies.files.loading import KINDS
 from convexmarket.studies.progress import ProgressLines
 from tests import PROBLEMS
 from tests.process.failures.builders import (
@@ -65,7 +64,8 @@ def prepared(result, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "saved", save_nothing)
         for name in ("reports/one", "reports/two", "target"):
-            report_of(*result).write(folder / name)
+            problem, runs = result
+            problem.report(runs).write(folder / name)
     (folder / "target" / "report.md").write_text("the former report\n")
     (folder / "sellers.csv").write_text("id,sensitivity\nAnn,0.03\nBob,0.05\n")
     for name in ("offers.csv", "offers.certificate.json", "schema.json", "found.json"):
@@ -213,7 +213,7 @@ def test_ctrl_c_while_a_problem_runs_writes_at_most_a_journal(kind, tmp_path):
 def test_every_kind_of_problem_is_tried():
     assert set(FILES) == set(KINDS) - {"solvers"}
     for kind, name in FILES.items():
-        assert kind_of(PROBLEMS / f"{name}.toml") == kind
+        assert files.load_file(PROBLEMS / f"{name}.toml").kind == kind
 
 
 def test_a_defect_says_that_it_is_one(here):

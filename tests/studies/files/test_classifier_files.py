@@ -9,7 +9,6 @@ from convexmarket.errors import ParameterError, ProblemFileError
 from convexmarket.learners import PrivateLogisticRegression
 from convexmarket.privacy import Simulation
 from convexmarket.studies.files import parse_file
-from convexmarket.studies.files.reports import report_of
 
 TINY = """
 kind = "market"
@@ -126,7 +125,7 @@ def test_every_allocation_is_certified(result):
 
 
 def test_the_page_is_short_and_compares_paired_draws(result):
-    report = report_of(tiny(), result)
+    report = tiny().report(result)
     assert "overall error of the mechanism is" in report.finding
     assert report.finding.endswith("of 4 points.")
     assert len([each for each in report.figures if not each.appendix]) == 3
@@ -206,7 +205,7 @@ def test_without_a_naive_model_the_finding_is_the_error():
     problem = parse_file(text, ["objective.gamma=[0.001]", "learner.draws=1"])
     runs = problem.perform(progress=False)
     assert set(runs.tables["curve"].model) == {"mechanism"}
-    assert report_of(problem, runs).finding.startswith("At γ = 0.001 (independent sensitivities), ")
+    assert problem.report(runs).finding.startswith("At γ = 0.001 (independent sensitivities), ")
 
 
 def test_charged_tuning_stays_within_the_privacy_sold():
@@ -222,7 +221,7 @@ def test_charged_tuning_stays_within_the_privacy_sold():
     draws = answer.tables["draws"].query("model == 'charged tuning'")
     np.testing.assert_allclose(draws.groupby("gamma").test_error.mean(), charged.error_mean)
     problem = tiny("learner.tuning='charged'", "sellers.scenarios=['independent']")
-    assert "with Λ chosen within what was sold" in report_of(problem, answer).finding
+    assert "with Λ chosen within what was sold" in problem.report(answer).finding
     few = ["objective.gamma=[0.01]", "learner.tuning='charged'", "learner.calibration='noise'"]
     with pytest.raises(ProblemFileError, match="calibration"):
         tiny(*few)

@@ -9,7 +9,6 @@ from convexmarket.errors import DataError, ProblemFileError
 from convexmarket.report import format_number
 from convexmarket.studies.files import load_file, parse_file
 from convexmarket.studies.files.market_page import change_at_equal
-from convexmarket.studies.files.reports import report_of
 from tests import ROOT
 from tests.studies.files.builders import for_each
 
@@ -206,11 +205,11 @@ def test_groups_have_their_own_priors():
         ),
         (
             "constraints.bugdet=1",
-            "constraints: 'bugdet' is not a known key; did you mean 'budget'?",
+            "constraints.bugdet: 'bugdet' is not a known key; did you mean 'budget'?",
         ),
         (
             'sellers={groups=[{name="A", count=1}, {name="A", count=2}]}',
-            "sellers.groups: two groups have the same name",
+            "sellers.groups: two entries have the name 'A'",
         ),
         (
             'sellers={groups=[{name="A", cuont=1}]}',
@@ -218,7 +217,7 @@ def test_groups_have_their_own_priors():
         ),
         ("run.misreports=1", "run.misreports must be greater than or equal to 2, got 1"),
         ("variants=[]", "variants must have more entries, got []"),
-        ('variants=[{name="a"}, {name="a"}]', "variants: two variants have the same name"),
+        ('variants=[{name="a"}, {name="a"}]', "variants: two entries have the name 'a'"),
     ],
 )
 def test_mistakes_in_the_base_are_named_once(override, said):
@@ -251,7 +250,7 @@ def test_mistakes_in_the_base_are_named_once(override, said):
         ("prior=false, constraints=false", "variants[0]: the sellers have no prior"),
         (
             'sweep={key="constraints.budgt", values=[1, 2]}',
-            "variants[0].constraints: 'budgt' is not a known key; did you mean 'budget'?",
+            "variants[0].constraints.budgt: 'budgt' is not a known key; did you mean 'budget'?",
         ),
         (
             'sweep={key="constraints.cap.x", values=[1, 2]}',
@@ -454,7 +453,7 @@ def test_sellers_of_a_file_are_bought_from_as_if_they_were_in_the_problem(tmp_pa
     pd.testing.assert_frame_equal(runs.tables["runs"][columns], stated.tables["runs"][columns])
     pd.testing.assert_frame_equal(runs.tables["groups"], stated.tables["groups"])
     assert runs.tables["sellers"].id.tolist() == ["p1", "p2", "p3", "p4"]
-    assert "The reports come from asks.csv." in report_of(problem, runs).to_markdown()
+    assert "The reports come from asks.csv." in problem.report(runs).to_markdown()
 
 
 @pytest.mark.parametrize(
@@ -475,7 +474,7 @@ def test_a_wrong_list_of_sellers_is_refused(rows, change, error, words, tmp_path
 
 
 def test_the_page_shows_findings_failures_and_claims(problem, result):
-    report = report_of(problem, result)
+    report = problem.report(result)
     text = report.to_markdown()
     assert "6 of 8 runs were solved" in report.finding
     assert "“contradiction” has no answer: infeasible." in text
@@ -522,7 +521,7 @@ objective.payments = {{ weight = 0.5 }}
     first = table[table.draw == 0].set_index("market").expected_payments
     markets = runs.tables["runs"].set_index("market").expected_payments
     pd.testing.assert_series_equal(first, markets)
-    finding = report_of(problem, runs).finding
+    finding = problem.report(runs).finding
     wide = table.pivot(index="draw", columns="market", values="expected_payments")
     size = (wide.cheap - wide.dear).mean()
     assert f"The expected payment in “dear” is {format_number(size)} (" in finding

@@ -17,7 +17,6 @@ from convexmarket.online.release import model_guarantee, release_model
 from convexmarket.priors import Uniform
 from convexmarket.studies.files import parse_file
 from convexmarket.studies.files.online_file import open_market
-from convexmarket.studies.files.reports import report_of
 from convexmarket.studies.runs import Runs
 
 SMALL = """
@@ -181,7 +180,7 @@ def test_the_same_file_gives_the_same_market_and_results_can_be_read_back(result
 
 
 def test_the_report_states_the_finding_and_holds_the_model(result, tmp_path):
-    report = report_of(parse_file(SMALL), result)
+    report = parse_file(SMALL).report(result)
     assert report.finding.startswith("In one simulated market (a single draw), ")
     assert "misclassifies" in report.finding
     assert [table.name for table in report.tables][:2] == ["claims", "comparison"]

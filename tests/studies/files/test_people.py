@@ -16,7 +16,6 @@ from convexmarket.studies.files import load_file
 from convexmarket.studies.files import people as module
 from convexmarket.studies.files.loading import subproblems_of
 from convexmarket.studies.files.people import read_people
-from convexmarket.studies.files.reports import report_of
 from tests.cli.builders import draw_nothing
 from tests.studies.files.builders import REGRESSION, TRADEOFF, for_each, patients, written
 
@@ -65,13 +64,13 @@ def test_every_row_sells_or_is_public_and_keeps_its_report(tmp_path):
 def test_public_rows_are_drawn_by_the_seed_and_the_shares_alone(shares, seed, n):
     names = pd.DataFrame(index=pd.RangeIndex(n).astype(str))
     wanted = dict(zip(("validation", "test"), shares, strict=True))
-    parts = module._drawn(names, wanted, seed, "people.csv")
+    parts = module.drawn(names, wanted, seed, "people.csv")
     assert {part: len(parts[part]) for part in wanted} == {
         part: round(share * n) for part, share in wanted.items()
     }
     assert sorted(set().union(*(rows.index for rows in parts.values()))) == sorted(names.index)
     assert sum(map(len, parts.values())) == n
-    again = module._drawn(names, wanted, seed, "people.csv")
+    again = module.drawn(names, wanted, seed, "people.csv")
     assert all(parts[part].index.equals(again[part].index) for part in parts)
 
 
@@ -191,7 +190,7 @@ def test_the_sellers_reports_are_bought_from_and_their_page_is_private(text, tmp
     reports = sellers.drop_duplicates("id").set_index("id").sensitivity
     assert reports.tolist() == table["ask"].loc[reports.index].tolist()
     assert len(reports) == runs.facts["rows"]["train"] == (60 if text is TRADEOFF else 84)
-    report = report_of(problem, runs)
+    report = problem.report(runs)
     page = report.to_markdown()
     assert "The reports are the column “ask” of “patients.csv”." in page
     assert "36 for test" in page
@@ -210,7 +209,7 @@ def test_simulated_reports_are_marked_on_the_page(tmp_path):
     problem = load_file(written(tmp_path, SIMULATED), settings)
     runs = problem.perform(progress=False)
     assert set(runs.tables["sellers"].scenario) == {"independent", "correlated"}
-    assert "The reports are simulated." in report_of(problem, runs).to_markdown()
+    assert "The reports are simulated." in problem.report(runs).to_markdown()
 
 
 def test_reports_and_rows_of_the_public_change_no_purchase(tmp_path):

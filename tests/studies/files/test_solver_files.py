@@ -8,8 +8,7 @@ import pytest
 import convexmarket as cm
 from convexmarket.errors import ProblemFileError
 from convexmarket.studies.files import load_file, parse_file
-from convexmarket.studies.files.loading import KINDS, kind_of, subproblems_of
-from convexmarket.studies.files.reports import report_of
+from convexmarket.studies.files.loading import KINDS, subproblems_of
 from tests import PROBLEMS
 
 SOLVERS = """
@@ -40,7 +39,7 @@ def test_a_file_of_solvers_is_a_call_of_compare_solvers(tmp_path):
     )
     columns = ["problem", "solver", "formulation", "outcome", "objective"]
     assert runs.to_frame()[columns].equals(direct.to_frame()[columns])
-    report = report_of(problem, runs)
+    report = problem.report(runs)
     assert report.settings["problem file"]["text"] == SOLVERS
     assert "A \\*note\\*" in report.to_markdown(appendix=True)
 
@@ -120,5 +119,4 @@ def test_pipes_and_folders_are_no_problem_files(tmp_path):
 
 
 def test_the_shipped_files_are_valid():
-    files = [path for path in PROBLEMS.rglob("*.toml") if kind_of(path) in KINDS]
-    assert {load_file(path).kind for path in files} == set(KINDS)
+    assert {load_file(path).kind for path in PROBLEMS.rglob("*.toml")} == set(KINDS)
