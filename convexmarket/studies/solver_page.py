@@ -11,7 +11,7 @@ import pandas as pd
 from convexmarket.display import axes
 from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies.measure import EXACT
-from convexmarket.studies.metrics import counted, seconds, shifted_geometric_mean, wide
+from convexmarket.studies.verdicts import counted, seconds, shifted_geometric_mean, wide
 
 __all__ = ["fill", "plot", "statements"]
 
