@@ -94,7 +94,7 @@ class Runs(Shown):
 
     def statements(self) -> list[str]:
         """Describe the results in sentences: solved and failed runs, with reasons."""
-        texts: list[str] = _PAGES[self.kind].statements(self.tables, self.facts)
+        texts: list[str] = _PAGES[self.kind].statements(self)
         return texts
 
     def plot(self, ax: Any = None) -> Any:
@@ -108,7 +108,7 @@ class Runs(Shown):
         -------
         matplotlib Axes
         """
-        return _PAGES[self.kind].plot(self.tables, ax)
+        return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
         """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
@@ -122,7 +122,7 @@ class Runs(Shown):
         Report
         """
         report = Report(title, settings=self.facts)
-        _PAGES[self.kind].fill(report, self.tables, self.facts, self.keys)
+        _PAGES[self.kind].fill(report, self)
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
