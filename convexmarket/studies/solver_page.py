@@ -58,7 +58,7 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
         size = group["size"].max()
         group = group[group["size"] == size]
         times = wide(group, seconds(group))
-        solved = times.loc[:, np.isfinite(times).all()]
+        solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
         order = shifted_geometric_mean(solved).sort_values()
         names = [*(_name(*contender) for contender in order.index[:2]), "", ""]
         row = [*labels, size, names[0], order.min(), names[1], np.nan, np.nan, np.nan]
@@ -143,7 +143,7 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
-    columns = _exact_first(runs[x]) if x == "solver" else sorted(runs[x].unique())
+    columns: list[Any] = _exact_first(runs[x]) if x == "solver" else sorted(runs[x].unique())
     if ax is None:
         from matplotlib import pyplot as plt
 
@@ -155,7 +155,7 @@ def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) 
     norm = LogNorm(low, max(high, 1.01 * low))
     shades = np.full((len(rows), len(columns)), np.nan)
     for place, tile in runs.groupby([y, x], sort=False):
-        i, j = rows.index(place[0]), columns.index(place[1])
+        i, j = rows.index(str(place[0])), columns.index(place[1])
         worst = next((name for name in _WORST if (tile.outcome == name).any()), "")
         dark = False
         if worst:

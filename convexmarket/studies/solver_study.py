@@ -206,7 +206,7 @@ def compare_solvers(
     runs: list[_Run] = []
     substituted = set()
     for name, family in families:
-        known = family.formulations
+        known = CLASSES[family.problem_class]
         names = [each for each in known if each in formulations] or known[
             : 1 if formulations else None
         ]

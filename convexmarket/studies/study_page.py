@@ -36,6 +36,10 @@ _WORDS = {
 _NAMED = 5
 
 
+def _axes(runs: Any) -> list[str]:
+    return [name for name in runs.keys["runs"] if name not in ("market", "draw")]
+
+
 def statements(runs: Any) -> list[str]:
     """Describe the numbers of solved and failed markets, and the audits."""
     table, audits = runs.tables["runs"], runs.tables["audits"]
@@ -47,7 +51,7 @@ def statements(runs: Any) -> list[str]:
             f"most {solved['gap'].max():.1e}."
         ]
     for row in failed.head(_NAMED).to_dict("records"):
-        place = ", ".join(f"{name} = {row[name]}" for name in runs.facts["axes"] if row[name] != "")
+        place = ", ".join(f"{name} = {row[name]}" for name in _axes(runs) if row[name] != "")
         place = f"{row['market']} ({place})" if place else row["market"]
         texts.append(f"{place}: {row['status']}. {row['message']}")
     if len(failed) > _NAMED:
@@ -75,7 +79,7 @@ def plot(runs: Any, ax: Any = None) -> Any:
     y = "test_error" if "test_error" in solved else "error"
     ax.set(xlabel=_WORDS[x], ylabel=_WORDS[y])
     for market, rows in solved.groupby("market", sort=False):
-        names = [name for name in runs.facts["axes"] if rows[name].notna().all()]
+        names = [name for name in _axes(runs) if rows[name].notna().all()]
         line = rows.groupby(names or "market")[[x, y]].mean().sort_values(x)
         ax.plot(line[x], line[y], "o-" if len(line) > 1 else "o", ms=4, label=str(market))
     return _with_legend(ax)
@@ -115,7 +119,7 @@ def fill(report: Report, runs: Any) -> None:
     report.add(table[[*names, *filled]], "The runs", name="runs", keys=names)
     if len(tables["audits"]):
         report.add(tables["audits"], "Audits of incentives", name="audits", keys=names)
-    if formulas := facts["formulas"]:
+    if formulas := facts.get("formulas"):
         problems = pd.DataFrame({"market": formulas.keys(), "problem": formulas.values()})
         report.add(problems, "The markets", name="markets", keys=["market"])
     report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)

@@ -278,7 +278,8 @@ def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
             ("again_ratio", solved.again_total_s / solved.total_s),
             ("warm_ratio", solved.again_solver_s / solved.again_cold_s),
         ):
-            table[name] = np.exp(np.log(ratio).groupby(level=CONTENDER).mean())
+            logs: pd.Series = np.log(ratio)  # type: ignore[assignment]
+            table[name] = np.exp(logs.groupby(level=CONTENDER).mean())
         tables.append(table.reset_index().assign(**place))
     return pd.concat(tables, ignore_index=True)
 

@@ -9,7 +9,7 @@ import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.studies.solver_page import statements
 from convexmarket.studies.solver_study import KEYS, summarise
-from convexmarket.studies.subproblems.instances import CLASSES
+from convexmarket.studies.subproblems.problem_classes import CLASSES
 from tests.studies.small_runs import frame, run
 from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter, Sleeper
 
