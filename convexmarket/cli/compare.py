@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Callable
@@ -165,12 +166,17 @@ def _resumable(work: Callable[[Path], Runs], folder: Path, fresh: bool) -> Runs:
 
 def _plugin(text: str) -> tuple[str, Any]:
     """Parse ``NAME=module:Class``, and return the name and the solver."""
-    from convexmarket.studies.plugins import load_plugin
-
     name, _, place = text.partition("=")
-    if not name or not all(place.partition(":")):
+    module, _, kind = place.partition(":")
+    if not (name and module and kind):
         raise ParameterError(
             "--plugin must be NAME=module:Class, where the class is a solver interface of "
             f"CVXPY, got {text!r}"
         )
-    return name, load_plugin(place)()
+    try:
+        return name, getattr(importlib.import_module(module), kind)()
+    except Exception as error:  # importing runs the module, which may raise anything
+        raise ParameterError(
+            f"the solver {place!r} cannot be imported ({type(error).__name__}: {error}); give "
+            "module:Class of a solver interface of CVXPY that Python finds"
+        ) from None

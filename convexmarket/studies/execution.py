@@ -1,25 +1,60 @@
-"""The calls of a study: in parallel, with limits, recorded in a journal, resumed from it."""
+"""The calls of a study: in parallel, with limits, recorded in a journal, resumed from it.
+
+A call with limits is a child process that a worker forks after it has loaded the libraries. A
+solver that crashes, hangs or exhausts the memory affects no other process.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import json
+import math
 import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from operator import methodcaller
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import IO, Any, Literal
 
-import joblib
+import cloudpickle
+import psutil
+from joblib.externals import loky
 
 from convexmarket.checks import check_jobs, check_positive
-from convexmarket.errors import NotSupportedError, SolverError
-from convexmarket.studies.isolation import call_isolated, usable_cores
-from convexmarket.studies.journal import Journal
+from convexmarket.errors import NotSupportedError, ParameterError, SolverError
+from convexmarket.io import sync_folder
+from convexmarket.report.folders import lock
 from convexmarket.studies.progress import Progress, reporter
 
-__all__ = ["Execution", "Reply", "Task"]
+__all__ = ["Execution", "Journal", "Reply", "Task", "usable_cores"]
 
 Reply = dict[str, Any]
+
+#: Workers use one thread each.
+_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL", "RAYON")}
+#: Seconds after which an idle worker ends.
+_IDLE = 60
+#: Seconds between two measurements of a child's memory.
+_INTERVAL = 0.02
+_MEGABYTE = 1e6
+#: Number of bytes returned from the end of a child's output.
+_LOG = 2_000
+_PR_SET_PDEATHSIG = 1
+#: The beginning of every line of a journal.
+_BEGINNING = b'{"key": '
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +64,8 @@ class Task:
     Attributes
     ----------
     function : callable
-        Called with the arguments and ``ready``, a callable that marks the end of the preparation;
-        returns a dict of plain values.
+        Called with the arguments and ``ready``, a callable that restarts the clock of the time
+        limit; returns a dict of plain values.
     arguments : tuple
     patience : float
         Factor of the time limit.
@@ -39,10 +74,6 @@ class Task:
     function: Callable[..., Reply]
     arguments: tuple[Any, ...]
     patience: float = 1.0
-
-
-def _undecided(_key: str, _replies: Mapping[str, Reply]) -> Reply | None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -64,70 +95,261 @@ class Execution:
         for name in ("time_limit", "memory_limit"):
             if (limit := getattr(self, name)) is not None:
                 check_positive(name, limit)
-        if self._isolated and not hasattr(os, "fork"):
+        if self._limited and not hasattr(os, "fork"):
             raise NotSupportedError(
                 "limits of time and memory need fork; run on Linux or macOS, or leave out "
                 "time_limit and memory_limit"
             )
 
     @property
-    def _isolated(self) -> bool:
+    def _limited(self) -> bool:
         return not (self.time_limit is None and self.memory_limit is None)
 
     def run(
         self,
         tasks: Mapping[str, Task],
         stage: str,
-        decide: Callable[[str, Mapping[str, Reply]], Reply | None] = _undecided,
+        decide: Callable[[str, Mapping[str, Reply]], Reply | None] = lambda _key, _replies: None,
     ) -> dict[str, Reply]:
         """Perform the calls without a record, in order, and return the replies by key.
 
-        A call that ended in an exception is performed again. ``decide`` maps a key and the replies
-        so far to a reply that makes the call unnecessary, or None.
+        In a reply, ``ended`` is "finished", "time limit", "memory limit", "crashed" or "error" (an
+        exception), ``status`` the signal or exit code of a crash, ``log`` the end of the output,
+        and ``result`` the returned value. A call that ended in an exception is performed again.
+        ``decide`` maps a key and the replies so far to a reply that makes the call unnecessary, or
+        None.
         """
         advance = reporter(self.progress)
         with Journal(self.journal) as journal:
             replies = {entry["key"]: entry for entry in journal.records if entry["key"] in tasks}
             done = {key for key, reply in replies.items() if reply["ended"] != "error"}
-            left = [key for key in tasks if key not in done]
+            left = {key: task for key, task in tasks.items() if key not in done}
             advance(stage, len(done), len(tasks))
-            calls = (
-                joblib.delayed(self._perform)(key, tasks[key], decide(key, replies)) for key in left
-            )
-            for count, (key, reply) in enumerate(self._parallel(calls), len(done) + 1):
+            ended = self._perform(left, lambda key: decide(key, replies))
+            for count, (key, reply) in enumerate(ended, len(done) + 1):
                 replies[key] = {"key": key, **reply}
                 journal.append(replies[key])
                 advance(stage, count, len(tasks))
         return {key: replies[key] for key in tasks}
 
-    def _parallel(self, calls: Iterator[Any]) -> Iterator[tuple[str, Reply]]:
-        cores = len(usable_cores())
-        parallel = joblib.Parallel(
-            min(self.jobs, cores) if self.jobs > 0 else cores,
-            backend="threading" if self._isolated else "loky",
-            batch_size=1,
-            pre_dispatch="n_jobs",
-            return_as="generator_unordered",
-        )
+    def _perform(
+        self, tasks: Mapping[str, Task], known: Callable[[str], Reply | None]
+    ) -> Iterator[tuple[str, Reply]]:
+        """Yield the replies as the calls end; each running call has a core."""
+        cores = usable_cores()
+        cores = cores[: min(self.jobs if self.jobs > 0 else len(cores), max(len(tasks), 1))]
+        if len(cores) == 1 and not self._limited:
+            for key, task in tasks.items():
+                yield key, known(key) or _finished(task.function, *task.arguments)
+            return
+        workers = loky.get_reusable_executor(len(cores), timeout=_IDLE, env=_ONE_THREAD)
+        running: dict[Any, tuple[str, int]] = {}
+        left = deque(tasks.items())
         try:
-            yield from parallel(calls)
+            while left or running:
+                while left and cores:
+                    key, task = left.popleft()
+                    if reply := known(key):
+                        yield key, reply
+                    else:
+                        core = cores.pop()
+                        running[self._submit(workers, task, core)] = key, core
+                for call in loky.wait(running, return_when=loky.FIRST_COMPLETED).done:
+                    key, core = running.pop(call)
+                    cores.append(core)
+                    yield key, call.result()
         except BrokenProcessPool:
             raise SolverError(
                 "the system ended a worker process, as it does when memory runs out; use fewer "
                 "jobs, or set memory_limit"
             ) from None
+        finally:
+            if running:
+                workers.shutdown(kill_workers=True)
 
-    def _perform(self, key: str, task: Task, known: Reply | None) -> tuple[str, Reply]:
-        if known is not None:
-            return key, known
-        if not self._isolated:
-            result = task.function(*task.arguments, ready=lambda: None)
-            return key, {"ended": "finished", "status": "", "log": "", "result": result}
-        limit = None if self.time_limit is None else task.patience * self.time_limit
-        return key, call_isolated(
-            task.function,
-            task.arguments,
-            pin=self.pin,
-            time_limit=limit,
-            memory_limit=self.memory_limit,
+    def _submit(self, workers: Any, task: Task, core: int) -> Any:
+        if not self._limited:
+            return workers.submit(_finished, task.function, *task.arguments)
+        limit = math.inf if self.time_limit is None else task.patience * self.time_limit
+        content = cloudpickle.dumps((task.function, task.arguments))
+        megabytes = math.inf if self.memory_limit is None else self.memory_limit
+        return workers.submit(
+            _limited, sys.path, content, limit, megabytes, core if self.pin else -1
         )
+
+
+def usable_cores() -> list[int]:
+    """Return the cores that this process may use; -1 where processes cannot be bound to cores."""
+    if sys.platform == "linux":
+        return sorted(os.sched_getaffinity(0))
+    return [-1] * (os.cpu_count() or 1)
+
+
+@cache
+def _processor() -> str:
+    """Return the name of this machine's processor, from the system or from Python."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+# ------------------------------------------------------------------------- in a worker
+
+
+def _finished(function: Callable[..., Reply], *arguments: Any) -> Reply:
+    result = function(*arguments, ready=lambda: None)
+    return {"ended": "finished", "status": "", "log": "", "result": result}
+
+
+def _limited(
+    paths: list[str], content: bytes, seconds: float, megabytes: float, core: int
+) -> Reply:
+    """Perform a pickled call in a child process, with limits, on a core unless that is -1."""
+    receiver, sender = Pipe(duplex=False)
+    with tempfile.TemporaryFile() as log, receiver:
+        child = os.fork()
+        if child == 0:
+            _child(paths, content, core, sender, log)
+        sender.close()
+        reply = _watch(child, receiver, seconds, megabytes)
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG))
+        text = log.read().decode(errors="replace").strip()
+    return reply | {"log": text, "core": core, "processor": _processor()}
+
+
+def _child(paths: list[str], content: bytes, core: int, sender: Connection, log: IO[bytes]) -> None:
+    """Perform the call, send its result, and exit without the parent's clean-up."""
+    try:
+        os.setpgid(0, 0)
+        if sys.platform == "linux":  # the child is killed when the worker ends
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        if core >= 0:
+            os.sched_setaffinity(0, {core})
+        sys.path[:] = paths
+        function, arguments = cloudpickle.loads(content)
+        result = function(*arguments, ready=lambda: sender.send("ready"))
+        sender.send({"ended": "finished", "result": result})
+    except MemoryError:
+        sender.send({"ended": "memory limit"})
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+        sender.send({"ended": "error"})
+    finally:
+        os._exit(0)
+
+
+def _watch(child: int, receiver: Connection, seconds: float, megabytes: float) -> Reply:
+    """Wait for a child to end, or kill it at a limit or when the study has ended."""
+    reply: Reply = {"ended": "crashed", "status": ""}
+    study, peak, deadline = os.getppid(), 0.0, time.monotonic() + seconds
+    try:
+        while os.getppid() == study:
+            # A process started by the child may still hold the channel open.
+            if receiver.poll(_INTERVAL):
+                try:
+                    message = receiver.recv()
+                except (EOFError, OSError):
+                    break
+                if message != "ready":
+                    reply |= message
+                    break
+                deadline = time.monotonic() + seconds
+            used = 0.0
+            with suppress(psutil.Error):
+                used = psutil.Process(child).memory_info().rss / _MEGABYTE
+            peak = max(peak, used)
+            if time.monotonic() > deadline or used > megabytes:
+                reply["ended"] = "memory limit" if used > megabytes else "time limit"
+                os.killpg(child, signal.SIGKILL)
+                break
+        else:
+            os.killpg(child, signal.SIGKILL)
+            os._exit(1)
+        _, status, usage = os.wait4(child, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # processes that the call started
+    if reply["ended"] == "crashed":
+        code = os.waitstatus_to_exitcode(status)
+        reply["status"] = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    unit = 1 if sys.platform == "darwin" else 1024
+    return reply | {"peak_memory_mb": max(peak, usage.ru_maxrss * unit / _MEGABYTE)}
+
+
+# ---------------------------------------------------------------------------- the journal
+
+
+class Journal(AbstractContextManager["Journal"]):
+    """An append-only file with one JSON object per line.
+
+    A line that was incomplete when the machine stopped is cut off when the journal is opened
+    again. Two studies cannot write the same journal; Windows has no such lock.
+
+    Parameters
+    ----------
+    path : path, optional
+        Created with its folder if it does not exist. Without a path nothing is recorded.
+
+    Attributes
+    ----------
+    records : list of dict
+        The records of the file when it was opened.
+
+    Raises
+    ------
+    ParameterError
+        If another process writes the file, or it is not a journal.
+    """
+
+    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+        self.records: list[dict[str, Any]] = []
+        self._file: Any = None
+        if path is None:
+            return
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(place, "a+b")  # noqa: SIM115
+        try:
+            if not lock(self._file):
+                raise ParameterError(
+                    f"journal: another study is writing {path}; wait for it, or name another file"
+                )
+            self.records = self._read(path)
+        except ParameterError:
+            self._file.close()
+            raise
+        sync_folder(place.parent)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add a record; it is on disk when this returns."""
+        if self._file is not None:
+            line = json.dumps(record, default=methodcaller("tolist"))
+            self._file.write((line + "\n").encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def _read(self, path: Any) -> list[dict[str, Any]]:
+        self._file.seek(0)
+        *whole, rest = self._file.read().split(b"\n")
+        try:
+            records = [json.loads(line) for line in whole]
+            if not all({"key", "ended"} <= set(record) for record in records):
+                raise ValueError("a line is not a run")
+            if not (rest.startswith(_BEGINNING) or _BEGINNING.startswith(rest)):
+                raise ValueError("its last line is not a run")
+        except (TypeError, ValueError) as error:
+            raise ParameterError(
+                f"journal: {path} is not the journal of a study ({error}); move it away"
+            ) from None
+        if rest:
+            self._file.truncate(self._file.tell() - len(rest))
+        return records
+
+    def __exit__(self, *error: object) -> Literal[False]:
+        if self._file is not None:
+            self._file.close()
+        return False

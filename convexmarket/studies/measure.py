@@ -18,8 +18,8 @@ import numpy as np
 from convexmarket.allocation.solver_calls import solver_version
 from convexmarket.errors import ConvexMarketError, NotSupportedError
 from convexmarket.studies.residuals import ABSOLUTE, MatrixProblem, kkt_residuals, returned_point
-from convexmarket.studies.subproblems.instances import CLASSES, Declared, Floats, Instance, Make
-from convexmarket.studies.subproblems.markets import GAP
+from convexmarket.studies.subproblems.markets import GAP, Declared, Floats, Instance
+from convexmarket.studies.subproblems.problem_classes import CLASSES, Make
 
 __all__ = ["AGAIN", "EXACT", "MEASURED", "REFERENCE", "measure", "measure_reference", "measure_run"]
 

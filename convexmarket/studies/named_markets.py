@@ -29,14 +29,14 @@ def market_digest(market: Market) -> str:
     A change of the code of a term changes the values of the objective.
     """
     sellers, rng = market.sellers, np.random.default_rng(0)
-    digest = hashlib.sha256(repr(market).encode())
-    digest.update(np.asarray(sellers.sensitivities, dtype=float).tobytes())
-    digest.update(np.asarray(sellers.virtual_costs, dtype=float).tobytes())
-    costs = np.where(np.isfinite(sellers.virtual_costs), sellers.virtual_costs, 0.0)
-    for eta in (0.5, 1.0, 7.0):
-        weights = rng.dirichlet(np.ones(len(sellers)))
-        digest.update(f"{market.objective.value(weights, eta, costs):.9e}".encode())
-    return digest.hexdigest()
+    costs = np.asarray(sellers.virtual_costs, dtype=float)
+    finite = np.where(np.isfinite(costs), costs, 0.0)
+    values = [
+        f"{market.objective.value(rng.dirichlet(np.ones(costs.size)), eta, finite):.9e}"
+        for eta in (0.5, 1.0, 7.0)
+    ]
+    numbers = np.asarray(sellers.sensitivities, dtype=float).tobytes() + costs.tobytes()
+    return short_digest(repr(market), values, numbers.hex())
 
 
 def named_entries(argument: str, given: Any) -> dict[str, Any]:
@@ -50,22 +50,18 @@ def named_entries(argument: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         pairs = list(given.items())
     else:
-        single = isinstance(given, Market | str | PathLike) or callable(given)
-        entries = [given] if single or not is_iterable(given) else list(given)
-        pairs = [(_name(entry, place), entry) for place, entry in enumerate(entries, 1)]
-    names = [name for name, _ in pairs]
-    if not pairs or not all(isinstance(name, str) and name for name in names):
+        single = isinstance(given, Market | str | PathLike) or not is_iterable(given)
+        pairs = []
+        for place, entry in enumerate([given] if single else given, 1):
+            name = entry if isinstance(entry, str) else getattr(entry, "__name__", "<lambda>")
+            pairs.append((f"market {place}" if name == "<lambda>" else name, entry))
+    entries = dict(pairs)
+    if not entries or not all(isinstance(name, str) and name for name in entries):
         raise ParameterError(f"{argument} must be a mapping from names to markets, or a list")
-    if repeated := {name for name in names if names.count(name) > 1}:
+    if len(entries) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = min(name for name in names if names.count(name) > 1)
         raise ParameterError(
-            f"{argument}: two entries are named {sorted(repeated)[0]!r}; give a mapping with "
-            "different names"
+            f"{argument}: two entries are named {repeated!r}; give a mapping with different names"
         )
-    return dict(pairs)
-
-
-def _name(entry: Any, place: int) -> str:
-    if isinstance(entry, str):
-        return entry
-    name = getattr(entry, "__name__", "<lambda>")
-    return f"market {place}" if name == "<lambda>" else str(name)
+    return entries

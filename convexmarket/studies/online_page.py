@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,9 @@ _QUANTITIES = {
 _STYLES = ("-", "--", ":", "-.")
 
 
-def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) -> list[str]:
+def statements(runs: Any) -> list[str]:
     """Summarise the sales and the errors of the model."""
+    facts = runs.facts
     realised, planned, counts = facts["realised"], facts["planned"], facts["counts"]
     test = facts["model"]["test"]
     finding = (
@@ -46,9 +46,9 @@ def statements(_tables: Mapping[str, pd.DataFrame], facts: Mapping[str, Any]) ->
     return [f"{finding}."]
 
 
-def plot(tables: Mapping[str, pd.DataFrame], ax: Any = None) -> Any:
+def plot(runs: Any, ax: Any = None) -> Any:
     """Draw the privacy bought at each report, one curve for each of a few plans."""
-    curves, ax = tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
+    curves, ax = runs.tables["curves"], axes(ax, xlabel="reported sensitivity", ylabel="ε offered")
     plans = sorted(set(curves.plan))
     places = np.linspace(0, len(plans) - 1, min(len(plans), len(_STYLES))).round().astype(int)
     for plan, style in zip((plans[place] for place in places), _STYLES, strict=False):
@@ -59,15 +59,11 @@ def plot(tables: Mapping[str, pd.DataFrame], ax: Any = None) -> Any:
     return ax
 
 
-def fill(
-    report: Report,
-    tables: Mapping[str, pd.DataFrame],
-    facts: Mapping[str, Any],
-    keys: Mapping[str, Sequence[str]],
-) -> None:
+def fill(report: Report, runs: Any) -> None:
     """Add the finding, claims, figures and tables to a report, and attach the model."""
+    tables, facts, keys = runs.tables, runs.facts, runs.keys
     offers, audits, model = tables["offers"], tables["audits"].set_index("plan"), facts["model"]
-    report.headline(statements(tables, facts)[0])
+    report.headline(statements(runs)[0])
     report.claim(
         "No seller gains from any misreport",
         holds=audits.incentive_compatible.astype(bool),
@@ -103,7 +99,7 @@ def fill(
     )
     caption = "Sold and paid after each seller, relative to an even course of the first plan"
     report.add(figure, caption, name="total")
-    report.add(plot(tables).figure, "Privacy bought at each report", name="terms")
+    report.add(plot(runs).figure, "Privacy bought at each report", name="terms")
     rows = [(w, planned.get(k, np.nan), realised[k]) for k, w in _QUANTITIES.items()]
     frame = pd.DataFrame(rows, columns=["quantity", "planned", "realised"])
     caption = "Planned if all came and accepted, and realised"

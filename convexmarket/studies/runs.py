@@ -22,13 +22,8 @@ from convexmarket.studies import online_page, solver_page, study_page
 __all__ = ["Runs"]
 
 FORMAT = "convexmarket-runs/1"
-_NUMBERS = "biuf"
 #: The statements, the figure and the report of each kind of runs.
-_PAGES: dict[str, Any] = {
-    "study": study_page,
-    "solvers": solver_page,
-    "online": online_page,
-}
+_PAGES: dict[str, Any] = {"study": study_page, "solvers": solver_page, "online": online_page}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +60,9 @@ class Runs(Shown):
     facts: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        tables = {name: _tidy(name, table) for name, table in self.tables.items()}
         if self.kind not in _PAGES:
             raise DataError(f"kind is {self.kind!r}; runs are of kind {' or '.join(_PAGES)}")
-        for name, table in tables.items():
-            if missing := set(self.keys[name]) - set(table.columns):
-                raise DataError(f"tables.{name} has no column {sorted(missing)}, which is a key")
+        tables = {name: _tidy(name, table) for name, table in self.tables.items()}
         object.__setattr__(self, "tables", tables)
         facts = {"versions": versions(), **self.facts}
         object.__setattr__(self, "facts", json.loads(json.dumps(facts)))
@@ -94,7 +86,7 @@ class Runs(Shown):
 
     def statements(self) -> list[str]:
         """Describe the results in sentences: solved and failed runs, with reasons."""
-        texts: list[str] = _PAGES[self.kind].statements(self.tables, self.facts)
+        texts: list[str] = _PAGES[self.kind].statements(self)
         return texts
 
     def plot(self, ax: Any = None) -> Any:
@@ -108,7 +100,7 @@ class Runs(Shown):
         -------
         matplotlib Axes
         """
-        return _PAGES[self.kind].plot(self.tables, ax)
+        return _PAGES[self.kind].plot(self, ax)
 
     def report(self, title: str) -> Report:
         """Return a :class:`~convexmarket.Report` with the statements, tables and figures.
@@ -122,7 +114,7 @@ class Runs(Shown):
         Report
         """
         report = Report(title, settings=self.facts)
-        _PAGES[self.kind].fill(report, self.tables, self.facts, self.keys)
+        _PAGES[self.kind].fill(report, self)
         return report
 
     def write(self, folder: str | PathLike[str], *, force: bool = False) -> Path:
@@ -196,15 +188,15 @@ class Runs(Shown):
 
 
 def _tidy(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose columns hold truth values, numbers or text."""
+    """Return a table whose columns hold truth values, numbers or text, or nothing."""
     tidy = table.reset_index(drop=True).infer_objects()
     for column, values in tidy.items():
-        if values.dtype.kind in _NUMBERS or str(values.dtype) == "str":
-            continue
-        cells = [None if cell is None or cell != cell else cell for cell in values.tolist()]
-        if not all(cell is None or isinstance(cell, str) for cell in cells):
-            raise DataError(
-                f"tables.{name}: the column {column!r} mixes types; give numbers, or text"
-            )
-        tidy[column] = pd.Series(cells, dtype="str", index=tidy.index)
+        if values.dtype.kind not in "biuf":
+            kind = pd.api.types.infer_dtype(values, skipna=True)
+            if kind not in ("boolean", "string", "empty"):
+                raise DataError(
+                    f"tables.{name}: the column {column!r} mixes types; give numbers, or text"
+                )
+            # Truth values among missing ones are 0 and 1.
+            tidy[column] = values.astype(float if kind == "boolean" else "str")
     return tidy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,21 +10,25 @@ import pandas as pd
 from convexmarket.display import axes
 from convexmarket.report import Report, compare, escape_markdown
 from convexmarket.studies.measure import EXACT
-from convexmarket.studies.metrics import counted, seconds, shifted_geometric_mean, wide
+from convexmarket.studies.verdicts import (
+    COUNTED,
+    GROUP,
+    counted,
+    seconds,
+    shifted_geometric_mean,
+    wide,
+)
 
 __all__ = ["fill", "plot", "statements"]
 
-#: The text of a tile that is not a time.
+#: Outcomes on a tile, if not by their names.
 _MARKS = {
-    "wrong": "wrong",
     "inaccurate": "inacc.",
-    "failed": "failed",
     "time limit": "time",
     "memory limit": "memory",
     "crashed": "crash",
     "unsupported": "–",
 }
-_GREY, _RED = "0.88", "#d6604d"
 _APPENDIX = {
     "runs": "The runs",
     "references": "The references",
@@ -33,8 +36,9 @@ _APPENDIX = {
     "rates": "Outcomes by size",
     "profiles": "Performance profiles",
 }
-
-Tables = Mapping[str, pd.DataFrame]
+#: Outcomes other than a time, from the worst.
+_WORST = (*COUNTED[1:], "unsupported")
+_FASTEST = [*GROUP, "size", "fastest", "seconds", "next", "ratio", "low", "high"]
 
 
 def _name(solver: Any, formulation: Any) -> str:
@@ -49,46 +53,29 @@ def fastest(runs: pd.DataFrame) -> pd.DataFrame:
     instances, ``low`` and ``high`` the ends of its 95 % interval; missing where there is none.
     """
     rows = []
-    for (kind, setting), group in counted(runs).groupby(["problem_class", "setting"], sort=False):
+    solvers = counted(runs[runs.solver != EXACT])
+    for labels, group in solvers.groupby(GROUP, sort=False):
         size = group["size"].max()
-        group = group[(group["size"] == size) & (group.solver != EXACT)]
-        row = {"problem_class": kind, "setting": setting, "size": size, "fastest": "", "next": ""}
+        group = group[group["size"] == size]
         times = wide(group, seconds(group))
         solved = times[times.columns[np.isfinite(times.to_numpy()).all(axis=0)]]
         order = shifted_geometric_mean(solved).sort_values()
-        row |= {"seconds": order.iloc[0] if len(order) else np.nan}
-        row |= {
-            place: _name(*order.index[k])
-            for k, place in enumerate(("fastest", "next")[: len(order)])
-        }
-        row |= dict.fromkeys(("ratio", "low", "high"), np.nan)
+        names = [*(_name(*contender) for contender in order.index[:2]), "", ""]
+        row = [*labels, size, names[0], order.min(), names[1], np.nan, np.nan, np.nan]
         if len(order) > 1:
             best, second = (np.log(solved[contender]) for contender in order.index[:2])
             ratio = compare(second, best)
-            row |= {"ratio": np.exp(ratio.estimate)}
-            if np.isfinite(ratio.high):
-                row |= {"low": np.exp(ratio.low), "high": np.exp(ratio.high)}
-        if len(group):
-            rows.append(row)
-    names = [
-        "problem_class",
-        "setting",
-        "size",
-        "fastest",
-        "seconds",
-        "next",
-        "ratio",
-        "low",
-        "high",
-    ]
-    return pd.DataFrame(rows, columns=names)
+            known = np.isfinite([ratio.estimate, ratio.low, ratio.high])
+            ends = np.exp([ratio.estimate, ratio.low, ratio.high])
+            row[-3:] = np.where(known, ends, np.nan)
+        rows.append(row)
+    return pd.DataFrame(rows, columns=_FASTEST)
 
 
-def statements(tables: Tables, facts: Mapping[str, Any]) -> list[str]:
+def statements(runs: Any) -> list[str]:
     """Return the fastest of each class, wrong answers, and solvers that cannot take a problem."""
-    runs = tables["runs"]
-    texts = [_sentence(row) for row in fastest(runs).itertuples()]
-    return (texts + _exceptions(runs, facts)) or ["No run ended."]
+    texts = [_sentence(row) for row in fastest(runs.tables["runs"]).itertuples()]
+    return (texts + _exceptions(runs)) or ["No run ended."]
 
 
 def _sentence(row: Any) -> str:
@@ -102,49 +89,42 @@ def _sentence(row: Any) -> str:
     return f"{text}; {row.next} takes {row.ratio:.2g} times as long{interval}."
 
 
-def _exceptions(runs: pd.DataFrame, facts: Mapping[str, Any]) -> list[str]:
+def _exceptions(runs: Any) -> list[str]:
     """Return sentences on wrong answers, unsupported problems and absent solvers."""
-    texts = []
-    wrong, unable = runs[runs.outcome == "wrong"], runs[runs.outcome == "unsupported"]
-    for solver, rows in wrong.groupby("solver", sort=False):
-        texts.append(
-            f"{solver}: a status that our residuals refute in {len(rows)} of "
-            f"{(counted(runs).solver == solver).sum()} runs "
-            f"({', '.join(rows.formulation.unique())})."
-        )
+    texts, table, absent = [], runs.tables["runs"], runs.facts["absent"]
+    for solver, rows in table.groupby("solver", sort=False):
+        if len(wrong := rows[rows.outcome == "wrong"]):
+            texts.append(
+                f"{solver}: a status that our residuals refute in {len(wrong)} of "
+                f"{len(counted(rows))} runs ({', '.join(wrong.formulation.unique())})."
+            )
     refused: dict[str, list[str]] = {}
-    for solver, rows in unable.groupby("solver", sort=False):
+    for solver, rows in table[table.outcome == "unsupported"].groupby("solver", sort=False):
         kinds = rows.groupby("problem_class", sort=False).formulation.unique()
         pairs = ", ".join(f"{kind} ({', '.join(names)})" for kind, names in kinds.items())
         refused.setdefault(pairs, []).append(str(solver))
     texts += [f"{', '.join(names)} cannot take {pairs}." for pairs, names in refused.items()]
-    if facts["absent"]:
-        texts.append(f"Not installed: {', '.join(facts['absent'])}.")
-    return texts
+    return texts + ([f"Not installed: {', '.join(absent)}."] if absent else [])
 
 
-def plot(
-    tables: Tables,
-    ax: Any = None,
-    *,
-    problem_class: str | None = None,
-    setting: str | None = None,
-) -> Any:
-    """Draw the matrix of one class and setting, the first by default.
+def plot(runs: Any, ax: Any = None) -> Any:
+    """Draw the matrix of the first class and setting."""
+    return _matrix(next(iter(runs.tables["runs"].groupby(GROUP, sort=False)))[1], ax)
 
-    There is a row per solver and formulation, the exact method first, and a column per size. A tile
-    holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
+
+def _matrix(runs: pd.DataFrame, ax: Any = None) -> Any:
+    """Draw a row per solver and formulation, the exact method first, and a column per size.
+
+    A tile holds the geometric mean of the seconds, or the worst outcome. Solvers that cannot take a
     formulation have no row.
     """
-    runs = tables["runs"]
-    runs = runs[runs.problem_class == (problem_class or runs.problem_class.iloc[0])]
-    runs = runs[runs.setting == (setting or runs.setting.iloc[0])]
     runs = counted(runs) if len(counted(runs)) else runs
-    runs = runs.assign(
-        row=[_name(*pair) for pair in zip(runs.solver, runs.formulation, strict=True)]
-    )
-    order = sorted(runs.row.unique(), key=lambda name: (name != EXACT, name))
-    return _tiles(runs, "row", order, "size", sorted(runs["size"].unique()), ax)
+    names = [_name(*pair) for pair in zip(runs.solver, runs.formulation, strict=True)]
+    return _tiles(runs.assign(row=names), "row", _exact_first(names), "size", ax)
+
+
+def _exact_first(names: Any) -> list[str]:
+    return sorted(set(names), key=lambda name: (name != EXACT, name))
 
 
 def _overview(runs: pd.DataFrame) -> Any:
@@ -152,105 +132,91 @@ def _overview(runs: pd.DataFrame) -> Any:
     able = counted(runs)
     able = able[able["size"] == able.groupby("problem_class")["size"].transform("max")]
     able = able[able.setting == able.setting.iloc[0]]
-    times = seconds(able).groupby([able.problem_class, able.solver, able.formulation]).mean()
-    best = times.groupby(level=[0, 1]).idxmin()
-    places = list(zip(able.problem_class, able.solver, able.formulation, strict=True))
-    able = able[[place in set(best) for place in places]]
-    order = sorted(able.solver.unique(), key=lambda name: (name != EXACT, name))
-    return _tiles(able, "problem_class", list(able.problem_class.unique()), "solver", order, None)
+    contender = ["problem_class", "solver", "formulation"]
+    times = able.assign(seconds=seconds(able)).groupby(contender).seconds.mean()
+    best = times[times.groupby(level=[0, 1]).idxmin()].index
+    able = able[pd.MultiIndex.from_frame(able[contender]).isin(best)]
+    return _tiles(able, "problem_class", list(able.problem_class.unique()), "solver")
 
 
-def _tiles(runs: pd.DataFrame, y: str, rows: list[Any], x: str, columns: list[Any], ax: Any) -> Any:
+def _tiles(runs: pd.DataFrame, y: str, rows: list[str], x: str, ax: Any = None) -> Any:
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
-    names = [f"{name:,}" if x == "size" else str(name) for name in columns]
+    columns: list[Any] = _exact_first(runs[x]) if x == "solver" else sorted(runs[x].unique())
     if ax is None:
         from matplotlib import pyplot as plt
 
         size = (2.6 + 0.8 * len(columns), 0.9 + 0.3 * len(rows))
         _, ax = plt.subplots(figsize=size, layout="constrained")
-    ax = axes(ax)
+    ax = axes(ax, xlabel=x)
     times = runs.total_s[runs.outcome == "solved"]
     low, high = (times.min(), times.max()) if len(times) else (1.0, 1.0)
     norm = LogNorm(low, max(high, 1.01 * low))
     shades = np.full((len(rows), len(columns)), np.nan)
     for place, tile in runs.groupby([y, x], sort=False):
-        i, j = rows.index(place[0]), columns.index(place[1])
-        text, shades[i, j], colour = _tile(tile)
-        if colour is not None:
+        i, j = rows.index(str(place[0])), columns.index(place[1])
+        worst = next((name for name in _WORST if (tile.outcome == name).any()), "")
+        dark = False
+        if worst:
+            count = int((tile.outcome == worst).sum())
+            text = _MARKS.get(worst, worst) + (f" {count}/{len(tile)}" if count < len(tile) else "")
+            colour = "#d6604d" if worst == "wrong" else "0.88"
             ax.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, color=colour, lw=0))
-        dark = np.isfinite(shades[i, j]) and norm(shades[i, j]) > 0.6
+        else:
+            shades[i, j] = np.exp(np.log(tile.total_s).mean())
+            text, dark = f"{shades[i, j]:.2g}", norm(shades[i, j]) > 0.6
         ax.text(j, i, text, ha="center", va="center", fontsize=7, color="w" if dark else "k")
     ax.imshow(shades, norm=norm, cmap="Blues", aspect="auto")
+    names = [f"{name:,}" if x == "size" else str(name) for name in columns]
     ax.set_xticks(range(len(columns)), names, fontsize=8)
     ax.set_yticks(range(len(rows)), rows, fontsize=8)
     ax.tick_params(length=0)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
-    ax.set_xlabel(x)
     return ax
 
 
-def _tile(rows: pd.DataFrame) -> tuple[str, float, str | None]:
-    """Return text, seconds and colour of the runs of one tile."""
-    for outcome, mark in _MARKS.items():  # the worst first
-        if count := int((rows.outcome == outcome).sum()):
-            more = f" {count}/{len(rows)}" if count < len(rows) else ""
-            return mark + more, np.nan, _RED if outcome == "wrong" else _GREY
-    mean = float(np.exp(np.log(rows.total_s).mean()))
-    return f"{mean:.2g}", mean, None
-
-
-def fill(
-    report: Report,
-    tables: Tables,
-    facts: Mapping[str, Any],
-    keys: Mapping[str, Sequence[str]],
-) -> None:
+def fill(report: Report, runs: Any) -> None:
     """Add the matrices, statements and tables to a report; the matrix leads."""
-    runs, best = tables["runs"], fastest(tables["runs"])
-    groups = dict.fromkeys(zip(runs.problem_class, runs.setting, strict=True))
-    exceptions = _exceptions(runs, facts)
+    tables, keys, facts, table = runs.tables, runs.keys, runs.facts, runs.tables["runs"]
+    best = fastest(table)
     if best.problem_class.nunique() > 1 and (best.fastest != "").any():
         ranked = best[best.fastest != ""]
         leads = ranked.fastest.str.partition(",")[0].value_counts()
         leaders = " and ".join(leads.index[leads == leads.max()])
-        verb = "lead" if " and " in leaders else "leads"
         report.headline(
             f"At the largest size some solver solves every instance in {len(ranked)} of "
-            f"{len(best)} comparisons of a class under a setting. {leaders} {verb} most "
-            f"often ({leads.max()} times); the 95 % interval to the next one excludes a tie in "
-            f"{int((best.low > 1).sum())}."
+            f"{len(best)} comparisons of a class under a setting. {leaders} "
+            f"{'lead' if ' and ' in leaders else 'leads'} most often ({leads.max()} times); the "
+            f"95 % interval to the next one excludes a tie in {int((best.low > 1).sum())}."
         )
         alt = "Seconds or worst outcome by class and solver, each in its fastest formulation"
-        report.add(_overview(runs).figure, f"{alt}, at the largest size", name="overview", alt=alt)
-        report.add(
-            best,
-            "The fastest solver at the largest size",
-            name="fastest",
-            keys=["problem_class", "setting"],
-            headers={"low": "95 % from", "high": "to"},
-        )
+        figure = _overview(table).figure
+        report.add(figure, f"{alt}, at the largest size", name="overview", alt=alt)
+        caption = "The fastest solver at the largest size"
+        headers = {"low": "95 % from", "high": "to"}
+        report.add(best, caption, name="fastest", keys=GROUP, headers=headers)
     else:
-        report.headline(statements(tables, facts)[0])
-    for kind, setting in groups:
-        ax = plot(tables, problem_class=kind, setting=setting)
+        report.headline(statements(runs)[0])
+    groups = table.groupby(GROUP, sort=False)
+    for (kind, setting), rows in groups:
         name = f"{kind}-{setting}".lower().replace(" ", "-")
         caption = f"Seconds of {kind}, setting {setting}"
         alt = f"{caption}, by solver and size, or the worst outcome"
-        report.add(ax.figure, caption, name=name, alt=alt, appendix=len(groups) > 2)
-    report.add("\n".join(f"- {escape_markdown(text)}" for text in exceptions))
+        figure = _matrix(rows).figure
+        report.add(figure, caption, name=name, alt=alt, appendix=groups.ngroups > 2)
+    report.add("\n".join(f"- {escape_markdown(text)}" for text in _exceptions(runs)))
     if "rates" in tables:
         rates = tables["rates"]
         doubtful = ["wrong", "inaccurate", "failed", "crashed"]
+        names = [*GROUP, "solver", "formulation"]
         rows = rates[rates["size"].isna() & (rates[doubtful].sum(axis=1) > 0)]
-        names = [*keys["rates"][:2], "solver", "formulation"]
         rows = rows[[*names, "runs", "solved", *doubtful]].sort_values("wrong", ascending=False)
         report.add(rows, "Contenders with failures other than limits", name="rates", keys=names)
     machine = facts["machine"]
     report.add(
-        f"{len(counted(runs)):,} runs on {', '.join(machine['cpus'])}, {machine['system']}; "
+        f"{len(counted(table)):,} runs on {', '.join(machine['cpus'])}, {machine['system']}; "
         f"{'each bound to one core' if machine['pinned'] else 'not bound to cores'}."
     )
     report.add("\n".join(f"- {text}" for text in facts["caveats"]), appendix=True)

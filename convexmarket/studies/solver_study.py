@@ -7,8 +7,8 @@ import json
 import os
 import platform
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from inspect import signature
 from itertools import product
@@ -27,7 +27,6 @@ from convexmarket.joint import JointMarket
 from convexmarket.market import Market
 from convexmarket.studies.execution import Execution, Reply, Task
 from convexmarket.studies.measure import EXACT, REFERENCE, measure_run
-from convexmarket.studies.metrics import CONTENDER, counted, means, profiles, rates
 from convexmarket.studies.named_markets import market_digest, named_entries, short_digest
 from convexmarket.studies.progress import Progress
 from convexmarket.studies.runs import Runs
@@ -39,23 +38,30 @@ from convexmarket.studies.subproblems.problem_classes import (
     families_of_class,
     families_of_market,
 )
-from convexmarket.studies.verdicts import INSTANCE, RUN, judge, references_of
+from convexmarket.studies.verdicts import (
+    CONTENDER,
+    GROUP,
+    INSTANCE,
+    RUN,
+    counted,
+    judge,
+    means,
+    profiles,
+    rates,
+    references_of,
+)
 
 __all__ = ["DEFAULT_SOLVERS", "Problem", "compare_solvers", "summarise"]
 
 DEFAULT_SOLVERS = ("exact", "CLARABEL", "ECOS", "SCS", "OSQP", "HIGHS")
-#: Note for a solver without options in a setting: it runs with none.
-UNKNOWN = "no setting known"
 #: Factor of the time limit for a reference.
 _PATIENCE = 3.0
-
-_GROUP = ("problem_class", "setting")
 KEYS = {
     "runs": RUN,
     "references": INSTANCE,
-    "rates": (*_GROUP, "size", *CONTENDER),
-    "means": (*_GROUP, "size", *CONTENDER),
-    "profiles": (*_GROUP, "of", *CONTENDER, "tau"),
+    "rates": (*GROUP, "size", *CONTENDER),
+    "means": (*GROUP, "size", *CONTENDER),
+    "profiles": (*GROUP, "of", *CONTENDER, "tau"),
 }
 
 CAVEATS = (
@@ -68,27 +74,15 @@ CAVEATS = (
     "Instances come from the problems named above; other problems may differ.",
 )
 
+#: The labels of a run, and its call.
+_Run = tuple[dict[str, Any], Task]
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+
+class Problem(NamedTuple):
     """One problem of a solver study: its subproblems, and a digest of its definition."""
 
     families: Sequence[Family]
     digest: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    labels: dict[str, Any]
-    task: Task
-
-    @property
-    def is_reference(self) -> bool:
-        return bool(self.labels["setting"] == REFERENCE)
-
-    @property
-    def size(self) -> int:
-        return int(self.labels["size"])
 
 
 def compare_solvers(
@@ -193,48 +187,64 @@ def compare_solvers(
     _check_names("formulations", formulations, {name for each in CLASSES.values() for name in each})
     _check_names("classes", classes, set(CLASSES))
     chosen, absent = _solvers(solvers)
-    levels = _settings(settings, chosen)
-    families, digests = _families(named_entries("problems", problems), sizes, classes)
-    runs = [
-        run
-        for problem, family in families
-        for run in _runs_of(problem, family, chosen, formulations, levels, sizes or (), draws, seed)
+    tolerances, options = _settings(settings, chosen)
+    entries = {
+        name: _problem(name, entry, sizes)
+        for name, entry in named_entries("problems", problems).items()
+    }
+    families = [
+        (name, family)
+        for name, problem in entries.items()
+        for family in problem.families
+        if not classes or family.problem_class in classes
     ]
-    order = np.random.default_rng(seed).permutation(len(runs))
+    if not families:
+        raise ParameterError(
+            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
+            "other problems or classes"
+        )
+    runs: list[_Run] = []
+    substituted = set()
+    for name, family in families:
+        known = CLASSES[family.problem_class]
+        names = [each for each in known if each in formulations] or known[
+            : 1 if formulations else None
+        ]
+        if formulations and not set(formulations) & set(known):
+            substituted.add(f"{family.problem_class}: {known[0]}")
+        repeats = 1 if family.own_size is not None and not sizes else draws
+        for size, draw in product(family.sizes(sizes or ()), range(repeats)):
+            runs += _runs_of(name, family, names, chosen, options, size, (seed, draw))
     # References first, then from the smallest size up, in random order within a size: drift of the
     # machine affects all contenders equally.
-    runs = sorted((runs[k] for k in order), key=lambda run: (not run.is_reference, run.size))
+    runs = [runs[place] for place in np.random.default_rng(seed).permutation(len(runs))]
+    runs.sort(key=lambda run: (run[0]["setting"] != REFERENCE, run[0]["size"]))
     identity = {name: _identity(solver) for name, solver in chosen.items()}
     limits = [time_limit, memory_limit, version("convexmarket")]
     keyed = {
         short_digest(
-            run.labels,
-            run.task.arguments[2],
-            digests[run.labels["problem"]],
-            identity.get(run.labels["solver"]),
+            labels,
+            task.arguments[2],
+            entries[labels["problem"]].digest,
+            identity.get(labels["solver"]),
             limits,
-        ): run
-        for run in runs
+        ): (labels, task)
+        for labels, task in runs
     }
-    tasks = {key: run.task for key, run in keyed.items()}
+    tasks = {key: task for key, (_, task) in keyed.items()}
     replies = execution.run(tasks, "runs", _foregone(keyed))
     records = [
-        (run.labels | {"key": key, "time_limit_s": time_limit}, replies[key])
-        for key, run in keyed.items()
+        (labels | {"key": key, "time_limit_s": time_limit}, replies[key])
+        for key, (labels, _) in keyed.items()
     ]
     references = references_of(records)
-    tolerances = {name: level.tolerance for name, level in levels.items()}
     table = judge(records, references, tolerances)
     caveats = list(CAVEATS)
-    if substituted := sorted(
-        {
-            f"{family.problem_class}: {family.formulations[0]}"
-            for _, family in families
-            if formulations and not set(formulations) & set(family.formulations)
-        }
-    ):
-        names = ", ".join(substituted)
-        caveats.append(f"Classes with none of the chosen formulations use their first: {names}.")
+    if substituted:
+        classes_named = ", ".join(sorted(substituted))
+        caveats.append(
+            f"Classes with none of the chosen formulations use their first: {classes_named}."
+        )
     return Runs(
         kind="solvers",
         keys=KEYS,
@@ -275,26 +285,21 @@ def _solvers(solvers: Sequence[Any] | Mapping[str, Any]) -> tuple[dict[str, Any]
     """Return the solvers by name, in CVXPY's form, and the names of solvers not installed."""
     if isinstance(solvers, str):
         raise ParameterError(f"solvers must be a list of names, got {solvers!r}")
-    named = isinstance(solvers, Mapping)
-    given: Mapping[str, Any] = (
-        solvers
-        if isinstance(solvers, Mapping)
-        else {s if isinstance(s, str) else s.name(): s for s in solvers}
-    )
     installed = cp.installed_solvers()
     chosen: dict[str, Any] = {}
     absent = []
-    for name, solver in given.items():
+    given: Any = solvers.items() if isinstance(solvers, Mapping) else ((None, s) for s in solvers)
+    for name, solver in given:
         if not isinstance(solver, str):
+            name = solver.name() if name is None else name
             if name.upper() in {other.upper() for other in (*installed, EXACT, REFERENCE)}:
                 raise ParameterError(f"solvers: your solver is named {name!r}, which is taken")
             chosen[name] = solver
-        elif solver == EXACT:
-            chosen[name] = EXACT
-        elif solver.upper() in installed:
-            chosen[name if named else solver.upper()] = solver.upper()
+        elif solver == EXACT or solver.upper() in installed:
+            official = solver if solver == EXACT else solver.upper()
+            chosen[name or official] = official
         else:
-            absent.append(name)
+            absent.append(name or solver)
     if not chosen:
         raise NotSupportedError(
             f"none of the solvers {', '.join(absent) or '(none given)'} is installed; CVXPY finds "
@@ -310,56 +315,53 @@ def _identity(solver: Any) -> Any:
     return None if solver == EXACT else [version("cvxpy"), solver_version(solver)]
 
 
-class _Setting(NamedTuple):
-    """Largest error of a solved run, and the options of each solver; None if unknown."""
-
-    tolerance: float
-    options: Mapping[str, Mapping[str, Any] | None]
+#: The options of each setting and solver; None if no options are known.
+_Options = dict[tuple[str, str], Any]
 
 
 def _settings(
     settings: Sequence[str] | Mapping[str, Any], solvers: Mapping[str, Any]
-) -> dict[str, _Setting]:
+) -> tuple[dict[str, float], _Options]:
+    """Return the largest error of a solved run in each setting, and the options."""
     given = settings if isinstance(settings, Mapping) else dict.fromkeys(settings)
-    levels = {}
+    tolerances: dict[str, float] = {}
+    options: _Options = {}
     for name, value in given.items():
         if value is None and name in SETTINGS:
-            levels[name] = _Setting(SETTINGS[name], {s: options_of(name, s) for s in solvers})
-        elif value is None:
+            tolerances[name] = SETTINGS[name]
+            options |= {(name, solver): options_of(name, solver) for solver in solvers}
+            continue
+        if value is None:
             raise ParameterError(
                 f"settings names {name!r}; known are {', '.join(map(repr, SETTINGS))}, or give "
                 f'{{{name!r}: {{"tolerance": 1e-4, "options": {{"CLARABEL": {{...}}}}}}}}'
             )
-        elif name in (*SETTINGS, REFERENCE):
+        if name in (*SETTINGS, REFERENCE):
             raise ParameterError(f"settings: {name!r} is a reserved name; choose another name")
-        elif not (
+        if not (
             isinstance(value, Mapping) and {"tolerance"} <= set(value) <= {"tolerance", "options"}
         ):
             raise ParameterError(
                 f'settings.{name} must be {{"tolerance": float, "options": {{solver: {{...}}}}}}, '
                 f"got {value!r}"
             )
-        else:
-            tolerance = check_positive(f"settings.{name}.tolerance", value["tolerance"])
-            by_name = {
-                solver.upper(): options for solver, options in value.get("options", {}).items()
-            }
-            options = {s: by_name.get(s.upper(), None if by_name else {}) for s in solvers}
-            levels[name] = _Setting(tolerance, options)
-            for solver, interface in solvers.items():
-                if interface != EXACT and options[solver]:
-                    _check_options(f"settings.{name}.options.{solver}", interface, options[solver])
-    return levels
+        tolerances[name] = check_positive(f"settings.{name}.tolerance", value["tolerance"])
+        named = {solver.upper(): each for solver, each in value.get("options", {}).items()}
+        for solver, interface in solvers.items():
+            given_options = named.get(solver.upper(), None if named else {})
+            options[name, solver] = given_options
+            if interface != EXACT and given_options:
+                _check_options(f"settings.{name}.options.{solver}", interface, given_options)
+    return tolerances, options
 
 
 def _check_options(place: str, solver: Any, options: Any) -> None:
     """Refuse unsupported options of a solver, by solving a problem of two variables."""
     x = cp.Variable(2)
-    problem = cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            problem.solve(solver=solver, **options)
+            cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]).solve(solver=solver, **options)
     except cp.error.SolverError:
         pass  # options such as few iterations may prevent a solution
     except Exception as error:
@@ -367,25 +369,6 @@ def _check_options(place: str, solver: Any, options: Any) -> None:
             f"{place}: the solver refuses {dict(options)!r} ({type(error).__name__}: {error}); "
             "give options of this solver"
         ) from None
-
-
-def _families(
-    entries: Mapping[str, Any], sizes: Sequence[int] | None, classes: Sequence[str]
-) -> tuple[list[tuple[str, Family]], dict[str, str]]:
-    """Return the subproblems of the classes, with the names of their entries, and digests."""
-    problems = {name: _problem(name, entry, sizes) for name, entry in entries.items()}
-    families = [
-        (name, family)
-        for name, problem in problems.items()
-        for family in problem.families
-        if not classes or family.problem_class in classes
-    ]
-    if not families:
-        raise ParameterError(
-            f"problems: none has a subproblem of the classes {', '.join(classes) or 'known'}; name "
-            "other problems or classes"
-        )
-    return families, {name: problem.digest for name, problem in problems.items()}
 
 
 def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
@@ -433,66 +416,60 @@ def _problem(name: str, entry: Any, sizes: Sequence[int] | None) -> Problem:
 def _runs_of(
     problem: str,
     family: Family,
-    solvers: Mapping[str, Any],
     formulations: Sequence[str],
-    settings: Mapping[str, _Setting],
-    sizes: Sequence[int],
-    draws: int,
-    seed: int,
+    solvers: Mapping[str, Any],
+    options: _Options,
+    size: int,
+    seed: tuple[int, int],
 ) -> Iterator[_Run]:
-    """Yield the reference and all runs of a subproblem."""
-    known = family.formulations
-    names = [name for name in known if not formulations or name in formulations] or known[:1]
+    """Yield the reference and all runs of an instance."""
     contenders = [(REFERENCE, REFERENCE, REFERENCE)] + [
         (setting, solver, name)
-        for setting in settings
-        for solver, interface in solvers.items()
-        for name in ([EXACT] if interface == EXACT else names)
+        for setting, solver in options
+        for name in ([EXACT] if solvers[solver] == EXACT else formulations)
     ]
-    repeats = 1 if family.own_size is not None and not sizes else draws
-    for size, draw in product(family.sizes(sizes), range(repeats)):
-        for setting, solver, formulation in contenders:
-            ours = REFERENCE in (solver, setting) or solvers[solver] == EXACT
-            options = {} if ours else settings[setting].options[solver]
-            labels = {
-                "problem": problem,
-                "problem_class": family.problem_class,
-                "instance": family.name,
-                "size": size,
-                "seed": draw,
-                "formulation": formulation,
-                "solver": solver,
-                "setting": setting,
-                "options": UNKNOWN if options is None else json.dumps(options) if options else "",
-            }
-            interface = REFERENCE if setting == REFERENCE else solvers[solver]
-            arguments = (family.make, size, (seed, draw), formulation, interface, options or {})
-            patience = _PATIENCE if setting == REFERENCE else 1.0
-            yield _Run(labels, Task(measure_run, arguments, patience))
+    for setting, solver, formulation in contenders:
+        interface = solvers.get(solver, REFERENCE)
+        given = {} if interface in (EXACT, REFERENCE) else options[setting, solver]
+        labels = {
+            "problem": problem,
+            "problem_class": family.problem_class,
+            "instance": family.name,
+            "size": size,
+            "seed": seed[1],
+            "formulation": formulation,
+            "solver": solver,
+            "setting": setting,
+            # A solver without options in a setting runs with none.
+            "options": "no setting known" if given is None else json.dumps(given) if given else "",
+        }
+        arguments = (family.make, size, seed, formulation, interface, given or {})
+        patience = _PATIENCE if setting == REFERENCE else 1.0
+        yield labels, Task(measure_run, arguments, patience)
 
 
-def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
+def _foregone(
+    runs: Mapping[str, _Run],
+) -> Callable[[str, Mapping[str, Reply]], Reply | None]:
     """Build the rule that skips a run after a limit, or an unsupported problem, at a smaller size.
 
     The smaller runs have the next smaller size, and any draw.
     """
-    alike: dict[Any, dict[int, list[str]]] = {}
+    alike: dict[Any, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
 
-    def sizes_of(run: _Run) -> dict[int, list[str]]:
-        place = tuple(value for name, value in run.labels.items() if name not in ("size", "seed"))
-        return alike.setdefault(place, {})
+    def place(labels: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(value for name, value in labels.items() if name not in ("size", "seed"))
 
-    for key, run in runs.items():
-        sizes_of(run).setdefault(run.size, []).append(key)
+    for key, (labels, _) in runs.items():
+        alike[place(labels)][labels["size"]].append(key)
 
     def decide(key: str, replies: Mapping[str, Reply]) -> Reply | None:
-        run, sizes = runs[key], sizes_of(runs[key])
-        below = max((size for size in sizes if size < run.size), default=None)
-        if below is None or run.is_reference or any(other not in replies for other in sizes[below]):
-            return None
-        entries = [replies[other] for other in sizes[below]]
+        labels = runs[key][0]
+        sizes = alike[place(labels)]
+        below = max((size for size in sizes if size < labels["size"]), default=0)
+        entries = [replies.get(other, {}) for other in sizes.get(below, ())]
         endings = {_limit(entry) for entry in entries}
-        if len(endings) != 1 or None in endings:
+        if labels["setting"] == REFERENCE or len(endings) != 1 or "" in endings:
             return None
         return {name: value for name, value in entries[0].items() if name != "key"} | {
             "peak_memory_mb": float("nan"),
@@ -502,9 +479,8 @@ def _foregone(runs: Mapping[str, _Run]) -> Callable[[str, Mapping[str, Reply]], 
     return decide
 
 
-def _limit(reply: Reply) -> str | None:
+def _limit(reply: Reply) -> str:
     """Return an ending that also applies to larger runs: a limit, or an unsupported problem."""
-    if reply["ended"] in ("time limit", "memory limit"):
+    if reply.get("ended") in ("time limit", "memory limit"):
         return str(reply["ended"])
-    unable = reply.get("result", {}).get("status") == "unsupported"
-    return "unsupported" if unable else None
+    return "unsupported" if reply.get("result", {}).get("status") == "unsupported" else ""

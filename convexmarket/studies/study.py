@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import product
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -58,6 +56,7 @@ _FAILED: dict[type[ConvexMarketError], str] = {
     UnattainedOptimumError: "not attained",
     SolverError: "solver failed",
     NotSupportedError: "not supported",
+    ConvexMarketError: "failed",
 }
 
 CAVEATS = (
@@ -67,9 +66,9 @@ CAVEATS = (
     "Expected payments are the average of truthful payments over reports that follow the prior. A "
     "particular list of sellers is paid more or less.",
 )
-CAVEATS_OF_LEARNERS = (
+CAVEAT_OF_LEARNERS = (
     "A choice among these runs by their validation errors is not covered by the guarantees; "
-    "outside an experiment, choose on public data.",
+    "outside an experiment, choose on public data."
 )
 
 
@@ -234,54 +233,50 @@ class Study:
         """
         check_choice("payments", payments, Extent)
         check_choice("audits", audits, Extent)
-        plan = _Plan(
-            payments,
-            audits,
-            check_share("tol", tol),
-            check_count("audit_sellers", audit_sellers),
-            check_count("misreports", misreports, 2),
-            solver,
-            check_share("gap", gap),
-        )
+        plan = {
+            "payments": payments,
+            "audits": audits,
+            "tol": check_share("tol", tol),
+            "audit_sellers": check_count("audit_sellers", audit_sellers),
+            "misreports": check_count("misreports", misreports, 2),
+            "solver": solver,
+            "gap": check_share("gap", gap),
+        }
         execution = Execution(jobs, time_limit, memory_limit, journal, progress)
-        training = None
-        if self.learner is not None:
-            training = _Training(self.learner, self.data, self.noise_draws, self.seed)
+        training = (self.learner, self.data, self.noise_draws)
         points = [point for name in self.markets for point in self._points(name)]
-        drawn = any(point.draw is not None for point in points)
-        keys = ("market", *self.axes, *([_DRAWN] if drawn else []))
-        digests = {} if journal is None else self._digests(points, training)
+        digests = {} if journal is None else self._digests(points)
         tasks = {
-            short_digest(
-                vars(point), vars(plan), digests.get(point.market, place), version("convexmarket")
-            ): Task(_solve, (self.markets[point.market], point, plan, training))
+            short_digest(point, plan, digests.get(point.market, place), version("convexmarket")): (
+                Task(_solve, (self.markets[point.market], point, plan, training))
+            )
             for place, point in enumerate(points)
         }
         replies = execution.run(tasks, "markets")
-        ids = {"runs": (), "sellers": ("id",), "audits": (), "fits": ("noise_draw",)}
-        if training is None:
-            ids.pop("fits")
-        tables: dict[str, list[pd.DataFrame]] = {name: [] for name in ids}
+        drawn = any(point.draw is not None for point in points)
+        shared = ("market", *self.axes, *([_DRAWN] if drawn else []))
+        keys = {"runs": shared, "sellers": (*shared, "id"), "audits": shared}
+        if self.learner is not None:
+            keys["fits"] = (*shared, "noise_draw")
+        tables: dict[str, list[pd.DataFrame]] = {name: [] for name in keys}
         for point, reply in zip(points, replies.values(), strict=True):
+            labels = {name: self._label(point, name) for name in shared}
             for name, rows in (reply.get("result") or {"runs": [_ended(reply)]}).items():
-                table = pd.DataFrame(rows)
-                labels = pd.DataFrame(self._labels(point, drawn), index=table.index)
-                tables[name].append(labels.join(table))
-        formulas = {
-            name: market.formula
-            for name, market in self.markets.items()
-            if isinstance(market, Market)
-        }
+                tables[name].append(pd.DataFrame(rows).assign(**labels))
         return Runs(
             kind="study",
-            keys={name: (*keys, *ids[name]) for name in ids},
-            tables={name: _joined(parts, (*keys, *ids[name])) for name, parts in tables.items()},
+            keys=keys,
+            tables={name: _joined(parts, keys[name]) for name, parts in tables.items()},
             facts={
                 "axes": self.axes,
                 "draws": self.draws,
                 "seed": self.seed,
-                "caveats": [*CAVEATS, *(() if training is None else CAVEATS_OF_LEARNERS)],
-                "formulas": formulas,
+                "caveats": [*CAVEATS, *([] if self.learner is None else [CAVEAT_OF_LEARNERS])],
+                "formulas": {
+                    name: market.formula
+                    for name, market in self.markets.items()
+                    if isinstance(market, Market)
+                },
             },
         )
 
@@ -297,22 +292,20 @@ class Study:
             for draw in draws
         ]
 
-    def _labels(self, point: _Point, drawn: bool) -> Row:
-        """Return the key columns; an axis that the market does not depend on is empty."""
-        empty = {
-            name: "" if any(isinstance(value, str) for value in values) else np.nan
-            for name, values in self.axes.items()
-        }
-        draw = {_DRAWN: point.draw or 0} if drawn else {}
-        return {"market": point.market, **empty, **point.values, **draw}
+    def _label(self, point: _Point, name: str) -> Any:
+        """Return the value of a key; an axis that the market does not depend on is empty."""
+        if name in ("market", _DRAWN):
+            return point.market if name == "market" else point.draw or 0
+        text = any(isinstance(value, str) for value in self.axes[name])
+        return point.values.get(name, "" if text else np.nan)
 
-    def _digests(self, points: Sequence[_Point], training: _Training | None) -> dict[str, str]:
+    def _digests(self, points: Sequence[_Point]) -> dict[str, str]:
         """Return a digest of each market's definition, by its first run, and of the learner's."""
-        digests: dict[str, str] = {}
         learner = ""
-        if training is not None:
-            learner = f"{points[0].call(training.learner)!r} {training.noise_draws}"
-            learner += hashlib.sha256(np.asarray(training.data.X_train).tobytes()).hexdigest()
+        if self.learner is not None:
+            rows = np.asarray(self.data.X_train).tobytes().hex()  # type: ignore[union-attr]
+            learner = short_digest(repr(points[0].call(self.learner)), self.noise_draws, rows)
+        digests: dict[str, str] = {}
         for point in points:
             if point.market not in digests:
                 try:
@@ -334,14 +327,8 @@ def _parameters(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
-def _stream(seed: int, *purpose: int) -> np.random.SeedSequence:
-    """Derive the seed of a purpose."""
-    return np.random.SeedSequence(seed, spawn_key=purpose)
-
-
-@dataclass(frozen=True)
-class _Point:
-    """One run: a market, the values of the axes it depends on, and the draw."""
+class _Point(NamedTuple):
+    """One run: a market, the values of the axes it depends on, the draw, and the seed."""
 
     market: str
     values: dict[str, Any]
@@ -353,7 +340,7 @@ class _Point:
         wanted = _parameters(function)
         arguments = {name: value for name, value in self.values.items() if name in wanted}
         if _DRAWN in wanted:
-            stream = _stream(self.seed, _MARKETS, self.draw or 0)
+            stream = np.random.SeedSequence(self.seed, spawn_key=(_MARKETS, self.draw or 0))
             arguments[_DRAWN] = np.random.default_rng(stream)
         return unfitted(function) if hasattr(function, "fit") else function(**arguments)
 
@@ -367,27 +354,6 @@ class _Point:
         return market
 
 
-@dataclass(frozen=True)
-class _Plan:
-    payments: Extent
-    audits: Extent
-    tol: float
-    audit_sellers: int
-    misreports: int
-    solver: Any
-    gap: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Training:
-    """The learner of a study, and its rows."""
-
-    learner: Any
-    data: Any
-    noise_draws: int
-    seed: int
-
-
 def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     """Return the rows of all runs; ids of sellers are text unless all are numbers."""
     if not parts:
@@ -395,7 +361,7 @@ def _joined(parts: list[pd.DataFrame], keys: Sequence[str]) -> pd.DataFrame:
     table = pd.concat(parts, ignore_index=True)
     if "id" in table and table.id.dtype.kind not in "iu":
         table["id"] = table.id.map(str)
-    return table
+    return table[[*keys, *(name for name in table if name not in keys)]]
 
 
 def _ended(reply: Reply) -> Row:
@@ -409,7 +375,7 @@ def _ended(reply: Reply) -> Row:
 
 
 def _solve(
-    entry: Any, point: _Point, plan: _Plan, training: _Training | None, *, ready: Callable[[], None]
+    entry: Any, point: _Point, plan: Row, training: Any, *, ready: Callable[[], None]
 ) -> dict[str, Any]:
     """Perform one run and return its rows in each table; an error becomes a row."""
     ready()
@@ -423,13 +389,17 @@ def _solve(
             "incentives": str(market.incentives),
             "reason": market.incentives.reason,
         }
-        allocation = allocate(market, solver=plan.solver, gap=plan.gap)
+        allocation = allocate(market, solver=plan["solver"], gap=plan["gap"])
     except Exception as error:  # a user's function or term may raise anything
-        return {"runs": [row | {"status": _status(error), "message": _message(error)}]}
-    amounts, paid = _pay(market, allocation, plan)
-    expected = _expected_payments(market, allocation)
-    row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())} | paid
+        kinds = (words for kind, words in _FAILED.items() if isinstance(error, kind))
+        return {"runs": [row | {"status": next(kinds, "error"), "message": _message(error)}]}
     sellers = market.sellers
+    amounts, paid = _pay(market, allocation, plan)
+    try:
+        expected = np.asarray(sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
+    except ConvexMarketError:  # the payment terms have different privacy costs
+        expected = np.full(len(sellers), np.nan)
+    row |= _bought(market, allocation) | {"expected_payments": float(expected.sum())} | paid
     table = {
         "id": list(sellers.ids),
         "group": [""] * len(sellers) if sellers.groups is None else list(map(str, sellers.groups)),
@@ -441,17 +411,12 @@ def _solve(
         "payment": amounts,
     }
     rows: dict[str, Any] = {"runs": [row], "sellers": pd.DataFrame(table).to_dict("list")}
-    if _wanted(plan.audits, market):
+    if _wanted(plan["audits"], market):
         rows["audits"] = [_audit(market, plan)]
-    if training is not None:
+    if training[0] is not None:
         rows["fits"], errors = _train(training, point, allocation.epsilon)
         row |= errors
     return rows
-
-
-def _status(error: Exception) -> str:
-    known = "failed" if isinstance(error, ConvexMarketError) else "error"
-    return next((words for kind, words in _FAILED.items() if isinstance(error, kind)), known)
 
 
 def _message(error: Exception) -> str:
@@ -463,15 +428,15 @@ def _wanted(extent: Extent, market: Market) -> bool:
     return extent == "all" or (extent == "exact" and market.form.exact is not None)
 
 
-def _pay(market: Market, allocation: Allocation, plan: _Plan) -> tuple[Floats, Row]:
+def _pay(market: Market, allocation: Allocation, plan: Row) -> tuple[Floats, Row]:
     """Return the payments of A's Eq. (8), NaN if they are not computed."""
     amounts, error, method = np.full(len(market.sellers), np.nan), np.nan, ""
-    if market.incentives == "by construction" and _wanted(plan.payments, market):
+    if market.incentives == "by construction" and _wanted(plan["payments"], market):
         try:
             if market.form.exact is not None:
                 amounts, error, method = payments(market, allocation), 0.0, "exact"
             else:
-                estimate = estimate_payments(market, allocation, tol=plan.tol)
+                estimate = estimate_payments(market, allocation, tol=plan["tol"])
                 amounts, method = estimate.amounts, estimate.method
                 error = float(estimate.errors.sum())
         except ConvexMarketError as failure:
@@ -480,9 +445,11 @@ def _pay(market: Market, allocation: Allocation, plan: _Plan) -> tuple[Floats, R
     return amounts, {"payments": total, "payments_error": error, "payments_method": method}
 
 
-def _audit(market: Market, plan: _Plan) -> Row:
+def _audit(market: Market, plan: Row) -> Row:
     try:
-        audit = audit_incentives(market, misreports=plan.misreports, max_sellers=plan.audit_sellers)
+        audit = audit_incentives(
+            market, misreports=plan["misreports"], max_sellers=plan["audit_sellers"]
+        )
     except ConvexMarketError as error:
         return {"message": str(error)}
     return {
@@ -497,7 +464,8 @@ def _audit(market: Market, plan: _Plan) -> Row:
 
 
 def _bought(market: Market, allocation: Allocation) -> Row:
-    spread, weights, eta = np.linalg.norm(allocation.weights), allocation.weights, allocation.eta
+    weights, eta = allocation.weights, allocation.eta
+    spread = float(np.linalg.norm(weights))
     model = tuple(part for part in market.objective.parts if not part.term.pays)
     costs = market.sellers.virtual_costs
     return {
@@ -505,9 +473,9 @@ def _bought(market: Market, allocation: Allocation) -> Row:
         "lower_bound": allocation.lower_bound,
         "gap": allocation.gap,
         "error": float(Objective(model).value(weights, eta, costs)) if model else 0.0,
-        "spread": float(spread),
+        "spread": spread,
         "noise": 1.0 / eta,
-        "n_effective": float(spread) ** -2,
+        "n_effective": spread**-2,
         "eta": eta,
         "n_bought": int(np.count_nonzero(weights * weights.size > ZERO_WEIGHT)),
         "epsilon_max": float(allocation.epsilon.max()),
@@ -518,42 +486,32 @@ def _bought(market: Market, allocation: Allocation) -> Row:
     }
 
 
-def _expected_payments(market: Market, allocation: Allocation) -> Floats:
-    """Return psi_i u(eps_i); NaN if the payment terms have different privacy costs."""
-    try:
-        return np.asarray(market.sellers.virtual_costs * market.privacy_cost(allocation.epsilon))
-    except ConvexMarketError:
-        return np.full(allocation.weights.size, np.nan)
-
-
-def _train(training: _Training, point: _Point, epsilon: Floats) -> tuple[list[Row], Row]:
+def _train(training: Any, point: _Point, epsilon: Floats) -> tuple[list[Row], Row]:
     """Train and test a model under each draw of the noise; NaN if the learner refuses."""
-    data, largest, message = training.data, np.nan, ""
-    fits: list[Row] = []
-    for draw in range(training.noise_draws):
-        fits.append({"noise_draw": draw})
+    learner, data, noise_draws = training
+    fits, largest, message = [], np.nan, ""
+    for draw in range(noise_draws):
+        errors: Row = {}
+        fits.append(errors)
         try:
-            noise = Simulation(_stream(training.seed, _NOISE, draw))
-            model = point.call(training.learner).fit(
+            noise = Simulation(np.random.SeedSequence(point.seed, spawn_key=(_NOISE, draw)))
+            model = point.call(learner).fit(
                 data.X_train, data.y_train, epsilon=epsilon, random_state=noise
             )
             largest = float(np.max(model.guarantee_.epsilon))
             for part in ("validation", "test"):
                 if hasattr(data, f"X_{part}"):
-                    rows, labels = getattr(data, f"X_{part}"), getattr(data, f"y_{part}")
-                    fits[-1][f"{part}_error"] = _error(model, rows, labels)
+                    labels = getattr(data, f"y_{part}")
+                    predicted = np.asarray(model.predict(getattr(data, f"X_{part}")))
+                    wrong = (
+                        (predicted - labels) ** 2 if is_regressor(model) else predicted != labels
+                    )
+                    errors[f"{part}_error"] = float(np.mean(wrong))
         except Exception as error:  # a learner of the user may raise anything
             message = _message(error)
-            fits[-1]["test_error"] = np.nan
-    table = pd.DataFrame(fits).drop(columns="noise_draw")
-    errors: Row = {str(name): float(table[name].mean(skipna=False)) for name in table}
-    errors["test_error_std"] = float(table.test_error.std(skipna=False))
-    return fits, errors | {"guarantee_max": largest, "learner_message": message}
-
-
-def _error(model: Any, X: Floats, y: Floats) -> float:
-    """Return the share of wrong classes, or the mean squared error of a regression."""
-    predictions = np.asarray(model.predict(X))
-    if is_regressor(model):
-        return float(np.mean((predictions - y) ** 2))
-    return float(np.mean(predictions != y))
+            errors["test_error"] = np.nan
+    table = pd.DataFrame(fits)
+    means: Row = {str(name): float(table[name].mean(skipna=False)) for name in table}
+    means["test_error_std"] = float(table.test_error.std(skipna=False))
+    rows = [{"noise_draw": draw, **errors} for draw, errors in enumerate(fits)]
+    return rows, means | {"guarantee_max": largest, "learner_message": message}

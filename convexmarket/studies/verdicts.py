@@ -1,21 +1,47 @@
-"""The outcome of every run of a solver study: the solver's status against our residuals."""
+"""The outcomes of the runs of a solver study, and their rates, mean times and profiles.
+
+A *contender* is a solver with a formulation. It is compared with the others of its *group*: the
+runs of one problem class under one setting, of all sizes together or of one size. A run whose
+outcome is "unsupported" counts nowhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.stats import binomtest
 
 from convexmarket.studies.measure import AGAIN, EXACT, MEASURED, REFERENCE, RESIDUALS
 from convexmarket.studies.residuals import ABSOLUTE
 from convexmarket.studies.settings import ACCURACIES
 
-__all__ = ["INSTANCE", "OUTCOMES", "RUN", "judge", "outcome_of", "references_of"]
+__all__ = [
+    "CONTENDER",
+    "COUNTED",
+    "FLOOR",
+    "GROUP",
+    "INSTANCE",
+    "RUN",
+    "counted",
+    "judge",
+    "means",
+    "outcome_of",
+    "profiles",
+    "rates",
+    "references_of",
+    "seconds",
+    "shifted_geometric_mean",
+    "step_function",
+    "wide",
+]
 
-OUTCOMES = (
+#: The outcomes of runs that count.
+COUNTED = (
     "solved",
     "wrong",
     "inaccurate",
@@ -23,20 +49,25 @@ OUTCOMES = (
     "time limit",
     "memory limit",
     "crashed",
-    "unsupported",
 )
-#: Key columns of an instance, and of a run.
+#: Key columns of an instance, of a run, of a contender, and of a group.
 INSTANCE = ("problem", "problem_class", "instance", "size", "seed")
 RUN = (*INSTANCE, "setting", "formulation", "solver")
+CONTENDER = ["solver", "formulation"]
+GROUP = ["problem_class", "setting"]
+#: Relative errors below this are rounding.
+FLOOR = 1e-16
 
 #: Largest residual of a proven value, and the relative improvement by which a proven value refutes
 #: a reference.
 _VERIFIED, _REFUTES = 1e-6, 1e-5
-
+#: Seconds added to every time before the geometric mean, so that milliseconds do not decide it.
+_SHIFT = 0.01
+_CONFIDENCE = 0.95
 _NUMBERS = tuple(name for name in MEASURED if name not in ("status", "message"))
 
-Labels = Mapping[str, Any]
-Reply = Mapping[str, Any]
+#: The labels of a run, and its reply.
+Record = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
@@ -47,24 +78,26 @@ def outcome_of(status: str, accuracy: float, tolerance: float) -> str:
     unbounded for a problem that is neither; "inaccurate" if the status itself is; "unsupported";
     else "failed".
     """
-    accurate = accuracy <= tolerance
-    if status in (cp.OPTIMAL, EXACT):
-        return "solved" if accurate else "wrong"
-    if status in (cp.INFEASIBLE, cp.UNBOUNDED):
+    if status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE, EXACT) and accuracy <= tolerance:
+        return "solved"
+    if status in (cp.OPTIMAL, EXACT, cp.INFEASIBLE, cp.UNBOUNDED):
         return "wrong"
-    if status in (cp.OPTIMAL_INACCURATE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED_INACCURATE):
-        return "solved" if accurate else "inaccurate"
-    return "unsupported" if status == "unsupported" else "failed"
+    return (
+        "inaccurate"
+        if status.endswith("_inaccurate")
+        else "unsupported"
+        if status == "unsupported"
+        else "failed"
+    )
 
 
-def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
+def references_of(records: Sequence[Record]) -> pd.DataFrame:
     """Return the objectives that runs are compared with, one row per instance.
 
     A run whose residuals are tiny, and whose value is still better than the reference, refutes it
     and takes its place, even if the reference is an exact method. certainty is "exact", "refuted",
     "none" or describes the residuals; doubt is the same as a number.
     """
-    records = list(records)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for labels, reply in records:
         if labels["setting"] == REFERENCE:
@@ -78,31 +111,21 @@ def references_of(records: Iterable[tuple[Labels, Reply]]) -> pd.DataFrame:
                 "message": result.get("message", "") or _ending(reply),
             }
     for labels, reply in records:
-        row = rows[tuple(labels[name] for name in INSTANCE)]
+        row, result = rows[tuple(labels[name] for name in INSTANCE)], reply.get("result", {})
         for prefix in ("", AGAIN) if labels["setting"] != REFERENCE else ():
-            value, size = _verified(reply.get("result", {}), prefix)
-            reference = row[prefix + "reference"]
-            if value < reference - _REFUTES * max(abs(reference), size):
+            if result.get(prefix + "status") not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+                continue
+            value, reference = result[prefix + "objective"], row[prefix + "reference"]
+            least = _REFUTES * max(abs(reference), result[prefix + "scale"])
+            proven = max(result[prefix + name] for name in RESIDUALS) <= _VERIFIED
+            if proven and np.isfinite(value) and value < reference - least:
                 row |= {prefix + "reference": value, "certainty": "refuted", "doubt": _VERIFIED}
                 row["message"] = f"{labels['solver']}, {labels['formulation']} has a better value"
-    columns = [*INSTANCE, "certainty", "doubt", "reference", "again_reference", "message"]
-    table = pd.DataFrame(list(rows.values()), columns=columns)
-    return table.sort_values(list(INSTANCE), ignore_index=True)
-
-
-def _verified(result: Mapping[str, Any], prefix: str) -> tuple[float, float]:
-    """Return the value and the scale of a solve; inf unless its residuals prove the value."""
-    if result.get(prefix + "status") in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
-        value = result[prefix + "objective"]
-        if np.isfinite(value) and max(result[prefix + name] for name in RESIDUALS) <= _VERIFIED:
-            return value, result[prefix + "scale"]
-    return np.inf, 0.0
+    return pd.DataFrame(rows.values()).sort_values(list(INSTANCE), ignore_index=True)
 
 
 def judge(
-    records: Iterable[tuple[Labels, Reply]],
-    references: pd.DataFrame,
-    tolerances: Mapping[str, float],
+    records: Iterable[Record], references: pd.DataFrame, tolerances: Mapping[str, float]
 ) -> pd.DataFrame:
     """Judge the runs, without references: one row each with labels, measurements and outcome.
 
@@ -116,14 +139,14 @@ def judge(
         if (setting := labels["setting"]) != REFERENCE:
             target = targets[tuple(labels[name] for name in INSTANCE)]
             absolute = setting in ACCURACIES and labels["solver"] != EXACT
-            rows.append(dict(labels) | classify_cells(reply, target, tolerances[setting], absolute))
+            rows.append(dict(labels) | _judged(reply, target, tolerances[setting], absolute))
     return pd.DataFrame(rows).sort_values(list(RUN), ignore_index=True)
 
 
-def classify_cells(
-    reply: Reply, target: Mapping[str, Any], tolerance: float, absolute: bool
+def _judged(
+    reply: Mapping[str, Any], target: Mapping[str, Any], tolerance: float, absolute: bool
 ) -> dict[str, Any]:
-    result = dict(reply.get("result", {}))
+    result = reply.get("result", {})
     row: dict[str, Any] = {
         "solver_version": result.get("solver_version", ""),
         "tolerance": tolerance,
@@ -138,8 +161,7 @@ def classify_cells(
     for prefix in ("", AGAIN):
         row |= {prefix + name: result.get(prefix + name, np.nan) for name in _NUMBERS}
         # A reference with an uncertainty above the tolerance is not used.
-        trusted = target["doubt"] <= tolerance
-        reference = target[prefix + "reference"] if trusted else np.nan
+        reference = target[prefix + "reference"] if target["doubt"] <= tolerance else np.nan
         value, size = row[prefix + "objective"], row.pop(prefix + "scale")
         excess = (value - reference) / np.nanmax([abs(reference), size, np.finfo(float).tiny])
         # Without a reference the residuals decide; without an objective the answer is unverified.
@@ -161,7 +183,139 @@ def classify_cells(
     return row
 
 
-def _ending(reply: Reply) -> str:
+def _ending(reply: Mapping[str, Any]) -> str:
     """Return the last printed line of a run that did not finish."""
     lines = str(reply.get("log", "")).strip().splitlines()
     return lines[-1] if lines and reply["ended"] != "finished" else ""
+
+
+# ---------------------------------------------------------------------------- the summaries
+
+
+def counted(runs: pd.DataFrame) -> pd.DataFrame:
+    """Select the runs with a solver that supports the problem."""
+    return runs[runs.outcome != "unsupported"]
+
+
+def _groups(runs: pd.DataFrame) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the labels and the rows of each class and setting: all sizes (NaN), then each."""
+    for labels, rows in counted(runs).groupby(GROUP, sort=False):
+        place = dict(zip(GROUP, labels, strict=True))
+        yield {**place, "size": np.nan}, rows
+        for size in sorted(rows["size"].unique()):
+            yield {**place, "size": float(size)}, rows[rows["size"] == size]
+
+
+def rates(runs: pd.DataFrame) -> pd.DataFrame:
+    """Count the outcomes of each contender, one row per group and contender.
+
+    success is the share solved and wrong_rate the share of wrong answers, each with the ends of
+    Wilson's 95 % interval. The size is NaN where all sizes are together.
+    """
+    table = []
+    for place, rows in _groups(runs):
+        for contender, part in rows.groupby(CONTENDER, sort=False):
+            counts = {name.replace(" ", "_"): int((part.outcome == name).sum()) for name in COUNTED}
+            row = {**place, **dict(zip(CONTENDER, contender, strict=True)), "runs": len(part)}
+            row |= counts
+            for name, count in (("success", counts["solved"]), ("wrong_rate", counts["wrong"])):
+                ends = binomtest(count, len(part)).proportion_ci(_CONFIDENCE, method="wilson")
+                row |= {name: count / len(part), f"{name}_low": ends.low, f"{name}_high": ends.high}
+            table.append(row)
+    return pd.DataFrame(table)
+
+
+def shifted_geometric_mean(values: pd.DataFrame, shift: float = _SHIFT) -> pd.Series:
+    """Return the geometric mean of each column plus a shift, less the shift.
+
+    Examples
+    --------
+    >>> shifted_geometric_mean(pd.DataFrame({"x": [1.0, 7.0]}), shift=1.0)["x"].round(12)
+    np.float64(3.0)
+    """
+    return (values + shift).transform(np.log).mean(skipna=False).transform(np.exp) - shift
+
+
+def seconds(runs: pd.DataFrame) -> pd.Series:
+    """Return the time of the first solve of each run; infinite for unsolved runs."""
+    return runs.total_s.where(runs.outcome == "solved", np.inf)
+
+
+def wide(runs: pd.DataFrame, values: pd.Series) -> pd.DataFrame:
+    """Pivot values to a row per instance and a column per contender, in order of appearance.
+
+    NaN stands where a contender was not given an instance.
+    """
+    order = pd.MultiIndex.from_frame(runs[CONTENDER].drop_duplicates())
+    index = [name for name in INSTANCE if name != "problem_class"]
+    return runs.assign(value=values).pivot(index=index, columns=CONTENDER, values="value")[order]
+
+
+def means(runs: pd.DataFrame, shift: float = _SHIFT) -> pd.DataFrame:
+    """Compare the mean times of contenders on their common instances.
+
+    A run that does not solve counts as its time limit. Contenders that were given all instances of
+    the group are compared on all of them, and the others have no mean. Without such contenders,
+    all are compared on their common instances.
+
+    Returns
+    -------
+    DataFrame
+        One row per group and contender: instances (their number), total_s (shifted geometric mean),
+        relative (divided by the group's smallest), and of solved runs the geometric means of
+        again_ratio (second to first solve) and warm_ratio (the solver's part of the second with a
+        warm start to that without).
+    """
+    tables = []
+    for place, rows in _groups(runs):
+        times = wide(rows, seconds(rows).replace(np.inf, np.nan).fillna(rows.time_limit_s))
+        shared = times if times.notna().all().any() else times.dropna()
+        mean = shifted_geometric_mean(shared, shift)
+        table = pd.DataFrame({"instances": np.where(mean.isna(), 0, len(shared)), "total_s": mean})
+        table["relative"] = mean / mean.min()
+        solved = rows[rows.outcome == "solved"].set_index(CONTENDER)
+        for name, ratio in (
+            ("again_ratio", solved.again_total_s / solved.total_s),
+            ("warm_ratio", solved.again_solver_s / solved.again_cold_s),
+        ):
+            logs: pd.Series = np.log(ratio)  # type: ignore[assignment]
+            table[name] = np.exp(logs.groupby(level=CONTENDER).mean())
+        tables.append(table.reset_index().assign(**place))
+    return pd.concat(tables, ignore_index=True)
+
+
+def step_function(values: ArrayLike, start: float) -> pd.DataFrame:
+    """Return the share of values that are at most tau, for increasing tau from ``start``.
+
+    Examples
+    --------
+    >>> step_function([2.0, 1.0, np.inf, 2.0], start=1.0).to_numpy().tolist()
+    [[1.0, 0.25], [2.0, 0.75]]
+    """
+    ordered = np.sort(np.asarray(values, dtype=float))
+    finite = ordered[np.isfinite(ordered)]
+    tau = np.unique(np.append(finite[finite > start], start))
+    share = np.searchsorted(ordered, tau, side="right") / ordered.size
+    return pd.DataFrame({"tau": tau, "share": share})
+
+
+def profiles(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return performance profiles of time and of accuracy, over all sizes of a group.
+
+    Of time, tau is the ratio to the fastest solver on the same instance (Dolan and Moré, 2002); the
+    exact method takes no part. Of accuracy, tau is the accuracy itself, at least ``FLOOR``. The
+    shares are of the instances that the contender was given, solved or not.
+    """
+    pieces = []
+    for labels, rows in counted(runs).groupby(GROUP, sort=False):
+        solvers = rows[rows.solver != EXACT]
+        times = wide(solvers, seconds(solvers))
+        fastest = times.min(axis=1)
+        ratios = times.div(fastest.where(np.isfinite(fastest), 1.0), axis=0)
+        accuracies = wide(rows, rows.accuracy.fillna(np.inf))
+        for of, table, start in (("time", ratios, 1.0), ("accuracy", accuracies, FLOOR)):
+            for contender in table.columns.tolist():
+                key = dict(zip([*GROUP, "of", *CONTENDER], [*labels, of, *contender], strict=True))
+                steps = step_function(table[contender].dropna(), start)
+                pieces.append(steps.assign(**key))
+    return pd.concat(pieces, ignore_index=True)

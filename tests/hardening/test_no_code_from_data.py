@@ -19,7 +19,7 @@ JOBLIB = {"dump", "load", "Memory"}
 PANDAS = {"read_pickle", "to_pickle"}
 IMPORT = "import_module"
 #: Where a name becomes a module: a plugin that the user of the command line has named.
-IMPORTERS = {"studies/plugins.py"}
+IMPORTERS = {"cli/compare.py"}
 
 
 def violations(source):
@@ -57,7 +57,7 @@ def test_the_package_runs_nothing_that_it_reads():
     }
     copies = {("allocation/views.py", "imports pickle")}  # of a declared problem, made on the spot
     # A study sends calls to its own processes through pipes.
-    pipes = {("studies/isolation.py", "imports cloudpickle")}
+    pipes = {("studies/execution.py", "imports cloudpickle")}
     digests = {("studies/solver_study.py", "imports cloudpickle")}  # of a user's solver, not read
     importers = {(file, f"uses {IMPORT}") for file in IMPORTERS}
     assert result == copies | pipes | digests | importers

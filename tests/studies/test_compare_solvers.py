@@ -1,5 +1,7 @@
 """Solvers compared: outcomes, misbehaving solvers, journals and refusals."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
 
@@ -7,7 +9,7 @@ import convexmarket as cm
 from convexmarket.errors import NotSupportedError, ParameterError
 from convexmarket.studies.solver_page import statements
 from convexmarket.studies.solver_study import KEYS, summarise
-from convexmarket.studies.subproblems.instances import CLASSES
+from convexmarket.studies.subproblems.problem_classes import CLASSES
 from tests.studies.small_runs import frame, run
 from tests.studies.stub_solvers import FalseAlarm, Liar, Quitter, Sleeper
 
@@ -170,6 +172,10 @@ def test_a_report_leads_with_the_matrices(runs, tmp_path):
     assert "OSQP cannot take allocation" in page
 
 
+def sentences(*rows):
+    return statements(SimpleNamespace(tables={"runs": frame(*rows)}, facts={"absent": []}))
+
+
 def test_the_fastest_is_named_with_an_interval_to_the_next():
     rows = [
         run(solver, seed=seed, total_s=factor * (1.0 + 0.1 * seed))
@@ -177,12 +183,12 @@ def test_the_fastest_is_named_with_an_interval_to_the_next():
         for seed in range(4)
     ]
     rows += [run("OSQP", seed=seed, outcome="failed") for seed in range(4)]
-    text = statements({"runs": frame(*rows)}, {"absent": []})[0]
+    text = sentences(*rows)[0]
     assert text == (
         "ridge, setting default, size 100: ECOS, primal is the fastest solver with 1.1 s; SCS, "
         "primal takes 2 times as long (95 % interval 2 to 2)."
     )
-    alone = statements({"runs": frame(run("OSQP", outcome="failed"))}, {"absent": []})
+    alone = sentences(run("OSQP", outcome="failed"))
     assert alone == ["ridge, setting default, size 100: no solver solves every instance."]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from convexmarket.errors import ParameterError
-from convexmarket.studies.journal import Journal
+from convexmarket.studies.execution import Journal
 
 
 @pytest.mark.parametrize("cut", range(1, 39, 3))

@@ -9,7 +9,7 @@ from cvxpy.reductions.solvers.conic_solvers.clarabel_conif import CLARABEL
 
 from convexmarket.errors import ParameterError
 from convexmarket.studies.measure import EXACT, measure, measure_reference, warm_up
-from convexmarket.studies.subproblems.instances import Declared, Instance
+from convexmarket.studies.subproblems.markets import Declared, Instance
 
 
 def bowl(*, broken=0.0, exact=True, answer=None, lower=None):

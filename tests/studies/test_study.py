@@ -15,8 +15,8 @@ import pytest
 
 import convexmarket as cm
 from convexmarket.data.datasets import synthetic
-from convexmarket.errors import ParameterError
-from convexmarket.studies import progress
+from convexmarket.errors import ParameterError, SolverError
+from convexmarket.studies import progress, study
 from tests import one_in, parsed
 
 #: Modules that Windows does not have.
@@ -149,6 +149,22 @@ def test_payments_and_audits_without_a_closed_form_are_computed_on_request():
     none = run([by_gamma(0.1)], payments="none", audits="none")
     assert none.to_frame().payments.isna().all()
     assert none.to_frame("audits").empty
+
+
+def test_a_failed_audit_leaves_the_others(tmp_path, monkeypatch):
+    def audited(market, **options):
+        if market.objective == small.objective:
+            raise SolverError("no answer")
+        return cm.audit_incentives(market, **options)
+
+    small = by_gamma(0.1)
+    monkeypatch.setattr(study, "audit_incentives", audited)
+    runs = run({"good": by_gamma(0.2), "bad": small})
+    assert runs.to_frame("audits").message.tolist() == ["", "no answer"]
+    assert "Of 1 audited markets, no seller gained by a misreport." in runs.statements()
+    runs.write(tmp_path)
+    again = cm.Runs.read(tmp_path).tables["audits"]
+    pd.testing.assert_frame_equal(again, runs.tables["audits"], check_exact=True)
 
 
 def test_a_learner_is_trained_on_the_privacy_sold_and_tested():

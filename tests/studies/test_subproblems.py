@@ -12,7 +12,6 @@ import convexmarket as cm
 from convexmarket.errors import NotSupportedError
 from convexmarket.studies.residuals import kkt_residuals
 from convexmarket.studies.subproblems import models
-from convexmarket.studies.subproblems.instances import CLASSES
 from convexmarket.studies.subproblems.markets import (
     at_best_eta,
     at_natural_eta,
@@ -29,7 +28,7 @@ from convexmarket.studies.subproblems.models import (
     ridge,
     z_block,
 )
-from convexmarket.studies.subproblems.problem_classes import classifier_families
+from convexmarket.studies.subproblems.problem_classes import CLASSES, classifier_families
 
 TIGHT = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 PRIOR = cm.Uniform(0.02, 0.1)

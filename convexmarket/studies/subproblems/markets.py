@@ -1,4 +1,4 @@
-r"""Subproblems of markets: at a fixed eta, under given guarantees, with a budget, and the search.
+r"""Problems in numbers, which a solver study declares, solves and checks; those of markets.
 
 The formulation ``unscaled`` is the declaration in the weights themselves, of order 1/m. The others
 use ``m*a``; a study measures the difference.
@@ -6,12 +6,14 @@ use ``m*a``; a study measures the difference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
+from numpy.typing import NDArray
 
 from convexmarket.allocation import (
     Allocation,
@@ -24,17 +26,21 @@ from convexmarket.allocation.simplex import embed
 from convexmarket.checks import shown
 from convexmarket.errors import InfeasibleMarketError, NotSupportedError, ParameterError
 from convexmarket.market import Market
-from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
 from convexmarket.terms import EtaRange
 
 __all__ = [
+    "Declared",
+    "Instance",
     "at_best_eta",
     "at_natural_eta",
     "budget",
     "certified_search",
     "guarantees",
+    "numbers",
     "off_simplex",
 ]
+
+Floats = NDArray[np.float64]
 
 #: The second value of a parameter, relative to the first.
 CHANGE = 1.25
@@ -42,8 +48,45 @@ CHANGE = 1.25
 GAP = 1e-6
 #: Number of steps, each a factor of ``CHANGE``, in the search for a feasible eta.
 _STEPS = 20
-#: Largest violation of a satisfied constraint.
-_EQUAL = 1e-9
+
+
+class Declared(NamedTuple):
+    """A subproblem in CVXPY, under the rules for parameters, of equations and inequalities.
+
+    ``place`` sets the parameters to one of the two values of the instance, and ``answer`` returns
+    the solution that the solver left: weights, or a model.
+    """
+
+    problem: cp.Problem
+    place: Callable[[Any], None]
+    answer: Callable[[], Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A problem that can be declared in several ways, with parameters that have two ``values``.
+
+    ``declare`` maps a formulation of its class to a declaration, and ``objective`` an answer and a
+    value of the parameters to the objective. ``violation`` maps an answer to its relative violation
+    of the constraints, and ``exact`` a value to the optimum, or None if no method is known.
+    ``scale`` is the least size that errors of the objective are relative to. A problem that is
+    solved by a sequence of programs has a ``search``, from formulation, solver and options to an
+    :class:`Allocation`, instead of a declaration.
+    """
+
+    problem_class: str
+    values: tuple[Any, Any]
+    declare: Callable[[str], Declared]
+    objective: Callable[[Floats, Any], float]
+    exact: Callable[[Any], Floats | None]
+    violation: Callable[[Floats], float] = lambda _: 0.0
+    scale: Callable[[Any], float] = lambda _: 0.0
+    search: Callable[[str, Any, Mapping[str, Any]], Allocation] | None = None
+
+
+def numbers(expression: cp.Expression) -> Floats:
+    """Return the value of an expression; NaN without a value."""
+    return np.asarray(expression.value, dtype=float)
 
 
 def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
@@ -51,6 +94,10 @@ def off_simplex(weights: Floats, limit: float | Floats = 1.0) -> float:
     size = float(np.abs(weights).max(initial=0.0)) or 1.0
     outside = np.maximum(weights - limit, -weights).max(initial=0.0)
     return max(abs(float(weights.sum()) - 1.0), float(outside) / size)
+
+
+def _value(market: Market, weights: Floats, eta: float) -> float:
+    return market.objective.value(weights, eta, market.sellers.virtual_costs)
 
 
 def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, float]) -> Instance:
@@ -72,10 +119,12 @@ def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, floa
         constraints = [cp.sum(weights) == 1, weights >= 0]
         if form.max_weight < 1:
             constraints.append(weights <= form.max_weight)
-        problem = cp.Problem(
-            cp.Minimize(form.mu * cp.norm(weights, 2) + eta * payments), constraints
+        objective = cp.Minimize(form.mu * cp.norm(weights, 2) + eta * payments)
+        return Declared(
+            cp.Problem(objective, constraints),
+            partial(setattr, eta, "value"),
+            lambda: of_all(numbers(weights)),
         )
-        return Declared(problem, partial(setattr, eta, "value"), lambda: of_all(numbers(weights)))
 
     def exact(eta: float) -> Floats | None:
         constraints = [*market.constraints, EtaRange(eta, eta)]
@@ -84,18 +133,8 @@ def _at(market: Market, problem_class: str, method: Any, etas: tuple[float, floa
         except NotSupportedError:
             return None
 
-    return Instance(
-        problem_class,
-        etas,
-        declared,
-        partial(_value, market),
-        exact,
-        lambda weights: off_simplex(weights, form.max_weight),
-    )
-
-
-def _value(market: Market, weights: Floats, eta: float) -> float:
-    return market.objective.value(weights, eta, market.sellers.virtual_costs)
+    violation = partial(off_simplex, limit=form.max_weight)
+    return Instance(problem_class, etas, declared, partial(_value, market), exact, violation)
 
 
 def at_best_eta(market: Market) -> Instance:
@@ -133,17 +172,12 @@ def at_natural_eta(market: Market) -> Instance:
 
 
 def _is_feasible(market: Market, eta: float) -> bool:
-    """Test whether a market has feasible weights at an eta; equal weights need no solver."""
+    """Test whether a market has feasible weights at an eta."""
     try:
-        problem = declare(market, eta)
-        for variable in problem.variables():
-            variable.value = np.ones(variable.shape)
-        if all(item.value(_EQUAL) for item in problem.constraints):
-            return True
-        value = cp.Problem(cp.Minimize(0), problem.constraints).solve(solver="CLARABEL")
+        problem = cp.Problem(cp.Minimize(0), declare(market, eta).constraints)
+        return bool(np.isfinite(problem.solve(solver="CLARABEL")))
     except (ParameterError, InfeasibleMarketError, cp.error.SolverError):
         return False
-    return bool(np.isfinite(value))
 
 
 def _single_eta(market: Market) -> NotSupportedError:
@@ -159,14 +193,8 @@ def certified_search(market: Market) -> Instance:
     """
 
     def search(formulation: str, solver: Any, options: Mapping[str, Any]) -> Allocation:
-        return allocate(
-            market,
-            "line_search",
-            formulation=formulation,
-            solver=solver,
-            solver_options=options,
-            gap=GAP,
-        )
+        given = {"formulation": formulation, "solver": solver, "solver_options": options}
+        return allocate(market, "line_search", gap=GAP, **given)
 
     def exact(_: None) -> Floats:
         allocation = allocate(market, "exact")
@@ -200,13 +228,9 @@ def guarantees(epsilon: Floats, mu: float, sigma: float) -> Instance:
         granted = cp.Parameter(epsilon.size, nonneg=True, name="granted")
         objective = (mu / size) * cp.norm(weights, 2) + (sigma / unit) * s
         constraints = [cp.sum(weights) == size, weights >= 0, weights <= granted * s]
-
-        def place(epsilon: Floats) -> None:
-            granted.value = epsilon * size / unit
-
         return Declared(
             cp.Problem(cp.Minimize(objective), constraints),
-            place,
+            lambda epsilon: setattr(granted, "value", epsilon * size / unit),
             lambda: np.append(numbers(weights) / size, numbers(s) / unit),
         )
 

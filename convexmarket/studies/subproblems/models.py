@@ -8,7 +8,7 @@ squares. The arguments come from markets and files, which have checked them.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -26,8 +26,13 @@ from convexmarket.learners.minimiser import PerturbedObjective, minimise
 from convexmarket.learners.ridge_math import solve_ridge
 from convexmarket.privacy import gamma_sphere_noise
 from convexmarket.release import KernelBasis, declare_fit
-from convexmarket.studies.subproblems.instances import Declared, Floats, Instance, numbers
-from convexmarket.studies.subproblems.markets import off_simplex
+from convexmarket.studies.subproblems.markets import (
+    Declared,
+    Floats,
+    Instance,
+    numbers,
+    off_simplex,
+)
 
 __all__ = [
     "draw_fit",
@@ -41,7 +46,7 @@ __all__ = [
 ]
 
 #: Length of the perturbation of a repeated row, relative to the row.
-JITTER = 0.01
+_JITTER = 0.01
 #: Norm of the gradient at the exact model, relative to the longest row.
 _TOLERANCE = 1e-13
 
@@ -59,7 +64,7 @@ def draw_rows(X: Floats, y: Floats, size: int, rng: np.random.Generator) -> tupl
         return X[picked], y[picked]
     again = rng.integers(n_rows, size=size - n_rows)
     lengths = np.linalg.norm(X[again], axis=1, keepdims=True)
-    steps = rng.standard_normal((again.size, n_features)) * (JITTER / np.sqrt(n_features))
+    steps = rng.standard_normal((again.size, n_features)) * (_JITTER / np.sqrt(n_features))
     turned = X[again] + lengths * steps
     now = np.linalg.norm(turned, axis=1, keepdims=True)
     turned *= lengths / np.maximum(now, np.finfo(float).tiny)
@@ -81,8 +86,7 @@ def logistic(
               \quad\text{s.t.}\quad \Lambda w = \sum_j a_j \alpha_j y_j x_j - b,
 
     times the number of rows, with :math:`H(t) = -t\log t`. The answer is the model w. The labels y
-    are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b, shape
-    (2, n_features).
+    are -1 or 1, the weights a sum to one, and ``noise`` holds both values of b.
     """
     m, n_features = X.shape
     signed = y[:, None] * X
@@ -103,7 +107,7 @@ def logistic(
         else:
             losses = (scale * weights) @ cp.logistic(-signed @ w)
             problem = cp.Problem(cp.Minimize(losses + quadratic + scale * (b @ w)))
-        return Declared(problem, partial(setattr, b, "value"), lambda: numbers(w))
+        return Declared(problem, partial(setattr, b, "value"), partial(numbers, w))
 
     return Instance(
         "weighted logistic regression",
@@ -140,7 +144,7 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
     ``primal`` is the sum of squares of :math:`\sqrt{m a_j}(y_j - x_j^\top\theta)`; ``unscaled``
     keeps the weights outside the squares. ``normal`` is the quadratic form of the normal equations,
     and ``factor`` the same by a triangular factor, computed without squaring; both have the size of
-    the model. The answer is theta. ``labels`` holds both values of y, shape (2, size).
+    the model. The answer is theta. ``labels`` holds both values of y.
     """
     m, n_features = X.shape
     root = np.sqrt(weights)[:, None]
@@ -155,13 +159,10 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
         small = formulation in ("normal", "factor")
         data = cp.Parameter(n_features + 1 if small else m, name="data")
         penalty = regularization * cp.sum_squares(theta)
-
-        def place(y: Floats) -> None:
-            if formulation == "normal":
-                data.value = np.append(X.T @ (weights * y), weights @ y**2)
-            else:
-                data.value = triangle(y)[:, -1] if formulation == "factor" else y
-
+        data_of = {
+            "normal": lambda y: np.append(X.T @ (weights * y), weights @ y**2),
+            "factor": lambda y: triangle(y)[:, -1],
+        }.get(formulation, lambda y: y)
         if formulation == "normal":
             matrix = (root * X).T @ (root * X) + regularization * np.eye(n_features)
             form = cp.quad_form(theta, cp.psd_wrap(matrix))
@@ -174,7 +175,11 @@ def ridge(X: Floats, labels: Floats, weights: Floats, regularization: float) -> 
             scaled = np.sqrt(m) * root
             residuals = (scaled * X) @ theta - cp.multiply(scaled[:, 0], data)
             objective = cp.sum_squares(residuals) + m * penalty
-        return Declared(cp.Problem(cp.Minimize(objective)), place, lambda: numbers(theta))
+        return Declared(
+            cp.Problem(cp.Minimize(objective)),
+            lambda y: setattr(data, "value", data_of(y)),
+            partial(numbers, theta),
+        )
 
     return Instance(
         "ridge",
@@ -203,16 +208,9 @@ def fit(kernel: Floats, predictions: Floats, max_norm: float) -> Instance:
     r"""Return the fit to noisy predictions (K, Theorems 4 and 5), with two draws of the noise.
 
     A private model predicts at T public points. Its predictions p are released with noise, and a
-    public model f, no larger than the private one may be, is fitted to them:
-
-    .. math:: \min_f\; \sum_{t} (f(z_t) - p_t)^2 \quad\text{s.t.}\quad \|f\|_{\mathcal H} \le C
-
-    (K has the mean where this has the sum.) With the kernel matrix
-    :math:`K = U\,\mathrm{diag}(d)\,U^\top` and :math:`f = \sum_s c_s k(z_s, \cdot)`, ``quadratic``
-    is the problem in c, under :math:`c^\top K c \le C^2`. ``primal`` takes the coefficients
-    :math:`\beta = \mathrm{diag}(\sqrt d)\,U^\top c` in an orthonormal basis; ``diagonal`` turns the
-    predictions into that basis. The answer is f at the points, followed by its norm.
-    ``predictions`` holds both values of p, shape (2, T).
+    public model f, no larger than the private one may be, is fitted to them by
+    :func:`~convexmarket.release.declare_fit`. The answer is f at the points, followed by its norm.
+    ``predictions`` holds both values of p.
     """
 
     def declared(formulation: Any) -> Declared:
@@ -288,49 +286,39 @@ def z_block(joint: JointMarket) -> Instance:
     form, able = purchases.form
     start = purchases(np.zeros(joint.X.shape[1]))
     eta, costs = start.eta, joint.market.sellers.virtual_costs
-    models = [best_model(joint, start.weights, eta)]
-    models.append(best_model(joint, purchases.at(models[0], eta).weights, eta))
 
     def optimum(model: Floats) -> Floats:
         return purchases.at(model, eta).weights
 
-    values = [_Model(model, joint.losses(model), optimum(model)) for model in models]
+    first = best_model(joint, start.weights, eta)
+    models = [first, best_model(joint, optimum(first), eta)]
+    losses = [joint.losses(model) for model in models]
+    best = [optimum(model) for model in models]
 
     def declared(formulation: str) -> Declared:
         if formulation == "exponential":
-            block = ExponentialBlock(joint, values[0].losses, eta, values[0].optimum)
+            block = ExponentialBlock(joint, losses[0], eta, best[0])
             (z,) = block.variables()
             return Declared(
                 block,
-                lambda value: block.place(value.losses, value.optimum),
+                lambda k: block.place(losses[k], best[k]),
                 lambda: embed(np.exp(numbers(z)) / able.size, able),
             )
         market = FixedEta(joint.market, eta)
         (scaled,) = market.variables()
-        losses = cp.Parameter(scaled.size, name="losses", nonneg=True)
-
-        def place(value: _Model) -> None:
-            losses.value = value.losses[able]
-
-        objective = market.objective + cp.Minimize(losses @ scaled / able.size)
-        problem = cp.Problem(objective, market.constraints)
-        return Declared(problem, place, lambda: embed(numbers(scaled) / able.size, able))
+        charged = cp.Parameter(scaled.size, name="losses", nonneg=True)
+        objective = market.objective + cp.Minimize(charged @ scaled / able.size)
+        return Declared(
+            cp.Problem(objective, market.constraints),
+            lambda k: setattr(charged, "value", losses[k][able]),
+            lambda: embed(numbers(scaled) / able.size, able),
+        )
 
     return Instance(
         "z-block",
-        (values[0], values[1]),
+        (0, 1),
         declared,
-        lambda weights, value: (
-            joint.market.objective.value(weights, eta, costs) + float(value.losses @ weights)
-        ),
-        lambda value: optimum(value.model),
+        lambda a, k: joint.market.objective.value(a, eta, costs) + float(losses[k] @ a),
+        lambda k: optimum(models[k]),
         lambda weights: off_simplex(weights[able], form.limit(eta)),
     )
-
-
-class _Model(NamedTuple):
-    """A model of a joint market, the losses of all rows, and the best weights for them."""
-
-    model: Floats
-    losses: Floats
-    optimum: Floats

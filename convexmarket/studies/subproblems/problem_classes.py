@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,21 +18,12 @@ from convexmarket.market import Market
 from convexmarket.priors import Prior, Uniform
 from convexmarket.sellers import Sellers
 from convexmarket.studies.subproblems import markets, models
-from convexmarket.studies.subproblems.instances import (
-    CLASSES,
-    Family,
-    Floats,
-    Instance,
-    Make,
-    MarketOf,
-)
+from convexmarket.studies.subproblems.markets import Floats, Instance
 from convexmarket.terms import (
     Budget,
     Cap,
-    Constraint,
     MaxEpsilon,
     Noise,
-    Objective,
     Payments,
     PowerCost,
     Spread,
@@ -48,10 +40,47 @@ __all__ = [
     "papers_market",
 ]
 
+#: Every class of subproblems, with its formulations.
+CLASSES: dict[str, tuple[str, ...]] = {
+    "allocation": ("primal", "dual", "projection", "unscaled"),
+    "certified search": ("primal", "dual", "projection"),
+    "given guarantees": ("primal", "unscaled"),
+    "budget": ("joint", "joint-scaled"),
+    "variants": ("primal",),
+    "weighted logistic regression": ("primal", "dual", "unscaled"),
+    "z-block": ("exponential", "purchase"),
+    "ridge": ("primal", "unscaled", "normal", "factor"),
+    "semi-interactive fit": ("primal", "diagonal", "quadratic"),
+}
+
 #: Private rows of the model behind a fit, and points that it predicts, at most.
 _MOST_PRIVATE, _MOST_POINTS = 500, 1_000
 #: Scale of the noise in a prediction.
 _PREDICTION_NOISE = 0.2
+
+Make = Callable[[int, np.random.Generator], Instance]
+MarketOf = Callable[[int, np.random.Generator], Market]
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One subproblem at any size, up to ``largest``, or at ``own_size`` only.
+
+    ``make`` maps a size and a generator to an instance. ``name`` distinguishes subproblems of one
+    class in the same problem.
+    """
+
+    problem_class: str
+    make: Make
+    name: str = ""
+    own_size: int | None = None
+    largest: float = np.inf
+
+    def sizes(self, wanted: Iterable[int]) -> list[int]:
+        """Select the available sizes among the requested ones."""
+        if self.own_size is not None:
+            return [self.own_size]
+        return [size for size in wanted if size <= self.largest]
 
 
 def papers_market(
@@ -69,17 +98,13 @@ def papers_market(
     return Market(sellers, objective, [] if cap is None else [Cap(min(cap, size))])
 
 
-def _granted(market: Market) -> Instance:
-    return markets.guarantees(
-        np.asarray(market.form.epsilon_caps), market.form.mu, market.form.sigma
-    )
-
-
 #: The subproblem of a market, of each class that is one.
 _OF_MARKET: dict[str, Callable[[Market], Instance]] = {
     "allocation": markets.at_best_eta,
     "certified search": markets.certified_search,
-    "given guarantees": _granted,
+    "given guarantees": lambda market: markets.guarantees(
+        np.asarray(market.form.epsilon_caps), market.form.mu, market.form.sigma
+    ),
     "budget": markets.budget,
     "variants": markets.at_natural_eta,
 }
@@ -99,15 +124,10 @@ def allocation_families(market_of: MarketOf, own_size: int | None = None) -> lis
 
 
 def families_of_market(example: Market, market_of: MarketOf | None = None) -> list[Family]:
-    """Return the subproblems of a market.
+    """Return the subproblems of a market; its pieces decide their classes.
 
-    Parameters
-    ----------
-    example : Market
-        Its pieces decide the class of the subproblem.
-    market_of : callable, optional
-        From a size and a generator to a market of the same pieces. Without it the example is the
-        only market, at its size.
+    ``market_of`` maps a size and a generator to a market of the same pieces. Without it the example
+    is the only market, at its size.
 
     Raises
     ------
@@ -158,14 +178,8 @@ def market_family(
 def classifier_families(rows: Any, market_of: MarketOf, regularization: float) -> list[Family]:
     """Return the training of a market's classifier on rows, and the fit to its predictions.
 
-    Parameters
-    ----------
-    rows : MarketData
-        Rows to train on, and public rows.
-    market_of : callable
-        From a size and a generator to the market that sells the rows.
-    regularization : float
-        Of the classifier.
+    ``rows`` holds the rows to train on, and public rows; ``market_of`` maps a size and a generator
+    to the market that sells the rows.
     """
 
     def logistic(size: int, rng: np.random.Generator) -> Instance:
@@ -199,11 +213,11 @@ def families_of_class(name: str) -> list[Family]:
         raise ParameterError(
             f"problems names the class {name!r}; known are {', '.join(sorted(CLASSES))}"
         )
-    if name in _MARKETS:
-        return [_of_class(name, _MARKETS[name])]
     if name in _MAKERS:
         return [Family(name, _MAKERS[name])]
-    families = classifier_families(wdbc(), _market, _REGULARIZATION)
+    if name in _OF_MARKET:
+        return [_of_class(name, partial(_drawn, name))]
+    families = classifier_families(wdbc(), partial(_drawn, name), _REGULARIZATION)
     return [family for family in families if family.problem_class == name]
 
 
@@ -214,21 +228,17 @@ _REGULARIZATION = 0.03
 #: Guarantees, in nats, of conservative, medium and liberal people, and their shares (R).
 _GRANTS, _SHARES = ((0.01, 0.2), (0.2, 1.0), (1.0, 1.0)), (0.34, 0.43, 0.23)
 _LABEL_NOISE = 0.1
-
-_market: MarketOf = partial(papers_market, _PRIOR, 3.0, 10.0, 0.003, None)
-
-
-def _variant(objective: Objective, constraint: Constraint, size: int, rng: Any) -> Market:
-    return Market(Sellers(_PRIOR.sample(size, rng), _PRIOR), objective, [constraint])
-
-
 _RISK = 3.0 * Spread() + 10.0 * Noise()
-_MARKETS: dict[str, MarketOf] = {
-    "allocation": _market,
-    "certified search": _market,
-    "budget": partial(_variant, _RISK, Budget(5.0)),
-    "variants": partial(_variant, _RISK + 0.003 * Payments(PowerCost(1.5)), MaxEpsilon(2.0)),
-}
+
+
+def _drawn(problem_class: str, size: int, rng: np.random.Generator) -> Market:
+    """Draw the market of a class; the papers' market is that of most classes."""
+    sellers = Sellers(_PRIOR.sample(size, rng), _PRIOR)
+    if problem_class == "budget":
+        return Market(sellers, _RISK, [Budget(5.0)])
+    if problem_class == "variants":
+        return Market(sellers, _RISK + 0.003 * Payments(PowerCost(1.5)), [MaxEpsilon(2.0)])
+    return Market(sellers, _RISK + 0.003 * Payments())
 
 
 def _grants(size: int, rng: np.random.Generator) -> Floats:
@@ -246,7 +256,8 @@ def _guarantees(size: int, rng: np.random.Generator) -> Instance:
 def _z_block(size: int, rng: np.random.Generator) -> Instance:
     rows = wdbc()
     X, y = models.draw_rows(rows.X_train, rows.y_train, size, rng)
-    return models.z_block(JointMarket(_market(size, rng), X, y, regularization=_REGULARIZATION))
+    market = _drawn("z-block", size, rng)
+    return models.z_block(JointMarket(market, X, y, regularization=_REGULARIZATION))
 
 
 def _ridge(size: int, rng: np.random.Generator) -> Instance:

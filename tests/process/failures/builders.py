@@ -5,6 +5,7 @@ It has its own streams, working directory, signals and exit code, as one from a 
 
 import contextlib
 import io
+import multiprocessing.util
 import os
 import resource
 import select
@@ -13,6 +14,8 @@ import sys
 import time
 import traceback
 from pathlib import Path
+
+from joblib.externals.loky import reusable_executor
 
 from convexmarket import cli
 
@@ -65,6 +68,7 @@ class Forked:
             os.chdir(folder)
             os.environ["COLUMNS"] = "200"
             sys.argv = ["convexmarket", *arguments]
+            reusable_executor._executor = None  # its workers are the parent's
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
@@ -81,6 +85,7 @@ class Forked:
             traceback.print_exc()
         finally:
             with contextlib.suppress(BaseException):
+                multiprocessing.util._exit_function()  # as at the end of an interpreter
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)

@@ -3,7 +3,7 @@
 import json
 import signal
 
-from convexmarket.studies.journal import Journal
+from convexmarket.studies.execution import Journal
 from tests import PROBLEMS
 from tests.process.failures.builders import (
     INTERRUPTED,

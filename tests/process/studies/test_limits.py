@@ -1,0 +1,179 @@
+"""Runs in processes of their own: what misbehaves becomes a reply, and the next run is as good."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+import convexmarket as cm
+from convexmarket.errors import SolverError
+from convexmarket.studies.execution import Execution, Task, usable_cores
+from convexmarket.studies.measure import measure_run
+from convexmarket.studies.subproblems.markets import at_best_eta
+from tests import ROOT
+from tests.studies.stub_solvers import Glutton, Parent, Pinned, Quitter, Sleeper, Suicide
+
+
+def market(size, rng):
+    prior = cm.Uniform(1, 5)
+    return cm.Market.standard(cm.Sellers(prior.sample(size, rng), prior), mu=1, sigma=1, gamma=1)
+
+
+def make(size, rng):
+    return at_best_eta(market(size, rng))
+
+
+def broken(size, rng):
+    raise ValueError("no such subproblem")
+
+
+def job(solver="CLARABEL", make=make):
+    return measure_run, (make, 20, (0, 0), "primal", solver, {})
+
+
+def call(solver="CLARABEL", make=make, *, time_limit=300.0, **options):
+    execution = Execution(time_limit=time_limit, progress=False, **options)
+    return execution.run({"run": Task(*job(solver, make))}, "runs")["run"]
+
+
+def test_a_run_comes_back_with_what_was_measured():
+    reply = call()
+    assert reply["ended"] == "finished"
+    result = reply["result"]
+    assert result["status"] == result["again_status"] == "optimal"
+    assert result["total_s"] == pytest.approx(
+        sum(result[f"{part}_s"] for part in ("declaration", "compilation", "solver", "recovery"))
+    )
+    assert 0 < reply["peak_memory_mb"] < 1_000
+    assert result["dual_residual"] < 1e-3
+
+
+def test_the_reference_is_exact_where_it_can_be():
+    result = call("reference")["result"]
+    assert result["certainty"] == "exact"
+    assert result["objective"] == pytest.approx(call()["result"]["objective"])
+
+
+def test_a_hang_ends_at_the_time_limit():
+    start = time.monotonic()
+    reply = call(Sleeper(), time_limit=1.5)
+    assert reply["ended"] == "time limit"
+    assert "result" not in reply
+    assert time.monotonic() - start < 60
+
+
+def test_a_crash_is_told_by_its_signal():
+    reply = call(Suicide())
+    assert (reply["ended"], reply["status"]) == ("crashed", "SIGSEGV")
+
+
+def test_a_glutton_ends_at_the_memory_limit():
+    reply = call(Glutton(), memory_limit=1_000.0)
+    assert reply["ended"] == "memory limit"
+    assert 1_000 <= reply["peak_memory_mb"] < 2_000
+
+
+def test_an_error_of_the_solver_is_its_status():
+    result = call(Quitter())["result"]
+    assert result["status"] == "error"
+    assert "I do not feel like it" in result["message"]
+
+
+def test_a_solver_that_cannot_is_unsupported():
+    assert call("OSQP")["result"]["status"] == "unsupported"
+
+
+def test_an_error_of_ours_is_told_in_its_words():
+    reply = call(make=broken)
+    assert reply["ended"] == "error"
+    assert "no such subproblem" in reply["log"]
+
+
+def test_after_all_that_runs_are_as_before():
+    assert call()["result"]["status"] == "optimal"
+
+
+def test_a_killed_worker_ends_its_run_and_the_study_and_the_next_study_has_another():
+    failed = []
+    waiting = threading.Thread(target=run_and_fail, args=(failed,))
+    waiting.start()
+    while not (sleeping := [each for each in children_of(psutil.Process()) if is_run(each)]):
+        time.sleep(0.01)
+    sleeping[0].parent().kill()
+    waiting.join(60)
+    assert "the system ended a worker process" in failed[0]
+    assert not psutil.wait_procs(sleeping, timeout=10)[1], "a run outlives its worker"
+    assert call()["ended"] == "finished"
+
+
+def test_what_a_solver_leaves_behind_does_not_hold_the_run():
+    reply = call(Parent(), time_limit=60.0)
+    assert reply["ended"] == "finished"
+    left = int(reply["result"]["message"].rpartition(" ")[2])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and lives(left):
+        time.sleep(0.01)
+    assert not lives(left)
+
+
+def lives(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def children_of(process):
+    with contextlib.suppress(psutil.Error):
+        return process.children(recursive=True)
+    return []
+
+
+def is_run(process):
+    """Tell the child of a worker, which has a group of its own."""
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        return os.getpgid(process.pid) == process.pid
+    return False
+
+
+def run_and_fail(failed):
+    try:
+        call(Sleeper(), time_limit=3600.0)
+    except SolverError as error:
+        failed.append(str(error))
+
+
+SLEEPING = """
+import sys
+sys.path[:0] = [{path!r}]
+from tests.process.studies.test_limits import Sleeper, call
+call(Sleeper())
+"""
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_no_run_is_left_of_a_study_that_was_ended(by):
+    script = SLEEPING.format(path=str(ROOT))
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stderr=subprocess.DEVNULL,
+        # a shell's background jobs ignore SIGINT, and so would what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as study:
+        family = psutil.Process(study.pid)
+        while not (runs := [each for each in children_of(family) if is_run(each)]):
+            time.sleep(0.01)
+        workers = [each.parent() for each in runs]
+        study.send_signal(by)
+    assert not psutil.wait_procs([*runs, *workers], timeout=10)[1]
+
+
+@pytest.mark.skipif(usable_cores()[0] < 0, reason="this system binds no process to a core")
+def test_a_run_is_pinned_to_its_core():
+    reply = call(Pinned(), pin=True)
+    assert f"on cores [{reply['core']}]" in reply["result"]["message"]
