@@ -236,10 +236,8 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
         points.append(minimise(costs, n, rho, rates))
     points += [point_at(costs, n, rho, rate) for rate in ends if rate < border * unit]
     if e < np.inf and form.eta_high >= border:
-        none = np.array([np.inf])
-        many = costs if costs.has_replaced else costs.replaced(none, none)
         low, high = max(form.eta_low / e, n), form.eta_high / e
-        point, bound = minimise_bounded(many, rho, e * unit, low, high)
+        point, bound = minimise_bounded(costs, rho, e * unit, low, high)
         points.append(point)
     return best_of(points), bound
 
