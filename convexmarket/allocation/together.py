@@ -278,7 +278,7 @@ class _Buyers:
         bought = []
         for b, start in zip(self.markets, starts, strict=True):
             market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
-            method, options = best_method(market), {}
+            method, options = best_method(market), dict[str, Any]()
             if method == "branch_and_bound":
                 options = {"solver": self.solver, "solver_options": self.options}
             with warnings.catch_warnings():
