@@ -24,7 +24,6 @@ from convexmarket.checks import (
     as_float,
     check_callable,
     check_choice,
-    check_count,
     check_instance,
     check_positive,
     shown,
@@ -126,25 +125,23 @@ def allocate(
     """
     check_instance("market", market, Market)
     check_choice("method", method, Method)
-    check_gap(gap)
+    check_gap(gap, 1 if max_solves is None else max_solves)
     check_callable("progress", progress)
+    if solver_options is not None:
+        check_instance("solver_options", solver_options, Mapping, "a dictionary")
+    if time_limit is not None:
+        check_positive("time_limit", time_limit)
     if (parts := market.sellers.parts) is not None and method in ("auto", "exact"):
         return allocate_parts(parts, market)  # type: ignore[return-value]
     method = best_method(market) if method == "auto" else method
     solve = _METHODS[method]
     takes = signature(solve).parameters
-    options: dict[str, Any] = {}
-    if solver_options is not None:
-        check_instance("solver_options", solver_options, Mapping, "a dictionary")
-        options["solver_options"] = solver_options
-    if max_solves is not None:
-        options["max_solves"] = check_count("max_solves", max_solves)
-    if time_limit is not None:
-        options["time_limit"] = check_positive("time_limit", time_limit)
+    limits = {"max_solves": max_solves, "solver_options": solver_options, "time_limit": time_limit}
+    options: dict[str, Any] = {name: each for name, each in limits.items() if each is not None}
     if unknown := sorted(options.keys() - takes):
-        takers = [
+        takers = (
             name for name, other in _METHODS.items() if unknown[0] in signature(other).parameters
-        ]
+        )
         raise ParameterError(
             f"the method {method!r} takes no {unknown[0]}; leave it out, or choose method="
             + " or ".join(map(repr, takers))
@@ -152,15 +149,15 @@ def allocate(
     options |= {"gap": gap, "start": _eta_of(start), "progress": progress}
     options["formulation"] = formulation or "projection"
     options = {name: value for name, value in options.items() if name in takes}
-    if "solver" not in takes:
-        return _completed(market, solve(market, **options))
-    fast = ["PIQP"] * (options.get("formulation") == "projection")
-    solvers = [*fast, "CLARABEL"] if solver is None else solver
-    solvers = [solvers] if isinstance(solvers, str) else list(solvers)
+    runs: list[dict[str, str]] = [{}]
+    if "solver" in takes:
+        fast = ["PIQP"] * (options.get("formulation") == "projection")
+        solvers = [*fast, "CLARABEL"] if solver is None else solver
+        runs = [{"solver": x} for x in ([solvers] if isinstance(solvers, str) else solvers)]
     failure: Exception = ParameterError("solver is an empty list; name a solver, such as CLARABEL")
-    for name in solvers:
+    for run in runs:
         try:
-            return _completed(market, solve(market, **options, solver=name))
+            return _completed(market, solve(market, **options, **run))
         except SolverError as error:
             failure = error
     raise failure

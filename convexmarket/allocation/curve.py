@@ -80,18 +80,28 @@ class OwnReportCurve:
             # One seller may leave, so the next more expensive ones are included.
             costs, limit = costs_that_matter(form, 1)
         self.form, self._base, self._limit = form, costs, limit
-        self._others = available - 1
+        # The least guarantee that one seller sells at any cost.
+        low, others = form.eta_low, available - 1
+        weight = max(0.0, 1.0 - others * form.max_weight)
+        sold = others * form.max_epsilon if others else 0.0
+        self._least_sold = max(low * weight, low - sold)
+        self._needed = weight > 1e-12 or self._least_sold > 1e-12 * low
+
+    def can_do_without(self) -> bool:
+        """Whether the others can carry the whole weight, and sell the least total."""
+        return not self._needed
+
+    @cached_property
+    def truth(self) -> Floats:
+        """The guarantees of all sellers at their costs in the market, shape (m,)."""
+        best = solve_exact(self.form, self._base)
+        return best.eta * best.weights
 
     def __call__(self, seller: Ints, psi: Floats) -> CurvePoints:
         """Solve the market with ``psi[k]`` in place of the cost of ``seller[k]``, for all k.
 
-        Parameters
-        ----------
-        seller : ndarray of int, shape (n,)
-            Positions in the market of sellers at finite costs.
-        psi : ndarray, shape (n,)
-            Virtual costs >= 0; +inf removes the seller from the market. If the others cannot carry
-            the whole weight, the result is the limit: the least possible purchase from the seller.
+        A cost of +inf removes the seller from the market. If the others cannot carry the whole
+        weight, the result is the limit: the least possible purchase from the seller.
         """
         truthful = psi == self.form.virtual_costs[seller]
         # All truthful entries are the same market, which is solved once.
@@ -105,31 +115,11 @@ class OwnReportCurve:
             points.epsilon[truthful] = self.truth[seller[truthful]]
         return points
 
-    @cached_property
-    def truth(self) -> Floats:
-        """The guarantees of all sellers at their costs in the market, shape (m,)."""
-        best = solve_exact(self.form, self._base)
-        return best.eta * best.weights
-
-    def can_do_without(self) -> bool:
-        """Whether the others can carry the whole weight, and sell the least total."""
-        weight = 1.0 - self._others * self.form.max_weight
-        return weight <= 1e-12 and self._least_sold <= 1e-12 * self.form.eta_low
-
-    @property
-    def _least_sold(self) -> float:
-        """The least guarantee that one seller sells at any cost."""
-        low, others = self.form.eta_low, self._others
-        weight = max(0.0, 1.0 - others * self.form.max_weight)
-        sold = others * self.form.max_epsilon if others else 0.0
-        return max(low * weight, low - sold)
-
     def _solve(self, seller: Ints, psi: Floats) -> CurvePoints:
         base, old = self._base, self.form.virtual_costs[seller]
         solve = self._vertices if self.form.mu == 0 else self._interior
-        if self.can_do_without():
-            instead = np.where(psi > self._limit, np.inf, psi)
-            return solve(base.replaced(old, instead))
+        if not self._needed:
+            return solve(base.replaced(old, np.where(psi > self._limit, np.inf, psi)))
         endless = np.isinf(psi)
         points = solve(base.replaced(old, np.where(endless, base.scale, psi)))
         points.epsilon[endless] = self._least_sold
@@ -138,33 +128,26 @@ class OwnReportCurve:
         return points
 
     def _interior(self, costs: Costs) -> CurvePoints:
-        base, mu = self._base, self.form.mu
         point, _ = optimum(self.form, costs)
         if np.any(np.isinf(point.rate)):
             raise unattained()
-        width = 1.0 / (point.n * point.beta)
-        return CurvePoints(
-            epsilon=point.weight_of(costs) * (point.rate / rates_of(self.form, base)[1]),
-            value=mu * point.value,
-            level=base.lowest + base.scale * point.level,
-            cap_level=base.lowest + base.scale * (point.level - width),
-        )
+        epsilon = point.weight_of(costs) * (point.rate / rates_of(self.form, costs)[1])
+        levels = point.level, point.level - 1.0 / (point.n * point.beta)
+        marginal, cap_level = (costs.lowest + costs.scale * level for level in levels)
+        return CurvePoints(epsilon, self.form.mu * point.value, marginal, cap_level)
 
     def _vertices(self, costs: Costs) -> CurvePoints:
         """Solve with mu = 0, where the cheapest sellers are filled to the cap."""
-        form, base = self.form, self._base
+        form = self.form
         piece, below, upto = Path(costs, 1.0 / form.max_weight).end()
-        cost = piece.cost * base.scale
+        cost = piece.cost * costs.scale
         if np.any(cost <= 0) and form.eta_high == np.inf:
             raise unattained()
         eta = np.full(cost.size, float(form.eta_high))
         eta[cost > 0] = np.sqrt(form.sigma / form.gamma / cost[cost > 0])
         eta = np.clip(eta, form.eta_low, form.eta_high)
         weight = np.where(costs.place < below, form.max_weight, piece.left / piece.free)
-        marginal = base.lowest + base.scale * costs.value(upto - 1)
-        return CurvePoints(
-            epsilon=np.where(costs.place < upto, weight, 0.0) * eta,
-            value=form.sigma / eta + form.gamma * eta * cost,
-            level=marginal,
-            cap_level=marginal.copy(),
-        )
+        epsilon = np.where(costs.place < upto, weight, 0.0) * eta
+        marginal = costs.lowest + costs.scale * costs.value(upto - 1)
+        value = form.sigma / eta + form.gamma * eta * cost
+        return CurvePoints(epsilon, value, marginal, marginal.copy())

@@ -60,18 +60,12 @@ _WORTH_PASSES = 20_000
 def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     """Return the global minimiser of the papers' problem.
 
-    Parameters
-    ----------
-    form : StandardForm
-    costs : Costs, optional
-        Its sorted costs; sellers who sell nothing may be missing.
+    ``costs`` are its sorted costs; sellers who sell nothing may be missing.
 
     Raises
     ------
-    InfeasibleMarketError
-        If too few sellers have a finite virtual cost for the cap, or the range of eta is empty.
-    UnattainedOptimumError
-        If the objective only approaches its infimum, as eta goes to 0 or to infinity.
+    InfeasibleMarketError, UnattainedOptimumError
+        As for :func:`check_feasible`, or if the infimum is at eta = infinity.
     SolverError
         If rounding has lost the optimum.
     """
@@ -82,8 +76,7 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
             free = solve_exact(replace(form, max_epsilon=np.inf))
             if free.eta * float(free.weights.max()) <= form.max_epsilon:
                 return free
-    costs = costs or costs_that_matter(form)[0]
-    segment = best_segment(form, costs)
+    segment = best_segment(form, costs or costs_that_matter(form)[0])
     weights = np.concatenate([segment.weights(block) for block in blocks_of(psi)])
     if not abs((total := float(weights.sum())) - 1.0) <= 1e-10:
         raise SolverError(
@@ -94,8 +87,8 @@ def solve_exact(form: StandardForm, costs: Costs | None = None) -> Allocation:
     dual = best.lower_bound
     if best.objective - dual > 1e-12 * best.objective:  # the weights give a more accurate bound
         within = replace(form, max_weight=segment.cap)
-        dual = max(dual, dual_bound(within, form.gamma * best.eta * psi, weights))
-        dual += form.sigma / best.eta
+        accurate = dual_bound(within, form.gamma * best.eta * psi, weights)
+        dual = max(dual, accurate + form.sigma / best.eta)
     if segment.bound < best.objective * (1 - 1e-12):  # an interval of eta is undecided
         dual = min(dual, segment.bound)
     return replace(best, weights=weights, lower_bound=min(best.objective, dual))
@@ -169,9 +162,6 @@ def unattained(free: int = 0) -> UnattainedOptimumError:
     )
 
 
-# ------------------------------------------------------------------- screening of sellers
-
-
 def costs_that_matter(form: StandardForm, spare: int = 0) -> tuple[Costs, float]:
     """Return the costs without sellers who provably sell nothing, and a limit.
 
@@ -218,9 +208,6 @@ def highest_cost_bought(form: StandardForm, ordered: Floats, spare: int = 0) -> 
     return g + form.mu * max(one_over_t)
 
 
-# --------------------------------------------------------------------------- the optimum
-
-
 def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
     """Return the best point of every market, and a lower bound on objective/mu.
 
@@ -229,33 +216,28 @@ def optimum(form: StandardForm, costs: Costs) -> tuple[Point, Floats]:
     """
     n, e = 1.0 / form.max_weight, form.max_epsilon
     rho, unit, ends = rates_of(form, costs)
-    border, points = e * n, []
-    bound = np.full(costs.count, np.inf)
+    border, points, bound = e * n, [], np.full(costs.count, np.inf)
     if form.sigma > 0 and form.eta_low <= border:
         rates = form.eta_low * unit, min(form.eta_high, border) * unit
         points.append(minimise(costs, n, rho, rates))
     points += [point_at(costs, n, rho, rate) for rate in ends if rate < border * unit]
     if e < np.inf and form.eta_high >= border:
-        none = np.array([np.inf])
-        many = costs if costs.has_replaced else costs.replaced(none, none)
         low, high = max(form.eta_low / e, n), form.eta_high / e
-        point, bound = minimise_bounded(many, rho, e * unit, low, high)
+        point, bound = minimise_bounded(costs, rho, e * unit, low, high)
         points.append(point)
     return best_of(points), bound
 
 
 class PathSegment(NamedTuple):
-    """The optimum on the piece (j, q), in the units of the market.
+    """The optimum on a piece of the path, in the units of the market.
 
     Of ``bought`` sellers ``capped`` are at the cap. The weights of free sellers are
     ``share - beta*((psi - origin) - mean)``; beta is 0 if all their costs are equal. ``norm`` is
-    ||a|| and ``cost`` psi'a. ``level`` is the multiplier over gamma*eta if no seller is free.
-    ``eta`` and ``binding`` describe the end of the range of eta that binds. ``bound`` is proven for
-    all eta.
+    ||a||, ``cost`` psi'a, and ``filled`` the costs of capped sellers. ``level`` is the multiplier
+    over gamma*eta if no seller is free. ``eta`` and ``binding`` describe the end of the range of
+    eta that binds. ``bound`` is proven for all eta.
     """
 
-    j: int
-    q: int
     capped: int
     bought: int
     origin: float
@@ -308,29 +290,29 @@ def best_segment(form: StandardForm, costs: Costs) -> PathSegment:
     """
     free = int(costs.number(np.searchsorted(costs.psi, [0.0], side="right"))[0])
     if form.mu == 0:
-        _, below, upto = Path(costs, 1.0 / form.max_weight).end()
-        segment = polish_segment(form, costs, int(below[0]), int(upto[0]), None)
+        _, (below,), (upto,) = Path(costs, 1.0 / form.max_weight).end()
+        segment = _polished(form, costs, int(below), int(upto), None)
         if segment.cost == 0 and form.sigma > 0 and form.eta_high == np.inf:
             raise unattained(free)
         return segment
     point, bound = optimum(form, costs)
-    rate, n = float(point.rate[0]), float(point.n[0])
+    rate, unit = float(point.rate[0]), rates_of(form, costs)[1]
     if np.isinf(rate):
         raise unattained(free)
-    _, unit, _ = rates_of(form, costs)
     limited = rate * form.max_weight >= form.max_epsilon * unit * (1 - 1e-14)
-    eta: float | None = n * form.max_epsilon if limited else None
+    eta = float(point.n[0]) * form.max_epsilon if limited else None
     binding: tuple[str, ...] = ()
+    level = None
     for name, end in (("eta_low", form.eta_low), ("eta_high", form.eta_high)):
         if 0 < end < np.inf and abs(rate - end * unit) <= 1e-14 * rate:
             eta, binding = end, (name,)
-    first, last = costs.number(point.capped), costs.number(point.bought) - 1
-    j, q, level = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1, None
     cap = form.max_epsilon / eta if limited and eta else form.max_weight
+    first, last = costs.number(point.capped), costs.number(point.bought) - 1
+    j, q = int(costs.position(first)[0]), int(costs.position(last)[0]) + 1
     if j == q:  # all are at the bound; treat the most expensive ones as free
         j = int(np.searchsorted(costs.psi, costs.psi[q - 1]))
         level = costs.lowest + costs.scale * float(point.level[0])
-    segment = polish_segment(replace(form, max_weight=cap), costs, j, q, eta)
+    segment = _polished(replace(form, max_weight=cap), costs, j, q, eta)
     return segment._replace(level=level, eta=eta, binding=binding, bound=form.mu * float(bound[0]))
 
 
@@ -344,31 +326,27 @@ def _solve_piece(
     left = max(0.0, 1.0 - capped * u)
     share = min(left / (bought - capped), u)  # a full piece exceeds the cap by rounding
     mean, spread = costs.deviations(j, q, origin) if psi[j] < psi[q - 1] else (0.0, 0.0)
-    norm2, cost = capped * u**2 + left * share, u * filled + left * (origin + mean)
-    beta = 0.0
+    norm2, cost, beta = capped * u**2 + left * share, u * filled + left * (origin + mean), 0.0
     if spread > 0:
         free, norms = np.array([spread]), np.array([norm2])
         rho, unit, _ = rates_of(form, costs)
         if eta is None:
-            at = stationary_beta(free, np.array([cost / scale]), norms, rho)
+            (beta,) = stationary_beta(free, np.array([cost / scale]), norms, rho)
         else:
-            at = beta_at(free, norms, unit * eta)
-        beta = float(at[0])
+            (beta,) = beta_at(free, norms, unit * eta)
+        beta = float(beta)
     norm = float(np.sqrt(norm2 + beta * beta * spread)) if beta < np.inf else np.inf
     cost -= beta * spread * scale
-    slope = beta / scale
-    return PathSegment(j, q, capped, bought, origin, mean, share, slope, u, filled, norm, cost)
+    return PathSegment(capped, bought, origin, mean, share, beta / scale, u, filled, norm, cost)
 
 
-def polish_segment(
-    form: StandardForm, costs: Costs, j: int, q: int, eta: float | None
-) -> PathSegment:
+def _polished(form: StandardForm, costs: Costs, j: int, q: int, eta: float | None) -> PathSegment:
     """Solve the piece (j, q), or a neighbouring one if rounding errors led to the wrong piece."""
-    u, psi = form.max_weight, costs.psi
+    u, psi, every = form.max_weight, costs.psi, int(costs.number(costs.size)[0])
     for _ in range(8):
         segment = _solve_piece(form, costs, j, q, eta)
         if segment.beta == 0:
-            return segment
+            break
         centre = segment.origin + segment.mean
         if np.isinf(segment.beta):  # the optimum is further along the path
             above, below = psi[q - 1] - centre, centre - psi[j]
@@ -383,7 +361,7 @@ def polish_segment(
         capped = int(np.searchsorted(psi, top - u / segment.beta, side="right"))
         at_cap = costs.number(np.array([capped]))
         bought = max(int(np.searchsorted(psi, top)), int(costs.position(at_cap)[0]) + 1)
-        if (capped, bought) == (j, q) or at_cap[0] >= costs.number(costs.size)[0]:
-            return segment
+        if (capped, bought) == (j, q) or at_cap[0] >= every:
+            break
         j, q = capped, bought
     return segment

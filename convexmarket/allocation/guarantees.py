@@ -60,40 +60,31 @@ def allocate_budget(form: MarketNumbers) -> Allocation:
 
 
 def allocate_guarantees(form: MarketNumbers, caps: Floats) -> Allocation:
-    """Return the exact allocation under given guarantees, with its dual bound."""
-    start = time.perf_counter()
-    mu, sigma = form.mu, form.sigma
-    weights, eta = weights_for_guarantees(caps, mu, sigma)
+    """Return the exact allocation under given guarantees, with its dual bound.
+
+    With y = mu*a/||a|| and multipliers z >= 0 of ``a <= s*epsilon`` the objective is at least
+    ``min(y + z)``, provided that ``z'epsilon <= sigma``. The optimal y + z is the multiplier of
+    ``sum a = 1``.
+    """
+    start, able = time.perf_counter(), caps > 0
+    weights, eta = weights_for_guarantees(caps, form.mu, form.sigma)
     norm = float(np.linalg.norm(weights))
-    price, bound = _dual(caps, mu, sigma, weights, norm)
+    slope = form.mu * weights[able] / norm
+    price = float(slope.max())
+    spare = form.sigma - float((price - slope) @ caps[able])
+    price += max(spare, 0.0) / float(caps.sum())  # all guarantees are at their bounds
+    extra = price - slope
+    objective = form.mu * norm + form.sigma / eta
+    share = min(1.0, form.sigma / max(float(extra @ caps[able]), np.finfo(float).tiny))
     return Allocation(
         weights=weights,
         eta=eta,
-        objective=mu * norm + sigma / eta,
-        lower_bound=bound,
+        objective=objective,
+        lower_bound=min(objective, float(np.min(slope + share * extra))),
         multiplier=price / eta,
         method="exact",
         seconds=time.perf_counter() - start,
     )
-
-
-def _dual(
-    caps: Floats, mu: float, sigma: float, weights: Floats, norm: float
-) -> tuple[float, float]:
-    """Return the multiplier of ``sum a = 1`` and the lower bound that it proves.
-
-    With y = mu*a/||a|| and multipliers z >= 0 of ``a <= s*epsilon`` the objective is at least
-    ``min(y + z)``, provided that ``z'epsilon <= sigma``.
-    """
-    able = caps > 0
-    slope = mu * weights[able] / norm
-    level = float(slope.max(initial=0.0))
-    spare = sigma - float(np.maximum(level - slope, 0.0) @ caps[able])
-    if spare > 0:  # all guarantees are at their bounds
-        level += spare / float(caps[able].sum())
-    extra = np.maximum(level - slope, 0.0)
-    cost = float(extra @ caps[able])
-    return level, float(np.min(slope + extra * min(1.0, sigma / cost if cost > 0 else 1.0)))
 
 
 def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple[Floats, float]:
@@ -141,19 +132,8 @@ def weights_for_guarantees(epsilon: ArrayLike, mu: float, sigma: float) -> tuple
         raise ParameterError("mu and sigma are both zero, so every choice is optimal; give one")
     # In units of the largest guarantee, to avoid overflow.
     unit = float(array.max())
-    level, s = _best_on_path(np.sort(array[array > 0]) / unit, mu, sigma / unit)
-    weights = np.minimum(level, array / unit * s)
-    weights /= weights.sum()
-    used = weights > 0
-    return weights, float(np.min(array[used] / weights[used]))
-
-
-def _best_on_path(caps: Floats, mu: float, sigma: float) -> tuple[float, float]:
-    """Return (level, s) of the best point of the path; ``caps`` is sorted and positive.
-
-    On piece k the k smallest are at their bound, the others at the level (1 - s E) / (m - k). The
-    objective is convex in s, and so its minimum is where its slope changes its sign.
-    """
+    caps = np.sort(array[array > 0]) / unit
+    # On piece k of the path the k smallest are at their bound, the others at the level.
     free = caps.size - np.arange(caps.size)
     total = np.concatenate([[0.0], np.cumsum(caps)[:-1]])
     square = np.concatenate([[0.0], np.cumsum(caps**2)[:-1]])
@@ -162,13 +142,15 @@ def _best_on_path(caps: Floats, mu: float, sigma: float) -> tuple[float, float]:
     def slope(s: Any, k: Any) -> Any:
         level = (1.0 - s * total[k]) / free[k]
         norm = np.hypot(s * np.sqrt(square[k]), np.sqrt(free[k]) * level)
-        return sigma - mu * (level * total[k] - s * square[k]) / norm
+        return sigma / unit - mu * (level * total[k] - s * square[k]) / norm
 
+    # The objective is convex in s, and so its minimum is where its slope changes its sign.
     falling = np.flatnonzero(slope(ends, np.arange(caps.size)) < 0)
-    if not falling.size:  # all sellers are at their bounds
-        return float(caps[-1] * ends[-1]), float(ends[-1])
-    k = int(falling[0])
-    s = float(ends[k - 1])  # the slope is nonnegative there, up to rounding
-    if slope(s, k) > 0:
+    k = int(falling[0]) if falling.size else caps.size - 1
+    s = float(ends[k - 1] if falling.size else ends[k])  # without: all are at their bounds
+    if falling.size and slope(s, k) > 0:  # nonnegative, up to rounding
         s = brentq(slope, ends[k], s, args=(k,), xtol=1e-300, rtol=1e-15)
-    return float((1.0 - s * total[k]) / free[k]), s
+    weights = np.minimum((1.0 - s * total[k]) / free[k], array / unit * s)
+    weights /= weights.sum()
+    used = weights > 0
+    return weights, float(np.min(array[used] / weights[used]))

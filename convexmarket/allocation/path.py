@@ -50,11 +50,9 @@ __all__ = [
     "stationary_beta",
 ]
 
-#: Range of the ratio of scales within which no digits are lost.
-_LEAST, _LARGEST = 1e-300, 1e300
 #: Relative slack of the test that discards a stretch, to allow for rounding errors.
 _SLACK = 1e-9
-#: Number of parts of the paths in the first round, over all markets, and in later rounds.
+#: Number of nodes of the paths in the first round, over all markets, and in later rounds.
 _FIRST, _LATER = 1024, 128
 
 
@@ -62,7 +60,7 @@ def rates_of(form: StandardForm, costs: Costs) -> tuple[float, float, list[float
     """Return rho, the rate at eta = 1, and the rates at the finite ends of the range of eta."""
     unit = form.gamma * costs.scale / form.mu
     rho = form.sigma / form.mu * unit
-    if not (_LEAST < rho < _LARGEST or form.sigma == 0):
+    if not (1e-300 < rho < 1e300 or form.sigma == 0):
         raise SolverError(
             f"mu = {form.mu:g} and sigma*gamma*psi = {form.sigma * form.gamma * costs.scale:g}: "
             "the ratio of scales exceeds double precision; bring the weights of the terms closer"
@@ -120,7 +118,7 @@ class Segment(NamedTuple):
     norm2: Floats
 
 
-def segment(costs: Costs, n: float | Floats, j: Ints, q: Ints) -> Segment:
+def segment(costs: Costs, n: Floats, j: Ints, q: Ints) -> Segment:
     """Return the piece (j, q) under a cap of 1/n."""
     number, total, squares = costs.sums(q)
     capped, below = np.zeros_like(j), np.zeros(1)
@@ -132,9 +130,8 @@ def segment(costs: Costs, n: float | Floats, j: Ints, q: Ints) -> Segment:
         mean = total / number
         norm2 = capped / (n * n) + left * left / number
     spread = np.maximum(squares - total * mean, 0.0)
-    return Segment(
-        number.astype(float), left, mean, spread, costs.offset + below / n + left * mean, norm2
-    )
+    cost = costs.offset + below / n + left * mean
+    return Segment(number.astype(float), left, mean, spread, cost, norm2)
 
 
 @dataclass(frozen=True)
@@ -157,20 +154,18 @@ class Path:
     """
 
     def __init__(self, costs: Costs, n: float | Floats) -> None:
-        self.costs, self.n = costs, n
+        self.costs, self.n = costs, np.full(costs.count, n)
         # Allow for rounding: m sellers at a cap of 1/m are feasible.
-        filling = np.ceil(n * (1 - 1e-15)).astype(np.intp)
+        filling = np.ceil(self.n * (1 - 1e-15)).astype(np.intp)
         marginal = np.minimum(filling, costs.number(costs.size)) - 1
         floor, self.first = costs.ties(costs.position(marginal))
         self.floor = np.where(costs.number(floor) > 0, floor, 0)
 
     def __getitem__(self, e: Any) -> Path:
         """Select markets, by an index of any shape."""
-        if not self.costs.has_replaced:
-            return self
         some = copy(self)
-        some.costs, some.floor, some.first = self.costs[e], self.floor[e], self.first[e]
-        some.n = self.n[e] if isinstance(self.n, np.ndarray) else self.n
+        some.costs, some.n = self.costs[e], self.n[e]
+        some.floor, some.first = self.floor[e], self.first[e]
         return some
 
     def segment(self, j: Ints, q: Ints) -> Segment:
@@ -190,8 +185,9 @@ class Path:
         at_end, at_start = k < first, k >= size
         q = np.minimum(np.maximum(k, first), size)
         tau = self.costs.value(np.minimum(q, size - 1))
-        j = self._capped(q, tau, capped)
+        j = np.zeros_like(q)
         if np.any(self.floor):
+            j = self._capped(q, tau, *(capped or (j, self.floor)))
             j = np.where(at_start, 0, np.where(at_end, self.floor, j))
         free, left, mean, spread, cost, norm2 = self.segment(j, q)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -203,16 +199,12 @@ class Path:
         beta = np.where(at_end, np.inf, beta)
         return _Nodes(*np.broadcast_arrays(k, rate2, cost, j, beta))
 
-    def _capped(self, q: Ints, tau: Floats, bounds: tuple[Ints, Ints] | None) -> Ints:
+    def _capped(self, q: Ints, tau: Floats, low: Ints, high: Ints) -> Ints:
         """Return the number of rows at the cap at the point where the weight of row q is zero.
 
         Row j is at the cap if the weights that put it exactly there sum to at most one. This is
-        monotone in j, so a binary search over j < floor gives the first row below the cap.
+        monotone in j, so a binary search gives the first row below the cap.
         """
-        low = np.zeros_like(q)
-        if not np.any(self.floor):
-            return low
-        low, high = (low, self.floor) if bounds is None else bounds
         bought, total, _ = self.costs.sums(q)
         while np.any(low < high):
             j = (low + high) // 2
@@ -224,23 +216,8 @@ class Path:
             high = np.where(capped, high, np.minimum(high, j))
         return low
 
-    def limits(self, j: Ints, q: Ints, piece: Segment) -> tuple[Floats, Floats]:
-        """Return the ends of the piece (j, q) in beta."""
-        value, last = self.costs.value, self.costs.size - 1
-        free, left, mean = piece[:3]
-        leave = _ratio(left, free * (value(q - 1) - mean), np.inf)
-        enter = _ratio(left, free * (value(np.minimum(q, last)) - mean), 0.0)
-        enter = np.where(q > last, 0.0, enter)
-        if not np.any(self.floor):
-            return enter, leave
-        excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
-        cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
-        cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
-        high = np.where(j < self.floor, np.minimum(leave, cap_next), leave)
-        return np.where(j > 0, np.maximum(enter, cap_last), enter), high
-
     def points(
-        self, j: Ints, q: Ints, rho: float, rate: float | Floats | None
+        self, j: Ints, q: Ints, rho: float, rate: Floats | None
     ) -> tuple[Point, NDArray[np.bool_]]:
         """Return the best point of each piece (j, q), for any eta or that of ``rate``.
 
@@ -252,17 +229,32 @@ class Path:
             beta = stationary_beta(spread, cost, norm2, rho)
         else:
             beta = beta_at(spread, norm2, rate)
-        low, high = self.limits(j, q, piece)
+        low, high = self._limits(j, q, piece)
         moved = (beta < low * (1 - _SLACK)) | (beta > high * (1 + _SLACK))
         beta = np.minimum(np.maximum(beta, low), high)
         bent = np.where(spread > 0, beta, 0.0)  # beta may be infinite at zero spread
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             norm = np.sqrt(norm2 + bent * bent * spread)
             cost = cost - bent * spread
-            rates = beta / norm if rate is None else rate + np.zeros_like(norm)
+            rates = beta / norm if rate is None else rate
             value = norm + np.where(cost > 0, rates * cost, 0.0) + rho / rates
             level = mean + left / beta / free
-        return Point(value, rates, self.n + np.zeros_like(norm), beta, level, j, q), moved
+        return Point(value, rates, self.n, beta, level, j, q), moved
+
+    def _limits(self, j: Ints, q: Ints, piece: Segment) -> tuple[Floats, Floats]:
+        """Return the ends of the piece (j, q) in beta."""
+        value, last = self.costs.value, self.costs.size - 1
+        free, left, mean = piece[:3]
+        high = _ratio(left, free * (value(q - 1) - mean), np.inf)
+        low = _ratio(left, free * (value(np.minimum(q, last)) - mean), 0.0)
+        low = np.where(q > last, 0.0, low)
+        if not np.any(self.floor):
+            return low, high
+        excess = np.maximum(self.costs.number(q) - self.n, 0.0) / self.n
+        cap_next = _ratio(excess, free * (mean - value(j)), np.inf)
+        cap_last = _ratio(excess, free * (mean - value(np.maximum(j - 1, 0))), 0.0)
+        high = np.where(j < self.floor, np.minimum(high, cap_next), high)
+        return np.where(j > 0, np.maximum(low, cap_last), low), high
 
 
 def _ratio(numerator: Floats, denominator: Floats, otherwise: float) -> Floats:
@@ -292,7 +284,7 @@ def minimise(
         One per market; ``rate`` is +inf if the infimum is not attained.
     """
     path = Path(costs, n)
-    e, j, q = _pieces(path, rho)
+    e, j, q = _pieces(path, np.full(costs.count, rho))
     points, moved = path[e].points(j, q, rho, None)
     points.value[(points.rate < rates[0]) | (points.rate > rates[1])] = np.inf
     return _best(e, points, moved)
@@ -300,8 +292,7 @@ def minimise(
 
 def point_at(costs: Costs, n: float | Floats, rho: float, rate: float | Floats) -> Point:
     """Return the optimal weights of every market for a given r = gamma*eta*scale/mu."""
-    path = Path(costs, n)
-    rate = np.broadcast_to(rate, costs.count)
+    path, rate = Path(costs, n), np.broadcast_to(rate, costs.count)
     e, j, q = _pieces(path, rate * rate, at_rate=True)
     return _best(e, *path[e].points(j, q, rho, rate[e]))
 
@@ -332,16 +323,8 @@ def _may_hit(most: Floats, least: Floats, target: Any) -> NDArray[np.bool_]:
     return ~(most < target * (1 - _SLACK)) & ~(least > target * (1 + _SLACK))
 
 
-# ------------------------------------------------------------------- enclosed markets
-
-
 def sandwich(
-    fewer: Path,
-    more: Path,
-    nodes: Ints,
-    rho: float,
-    rates: Sequence[float],
-    highest: float,
+    fewer: Path, more: Path, nodes: Ints, rho: float, rates: Sequence[float], highest: float
 ) -> tuple[NDArray[np.bool_], Floats, Floats]:
     """Bound the levels at which a path enclosed by two others may be stationary.
 
@@ -387,9 +370,6 @@ def sandwich(
     return hit, low.beta, high.beta
 
 
-# --------------------------------------------------------------------------- the search
-
-
 @dataclass(frozen=True)
 class _Stretches(StructOfArrays):
     """Stretches of the paths of markets e, from node a to node b > a, each of shape (n,)."""
@@ -399,16 +379,14 @@ class _Stretches(StructOfArrays):
     b: _Nodes
 
 
-def _pieces(path: Path, target: Any, at_rate: bool = False) -> tuple[Ints, Ints, Ints]:
+def _pieces(path: Path, target: Floats, at_rate: bool = False) -> tuple[Ints, Ints, Ints]:
     """Return (market, j, q) of every piece of the paths that may be stationary.
 
     With ``at_rate``, of every piece on which r^2 may equal the target. r^2 increases and psi'a
     decreases with beta, so the ends of a stretch bound both.
     """
-    target = np.broadcast_to(target, path.first.shape)
-    e, nodes = _first_cut(path)
-    done: list[_Stretches] = []
-    while e.size:
+    (e, nodes), done = _first_nodes(path), []
+    while True:
         a, b = nodes[:, :-1], nodes[:, 1:]
         with np.errstate(invalid="ignore"):
             most = a.rate2 if at_rate else a.rate2 * b.cost
@@ -416,54 +394,40 @@ def _pieces(path: Path, target: Any, at_rate: bool = False) -> tuple[Ints, Ints,
         keep = np.nonzero(_may_hit(most, least, target[e][:, None]) & (a.k < b.k))
         work = _Stretches(e[keep[0]], a[keep], b[keep])
         single = work.b.k - work.a.k <= 1
-        if single.all():
-            done.append(work)
-            break
         done.append(work[single])
+        if single.all():
+            break
         work = work[~single]
         e, nodes = work.e, _split(path, work)
-    return _expand(_Stretches.joined(done))
+    pieces = _Stretches.joined(done)
+    # One piece for each number of capped rows between neighbouring nodes.
+    fewest = pieces.b.j
+    counts = np.maximum(pieces.a.j - fewest, 0) + 1
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    j = np.repeat(fewest, counts) + np.arange(starts.size) - starts
+    return np.repeat(pieces.e, counts), j, np.repeat(pieces.b.k, counts)
 
 
-def _first_cut(path: Path) -> tuple[Ints, _Nodes]:
+def _first_nodes(path: Path) -> tuple[Ints, _Nodes]:
     """Return markets and a row of nodes for each, including the ends of their paths."""
     costs = path.costs
-    e = np.arange(costs.count)
-    first, last = path.first - 1, costs.size
+    e, first, last = np.arange(costs.count), path.first - 1, costs.size
     if costs.stretches is not None:
-        begin, end = costs.stretches.T
-        if costs.has_replaced:
-            begin, end = (k + (costs.place[:, None] <= k) for k in (begin, end))
-        first, last = (np.clip(k, first[:, None], last[:, None]) for k in (begin, end))
+        ranks = costs.stretches.T[:, None]
+        ranks = ranks + (costs.place[:, None] <= ranks)
+        first, last = np.clip(ranks, first[:, None], last[:, None])
         e = np.repeat(e, first.shape[1])
-    first, last = first.ravel(), last.ravel()
-    parts = int(np.clip((last - first).max(), 1, max(_FIRST // first.size, 1)))
-    k = first[:, None] + (last - first)[:, None] * np.arange(parts + 1) // parts
-    return e, path[e[:, None]].node(k)
+    first, length = first.reshape(-1, 1), (last - first).reshape(-1, 1)
+    parts = int(np.clip(length.max(), 1, max(_FIRST // e.size, 1)))
+    return e, path[e[:, None]].node(first + length * np.arange(parts + 1) // parts)
 
 
 def _split(path: Path, work: _Stretches) -> _Nodes:
     """Return a row of evenly spaced nodes for each stretch, including its ends."""
-    parts = max(2, _LATER // work.e.size)
-    start, length = work.a.k[:, None], (work.b.k - work.a.k)[:, None]
-    k = start + length * np.arange(1, parts) // parts
-    fewest, most = (np.repeat(end.j[:, None], parts - 1, axis=1) for end in (work.b, work.a))
-    inner = path[work.e[:, None]].node(k, (fewest, most))
-    return _Nodes(
-        *(
-            np.hstack((getattr(work.a, name)[:, None], middle, getattr(work.b, name)[:, None]))
-            for name, middle in vars(inner).items()
-        )
-    )
-
-
-def _expand(pieces: _Stretches) -> tuple[Ints, Ints, Ints]:
-    """Return the pieces between neighbouring nodes: one per number of capped rows."""
-    e, q, fewest = pieces.e, pieces.b.k, pieces.b.j
-    counts = np.maximum(pieces.a.j - fewest, 0) + 1
-    starts = np.repeat(np.cumsum(counts) - counts, counts)
-    j = np.repeat(fewest, counts) + np.arange(starts.size) - starts
-    return np.repeat(e, counts), j, np.repeat(q, counts)
+    a, b, parts = work.a[:, None], work.b[:, None], max(2, _LATER // work.e.size)
+    k = a.k + (b.k - a.k) * np.arange(1, parts) // parts
+    inner = path[work.e[:, None]].node(k, (b.j + 0 * k, a.j + 0 * k))
+    return _Nodes.joined([a, inner, b], axis=1)
 
 
 def _best(e: Ints, points: Point, moved: NDArray[np.bool_]) -> Point:

@@ -7,7 +7,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.choose_method import allocate
@@ -18,8 +18,6 @@ from convexmarket.errors import ParameterError
 from convexmarket.market import Market
 
 __all__ = ["sweep"]
-
-Floats = NDArray[np.float64]
 
 
 def sweep(
@@ -81,8 +79,7 @@ def sweep(
         check_instance("solver_options", solver_options, Mapping, "a dictionary")
     check_instance("parameter", parameter, cp.Parameter, "the cvxpy.Parameter of a piece")
     signs: dict[str, Any] = {name: on for name, on in parameter.attributes.items() if on}
-    copy = cp.Parameter(parameter.shape, **signs)
-    checked: list[Floats] = []
+    copy, checked = cp.Parameter(parameter.shape, **signs), []
     try:
         for value in values:
             copy.value = np.asarray(value, dtype=float)
@@ -94,13 +91,12 @@ def sweep(
             "the values to sweep over must be a list of finite numbers that the parameter can "
             f"have: {error}"
         ) from None
-    results: list[Allocation] = []
     if not checked:
-        return results
+        return []
     copy.value = checked[0]
-    market_of_copy = market.with_parameter(parameter, copy)
+    market = market.with_parameter(parameter, copy)
     replacements = {id(parameter): copy, id(copy): copy}
-    compiled = Conic(market_of_copy, solver, solver_options, replacements)
+    compiled = Conic(market, solver, solver_options, replacements)
     view = compiled.view
     expressions = [*(e for _, _, e in view.terms), *(c.expr for c in view.flat_constraints())]
     if not any(each is copy for e in expressions for each in e.parameters()):
@@ -108,9 +104,10 @@ def sweep(
             f"the parameter {parameter.name()!r} is not part of {shown(market)}; use it in a "
             "piece, as in Budget(parameter)"
         )
+    results: list[Allocation] = []
     for copy.value in checked:
-        if market_of_copy.form.is_budgeted:
-            results.append(allocate(market_of_copy, "exact"))
+        if market.form.is_budgeted:
+            results.append(allocate(market, "exact"))
         else:
             start = results[-1].eta if results else None
             results.append(compiled.search(gap, max_solves, start, progress))

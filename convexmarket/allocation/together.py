@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convexmarket.allocation.allocation_result import Allocation, CertifiedPurchase
+from convexmarket.allocation.choose_method import allocate, best_method
 from convexmarket.allocation.conic import Conic
-from convexmarket.allocation.eta_search import check_gap, search_eta
-from convexmarket.allocation.projections import ProjectableForm, Projections
-from convexmarket.allocation.simplex import embed
+from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.solver_calls import SOLVED, run_solver
 from convexmarket.allocation.views import numbers
 from convexmarket.checks import shown
@@ -42,8 +41,8 @@ from convexmarket.terms import Constraint, MarketNumbers, MaxEpsilon, Quantities
 __all__ = ["Together", "allocate_together"]
 
 Floats = NDArray[np.float64]
-#: Descents, each followed by a bound, their steps, and the solves of one buyer alone.
-_ROUNDS, _STEPS, _MAX_SOLVES = 3, 24, 200
+#: Descents, each followed by a bound, and their steps.
+_ROUNDS, _STEPS = 3, 24
 #: Penalty for exceeding the limits by their size, relative to the objective.
 _PENALTY = 100.0
 #: Relative change of eta in the first and in the smallest step; excess within a solver's accuracy.
@@ -145,30 +144,25 @@ def allocate_together(
     began = time.perf_counter()
     check_gap(gap)
     buyers = _Buyers(markets, _shared_limit(markets, constraints), solver, solver_options)
-    etas, bound, best = buyers.first, -np.inf, None
+    etas, bound, points = buyers.first, -np.inf, []
     for _ in range(_ROUNDS):
         point, trial = buyers.descend(etas, gap)
-        best = point if best is None else min(best, point, key=lambda each: each[:2])
+        points.append(point)
+        best = min(points, key=lambda each: each[:2])
         bought = buyers.alone(trial, point.etas, gap / 4)
         etas = np.array([each.eta for each in bought])
-        proven = sum(each.bound for each in bought) - float(trial @ buyers.limit)
+        proven = sum(each.lower_bound for each in bought) - float(trial @ buyers.limit)
         improved = proven > bound + gap * best.scale
         if proven > bound:
             bound, prices, multipliers = proven, trial, [each.multiplier for each in bought]
         if best.objective - bound <= gap * best.scale or not improved:
             break
-    assert best is not None
     seconds = time.perf_counter() - began
     allocations = tuple(
         Allocation(
-            weights=weights,
-            eta=float(eta),
-            objective=conic.view.value(weights, float(eta)),
-            lower_bound=-np.inf,
-            multiplier=multiplier,
+            *(weights, float(eta), conic.view.value(weights, float(eta)), -np.inf, multiplier),
             method="together",
             seconds=seconds,
-            formulation="primal",
             solver=conic.solver,
             solver_version=conic.version,
             tolerance=gap,
@@ -193,36 +187,40 @@ def _shared_limit(markets: Sequence[Market], constraints: Iterable[Constraint]) 
         raise ParameterError(
             f"markets must be a list of Market, one per buyer, got {shown(markets)}"
         )
-    sizes = sorted({len(market.sellers) for market in markets})
-    names = (market.sellers.ids for market in markets)
-    first, *others = (ids if isinstance(ids, range) else tuple(ids) for ids in names)
-    if len(sizes) > 1 or any(
-        ids != first and range(sizes[0]) not in (ids, first) for ids in others
-    ):
+    if len({tuple(market.sellers.ids) for market in markets}) > 1:
+        sizes = sorted({len(market.sellers) for market in markets})
         raise ParameterError(
             f"the markets must have the same sellers, got {', '.join(map(str, sizes))} sellers "
             "with other ids or in another order; declare the markets with one Sellers object"
         )
     pieces = checked_constraints(constraints, markets[0].sellers)
-    form = MarketNumbers(np.ones(sizes[0])).plus((), pieces)
-    extra = form.rest or form.budgets or np.min(form.max_weight) < 1
-    if extra or not form.is_bounded or form.eta_low > 0 or form.eta_high < np.inf:
+    if not pieces or not all(isinstance(piece, MaxEpsilon) for piece in pieces):
         raise ParameterError(
             f"the shared constraints are {shown(list(pieces))}; give a limit on the total of each "
             "seller, such as MaxEpsilon(2.0)"
         )
-    return np.zeros(sizes[0]) + form.max_epsilon
+    m = len(markets[0].sellers)
+    return np.zeros(m) + MarketNumbers(np.ones(m)).plus((), pieces).max_epsilon
 
 
 class _Charge(Term):
     """The payment for the limits, prices'eps."""
 
-    def __init__(self, prices: cp.Parameter) -> None:
+    def __init__(self, prices: Floats) -> None:
         self.prices = prices
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return prices'eps."""
         return self.prices @ quantities.epsilon
+
+    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
+        """Add the prices to the virtual costs."""
+        if form.payments or form.rest:
+            return None
+        gamma = form.gamma or 1.0
+        costs = np.where(form.active, form.virtual_costs, 0.0) * (form.gamma / gamma)
+        costs = np.where(form.active, costs + self.prices * (weight / gamma), np.inf)
+        return replace(form, gamma=gamma, virtual_costs=costs)
 
 
 class _Point(NamedTuple):
@@ -233,15 +231,7 @@ class _Point(NamedTuple):
     scale: float
     etas: Floats
     weights: list[Floats]
-
-
-class _Alone(NamedTuple):
-    """The purchase of one buyer who is charged for the limits, and its lower bound."""
-
-    weights: Floats
-    eta: float
-    bound: float
-    multiplier: float
+    prices: Floats
 
 
 class _Buyers:
@@ -254,16 +244,12 @@ class _Buyers:
         solver: str,
         options: Mapping[str, Any] | None,
     ) -> None:
-        self.limit, self.n_solves, self.options = limit, 0, options
-        self.charge = cp.Parameter(limit.size, nonneg=True, value=np.zeros(limit.size))
-        self.forms, self.conics, parameters = [], [], {id(self.charge): self.charge}
-        for b in markets:
-            charged = b.objective + _Charge(self.charge)
-            market = Market(b.sellers, charged, [*b.constraints, MaxEpsilon(limit)])
-            self.forms.append(Market(b.sellers, b.objective, market.constraints).form)
-            self.conics.append(Conic(market, solver, options, parameters))
-        total = float(limit.sum())
-        self.ends = np.array([(f.eta_low, min(f.eta_high, total)) for f in self.forms]).T
+        self.limit, self.n_solves, self.solver, self.options = limit, 0, solver, options
+        bound = MaxEpsilon(limit)
+        self.markets = [Market(b.sellers, b.objective, [*b.constraints, bound]) for b in markets]
+        self.conics = [Conic(market, solver, options) for market in self.markets]
+        ends, total = [market.form.eta_range for market in markets], float(limit.sum())
+        self.ends = np.array([(low, min(high, total)) for low, high in ends]).T
         start = self.alone(np.zeros(limit.size), [None] * len(markets), 1e-2)
         self.first = np.array([each.eta for each in start])
         pairs = zip(self.conics, start, strict=True)
@@ -271,8 +257,8 @@ class _Buyers:
         # Near a point: eps = eta*a + eta*a_0*(r - 1), and 1/eta between a curve and its chord.
         self.near: list[tuple[cp.Variable, list[cp.Parameter]]] = []
         items: list[cp.Constraint] = []
-        for conic in self.conics:
-            view, r = conic.view, cp.Variable(nonneg=True)
+        for view in (conic.view for conic in self.conics):
+            r = cp.Variable(nonneg=True)
             eta, inverse, low, high, chord, fall = (cp.Parameter(nonneg=True) for _ in range(6))
             sold = cp.Parameter(limit.size, nonneg=True)
             items += [*view.simplex, *view.flat_constraints(), r >= low, r <= high]
@@ -287,36 +273,25 @@ class _Buyers:
         goal = cp.Minimize(costs / self.scale + _PENALTY * excess)
         self.program = cp.Problem(goal, [*items, self.shared])
 
-    def alone(self, prices: Floats, starts: Iterable[float | None], gap: float) -> list[_Alone]:
+    def alone(self, prices: Floats, starts: Iterable[float | None], gap: float) -> list[Allocation]:
         """Return the purchase of each buyer alone at prices of the limits."""
         bought = []
-        for form, conic, start in zip(self.forms, self.conics, starts, strict=True):
-            gamma = form.gamma or 1.0
-            costs = np.where(form.active, form.virtual_costs, 0.0) * (form.gamma / gamma)
-            costs = np.where(form.active, costs + prices / gamma, np.inf)
-            charged = replace(form, gamma=gamma, virtual_costs=costs)
-            if projectable := ProjectableForm.with_shares(charged):
-                runner = Projections(projectable[0])
-                point, bound = search_eta(runner, start or runner.first(), gap, _MAX_SOLVES, None)
-                weights, price = embed(point.weights, projectable[1]), point.cut.price
-                bought.append(_Alone(weights, point.eta, bound, price / point.eta))
-                continue
-            self.charge.value = prices
+        for b, start in zip(self.markets, starts, strict=True):
+            market = Market(b.sellers, b.objective + _Charge(prices), b.constraints)
+            method, options = best_method(market), dict[str, Any]()
+            if method == "branch_and_bound":
+                options = {"solver": self.solver, "solver_options": self.options}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", LooseCertificateWarning)  # issued once, at the end
-                best = conic.search(gap, _MAX_SOLVES, start, None)
-            self.n_solves += len(best.solves)
-            bought.append(_Alone(best.weights, best.eta, best.lower_bound, best.multiplier))
-        self.charge.value = np.zeros(self.limit.size)
+                bought.append(allocate(market, method, gap=gap, start=start, **options))
+            self.n_solves += len(bought[-1].solves) if options else 0
         return bought
 
-    def step(
-        self, weights: Sequence[Floats], etas: Floats, reach: float
-    ) -> tuple[_Point | None, Floats]:
-        """Solve the program linearised at a point; return purchases and prices of the limits.
+    def step(self, weights: Sequence[Floats], etas: Floats, reach: float) -> _Point | None:
+        """Solve the program linearised at a point; return None if the solver fails.
 
-        Eta changes by a factor of at most ``1 + reach``; it is reduced if the purchases exceed the
-        limits. If the solver fails, the point is None and the prices are zero.
+        Eta changes by a factor of at most ``1 + reach``, and is reduced if the purchases exceed the
+        limits.
         """
         ends = np.clip(self.ends / etas, 1 - reach, 1 + reach).T
         for (_, parameters), conic, a, eta, (low, high) in zip(
@@ -328,47 +303,44 @@ class _Buyers:
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.value = value
         self.n_solves += 1
+        if run_solver(self.program, self.solver, self.options) not in SOLVED:
+            return None
         prices, able = np.zeros(self.limit.size), self.limit > 0
-        if run_solver(self.program, self.conics[0].solver, self.options) not in SOLVED:
-            return None, prices
-        prices[able] = self.scale * np.maximum(np.asarray(self.shared.dual_value), 0.0)
-        prices[able] /= self.limit[able]
+        duals = np.maximum(np.asarray(self.shared.dual_value), 0.0)
+        prices[able] = self.scale * duals / self.limit[able]
         etas = etas * np.array([float(numbers(r)) for r, _ in self.near])
         raw = [np.maximum(numbers(conic.view.quantities.weights), 0.0) for conic in self.conics]
-        pairs = list(zip(self.conics, raw, etas.tolist(), strict=True))
+        pairs = zip(self.conics, raw, etas.tolist(), strict=True)
         try:
             weights = [conic.repaired(a / a.sum(), eta) for conic, a, eta in pairs]
         except SolverError:  # too far outside
-            return None, prices
+            return None
         each = np.transpose(weights) / np.where(able, self.limit, np.inf)[:, None]
         etas = np.maximum(etas / max(1.0, float(np.max(each @ etas))), self.ends[0])
         excess = float(np.max(each @ etas)) - 1.0
+        excess = excess if excess > _SOLVER_ERROR else 0.0
         points = zip(self.conics, weights, etas.tolist(), strict=True)
         parts = [part for conic, a, eta in points for part in conic.view.parts(a, eta)]
-        excess = excess if excess > _SOLVER_ERROR else 0.0
-        return _Point(excess, sum(parts), sum(map(abs, parts)) or 1.0, etas, list(weights)), prices
+        return _Point(excess, sum(parts), sum(map(abs, parts)) or 1.0, etas, weights, prices)
 
     def descend(self, etas: Floats, gap: float) -> tuple[_Point, Floats]:
-        """Return the best point of a descent in every eta, and the prices of the limits there."""
+        """Return the best point of a descent in every eta, and the last prices of the limits."""
         shares = [conic.view.active / np.count_nonzero(conic.view.active) for conic in self.conics]
-        reach, (best, prices) = _REACH, self.step(shares, etas, 0.0)
+        reach, best = _REACH, self.step(shares, etas, 0.0)
         if best is None:
             raise SolverError(
-                f"{self.conics[0].solver} computed no purchases within the constraints of all "
-                "buyers; try another solver"
+                f"{self.solver} computed no purchases within the constraints of all buyers; try "
+                "another solver"
             )
+        prices = best.prices
         for _ in range(_STEPS):
-            point, trial = self.step(best.weights, best.etas, reach)
+            point, before = self.step(best.weights, best.etas, reach), best
             if point is not None:
-                gained, same = best.objective - point.objective, point.excess == best.excess
-                prices = trial
-                better = point[:2] < best[:2]
-                best = point if better else best
-                if same and abs(gained) <= gap / 10 * best.scale:
+                prices, best = point.prices, min(best, point, key=lambda each: each[:2])
+                gained = abs(before.objective - point.objective)
+                if point.excess == before.excess and gained <= gap / 10 * best.scale:
                     break
-                if better:
-                    continue
-            reach /= 4
+            reach = reach if best is point else reach / 4
             if reach < _LEAST:
                 break
         if best.excess > 0:

@@ -171,5 +171,5 @@ def test_any_prices_give_a_valid_lower_bound(seed):
     markets, limit = CASES["sold out"][0], np.full(3, 0.5)
     prices = rng.exponential(10.0 ** rng.uniform(-3, 1), 3)
     result = _Buyers(markets, limit, "CLARABEL", None).alone(prices, [None, None], 1e-3)
-    bound = sum(each.bound for each in result) - prices @ limit
+    bound = sum(each.lower_bound for each in result) - prices @ limit
     assert bound <= 6.230768765 * (1 + 1e-8)
