@@ -265,12 +265,8 @@ class Projections:
         self.ends = min(form.eta_low, high), high
 
     def first(self) -> float:
-        """Return the eta at which noise and payments balance at equal weights."""
-        form = self.form
-        price = form.gamma * float(form.virtual_costs.mean())
-        if price > 0 and form.sigma > 0:
-            return float(np.sqrt(form.sigma / price))
-        return min(self.ends[1], 1.0) if self.ends[1] == np.inf else self.ends[1] / 2
+        """Return the first eta of a search."""
+        return first_look(self.form)
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
@@ -335,11 +331,8 @@ def solve_projections(
         )
     form = projectable[0]
     runner = Projections(form)
-    first = first_look(runner.first(), start)
+    first = first_look(form, start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    for end in form.eta_range:  # the search stops next to an end that binds
-        if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
-            best = min(runner.solve(end), best, key=lambda point: point.objective)
     allocation = allocation_of(SearchResult(best, bound), runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"
