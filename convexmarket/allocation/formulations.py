@@ -295,7 +295,7 @@ class _Runner(Projections):
         self, market: Market, formulation: str, solver: str, options: Mapping[str, Any] | None
     ) -> None:
         projectable = ProjectableForm.of(market.form)
-        standard = None if projectable is None else projectable[0].standard
+        standard = market.standard_form and projectable and projectable[0].standard
         if projectable is None or standard is None:
             raise NotSupportedError(
                 "the line search takes mu*Spread() + sigma*Noise() + gamma*Payments() with mu > 0 "

@@ -295,7 +295,7 @@ class _Buyers:
             costs = np.where(form.active, form.virtual_costs, 0.0) * (form.gamma / gamma)
             costs = np.where(form.active, costs + prices / gamma, np.inf)
             charged = replace(form, gamma=gamma, virtual_costs=costs)
-            if projectable := ProjectableForm.with_shares(charged):
+            if projectable := ProjectableForm.of(charged):
                 runner = Projections(projectable[0])
                 point, bound = search_eta(runner, start or runner.first(), gap, _MAX_SOLVES, None)
                 weights, price = embed(point.weights, projectable[1]), point.cut.price
