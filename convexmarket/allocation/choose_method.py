@@ -15,8 +15,8 @@ from convexmarket.allocation.allocation_result import Allocation, SolveRecord
 from convexmarket.allocation.conic import branch_and_bound
 from convexmarket.allocation.eta_search import check_gap
 from convexmarket.allocation.exact_solver import solve_exact
+from convexmarket.allocation.formulations import line_search
 from convexmarket.allocation.guarantees import allocate_budget, allocate_guarantees
-from convexmarket.allocation.line_search import line_search
 from convexmarket.allocation.partitioned_sellers import allocate_parts
 from convexmarket.allocation.prices import binding_constraints, pricing_of
 from convexmarket.allocation.projections import is_projectable, solve_projections

@@ -54,8 +54,6 @@ _NO_SLACK = 1e-8
 _SOLVER_ERROR, _REPAIRABLE = 1e-6, 1e-4
 #: Least share of the multipliers of a constraint that an error names, and that a proof uses.
 _NAMED, _NOISE = 1e-3, 1e-7
-#: Logarithms of eta between which the balance of noise and payments is interpolated.
-_LOG_ETAS = np.linspace(-60.0, 60.0, 241)
 
 
 class LeastViolation:
@@ -117,18 +115,18 @@ class LeastViolation:
         if weights is None:
             return None
         view.place(weights, eta)
-        hints, parts = self._lifted.hints(1.0), []
-        solved = iter(self._items)
-        for piece, items in view.constraints:
-            for item in items:
-                duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in next(solved)]  # type: ignore[arg-type]
-                dual = duals[0] - duals[1] if len(duals) == 2 else duals[0]
-                unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
-                parts.append((piece, item, dual, unit * float(np.sum(np.abs(dual)))))
-        total, n = sum(share for *_, share in parts), view.scaled_weights.size
-        affine, named = np.zeros(2 + n), dict.fromkeys((shown(part[0]) for part in parts), 0.0)
-        for piece, item, dual, share in parts:
-            named[shown(piece)] += share
+        named: dict[str, float] = {}
+        parts: list[tuple[cp.Constraint, Floats, float]] = []
+        owners = [piece for piece, items in view.constraints for _ in items]
+        for piece, item, solved in zip(owners, view.flat_constraints(), self._items, strict=True):
+            duals = [np.maximum(multiplier(each, 1.0), 0.0) for each in solved]  # type: ignore[arg-type]
+            dual = duals[0] - duals[1] if len(duals) == 2 else duals[0]
+            unit = eta * view.inverse_scale if view.bounds_epsilon(item) else 1.0
+            parts.append((item, dual, unit * float(np.sum(np.abs(dual)))))
+            named[shown(piece)] = named.get(shown(piece), 0.0) + parts[-1][2]
+        total, n, hints = sum(named.values()), view.scaled_weights.size, self._lifted.hints(1.0)
+        affine = np.zeros(2 + n)
+        for item, dual, share in parts:
             if share <= _NOISE * total:  # any multipliers prove a bound
                 continue
             part = self._linearizer.minorant(item.expr, dual, hints)
@@ -142,9 +140,10 @@ class LeastViolation:
         if not view.active.all():
             excluded = int(np.count_nonzero(~view.active))
             names.append(f"{excluded} sellers with infinite virtual costs, who carry no weight")
-        end = -noise / level if level * noise < 0 else np.nan
-        low, high = (end if level > 0 else 0.0), (end if level < 0 else np.inf)
-        return Excluded(*((0.0, np.inf) if np.isnan(end) else (low, high)), tuple(names))
+        end, low, high = -noise / level if level else 0.0, 0.0, np.inf
+        if end > 0:
+            low, high = (end, high) if level > 0 else (low, end)
+        return Excluded(low, high, tuple(names))
 
 
 class Conic:
@@ -161,10 +160,8 @@ class Conic:
         options: Mapping[str, Any] | None = None,
         parameters: Mapping[int, cp.Parameter] | None = None,
     ) -> None:
-        self.market, self.options = market, options
-        self.solver = check_solver(solver)
-        self.version = solver_version(self.solver)
-        self._parameters = parameters or {}
+        self.market, self.options, self.solver = market, options, check_solver(solver)
+        self.version, self._parameters = solver_version(self.solver), parameters or {}
         self._compile()
 
     def _compile(self) -> None:
@@ -173,8 +170,6 @@ class Conic:
         self.linearizer = Linearizer(self.view)
         vars(self).pop("violation", None)
         self.problem: Subproblem | None = None
-        self._unit = 1.0
-        self._program: cp.Problem | None = None
         self._inside: Floats | None = None
         self.records: list[SolveRecord] = []
         self._multipliers: dict[float, list[Floats | None]] = {}
@@ -187,19 +182,16 @@ class Conic:
     def refresh(self) -> None:
         """Discard past solves; compile again if parameters have changed the scale a lot."""
         form = self.market.form
-        self.ends = form.eta_range
+        self.ends, self.records, self._multipliers = form.eta_range, [], {}
         same_scale = 1 / _SAME < form.natural_eta / self._natural < _SAME
         if not (same_scale and np.array_equal(form.active, self.view.active)):
             self._compile()
-        self.records = []
-        self._multipliers.clear()
 
     def declare(self, eta: float) -> Subproblem:
         """Return the problem at an eta, in units of its objective."""
         size = self.view.size(self.view.active / np.count_nonzero(self.view.active), eta)
         scale = size if 0 < size < np.inf else 1.0
-        if self.problem is None or scale < self._unit / _SAME:
-            self._unit = scale
+        if self.problem is None or scale < self.problem.scale / _SAME:
             self.problem = Subproblem(self.view, self.linearizer.kept, scale, eta)
         self.problem.eta = eta
         return self.problem
@@ -218,9 +210,8 @@ class Conic:
                 "another solver, or bound eta with EtaRange(low, high)"
             )
         raw = problem.weights
-        multipliers, hints = problem.proof()
-        cut = self.linearizer.cut(raw, eta, multipliers, hints)
-        self._multipliers[eta] = multipliers
+        self._multipliers[eta], hints = problem.proof()
+        cut = self.linearizer.cut(raw, eta, self._multipliers[eta], hints)
         weights = self.repaired(raw, eta)
         objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
         seconds = time.perf_counter() - start
@@ -235,23 +226,6 @@ class Conic:
                 self._inside = self.violation.inside(eta)
         return _repair(self.view, weights, eta, self._inside)
 
-    def first_eta(self, start: float | None) -> float:
-        """Choose the first eta of the search.
-
-        A market without pieces in the guarantees is one convex program in the weights and 1/eta,
-        which gives its optimal eta. Others begin at ``start``, or where noise and payments balance.
-        """
-        view = self.view
-        if view.terms and view.is_jointly_convex:
-            if self._program is None:
-                goal = cp.Minimize(view.objective())
-                self._program = cp.Problem(goal, [*view.simplex, *view.flat_constraints()])
-            if run_solver(self._program, self.solver, self.options) in SOLVED:
-                inverse = float(numbers(view.quantities.inverse_eta))
-                if inverse * self._natural > _NO_SLACK:
-                    return float(np.clip(1.0 / inverse, *self.ends))
-        return first_look(float(np.clip(_balanced_eta(self.market, view), *self.ends)), start)
-
     def search(
         self,
         gap: float,
@@ -263,29 +237,19 @@ class Conic:
         """Search over eta; see :func:`branch_and_bound`."""
         began = time.perf_counter()
         self.refresh()
-        result = search_eta(self, self.first_eta(start), gap, max_solves, progress, time_limit)
-        return self.finish(result, gap, began)
-
-    def finish(self, result: SearchResult, gap: float, began: float) -> Allocation:
-        """Build the allocation of the best point and a lower bound."""
-        view, best = self.view, result.best
-        weights, objective = self._without_traces(best, gap)
-        eta, scale = best.eta, view.size(weights, best.eta)
-        for end in self.ends:
-            if not 0 < end < np.inf or end == eta:
-                continue
-            feasible = np.max(_violations(view, weights, end)[0], initial=0.0) <= ROUNDING
-            if feasible and view.value(weights, end) <= objective:
-                eta, objective = end, view.value(weights, end)
-        if result.bound > objective + _CONTRADICTION * scale:
+        first = first_look(self.market.form, start)
+        best, bound = search_eta(self, first, gap, max_solves, progress, time_limit)
+        weights, eta = self._without_traces(best, gap), best.eta
+        objective, scale = self.view.value(weights, eta), self.view.size(weights, eta)
+        if bound > objective + _CONTRADICTION * scale:
             raise SolverError(
-                f"the lower bound {result.bound:.10g} exceeds the objective {objective:.10g}: "
+                f"the lower bound {bound:.10g} exceeds the objective {objective:.10g}: "
                 "the solver's multipliers or a user-defined simplex_minimum is wrong; "
                 "try another solver"
             )
-        point = Evaluated(weights[view.active], eta, objective, best.cut, scale)
+        point = Evaluated(weights[self.view.active], eta, objective, best.cut, scale)
         allocation = allocation_of(
-            SearchResult(point, min(result.bound, objective)),  # without rounding errors
+            SearchResult(point, bound),
             self,
             self.market,
             "branch_and_bound",
@@ -294,7 +258,7 @@ class Conic:
             formulation="primal",
             solver=self.solver,
             solver_version=self.version,
-            pricing=self._pricing(weights, eta, best),
+            pricing=self._pricing(weights, best),
         )
         allocation.warn_if_loose(
             gap,
@@ -303,39 +267,34 @@ class Conic:
         )
         return allocation
 
-    def _pricing(
-        self, weights: Floats, eta: float, best: Evaluated
-    ) -> Callable[[], tuple[Any, ...]]:
+    def _pricing(self, weights: Floats, best: Evaluated) -> Callable[[], tuple[Any, ...]]:
         """Return a function that computes the shadow prices from the point or the multipliers."""
+        eta, step = best.eta, 1e-4
         if not self.market.form.rest:
             return pricing_of(self.market, weights, eta)
-        given = iter(self._multipliers.get(best.eta, ()))
-        duals = [[next(given, None) for _ in items] for _, items in self.view.constraints]
-        step, at = 1e-4, best.eta
-        slope = (best.cut(at * (1 + step)) - best.cut(at * (1 - step))) / (2 * step * at)
+        given = iter(self._multipliers[eta])
+        duals = [[next(given) for _ in items] for _, items in self.view.constraints]
+        slope = (best.cut(eta * (1 + step)) - best.cut(eta * (1 - step))) / (2 * step * eta)
         return pricing_of(self.market, weights, eta, duals[: len(self.market.constraints)], slope)
 
-    def _without_traces(self, best: Evaluated, tolerance: float) -> tuple[Floats, float]:
-        """Set traces of interior-point methods to zero, at a small share of ``tolerance``."""
+    def _without_traces(self, best: Evaluated, gap: float) -> Floats:
+        """Set traces of interior-point methods to zero, at a small share of the gap."""
         view, weights, eta = self.view, best.weights, best.eta
-        objective = view.value(weights, eta)
-        cleaned = np.where(weights * view.active.size < _TRACE, 0.0, weights)
-        if np.array_equal(cleaned, weights):
-            return weights, objective
-        inside = self.violation.inside(eta, cleaned > 0) if view.constraints else None
+        traces = weights * view.active.size < _TRACE
+        if not np.any(weights[traces]):
+            return weights
+        inside = self.violation.inside(eta, ~traces) if view.constraints else None
         try:
-            cleaned = _repair(view, cleaned, eta, inside)
+            cleaned = _repair(view, np.where(traces, 0.0, weights), eta, inside)
         except SolverError:
-            return weights, objective
-        value = view.value(cleaned, eta)
-        outside = [
+            return weights
+        outside, before = (
             max(np.max(inequalities, initial=0.0), equations)
             for inequalities, equations in (_violations(view, x, eta) for x in (cleaned, weights))
-        ]
-        worse = value > objective + FOR_TRACES * tolerance * best.aim
-        if worse or outside[0] > max(outside[1], ROUNDING):
-            return weights, objective
-        return cleaned, value
+        )
+        limit = best.objective + FOR_TRACES * gap * best.aim
+        clean = view.value(cleaned, eta) <= limit and outside <= max(before, ROUNDING)
+        return cleaned if clean else weights
 
 
 def branch_and_bound(
@@ -355,19 +314,6 @@ def branch_and_bound(
     """
     conic = Conic(market, solver, solver_options)
     return conic.search(gap, max_solves, start, progress, time_limit)
-
-
-def _balanced_eta(market: Market, view: MarketExpressions) -> float:
-    """Compute the eta at which noise and payments balance at equal weights."""
-    form, m = market.form, view.active.size
-    mean = float(form.virtual_costs[view.active].mean())
-    if not (form.sigma > 0 and form.payment_terms and mean > 0):
-        return form.natural_eta
-    etas = np.exp(_LOG_ETAS)
-    with np.errstate(over="ignore", divide="ignore"):
-        bill = sum(weight * m * mean * cost(etas / m) for weight, cost in form.payment_terms)
-        excess = np.clip(np.log(bill * etas / form.sigma), -1e3, 1e3)
-    return float(np.exp(np.interp(0.0, excess, _LOG_ETAS)))
 
 
 def _repair(view: MarketExpressions, weights: Floats, eta: float, inside: Floats | None) -> Floats:

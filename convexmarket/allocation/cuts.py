@@ -37,8 +37,8 @@ Floats = NDArray[np.float64]
 
 #: Distance of tangent points from the boundary, where an entropy has no gradient.
 _INWARDS = 1e-9
-#: Relative distances of a cut from its point between which weights are polished; polishing steps.
-_SHORT, _POLISHES = (1e-7, 1e-2), 2
+#: Relative distances of a cut from its point between which weights are polished.
+_SHORT = 1e-7, 1e-2
 #: Weights below this, relative to the average, are not polished unless their slope is low.
 _SELLS = 1e-6
 #: Relative step of finite differences of slopes, and number of conjugate residuals.
@@ -192,17 +192,13 @@ class Linearizer:
         point = (1 - _INWARDS) * point + _INWARDS / point.size
         parts = view.parts(view.embedded(point), eta)
         value, scale = sum(parts), sum(map(abs, parts)) or 1.0
-        best = self._cut(point, eta, multipliers, hints)
-        for _ in range(_POLISHES):
-            if not _SHORT[0] < (value - best(eta)) / scale < _SHORT[1]:
-                break
-            point = self._polished(point, eta, multipliers, hints)
-            view.place(view.embedded(point), eta)
-            better = self._cut(point, eta, multipliers, hints)
-            if not better(eta) > best(eta):
-                break
-            best = better
-        return best
+        cut = self._cut(point, eta, multipliers, hints)
+        if not _SHORT[0] < (value - cut(eta)) / scale < _SHORT[1]:
+            return cut
+        point = self._polished(point, eta, multipliers, hints)
+        view.place(view.embedded(point), eta)
+        better = self._cut(point, eta, multipliers, hints)
+        return better if better(eta) > cut(eta) else cut
 
     def _polished(
         self, a: Floats, eta: float, multipliers: list[Floats | None], hints: Hints

@@ -16,6 +16,7 @@ import heapq
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -30,6 +31,7 @@ from convexmarket.allocation.simplex import embed
 from convexmarket.checks import check_count, check_positive
 from convexmarket.errors import InfeasibleMarketError, SolverError, UnattainedOptimumError
 from convexmarket.market import Market
+from convexmarket.terms import MarketNumbers
 
 __all__ = [
     "FOR_TRACES",
@@ -67,8 +69,6 @@ _ROUGH = 1e-9
 _NARROW = 1e-12
 #: Proofs of infeasibility after which the search gives up.
 _MAX_EXCLUDED = 60
-#: Number of cuts on either side of an interval that are used to bound it.
-_REACH = 2
 
 
 def check_gap(gap: float, max_solves: int = 1) -> None:
@@ -77,8 +77,15 @@ def check_gap(gap: float, max_solves: int = 1) -> None:
     check_count("max_solves", max_solves)
 
 
-def first_look(usual: float, start: float | None) -> float:
-    """Return the first eta of a search: the default, or a given start clipped to its range."""
+def first_look(form: MarketNumbers, start: float | None = None) -> float:
+    """Return the first eta of a search, or a given start clipped to its neighbourhood.
+
+    Noise and linear payments balance there at equal weights; it is the natural eta without them.
+    """
+    price = form.total_gamma * float(form.virtual_costs[form.active].mean())
+    balanced = price > 0 and form.sigma > 0
+    usual = float(np.sqrt(form.sigma / price)) if balanced else form.natural_eta
+    usual = float(np.clip(usual, *form.eta_range))
     return usual if start is None else float(np.clip(start, usual / _NEAR, usual * _NEAR))
 
 
@@ -126,12 +133,44 @@ class Runner(Protocol):
         """Compute a feasible point near eta and its cut, or exclude eta."""
 
 
-class _Range:
-    """The eta that are not proven infeasible."""
+class _Interval(NamedTuple):
+    """A range of eta, its lower bound and the minimiser, and the number of cuts in use."""
 
-    def __init__(self, low: float, high: float) -> None:
-        self.given = self.low, self.high = low, high
+    bound: float
+    low: float
+    high: float
+    where: float
+    known: int
+
+
+class _Search:
+    """State of a search over eta: the cuts in the order of eta, the range, the best point."""
+
+    best: Evaluated
+
+    def __init__(self, runner: Runner, progress: Callable[[SolveRecord], None] | None) -> None:
+        self.runner, self.progress = runner, progress
+        self.low, self.high = runner.ends
         self.proofs: list[Excluded] = []
+        self.places: list[float] = []
+        self.cuts: list[KeptSpreadCut] = []
+        self.short = 0.0  # distance of the best point from its cut
+
+    def solve(self, eta: float) -> Evaluated | None:
+        """Solve at an eta; narrow the range and return None if it is infeasible."""
+        point = self.runner.solve(eta)
+        if isinstance(point, Excluded):
+            self.exclude(point)
+            return None
+        record = self.runner.records[-1]
+        if self.progress is not None:
+            self.progress(record)
+        if not self.cuts or point.objective < self.best.objective:
+            self.best, self.short = point, record.upper - record.lower
+        place = bisect_left(self.places, eta)
+        self.places.insert(place, eta)
+        self.cuts.insert(place, point.cut)
+        return point
 
     def exclude(self, proof: Excluded) -> None:
         """Narrow the range by a proof; raise an error if it becomes empty."""
@@ -142,7 +181,7 @@ class _Range:
             self.high = min(self.high, proof.low)
         if self.low >= self.high * (1 + _NARROW):
             names = dict.fromkeys(name for each in self.proofs[-2:] for name in each.pieces)
-            low, high = self.given
+            low, high = self.runner.ends
             if low > 0 or high < np.inf:
                 names[f"EtaRange({low:g}, {high:g})"] = None
             raise InfeasibleMarketError(
@@ -158,71 +197,31 @@ class _Range:
 
     def inside(self, eta: float) -> float:
         """Move eta well inside the range."""
-        if self.low >= self.high:
-            return self.low
-        if self.low > 0 and self.high < np.inf:
-            width = np.log(self.high / self.low)
-            share = np.clip(np.log(eta / self.low) / width, 0.05, 0.95)
-            return float(self.low * np.exp(share * width))
-        return float(min(max(eta, 1.5 * self.low), self.high / 1.5))
+        low, high = self.low, self.high
+        if low >= high:
+            return low
+        if low > 0 and high < np.inf:
+            width = np.log(high / low)
+            return float(low * np.exp(np.clip(np.log(eta / low), 0.05 * width, 0.95 * width)))
+        return float(min(max(eta, 1.5 * low), high / 1.5))
 
-
-class _Interval(NamedTuple):
-    """A range of eta, its lower bound and the minimiser, and the number of cuts in use."""
-
-    bound: float
-    low: float
-    high: float
-    where: float
-    known: int
-
-
-class _Search:
-    """State of a search over eta: the cuts in the order of eta, the range, the best point."""
-
-    def __init__(self, runner: Runner, progress: Callable[[SolveRecord], None] | None) -> None:
-        self.runner, self.progress = runner, progress
-        self.range = _Range(*runner.ends)
-        self.places: list[float] = []
-        self.cuts: list[KeptSpreadCut] = []
-        self.best: Evaluated | None = None
-        self.short = 0.0  # distance of the best point from its cut
-
-    def solve(self, eta: float) -> Evaluated | None:
-        """Solve at an eta; narrow the range and return None if it is infeasible."""
-        point = self.runner.solve(eta)
-        if isinstance(point, Excluded):
-            self.range.exclude(point)
-            return None
-        record = self.runner.records[-1]
-        if self.progress is not None:
-            self.progress(record)
-        place = bisect_left(self.places, eta)
-        self.places.insert(place, eta)
-        self.cuts.insert(place, point.cut)
-        if self.best is None or point.objective < self.best.objective:
-            self.best, self.short = point, record.upper - record.lower
-        return point
-
-    def first(self, eta: float) -> Evaluated:
+    def first(self, eta: float) -> None:
         """Solve at the first feasible eta, starting from a given one."""
-        failure: SolverError | None = None
+        failures = []
         for factor in _TRIES:
             try:
-                point = None
-                while point is None:
-                    point = self.solve(self.range.inside(factor * eta))
+                while not self.solve(self.inside(factor * eta)):
+                    pass
             except SolverError as error:  # next to the end of a term's domain, for example
-                failure = failure or error
+                failures.append(error)
             else:
-                return point
-        assert failure is not None
-        raise failure
+                return
+        raise failures[0]
 
     def near(self, low: float, high: float) -> list[KeptSpreadCut]:
         """Return the cuts inside an interval and next to it."""
-        first = max(bisect_left(self.places, low) - _REACH, 0)
-        return self.cuts[first : bisect_right(self.places, high) + _REACH]
+        first = max(bisect_left(self.places, low) - 1, 0)
+        return self.cuts[first : bisect_right(self.places, high) + 1]
 
     def between(self, eta: float) -> KeptSpreadCut | None:
         """Return the cut of a solve at eta, or the blend of those next to it."""
@@ -266,23 +265,22 @@ class _Search:
             place = brentq(lead, 0, width, xtol=1e-3 * width)
         return float(low * np.exp(np.clip(place, 0.05 * width, 0.95 * width)))
 
-    def check_attained(self, best: Evaluated) -> None:
+    def check_attained(self) -> None:
         """Raise an error if the best point is outermost and the infimum is beyond it."""
+        best = self.best
         for step, at, end in (
-            (1.0, self.places[-1], self.range.high == np.inf),
-            (-1.0, self.places[0], self.range.low == 0),
+            (1.0, self.places[-1], self.high == np.inf),
+            (-1.0, self.places[0], self.low == 0),
         ):
             if not (end and best.eta == at):
                 continue
-            inside, place = self.places.copy(), at * _TWICE**step
-            ends = sorted([self.range.low if step > 0 else self.range.high, *inside, place])
+            place = at * _TWICE**step
+            ends = sorted([self.low if step > 0 else self.high, *self.places, place])
             for factor in _OUT:
                 if self.at(at * factor**step) >= best.objective:
                     break
                 try:
-                    far, beyond = (
-                        self.solve(at * (factor * more) ** step) for more in (1.0, _BEYOND)
-                    )
+                    far, beyond = (self.solve(at * (factor * f) ** step) for f in (1.0, _BEYOND))
                 except SolverError:
                     continue
                 if far is None or far.objective >= best.objective:
@@ -307,55 +305,62 @@ def search_eta(
     """
     until = time.perf_counter() + time_limit
     search = _Search(runner, progress)
-    best = search.first(first)
-    first = best.eta
-    heap = [search.bounded(*half) for half in _halves(search.range.low, search.range.high, first)]
-    heapq.heapify(heap)
+    search.first(first)
+    first, slack = search.best.eta, 0.0
+    heap = [search.bounded(*half) for half in _halves(search.low, search.high, first)]
     aside = [] if heap else [search.bounded(first, first)]
-    slack = 0.0
+    heapq.heapify(heap)
     failure: SolverError | None = None
+
+    def used_up() -> bool:
+        return len(search.cuts) >= max_solves or time.perf_counter() > until
+
     for _ in range(_MAX_SPLITS):
         if not heap:
             break
-        least = heapq.heappop(heap)
-        low, high = max(least.low, search.range.low), min(least.high, search.range.high)
+        least, best = heapq.heappop(heap), search.best
+        low, high = max(least.low, search.low), min(least.high, search.high)
         if low >= high:  # proven infeasible since
             continue
         if least.known < len(search.cuts) or (low, high) != (least.low, least.high):
             heapq.heappush(heap, search.bounded(low, high, least.bound))
             continue
         target = best.objective - max((1 - FOR_TRACES) * gap, slack) * best.aim
-        used_up = len(search.cuts) >= max_solves or time.perf_counter() > until
         eta = search.split_at(least)
-        if least.bound >= target or used_up or not low < eta * (1 - _NARROW) < high * (1 - _NARROW):
-            aside.append(least)  # its bound is the lowest of all
+        narrow = not low < eta * (1 - _NARROW) < high * (1 - _NARROW)
+        if least.bound >= target or narrow or used_up():
+            heapq.heappush(heap, least)  # its bound is the lowest of all
             break
         if not first / _FAR < eta < first * _FAR:
             aside.append(least)
             continue
         if search.at(eta) < target:
             try:
-                point = search.solve(eta)
+                if search.solve(eta) is None:
+                    heapq.heappush(heap, least)
+                    continue
             except SolverError as error:
                 if first / _NEAR < eta < first * _NEAR:
                     failure = error
                 aside.append(least)
                 continue
-            if point is None:
-                heapq.heappush(heap, least)
-                continue
-            best = min(best, point, key=lambda point: point.objective)
-            short = 1.1 * search.short / best.aim
+            short = 1.1 * search.short / search.best.aim
             slack = short if short <= max(10 * gap, _ACCURACY) else 0.0
         for half in _halves(low, high, eta):
             heapq.heappush(heap, search.bounded(*half, least.bound))
+    for end, outermost in zip(runner.ends, (0, -1), strict=True):  # the splits are inside
+        next_to_it = search.best.eta == search.places[outermost] and 0 < end < np.inf
+        if next_to_it and search.low <= end <= search.high and not used_up():
+            with suppress(SolverError):
+                search.solve(end)
     left = [search.bounded(each.low, each.high, each.bound).bound for each in aside]
+    best = search.best
     bound = min([*left, *(each.bound for each in heap[:1])], default=best.objective)
-    if len(search.cuts) < max_solves and time.perf_counter() <= until:
-        search.check_attained(best)
+    if not used_up():
+        search.check_attained()
         if failure is not None and best.objective - bound > max(10 * gap, slack) * best.aim:
             raise failure
-    return SearchResult(search.best or best, bound)
+    return SearchResult(search.best, bound)
 
 
 def allocation_of(
@@ -373,7 +378,7 @@ def allocation_of(
         weights=embed(best.weights, market.form.active),
         eta=best.eta,
         objective=best.objective,
-        lower_bound=result.bound,
+        lower_bound=min(result.bound, best.objective),  # without rounding errors
         multiplier=best.cut.price / best.eta,
         method=method,
         seconds=time.perf_counter() - began,

@@ -1,7 +1,7 @@
-"""CVXPY declarations of the buyer's problem: at a fixed total privacy eta, or as a whole.
+"""CVXPY declarations of the buyer's problem, and the papers' problem by a solver for each eta.
 
-The papers' problem has three at a fixed eta. With ``t = gamma*eta`` and the capped simplex
-``S = {a : sum a = 1, 0 <= a <= cap}``:
+The papers' problem has three declarations at a fixed eta. With ``t = gamma*eta`` and the capped
+simplex ``S = {a : sum a = 1, 0 <= a <= cap}``:
 
 ``primal``
     ``V(t) = min mu*||a|| + t*psi'a`` over S: a second-order cone program, written by the terms and
@@ -15,51 +15,134 @@ The papers' problem has three at a fixed eta. With ``t = gamma*eta`` and the cap
     is the Euclidean projection of ``-beta*psi`` on S, where ``t = beta*mu/||a(beta)||``. Of the
     three it is the best conditioned for solvers.
 
-Each is compiled once and solved again for another eta by changing a parameter (CVXPY's
-disciplined parametrised programming). Weights are of order 1/m, too small for the absolute
-tolerances of conic solvers, so the variables are ``m*a``, which is of order one.
+Each is compiled once and solved again for another eta by changing a parameter. Weights are of order
+1/m, too small for the absolute tolerances of conic solvers, so the variables are ``m*a``.
+
+The line search makes a solver's weights feasible, which gives the upper bound. Its lower bound is V
+at the eta of each solve, by the dual of :class:`Projections`; chords bound V everywhere, as V is
+concave. Errors of the solver widen the gap, but the certificate remains valid.
 """
 
 from __future__ import annotations
 
-from typing import Literal, overload
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, overload
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from convexmarket.allocation.allocation_result import Allocation, SolveRecord
+from convexmarket.allocation.cuts import KeptSpreadCut
+from convexmarket.allocation.eta_search import Evaluated, allocation_of, search_eta
+from convexmarket.allocation.exact_solver import check_noise, unconstrained_eta
+from convexmarket.allocation.projections import ProjectableForm, Projections
 from convexmarket.allocation.simplex import (
     ROUNDING,
     common_price,
-    embed,
     feasible_limits,
     norm_minimiser,
     project_capped_simplex,
 )
+from convexmarket.allocation.solver_calls import SOLVED, check_solver, run_solver, solver_version
 from convexmarket.allocation.views import (
     DeclaredMarket,
     FixedEta,
     MarketExpressions,
     inverse_of,
     numbers,
+    spread_out,
 )
 from convexmarket.checks import check_choice, check_instance, check_positive, shown
-from convexmarket.errors import CurvatureError, NotSupportedError, ParameterError, SolverError
+from convexmarket.errors import NotSupportedError, ParameterError, SolverError
 from convexmarket.market import Market, StandardForm
+from convexmarket.sellers import Sellers
 
-__all__ = [
-    "ConvexProgram",
-    "FixedEtaProblem",
-    "Formulation",
-    "declare",
-    "marginal_price",
-    "optimal_weights",
-    "papers_form",
-    "recover_weights",
-]
+__all__ = ["ConvexProgram", "FixedEtaProblem", "Formulation", "declare", "line_search"]
 
 Floats = NDArray[np.float64]
 Formulation = Literal["primal", "dual", "projection"]
+
+
+class FixedEtaProblem(DeclaredMarket):
+    """The dual or the projection of the papers' problem at a fixed eta, made by :func:`declare`.
+
+    The dual is scaled by the size of a price at the eta that it is declared for. The value of the
+    projection, times m^2, is not the market's objective; its parameter is beta.
+
+    Attributes
+    ----------
+    formulation : str
+        "dual" or "projection".
+    parameter : cvxpy.Parameter
+        Eta, or beta for the projection.
+    """
+
+    def __init__(self, market: Market, eta: float, formulation: Formulation) -> None:
+        self.formulation, (restricted, sellers) = formulation, market.form.restricted()
+        form = restricted.standard
+        if form is None:
+            raise NotSupportedError(
+                f"the {formulation} formulation is known for sums of Spread, Noise and Payments "
+                f"with Cap and EtaRange, at a fixed eta; this is {shown(market)}; use "
+                "formulation='primal'"
+            )
+        if form.mu == 0:
+            raise NotSupportedError(
+                f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
+                "use formulation='primal'"
+            )
+        self._form = form
+        m, psi = form.virtual_costs.size, form.virtual_costs
+        dual = formulation == "dual"
+        self.parameter = cp.Parameter(nonneg=True, name="eta" if dual else "beta")
+        objective: cp.Minimize | cp.Maximize
+        if dual:
+            price = form.mu / np.sqrt(m) + form.gamma * eta * float(psi.mean())
+            value: cp.Expression = cp.Variable(name="scaled_tau")
+            scaled_tau, margin = value, cp.Variable(m, nonneg=True, name="scaled_margin")
+            reach: cp.Expression = margin + self.parameter * (form.gamma / price * psi)
+            if form.max_weight < 1:
+                multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
+                reach += multipliers
+                value -= form.max_weight * cp.sum(multipliers)
+            prices = reach >= scaled_tau  # its multipliers are proportional to the weights
+            self._weights = spread_out(prices.dual_variables[0], sellers) / price
+            objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
+            items = [prices, cp.norm(margin, 2) <= form.mu / price]
+        else:
+            largest = m * form.max_weight if form.max_weight < 1 else None
+            scaled = cp.Variable(m, bounds=[0, largest], name="scaled_weights")
+            self._weights = spread_out(scaled, sellers) / m
+            payments = (m * psi) @ (self.parameter * scaled)
+            objective = cp.Minimize(0.5 * cp.sum_squares(scaled) + payments)
+            items = [cp.sum(scaled) == m]
+        super().__init__(objective, items)
+        self.eta = eta
+
+    @property
+    def eta(self) -> float:
+        """Total privacy; setting it sets the parameter of the problem."""
+        value, form = float(numbers(self.parameter)), self._form
+        if self.formulation == "dual":
+            return value
+        weights = project_capped_simplex(-value * form.virtual_costs, form.max_weight)
+        return value * form.mu / float(np.linalg.norm(weights)) / form.gamma
+
+    @eta.setter
+    def eta(self, eta: float) -> None:
+        check_positive("eta", eta)
+        form, value = self._form, eta
+        if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
+            raise ParameterError(
+                f"eta is {eta!r}, outside the market's EtaRange ({form.eta_low:g}, "
+                f"{form.eta_high:g})"
+            )
+        if self.formulation == "projection":
+            t = form.gamma * eta
+            value = t * float(np.linalg.norm(optimal_weights(form, t))) / form.mu
+        self.parameter.value = value
 
 
 def optimal_weights(form: StandardForm, t: float) -> Floats:
@@ -78,147 +161,18 @@ def marginal_price(form: StandardForm, weights: Floats, t: float) -> float:
 
 
 def recover_weights(form: StandardForm, raw: Floats, t: float) -> Floats:
-    """Turn a solver's approximate weights into feasible ones, shape (m,).
+    """Project a solver's weights on the capped simplex, for mu > 0.
 
-    They are projected on the capped simplex. Traces of interior-point methods are removed from
-    sellers with virtual costs above the marginal price, as the KKT conditions require.
-
-    Raises
-    ------
-    SolverError
-        If the weights are not finite numbers.
+    Traces of interior-point methods are removed from sellers with virtual costs above the marginal
+    price, as the KKT conditions require.
     """
     if not np.isfinite(raw).all():
         raise SolverError("the solver returned weights that are not finite numbers")
     weights = project_capped_simplex(raw, form.max_weight)
-    if form.mu == 0:
-        return weights
     expensive = t * form.virtual_costs >= marginal_price(form, weights, t)
-    others = weights.size - np.count_nonzero(expensive)
-    if others * form.max_weight < 1 or not np.any(weights[expensive]):
+    if (weights.size - np.count_nonzero(expensive)) * form.max_weight < 1:
         return weights
     return project_capped_simplex(np.where(expensive, -np.inf, weights), form.max_weight)
-
-
-def papers_form(market: Market) -> tuple[StandardForm, NDArray[np.bool_]]:
-    """Return the market in numbers, without sellers with psi = +inf, and the mask of the others.
-
-    Raises
-    ------
-    NotSupportedError
-        If the market has other pieces than the papers' problem.
-    InfeasibleMarketError
-        If the remaining sellers cannot carry all the weight.
-    """
-    if market.form.standard is None:
-        raise NotSupportedError(
-            f"{shown(market)} is not of the form mu*Spread() + sigma*Noise() + gamma*Payments() "
-            "with gamma > 0 and constraints Cap, EtaRange; no fixed-eta formulation is known for it"
-        )
-    form, sellers = market.form.restricted()
-    standard = form.standard
-    assert standard is not None  # as for all sellers
-    feasible_limits(np.full(sellers.sum(), standard.max_weight))
-    return standard, sellers
-
-
-class FixedEtaProblem(DeclaredMarket):
-    """The papers' problem at a fixed eta: a :class:`cvxpy.Problem`, made by :func:`declare`.
-
-    The dual is scaled by the size of a price at the eta that it is declared for. The value of the
-    projection, times m^2, is not the market's objective; its parameter is beta.
-
-    Attributes
-    ----------
-    formulation : str
-        "primal", "dual" or "projection".
-    parameter : cvxpy.Parameter
-        Eta, or beta for the projection.
-    """
-
-    def __init__(self, market: Market, eta: float, formulation: Formulation = "primal") -> None:
-        self.formulation = formulation
-        self._form, self._sellers = form, sellers = papers_form(market)
-        if form.mu == 0 and formulation != "primal":
-            raise NotSupportedError(
-                f"the {formulation} formulation divides by mu, the weight of Spread, which is 0; "
-                "use formulation='primal'"
-            )
-        m, psi = form.virtual_costs.size, form.virtual_costs
-        self.parameter = cp.Parameter(nonneg=True, name="eta")
-        objective: cp.Minimize | cp.Maximize
-        self._prices: cp.Constraint | None = None
-        if formulation == "primal":
-            whole = FixedEta(market, min(max(eta, form.eta_low), form.eta_high))
-            self.quantities, self.parameter = whole.quantities, whole.parameter
-            self._weights = whole.scaled_weights / sellers.size
-            objective, items = whole.objective, whole.constraints
-        elif formulation == "dual":
-            price = form.mu / np.sqrt(m) + form.gamma * eta * float(psi.mean())
-            value: cp.Expression = cp.Variable(name="scaled_tau")
-            scaled_tau, margin = value, cp.Variable(m, nonneg=True, name="scaled_margin")
-            reach: cp.Expression = margin + self.parameter * (form.gamma / price * psi)
-            if form.max_weight < 1:
-                multipliers = cp.Variable(m, nonneg=True, name="scaled_cap_multipliers")
-                reach += multipliers
-                value -= form.max_weight * cp.sum(multipliers)
-            self._prices = reach >= scaled_tau  # its multipliers are the weights
-            objective = cp.Maximize(price * value + form.sigma * inverse_of(self.parameter))
-            items = [self._prices, cp.norm(margin, 2) <= form.mu / price]
-        else:
-            largest = m * form.max_weight if form.max_weight < 1 else None
-            scaled = cp.Variable(m, bounds=[0, largest], name="scaled_weights")
-            self.parameter = cp.Parameter(nonneg=True, name="beta")
-            self._weights = scaled / m
-            payments = (m * psi) @ (self.parameter * scaled)
-            objective = cp.Minimize(0.5 * cp.sum_squares(scaled) + payments)
-            items = [cp.sum(scaled) == m]
-        super().__init__(objective, items)
-        self.eta = eta
-
-    @property
-    def eta(self) -> float:
-        """Total privacy; setting it sets the parameter of the problem."""
-        value, form = float(numbers(self.parameter)), self._form
-        if self.formulation != "projection":
-            return value
-        weights = project_capped_simplex(-value * form.virtual_costs, form.max_weight)
-        return value * form.mu / float(np.linalg.norm(weights)) / form.gamma
-
-    @eta.setter
-    def eta(self, eta: float) -> None:
-        check_positive("eta", eta)
-        form, t = self._form, self._form.gamma * eta
-        if not form.eta_low * (1 - ROUNDING) <= eta <= form.eta_high * (1 + ROUNDING):
-            raise ParameterError(
-                f"eta is {eta!r}, outside the market's EtaRange ({form.eta_low:g}, "
-                f"{form.eta_high:g})"
-            )
-        projected = self.formulation == "projection"
-        beta = t * np.linalg.norm(optimal_weights(form, t)) / form.mu if projected else eta
-        self.parameter.value = beta
-
-    @property
-    def raw_weights(self) -> Floats:
-        """Raw weights of the last solve, without sellers at psi = +inf."""
-        if self._prices is None:
-            return super().raw_weights
-        self.solution(self._prices.expr)  # raises an error without one
-        weights = np.maximum(np.asarray(self._prices.dual_value, dtype=float), 0.0)
-        total = float(weights.sum())
-        return weights / total if total > 0 else np.full(weights.shape, np.nan)
-
-    @property
-    def weights(self) -> Floats:
-        """Weights a of the last solve, made feasible, shape (m,).
-
-        Raises
-        ------
-        AllocationError
-            If the problem has not been solved.
-        """
-        weights = recover_weights(self._form, self.raw_weights, self._form.gamma * self.eta)
-        return embed(weights, self._sellers)
 
 
 class ConvexProgram(DeclaredMarket):
@@ -300,8 +254,6 @@ def declare(
         parameter of the market.
     ParameterError
         If eta or formulation is not one of the values allowed.
-    CurvatureError
-        If a term or constraint is not convex by CVXPY's rules.
     InfeasibleMarketError
         If the sellers with finite virtual costs cannot carry all the weight.
 
@@ -320,22 +272,107 @@ def declare(
     check_choice("formulation", formulation, Formulation)
     if eta is not None:
         check_positive("eta", eta)
+    form = market.form
+    feasible_limits(np.where(form.active, form.max_weight, 0.0))
     problem: FixedEtaProblem | FixedEta | ConvexProgram
-    if eta is not None and market.standard_form is not None:
+    if formulation != "primal":
         problem = FixedEtaProblem(market, eta, formulation)  # type: ignore[arg-type]
-    elif formulation != "primal":
-        raise NotSupportedError(
-            f"the {formulation} formulation is known for sums of Spread, Noise and Payments with "
-            f"Cap and EtaRange, at a fixed eta; this is {shown(market)}; use formulation='primal'"
-        )
     else:
         problem = ConvexProgram(market) if eta is None else FixedEta(market, eta)
     if not problem.is_dcp(dpp=True):  # type: ignore[call-arg]
-        if problem.is_dcp():
-            raise NotSupportedError(
-                "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a "
-                "cvxpy.Parameter of the market; give its number or, where no payments are "
-                "weighed, declare the market without eta"
-            )
-        raise CurvatureError(f"the {formulation} formulation is not convex by CVXPY's rules")
+        raise NotSupportedError(
+            "at a fixed eta 1/eta is a parameter, which cannot be multiplied by a cvxpy.Parameter "
+            "of the market; give its number or, where no payments are weighed, declare the market "
+            "without eta"
+        )
     return problem
+
+
+class _Runner(Projections):
+    """Solver of one of the declared formulations, compiled once, at given eta."""
+
+    def __init__(
+        self, market: Market, formulation: str, solver: str, options: Mapping[str, Any] | None
+    ) -> None:
+        projectable = ProjectableForm.of(market.form)
+        standard = market.standard_form and projectable and projectable[0].standard
+        if projectable is None or standard is None:
+            raise NotSupportedError(
+                "the line search takes mu*Spread() + sigma*Noise() + gamma*Payments() with mu > 0 "
+                f"and gamma > 0, under Cap and EtaRange; this market is {shown(market)}"
+            )
+        super().__init__(projectable[0])
+        check_noise(standard)
+        self.standard, self.solver, self.options = standard, check_solver(solver), options
+        lowest = standard.gamma * float(np.clip(self.first(), *self.ends))
+        dimensionless, self.unit = _dimensionless(standard, lowest)
+        self.problem = declare(dimensionless, lowest * self.unit, formulation)
+
+    def solve(self, eta: float) -> Evaluated:
+        """Solve at eta, and bound the optimal value at every eta."""
+        start, form, t = time.perf_counter(), self.standard, self.standard.gamma * eta
+        self.problem.eta = t * self.unit
+        status = run_solver(self.problem, self.solver, self.options)
+        try:
+            if status not in SOLVED:
+                raise SolverError(status)
+            weights = recover_weights(form, self.problem.weights, t)
+        except SolverError as error:
+            used = self.problem.formulation
+            better = "" if used == "projection" else "formulation='projection' or "
+            raise SolverError(
+                f"{self.solver} {solver_version(self.solver)} failed on the {used} formulation at "
+                f"eta = {eta:.10g} (status {error}); try {better}another solver"
+            ) from None
+        best = unconstrained_eta(form, float(form.virtual_costs @ weights))
+        best = float(np.clip(best, *self.ends))
+        best = best if 0 < best < np.inf else eta
+        cut = KeptSpreadCut(
+            const=0.0,
+            noise=form.sigma,
+            costs=np.zeros(weights.size),
+            slopes=form.gamma * form.virtual_costs,
+            spread=lambda costs: self.form.minimum(form.mu, costs),
+            price=marginal_price(form, weights, form.gamma * best),
+        )
+        seconds, here = time.perf_counter() - start, form.objective(weights, eta)
+        self.records.append(SolveRecord(eta, here, cut(eta), status, seconds))
+        objective = form.objective(weights, best)
+        return Evaluated(weights, best, objective, cut, objective)
+
+
+def _dimensionless(form: StandardForm, lowest_t: float) -> tuple[Market, float]:
+    """Return the market without units and noise, and its eta per t of the given market.
+
+    Virtual costs of sellers who are too expensive to sell are lowered to improve conditioning: to
+    twice the bound on the marginal price, which is t times the cost of the ``ceil(1/cap)``-th
+    cheapest seller, plus a seller's largest share of the slope of the spread.
+    """
+    psi, m = form.virtual_costs, form.virtual_costs.size
+    n = min(int(np.ceil(1.0 / form.max_weight)), m)
+    steepest = form.mu * min(1.0, form.max_weight * np.sqrt(m))
+    costs = np.minimum(psi, 2.0 * (np.partition(psi, n - 1)[n - 1] + steepest / lowest_t))
+    cost = float(costs.mean()) or 1.0
+    money = form.mu / np.sqrt(m) + lowest_t * cost
+    sellers = Sellers(virtual_costs=costs / cost)
+    cap = max(1.0, form.max_weight * m) if form.max_weight < 1 else None
+    market = Market.standard(sellers, mu=form.mu / money, sigma=0.0, gamma=1.0, cap=cap)
+    return market, cost / money
+
+
+def line_search(
+    market: Market,
+    formulation: Formulation = "primal",
+    solver: str = "CLARABEL",
+    gap: float = 1e-6,
+    max_solves: int = 200,
+    solver_options: Mapping[str, Any] | None = None,
+    progress: Callable[[SolveRecord], None] | None = None,
+    time_limit: float = np.inf,
+) -> Allocation:
+    """Allocate privacy in the papers' problem with a solver; see :func:`allocate`."""
+    start, runner = time.perf_counter(), _Runner(market, formulation, solver, solver_options)
+    result = search_eta(runner, runner.first(), gap, max_solves, progress, time_limit)
+    settings = {"formulation": formulation, "solver": runner.solver}
+    settings["solver_version"] = solver_version(runner.solver)
+    return allocation_of(result, runner, market, "line_search", gap, start, **settings)

@@ -17,7 +17,6 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.wraps import nonneg_wrap, nonpos_wrap
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 from cvxpy.expressions.leaf import Leaf
@@ -122,13 +121,11 @@ _SUPPORT: dict[str, Callable[[Any, Floats], Floats]] = {
 
 
 def _has_kink(expression: cp.Expression) -> bool:
-    """Whether an expression is an atom with a known conjugate; a tangent would be weaker."""
-    if expression.is_constant():
-        return False
-    if isinstance(expression, cp.quad_over_lin):  # its tangent at a solver's point is inaccurate
-        return expression.args[1].is_constant()
-    return type(expression).__name__ in _SUPPORT and not (
-        hasattr(expression, "p") and float(expression.p) <= 1
+    """Whether an expression is an atom with a known set V."""
+    return (
+        type(expression).__name__ in _SUPPORT
+        and not expression.is_constant()
+        and float(getattr(expression, "p", np.inf)) > 1
     )
 
 
@@ -154,18 +151,12 @@ def _plain(atom: Any) -> cp.Expression:
 
 def _rows(atom: Any) -> NDArray[np.intp]:
     """Return the positions in the argument, by columns, that each entry of the atom depends on."""
-    shape = atom.args[0].shape
+    shape, axis = atom.args[0].shape, getattr(atom, "axis", None)
     place = np.arange(atom.args[0].size).reshape(shape, order="F")
-    axis = getattr(atom, "axis", None)
     if isinstance(atom, cp.abs):
         return place.reshape(-1, 1, order="F")
-    if axis is None or len(shape) < 2:
-        return place.reshape(1, -1, order="F")
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    count = int(np.prod([shape[i] for i in axes]))
-    last = np.moveaxis(place, axes, range(-len(axes), 0))
-    others = last.shape[: len(shape) - len(axes)]
-    return last.reshape((*others, count)).reshape((-1, count), order="F")
+    axes = np.arange(len(shape)) if axis is None else np.atleast_1d(axis)
+    return np.moveaxis(place, axes, range(-axes.size, 0)).reshape(atom.size, -1, order="F")
 
 
 class Lifted:
@@ -249,7 +240,6 @@ class Minorants:
     def __init__(self, unknowns: Sequence[cp.Variable]) -> None:
         self._unknowns = unknowns
         self._linear: dict[int, tuple[cp.Expression, list[Any], Floats]] = {}
-        self._local: dict[int, tuple[cp.Expression, list[Any]]] = {}
 
     def __call__(
         self, expression: cp.Expression, dual: Floats | float, hints: Hints | None
@@ -282,9 +272,9 @@ class Minorants:
         if hint is None and (wrong or (hints is None and _has_kink(expression))):
             hint = np.zeros(expression.args[0].size)  # the centre of the subdifferential
         if hint is not None:
-            const, parts = _by_conjugate(expression, dual, hint)
+            const, parts = 0.0, _by_conjugate(expression, dual, hint)
         else:
-            const, parts = self._tangent(expression, dual)
+            const, parts = _tangent(expression, dual)
         return const + math.fsum(
             self._add(argument, part, hints, slopes)
             for argument, part in zip(expression.args, parts, strict=True)
@@ -307,27 +297,6 @@ class Minorants:
         if not expression.parameters():
             self._linear[id(expression)] = expression, matrices, offset
         return matrices, offset
-
-    def _tangent(self, atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
-        """Return constant and slopes in the arguments from the atom's gradient."""
-        values = [argument.value for argument in atom.args]
-        value, key = atom.value, id(atom)
-        jacobians = self._local[key][1] if key in self._local else _gradient(atom, values)
-        if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
-            values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
-            value, jacobians = atom.numeric(values), _gradient(atom, values)
-        if isinstance(atom, AffAtom) and not atom.parameters():
-            self._local[key] = atom, jacobians
-        const, parts = float(dual @ _flat(value)), []
-        for i, argument in enumerate(atom.args):
-            part = np.zeros(argument.size)
-            if not argument.is_constant():
-                if jacobians[i] is None:
-                    raise SolverError(f"{atom} has no gradient at the solver's point")
-                part = _times(jacobians[i], dual)
-                const -= float(part @ _flat(values[i]))
-            parts.append(part)
-        return const, parts
 
 
 def _times(matrix: Any, vector: Floats) -> Floats:
@@ -359,20 +328,32 @@ def _gradient(atom: Any, values: list[Any]) -> list[Any]:
         return [None] * len(values)
 
 
-def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> tuple[float, list[Floats]]:
-    """Return constant and slopes of ``dual'(v'x - f*(v))`` for v near the multipliers."""
-    name = type(atom).__name__
-    rows = _rows(atom)
+def _tangent(atom: Any, dual: Floats) -> tuple[float, list[Floats]]:
+    """Return constant and slopes in the arguments from the atom's gradient."""
+    values = [argument.value for argument in atom.args]
+    value, jacobians = atom.value, _gradient(atom, values)
+    if any(matrix is None for matrix in jacobians):  # as for an entropy at zero
+        values = [np.where(np.equal(given, 0), _TINY, given) for given in values]
+        value, jacobians = atom.numeric(values), _gradient(atom, values)
+    const, parts = float(dual @ _flat(value)), []
+    for i, argument in enumerate(atom.args):
+        part = np.zeros(argument.size)
+        if not argument.is_constant():
+            if jacobians[i] is None:
+                raise SolverError(f"{atom} has no gradient at the solver's point")
+            part = _times(jacobians[i], dual)
+            const -= float(part @ _flat(values[i]))
+        parts.append(part)
+    return const, parts
+
+
+def _by_conjugate(atom: Any, dual: Floats, hint: Floats) -> list[Floats]:
+    """Return the slopes of ``dual'(v'x)`` in the arguments, for v near the multipliers."""
+    rows, argument = _rows(atom), atom.args[0]
     v = np.divide(hint[rows], dual[:, None], out=np.zeros(rows.shape), where=dual[:, None] != 0)
-    argument = atom.args[0]
     if not argument.is_affine():  # the rules of convexity determine the sign of its slope
         positive = (dual[:, None] > 0) == argument.is_convex()
         v = np.where(positive, np.maximum(v, 0.0), np.minimum(v, 0.0))
-    const = 0.0
-    if isinstance(atom, cp.quad_over_lin):
-        const = -float(dual @ (v**2).sum(axis=1)) * float(atom.args[1].value) / 4
-    else:
-        v = _SUPPORT[name](atom, v)
     slopes = np.zeros(argument.size)
-    slopes[rows] = dual[:, None] * v
-    return const, [slopes, *(np.zeros(other.size) for other in atom.args[1:])]
+    slopes[rows] = dual[:, None] * _SUPPORT[type(atom).__name__](atom, v)
+    return [slopes, *(np.zeros(other.size) for other in atom.args[1:])]

@@ -81,32 +81,25 @@ class ProjectableForm(MarketNumbers):
     def of(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
         """Return the problem of the active sellers, and their mask.
 
-        None for a market with other pieces, including bounds on shares.
+        None for a market with other pieces, or several bounds on shares.
 
         Raises
         ------
         InfeasibleMarketError
             If no seller can sell, or the active sellers cannot carry all weight.
         """
-        if not form.is_projectable:
-            return None
-        form, active = form.restricted()
-        feasible_limits(np.broadcast_to(form.max_weight, form.virtual_costs.shape))
-        return cls(**vars(form)), active
-
-    @classmethod
-    def with_shares(cls, form: MarketNumbers) -> tuple[ProjectableForm, NDArray[np.bool_]] | None:
-        """Return the problem of a market with at most one bound on the shares of groups."""
         piece = _shares_of(form)
-        if piece is None or piece.shares is None:
-            return cls.of(form)
-        plain_form = cls.of(replace(form, other_constraints=()))
-        if plain_form is None:
+        plain = form if piece is None else replace(form, other_constraints=())
+        if not plain.is_projectable:
             return None
-        plain, active = plain_form
+        plain, active = plain.restricted()
+        limits = np.broadcast_to(plain.max_weight, plain.virtual_costs.shape)
+        feasible_limits(limits)
+        if piece is None or piece.shares is None:
+            return cls(**vars(plain)), active
         group, least, most = piece.shares
-        shared = replace(plain, group=group[active], least=least, most=most)
-        able = np.minimum(shared._sum(np.broadcast_to(plain.max_weight, active.sum())), most)
+        shared = cls(**vars(plain), group=group[active], least=least, most=most)
+        able = np.minimum(shared._sum(limits), most)
         feasible = np.all(able >= least * (1 - ROUNDING)) and able.sum() >= 1 - ROUNDING
         if not (feasible and least.sum() <= 1 + ROUNDING):
             raise InfeasibleMarketError(
@@ -230,27 +223,26 @@ class ProjectableForm(MarketNumbers):
             return 2.0 * self.weight * weights
         return self.weight * weights / np.linalg.norm(weights)
 
-    def size(self, weights: Floats, eta: float) -> float:
-        """Sum the absolute weighted terms, to which gaps are relative."""
-        losses = float(np.sum(self.losses * weights))
-        return self.objective(weights, eta) - losses + abs(losses) or 1.0
-
     def objective(self, weights: Floats, eta: float) -> float:
         """Return the objective of feasible weights."""
         norm = float(np.linalg.norm(weights))
         spread = norm**2 if self.squared else norm
         return self.weight * spread + float(self.prices(eta) @ weights) + self.sigma / eta
 
+    def size(self, weights: Floats, eta: float) -> float:
+        """Sum the absolute weighted terms, to which gaps are relative."""
+        losses = float(np.sum(self.losses * weights))
+        return self.objective(weights, eta) - losses + abs(losses) or 1.0
+
     def largest_eta(self) -> float:
         """Return the largest eta at which weights within their bounds sum to one."""
-        m = self.virtual_costs.size
-        bounds = self.max_weight, self.max_epsilon
+        bounds, m = (self.max_weight, self.max_epsilon), self.virtual_costs.size
         return largest_eta(*bounds, m, self.group, self.least, self.most)
 
     def check_sold(self, eta: float) -> None:
         """Check that the largest guarantees add up to at least eta."""
-        bound, m = float(np.max(self.max_epsilon)), self.virtual_costs.size
-        check_sold(eta, self.largest_eta(), bound, m)
+        bound = float(np.max(self.max_epsilon))
+        check_sold(eta, self.largest_eta(), bound, self.virtual_costs.size)
 
 
 class Projections:
@@ -265,12 +257,8 @@ class Projections:
         self.ends = min(form.eta_low, high), high
 
     def first(self) -> float:
-        """Return the eta at which noise and payments balance at equal weights."""
-        form = self.form
-        price = form.gamma * float(form.virtual_costs.mean())
-        if price > 0 and form.sigma > 0:
-            return float(np.sqrt(form.sigma / price))
-        return min(self.ends[1], 1.0) if self.ends[1] == np.inf else self.ends[1] / 2
+        """Return the first eta of a search."""
+        return first_look(self.form)
 
     def solve(self, eta: float) -> Evaluated:
         """Return the optimum at eta and the cut of its multipliers."""
@@ -300,10 +288,12 @@ class Projections:
 
 def is_projectable(market: Market) -> bool:
     """Whether projections support a market."""
-    form = market.form
+    form, shares = market.form, _shares_of(market.form)
     return (
-        form if _shares_of(form) is None else replace(form, other_constraints=())
-    ).is_projectable
+        form.is_projectable
+        if shares is None
+        else replace(form, other_constraints=()).is_projectable
+    )
 
 
 def _shares_of(form: MarketNumbers) -> Constraint | None:
@@ -326,7 +316,7 @@ def solve_projections(
     The target gap is at most 1e-10, which costs little more than a larger one.
     """
     began = time.perf_counter()
-    projectable = ProjectableForm.with_shares(market.form)
+    projectable = ProjectableForm.of(market.form)
     if projectable is None:
         raise NotSupportedError(
             "projections support sums of Spread() or SquaredSpread() (with mu > 0), Noise, linear "
@@ -335,11 +325,8 @@ def solve_projections(
         )
     form = projectable[0]
     runner = Projections(form)
-    first = first_look(runner.first(), start)
+    first = first_look(form, start)
     best, bound = search_eta(runner, first, min(gap, _AIM), max_solves, progress)
-    for end in form.eta_range:  # the search stops next to an end that binds
-        if runner.ends[0] <= end <= runner.ends[1] and 0 < end < np.inf:
-            best = min(runner.solve(end), best, key=lambda point: point.objective)
     allocation = allocation_of(SearchResult(best, bound), runner, market, "projections", gap, began)
     allocation.warn_if_loose(
         gap, "bounds leave little choice, or mu is close to zero; try a larger max_solves"

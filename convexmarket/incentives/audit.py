@@ -11,7 +11,7 @@ So nearly any two sellers gain if they agree and share the gain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -63,7 +63,9 @@ PaymentRule = Callable[[Floats, Floats, Floats, Floats], Floats]
 #: Relative gap of solves that are not exact, and rounding of exact and of other gains.
 _GAP, _EXACT, _SOLVED = 1e-8, 1e-9, 1e-6
 #: Quantile of the highest misreport if the support is unbounded; misreports next to the truth.
-_LIKELY, _NEAR = 0.999, 1e-2
+_LIKELY, _NEAR = 0.999, (0.99, 1.01)
+#: Misreports of pairs, as shares of the support and multiples of the truth: solved, and exact.
+_PAIRS: Any = ([], [0.9, 1.1]), ([0.25, 0.5, 0.75, 1.0], [0.9, 0.99, 1.01, 1.1])
 
 
 def truthful_payment(report: Floats, epsilon: Floats, rent: Floats, _: Floats) -> Floats:
@@ -156,19 +158,14 @@ class CoalitionAudit(Shown):
         return int((self._table["max_gain"] > self.tolerance).sum())
 
     @property
-    def median_share(self) -> float:
-        """Median over the pairs of the gain, as a share of their joint surplus at the truth."""
-        return float(self._table["share"].median())
-
-    @property
     def max_share(self) -> float:
         """Largest gain as a share of the joint surplus at the truth."""
         return float(self._table["share"].max())
 
     def __repr__(self) -> str:
         return (
-            f"CoalitionAudit({self.n_gaining} of {len(self._table)} pairs gain together: median "
-            f"{self.median_share:.2%}, largest {self.max_share:.2%} of their surplus)"
+            f"CoalitionAudit({self.n_gaining} of {len(self._table)} pairs gain together, at most "
+            f"{self.max_share:.2%} of their surplus)"
         )
 
 
@@ -348,7 +345,7 @@ def audit_incentives(
     Each seller alone gains nothing. The pair gains by joint misreports:
 
     >>> cm.audit_incentives(market, coalitions=1).coalitions
-    CoalitionAudit(1 of 1 pairs gain together: median 10.05%, largest 10.05% of their surplus)
+    CoalitionAudit(1 of 1 pairs gain together, at most 10.05% of their surplus)
 
     Other uses of the reports by the buyer are audited with ``build``:
 
@@ -374,7 +371,7 @@ def audit_incentives(
             "build and coalitions are for sellers in memory: leave them out, or give "
             "Sellers(sensitivities.compute(), prior)"
         )
-    exact = parts is not None or (market.form.exact is not None and build is None)
+    m, exact = len(sellers), parts is not None or (market.form.exact is not None and build is None)
     if exact:
         usual = 33, 200
     elif build is not None:
@@ -383,35 +380,48 @@ def audit_incentives(
         usual = (3, 12) if best_method(market) == "branch_and_bound" else (9, 16)
     count = check_count("misreports", usual[0] if misreports is None else misreports, 2)
     most = check_count("max_sellers", usual[1] if max_sellers is None else max_sellers)
-    if coalitions and len(sellers) < 2:
+    if coalitions and m < 2:
         raise ParameterError(f"coalitions is {coalitions}, and there is one seller; leave it out")
     rng = generator_of(random_state)
+    who = np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
     if parts is not None:
         whole: Any = allocate(market) if allocation is None else allocation
-        reports, ids = parts.take(_sample(len(sellers), most, rng))
-        curve, place = ExactCurve(whole.curve(reports)), np.arange(reports.size)
-        z = _misreports(curve, whole.prior, place, reports, count)
-        trials = _tried(curve, whole.prior, place, z)
-        return _audit_of(ids, trials, rule, _EXACT, len(sellers))
-    who = _sample(reports_of(market).size, most, rng)
+        truth, ids = parts.take(who)
+        place = np.arange(truth.size)
+        trials = _alone(ExactCurve(whole.curve(truth)), [(whole.prior, place)], place, truth, count)
+        return _audit_of(ids, trials, rule, _EXACT, m)
+    truth = reports_of(market)
     if allocation is None or not exact:
         allocation = allocate(market, gap=_GAP)
-    if build is not None:
+    curve, rounding, pairs = curve_of(market, allocation, _GAP), _EXACT if exact else _SOLVED, None
+
+    def tried(seller: int, z: Floats, lies: Mapping[int, float]) -> _Trial:
+        if build is not None:
+            return _built(build, market, seller, z, lies)
+        changed, others = curve, sellers
+        if lies:
+            for i, lie in lies.items():
+                others = others.with_report(i, lie)
+            lying = Market(others, market.objective, market.constraints)
+            changed = curve_of(lying, allocate(lying, gap=_GAP), _GAP)
+        return _tried(changed, sellers.prior_of(seller), np.array([seller]), z[None])[0].relative()
+
+    if build is None:
+        trials = _alone(curve, sellers.by_prior(who), who, truth[who], count)
+    else:
         _check_build(build, market, allocation)
-    tries = _Tries(market, build, curve_of(market, allocation, _GAP))
-    trials = tries({}, count, who)
-    rounding, pairs = _EXACT if exact else _SOLVED, None
+        steps = _steps(count)
+        trials = [tried(i, _reports_to_try(market, i, steps, _NEAR), {}) for i in who.tolist()]
     if coalitions:
         first = rng.choice(np.flatnonzero(allocation.epsilon > 0), coalitions)
-        second = (first + rng.integers(1, len(sellers), coalitions)) % len(sellers)
-        couples = np.column_stack((first, second)).tolist()
-        pairs = _coalitions(tries, rule, exact, couples, rounding)
-    return _audit_of([sellers.ids[i] for i in who], trials, rule, rounding, len(sellers), pairs)
-
-
-def _sample(m: int, most: int, rng: np.random.Generator) -> Ints:
-    """Return the sorted positions of a sample of sellers, or of all if they are few."""
-    return np.arange(m) if m <= most else np.sort(rng.choice(m, most, replace=False))
+        second = (first + rng.integers(1, m, coalitions)) % m
+        shares = _PAIRS[exact]
+        couples = [
+            {i: _reports_to_try(market, i, *shares) for i in pair}
+            for pair in zip(first.tolist(), second.tolist(), strict=True)
+        ]
+        pairs = _coalitions(tried, rule, couples, sellers.ids, rounding)
+    return _audit_of([sellers.ids[i] for i in who], trials, rule, rounding, m, pairs)
 
 
 class _Trial(NamedTuple):
@@ -436,62 +446,39 @@ class _Trial(NamedTuple):
         payment = rule(self.report, self.sold, self.rent, self.virtual)
         return payment, payment - self.report[0] * self.sold, doubt
 
+    def relative(self) -> _Trial:
+        """Rents from one integral: their errors beyond that of the truth cancel."""
+        return self._replace(rent_doubt=np.abs(self.rent_doubt - self.rent_doubt[0]))
 
-@dataclass(frozen=True)
-class _Tries:
-    """Trials of misreports of single sellers, at given misreports of others."""
 
-    market: Market
-    build: Build | None
-    curve: Curve
+def _alone(
+    curve: Curve, groups: Iterable[tuple[Prior, Ints]], who: Ints, truth: Floats, count: int
+) -> list[_Trial]:
+    """Try the misreports of sellers, each alone; groups are priors and the places of sellers."""
+    trials: dict[int, _Trial] = {}
+    for prior, place in groups:
+        z = _misreports(curve, prior, who[place], truth[place], count)
+        trials |= dict(zip(place.tolist(), _tried(curve, prior, who[place], z), strict=True))
+    return [trials[k].relative() for k in range(who.size)]
 
-    def __call__(
-        self, lies: Mapping[int, float], misreports: int | Floats, sellers: Any
-    ) -> list[_Trial]:
-        """Return the trials; ``misreports`` is their number, or reports with the truth first."""
-        who, market, curve = np.atleast_1d(sellers), self.market, self.curve
-        if self.build is not None:
-            return [self._built(self.build, lies, misreports, int(i)) for i in who]
-        if lies:
-            for i, lie in lies.items():
-                changed = market.sellers.with_report(i, lie)
-                market = Market(changed, market.objective, market.constraints)
-            curve = curve_of(market, allocate(market, gap=_GAP), _GAP)
-        truth, trials = reports_of(self.market), dict[int, _Trial]()
-        for prior, place in market.sellers.by_prior(who):
-            some = who[place]
-            if isinstance(misreports, int):
-                z = _misreports(curve, prior, some, truth[some], misreports)
-            else:
-                z = misreports[None]
-            trials |= dict(zip(place.tolist(), _tried(curve, prior, some, z), strict=True))
-        # Rents of a seller come from one integral, so errors beyond the truth cancel.
-        return [
-            trial._replace(rent_doubt=np.abs(trial.rent_doubt - trial.rent_doubt[0]))
-            for trial in (trials[k] for k in range(who.size))
-        ]
 
-    def _built(
-        self, build: Build, lies: Mapping[int, float], misreports: int | Floats, seller: int
-    ) -> _Trial:
-        """Build, solve and pay the market at each report of one seller."""
-        market, who, columns = self.market, np.array([seller]), []
-        prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
-        if isinstance(misreports, int):
-            spread = _spread(prior.support[0], _top_of(prior, truth), misreports)
-            misreports = np.append(truth, np.setdiff1d([*spread, *_near(truth, prior)], truth))
-        for report in misreports[np.isfinite(prior.ironed_virtual_cost(misreports))]:
-            try:
-                changed = {**lies, seller: float(report)} if lies or report != truth else {}
-                built = _market_at(build, market, changed) if changed else market
-                answer = allocate(built, gap=_GAP)
-                tolerance = ACCURACY_OF_ESTIMATES * scales(built, answer)[who]
-                curve, z = curve_of(built, answer, _GAP), np.array([[report]])
-                columns += _tried(curve, built.sellers.prior_of(seller), who, z, tolerance)
-            except ConvexMarketError as error:
-                raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
-        trial = _Trial(*map(np.concatenate, zip(*columns, strict=True)))
-        return trial._replace(rent_doubt=trial.rent_doubt + trial.rent_doubt[0])
+def _built(
+    build: Build, market: Market, seller: int, z: Floats, lies: Mapping[int, float]
+) -> _Trial:
+    """Build, solve and pay the market at each report of one seller."""
+    who, columns, truth = np.array([seller]), [], reports_of(market)[seller]
+    for report in z.tolist():
+        try:
+            changed = {**lies, seller: report} if lies or report != truth else {}
+            built = _market_at(build, market, changed) if changed else market
+            answer = allocate(built, gap=_GAP)
+            tolerance = ACCURACY_OF_ESTIMATES * scales(built, answer)[who]
+            curve, prior = curve_of(built, answer, _GAP), built.sellers.prior_of(seller)
+            columns += _tried(curve, prior, who, np.array([[report]]), tolerance)
+        except ConvexMarketError as error:
+            raise type(error)(f"where seller {seller} reports {report:.6g}: {error}") from error
+    trial = _Trial(*map(np.concatenate, zip(*columns, strict=True)))
+    return trial._replace(rent_doubt=trial.rent_doubt + trial.rent_doubt[0])
 
 
 def _tried(
@@ -516,26 +503,30 @@ def _misreports(curve: Curve, prior: Prior, seller: Ints, truth: Floats, count: 
     if np.isfinite(high) and np.isinf(prior.ironed_virtual_cost(high)):  # may be infeasible there
         top = np.minimum(top, low + 0.999 * (top - low))
         ceases = np.minimum(ceases, top)
-    return np.column_stack((truth, _spread(low, ceases, count), top, _near(truth, prior)))
+    spread = low + np.outer(ceases - low, _steps(count))
+    return np.column_stack((truth, spread, top, _near(truth, prior, _NEAR)))
 
 
-def _spread(low: float, high: ArrayLike, count: int) -> Floats:
-    """Return reports from half a step above the bottom, where privacy may be free, to each end."""
-    width = np.asarray(high)[..., None] - low
-    return low + width * np.linspace(0.5 / count, 1.0, count)
+def _steps(count: int) -> Floats:
+    """Return shares of a range from half a step above its bottom, where privacy may be free."""
+    return np.linspace(0.5 / count, 1.0, count)
 
 
-def _near(truth: ArrayLike, prior: Prior) -> Floats:
-    """Return reports on both sides of the truth, inside the support, shape (..., 2)."""
+def _near(truth: ArrayLike, prior: Prior, factors: ArrayLike) -> Floats:
+    """Return multiples of the truth, at most half way to the ends of the support."""
     at, (low, high) = np.asarray(truth)[..., None], prior.support
-    below = np.maximum(at * (1 - _NEAR), 0.5 * (at + low))
-    return np.concatenate((below, np.minimum(at * (1 + _NEAR), 0.5 * (at + high))), axis=-1)
+    return np.clip(at * np.asarray(factors), 0.5 * (at + low), 0.5 * (at + high))
 
 
-def _top_of(prior: Prior, truth: float) -> float:
-    """Return the top of a support, or a high quantile if it is unbounded."""
-    high = prior.support[1]
-    return high if np.isfinite(high) else max(float(prior.quantile(_LIKELY)), 2.0 * truth)
+def _reports_to_try(market: Market, seller: int, shares: ArrayLike, factors: ArrayLike) -> Floats:
+    """Return the truth, and misreports at shares of the support and at multiples of the truth."""
+    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
+    low, top = prior.support
+    if np.isinf(top):
+        top = max(float(prior.quantile(_LIKELY)), 2.0 * truth)
+    spread = low + (top - low) * np.asarray(shares)
+    lies = np.setdiff1d([*spread, *_near(truth, prior, factors)], truth)
+    return np.append(truth, lies[np.isfinite(prior.ironed_virtual_cost(lies))])
 
 
 def _market_at(build: Build, market: Market, lies: Mapping[int, float]) -> Market:
@@ -614,48 +605,39 @@ def _audit_of(
 
 
 def _coalitions(
-    tries: _Tries, rule: PaymentRule, exact: bool, couples: list[list[int]], rounding: float
+    tried: Callable[[int, Floats, Mapping[int, float]], _Trial],
+    rule: PaymentRule,
+    couples: list[dict[int, Floats]],
+    ids: Sequence[Any],
+    rounding: float,
 ) -> CoalitionAudit:
-    """Try a grid of joint misreports of each pair."""
-    rows, largest, ids = [], 0.0, tries.market.sellers.ids
-    for pair in couples:
-        grids = [_pair_reports(tries.market, i, exact) for i in pair]
-        paid, surplus, doubt = np.zeros((3, grids[0].size, grids[1].size))
-        for k, (i, other) in enumerate((pair, pair[::-1])):
-            for place, lie in enumerate(grids[1 - k]):
-                lies = {other: float(lie)} if place else {}
-                at = (slice(None), place) if k == 0 else (place, slice(None))
-                columns = tries(lies, grids[k], i)[0].gains(rule)
-                for whole, part in zip((paid, surplus, doubt), columns, strict=True):
-                    whole[at] += part
+    """Try all joint misreports of each pair, given the reports of both with the truth first."""
+    rows, largest = [], 0.0
+    for grids in couples:
+        (one, ones), (other, others) = grids.items()
+        sums = np.zeros((3, ones.size, others.size))  # payments, surpluses, errors
+        for k, lie in enumerate(others.tolist()):
+            sums[:, :, k] += tried(one, ones, {other: lie} if k else {}).gains(rule)
+        for k, lie in enumerate(ones.tolist()):
+            sums[:, k] += tried(other, others, {one: lie} if k else {}).gains(rule)
+        paid, surplus, doubt = sums
         gains = surplus - surplus[0, 0] - doubt
         gains[0, 0] = 0.0
         first, second = np.unravel_index(int(np.argmax(gains)), gains.shape)
         largest = max(largest, float(np.abs(paid).max()))
         rows.append(
             {
-                "first": ids[pair[0]],
-                "second": ids[pair[1]],
+                "first": ids[one],
+                "second": ids[other],
                 "surplus": surplus[0, 0],
                 "max_gain": gains[first, second],
-                "first_report": grids[0][first],
-                "second_report": grids[1][second],
+                "first_report": ones[first],
+                "second_report": others[second],
             }
         )
     table, tolerance = pd.DataFrame(rows).set_index(["first", "second"]), rounding * largest
     table["share"] = (table["max_gain"] / table["surplus"]).where(table["surplus"] > tolerance)
     return CoalitionAudit(table, tolerance)
-
-
-def _pair_reports(market: Market, seller: int, exact: bool) -> Floats:
-    """Return the truth of a seller and its misreports inside the support."""
-    prior, truth = market.sellers.prior_of(seller), float(reports_of(market)[seller])
-    low, top = prior.support[0], _top_of(prior, truth)
-    near = truth * np.array([0.9, 0.99, 1.01, 1.1] if exact else [0.9, 1.1])
-    near = np.clip(near, 0.5 * (low + truth), 0.5 * (truth + top))
-    spread = low + (top - low) * np.array([0.25, 0.5, 0.75, 1.0] if exact else [])
-    lies = np.setdiff1d([*near, *spread], truth)
-    return np.append(truth, lies[np.isfinite(prior.ironed_virtual_cost(lies))])
 
 
 class PaymentIdentity(NamedTuple):

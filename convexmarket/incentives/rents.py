@@ -48,8 +48,6 @@ ACCURACY, ACCURACY_BOUNDED, _ACCURACY_BETWEEN = 1e-11, 1e-8, 3e-11
 _MANY, _MANY_AFFINE, _FEWEST = 256, 10_000, 16
 #: Ratio of mu to noise and payments that double precision cannot resolve.
 _LOST = 1e-15
-#: Iterations and relative tolerance of the level of the cap.
-_ROUNDS, _STILL = 20, 1e-9
 #: Number of reports in a table of virtual costs: evenly spaced, and dense near the lowest.
 _TABLE = 16385
 #: Largest number of initial cuts at kinks of a virtual cost, and of solves for one rent.
@@ -139,15 +137,9 @@ class ExactCurve:
         return self.curve(seller, np.asarray(prior.ironed_virtual_cost(z))).epsilon
 
     def _integrals(self, prior: Prior, seller: Ints, reports: Floats) -> tuple[Floats, Floats]:
-        """Integrate the curve, cut at its end, at the end of the cap, and at kinks of psi."""
+        """Integrate the curve up to its end, cut at kinks of psi."""
         end = self.last_sale(prior, seller, reports)
-        free = self._last_at_cap(prior, seller, reports, end)
-        twice = np.tile(np.arange(seller.size), 2)
-        piece, low, high = cut(
-            np.concatenate((reports, free)), np.concatenate((free, end)), prior.breakpoints
-        )
-        some = low < high
-        owner, low, high = twice[piece[some]], low[some], high[some]
+        owner, low, high = cut(reports, end, prior.breakpoints)
 
         def epsilon(piece: Ints, z: Floats) -> Floats:
             return self._sold(prior, seller[owner[piece]], z)
@@ -160,18 +152,6 @@ class ExactCurve:
             parts, errors = adaptive(epsilon, low, high, self.accuracy * least[owner])
         sums = [np.bincount(owner, column, minlength=seller.size) for column in (parts, errors)]
         return sums[0].astype(float), sums[1].astype(float)
-
-    def _last_at_cap(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
-        """Return a report close to the largest one at which each seller is at the cap."""
-        psi = np.asarray(prior.ironed_virtual_cost(reports))
-        leaves = self.curve(seller, psi).cap_level
-        capped = np.flatnonzero(psi < leaves)
-        for _ in range(_ROUNDS):  # the level depends little on a single seller
-            again = self.curve(seller[capped], leaves[capped]).cap_level
-            moved = np.abs(again - leaves[capped]) > _STILL * np.abs(again)
-            leaves[capped] = again
-            capped = capped[moved]
-        return np.minimum(_first_at(prior, leaves, reports), end)
 
     def _least_payment(self, prior: Prior, seller: Ints, reports: Floats, end: Floats) -> Floats:
         """Return a lower bound on each payment, the scale of its accuracy.

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from convexmarket.allocation.formulations import FixedEtaProblem
-from convexmarket.allocation.line_search import line_search
+from convexmarket.allocation.formulations import line_search
 from convexmarket.allocation.simplex import project_capped_simplex
+from convexmarket.allocation.views import DeclaredMarket
 from convexmarket.errors import (
     SolverError,
     UnattainedOptimumError,
@@ -119,7 +119,7 @@ def test_an_optimum_at_infinity_raises_an_error(psi):
 def test_a_wrong_solver_only_widens_the_gap(monkeypatch):
     rng = np.random.default_rng(5)
     monkeypatch.setattr(
-        FixedEtaProblem, "weights", property(lambda _: rng.dirichlet(np.full(45, 0.1)))
+        DeclaredMarket, "weights", property(lambda _: rng.dirichlet(np.full(45, 0.1)))
     )
     allocation = line_search(market_of(three_roots()))
     assert allocation.gap > 0.01

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from convexmarket.allocation import declare
-from convexmarket.allocation.line_search import line_search
+from convexmarket.allocation.formulations import line_search
 from convexmarket.market import Market
 from convexmarket.sellers import Sellers
 

@@ -82,4 +82,3 @@ def test_the_shares_of_the_summary_are_those_of_the_pairs():
     pairs = cm.audit_incentives(standard([0.2, 0.5, 0.7]), coalitions=3).coalitions
     shares = pairs.to_frame()["share"].to_numpy()
     assert shares.min() < shares.max() == pairs.max_share
-    assert pairs.median_share == np.median(shares)
