@@ -190,6 +190,23 @@ def checked_numbers(
     return array
 
 
+def finite_entries(
+    name: str,
+    values: NDArray[np.float64],
+    error: type[ConvexMarketError] = ParameterError,
+    least: float = -np.inf,
+) -> NDArray[np.float64]:
+    """Return a read-only copy of a vector of finite numbers of at least ``least``."""
+    good = np.isfinite(values) & (values >= least)
+    if not good.all():
+        first = int(np.argmin(good))
+        what = "a finite number" + (f" >= {least:g}" if least > -np.inf else "")
+        raise error(f"{name}[{first}] must be {what}, got {values[first]}")
+    copy = values.copy()
+    copy.flags.writeable = False
+    return copy
+
+
 def moderate(values: NDArray[Any]) -> NDArray[Any]:
     """Clip larger numbers to ``1e150`` in size, and replace smaller ones than ``1e-150`` by 0.
 

@@ -168,7 +168,8 @@ class Market(Written, Shown):
                 )
         costs = sellers.cost_parameter
         if sellers.parts is None:  # in parts, only pieces of this package are supported
-            check_convex(objective, constraints, sellers.virtual_costs if costs is None else costs)
+            pieces = (*(part.term for part in objective.parts), *constraints)
+            check_convex(pieces, sellers.virtual_costs if costs is None else costs)
         if sellers.prior_is_from_reports:
             warn_user(_FROM_REPORTS, PriorFromReportsWarning)
         object.__setattr__(self, "sellers", sellers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import cvxpy as cp
@@ -12,16 +13,12 @@ from numpy.typing import NDArray
 
 from convexmarket.checks import shown
 from convexmarket.errors import CurvatureError, ParameterError
-from convexmarket.terms.pieces import MIXED_INTEGER, Constraint, Objective, Piece, Quantities
+from convexmarket.terms.pieces import MIXED_INTEGER, Piece, Quantities
 
 __all__ = ["check_convex"]
 
 
-def check_convex(
-    objective: Objective,
-    constraints: tuple[Constraint, ...],
-    costs: NDArray[np.float64] | cp.Parameter,
-) -> None:
+def check_convex(pieces: Iterable[Piece], costs: NDArray[np.float64] | cp.Parameter) -> None:
     """Check user-defined pieces, as certificates require.
 
     Each must be convex in the weights, guarantees and 1/eta, have no other variable, and return
@@ -32,65 +29,40 @@ def check_convex(
     quantities: Any = Quantities.unknown(costs)
     quantities.weights.value = quantities.epsilon.value = np.ones(costs.size) / costs.size
     quantities.inverse_eta.value = 1.0
-    package = __name__.rpartition(".")[0]
-    for part in objective.parts:
-        if not part.term.owner().__module__.startswith(package):
-            expressions = [[part.expression(quantities)] for _ in range(2)]
-            _check_closed(part.term, quantities, *expressions)
-    for piece in constraints:
-        if not piece.owner().__module__.startswith(package):
-            _check_closed(piece, quantities, *(_sides(piece, quantities) for _ in range(2)))
-
-
-def _sides(piece: Constraint, quantities: Quantities) -> list[cp.Expression]:
-    """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``, which has to be convex."""
-    items = piece.comparisons(quantities)
-    for item in items:
-        if not item.is_dcp():
-            sides = " and ".join(side.curvature.lower() for side in item.args)
-            raise CurvatureError(
-                f"{shown(piece)} is not a convex constraint: in {shown(item, str)} the sides are "
-                f"{sides}"
-            )
-        variables = {id(variable) for variable in item.variables()}
-        factors = {id(quantities.weights), id(quantities.inverse_eta)}
-        if id(quantities.epsilon) in variables and variables & factors:
-            raise CurvatureError(
-                f"{shown(piece)} binds epsilon = eta * weights together with one of its factors, "
-                "which is not convex; write it with the weights and 1/eta alone, for example "
-                "eps <= e as weights <= e * inverse_eta"
-            )
-    return [item.expr for item in items]
-
-
-def _check_closed(
-    piece: Piece, quantities: Quantities, first: list[cp.Expression], second: list[cp.Expression]
-) -> None:
-    """Check that a piece has no other variables, and the same value each time."""
     known = {id(quantity) for quantity in vars(quantities).values()}
-    for expression in first:
-        for variable in (each for each in expression.variables() if id(each) not in known):
-            if variable.attributes["boolean"] or variable.attributes["integer"]:
-                raise CurvatureError(
-                    f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
-                )
-            raise CurvatureError(
-                f"{shown(piece)} uses another variable {variable.name()!r}, but a piece "
-                "depends on its quantities alone; write the minimum over the variable as one "
-                "expression, such as log_sum_exp or sum_largest"
+    for piece in pieces:
+        if piece.owner().__module__.startswith(__package__):
+            continue
+        first, second = (piece.sides(quantities) for _ in range(2))
+        for expression in first:
+            _check_closed(piece, expression, known)
+        values = [[_value(side) for side in sides] for sides in (first, second)]
+        if len(first) != len(second) or not all(
+            np.array_equal(value, other, equal_nan=True)
+            for value, other in zip(*values, strict=True)
+        ):
+            raise ParameterError(
+                f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
+                "state; fix its data at creation"
             )
-        if not _is_tree(expression):
+
+
+def _check_closed(piece: Piece, expression: cp.Expression, known: set[int]) -> None:
+    """Check that an expression has no variables but the quantities, and hides no problem."""
+    for variable in (each for each in expression.variables() if id(each) not in known):
+        if variable.attributes["boolean"] or variable.attributes["integer"]:
             raise CurvatureError(
-                f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
-                "depends on its quantities alone; write its optimal value as one expression"
+                f"{shown(piece)} uses the integer variable {variable.name()!r}, {MIXED_INTEGER}"
             )
-    values = [[_value(expression) for expression in expressions] for expressions in (first, second)]
-    if len(first) != len(second) or not all(
-        np.array_equal(value, other, equal_nan=True) for value, other in zip(*values, strict=True)
-    ):
-        raise ParameterError(
-            f"{shown(piece)} has another value each time: it draws random numbers or keeps a "
-            "state; fix its data at creation"
+        raise CurvatureError(
+            f"{shown(piece)} uses another variable {variable.name()!r}, but a piece depends on its "
+            "quantities alone; write the minimum over the variable as one expression, such as "
+            "log_sum_exp or sum_largest"
+        )
+    if not _is_tree(expression):
+        raise CurvatureError(
+            f"{shown(piece)} hides a problem inside {type(expression).__name__}, but a piece "
+            "depends on its quantities alone; write its optimal value as one expression"
         )
 
 

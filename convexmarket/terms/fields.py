@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from convexmarket.checks import as_float, check_choice, is_number, label_array, numbers_of, shown
+from convexmarket.checks import (
+    as_float,
+    check_choice,
+    finite_entries,
+    is_number,
+    label_array,
+    numbers_of,
+    shown,
+)
 from convexmarket.errors import ParameterError
 
-__all__ = ["Record", "checked", "choice", "groups", "matrix", "number", "one_or_each", "vector"]
+__all__ = ["Record", "checked", "record"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
-Matrix = Floats | sparse.csr_array
 #: How far from one target weights may sum.
 _SUM_ERROR = 1e-6
 
 
 def checked(
-    check: Callable[..., Any], name: str = "", *, each: bool = False, most: bool = False, **how: Any
-) -> dict[str, Any]:
-    """Create the metadata of a dataclass field.
+    check: Callable[..., Any],
+    name: str = "",
+    *,
+    each: bool = False,
+    most: bool = False,
+    default: Any = MISSING,
+    **how: Any,
+) -> Any:
+    """Create a field of a dataclass whose value is checked, and replaced by the checked value.
 
     Parameters
     ----------
@@ -36,14 +50,25 @@ def checked(
         The name in messages, by default that of the field.
     each, most : bool
         Whether an array has one entry or row per seller; whether m is the largest value.
+    default : Any
+        The default value, if there is one.
     **how
         Further arguments of the check.
     """
-    return {"check": partial(check, **how), "name": name, "each": each, "most": most}
+    metadata = {"check": partial(check, **how), "name": name, "each": each, "most": most}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(checked, field))
+def record(kind: type[T]) -> type[T]:
+    """Make a class a frozen dataclass with the equality, hash and repr of :class:`Record`."""
+    return dataclass(frozen=True, eq=False, repr=False)(kind)
 
 
 class Record:
     """A dataclass with checked fields; equality, hash and repr are those of its fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     @classmethod
     def _fields(cls) -> dict[str, Field[Any]]:
@@ -51,9 +76,9 @@ class Record:
         return getattr(cls, "__dataclass_fields__", {})
 
     def __post_init__(self) -> None:
-        for name, field in self._fields().items():
-            if check := field.metadata.get("check"):
-                value = check(getattr(self, name), field.metadata["name"] or name)
+        for name, each in self._fields().items():
+            if check := each.metadata.get("check"):
+                value = check(getattr(self, name), each.metadata["name"] or name)
                 object.__setattr__(self, name, value)
 
     def check(self, n_sellers: int) -> None:
@@ -64,46 +89,42 @@ class Record:
         ParameterError
             If one does not.
         """
-        for field_name, field in self._fields().items():
-            name, value = field.metadata.get("name") or field_name, getattr(self, field_name, None)
+        for field_name, each in self._fields().items():
+            name, value = each.metadata.get("name") or field_name, getattr(self, field_name, None)
             shape = getattr(value, "shape", ())
-            if field.metadata.get("each") and shape and shape[0] != n_sellers:
+            if each.metadata.get("each") and shape and shape[0] != n_sellers:
                 what = "rows" if len(shape) == 2 else "entries"
                 raise ParameterError(
                     f"{name} has {shape[0]} {what} for {n_sellers} sellers; give one for each"
                 )
-            if field.metadata.get("most") and value is not None and value > n_sellers:
+            if each.metadata.get("most") and value is not None and value > n_sellers:
                 raise ParameterError(
                     f"{name} is {value!r}, but there are {n_sellers} sellers; give at most "
                     f"{n_sellers}"
                 )
 
-    def _values(self) -> dict[str, Any]:
-        fields = self._fields().items()
-        return {name: getattr(self, name) for name, field in fields if field.init}
-
     def _key(self) -> tuple[Any, ...]:
         if not is_dataclass(self):
             return (id(self),)
-        return tuple(map(_hashable, self._values().values()))
+        fields = self._fields().items()
+        return tuple(_hashable(getattr(self, name)) for name, each in fields if each.init)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Record) and type(other) is type(self) and self._key() == other._key()
-        )
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((type(self), self._key()))
 
     def __repr__(self) -> str:
         parts = []
-        for name, value in self._values().items():
-            field = self._fields()[name]
-            if field.default is MISSING and field.default_factory is MISSING:
-                parts.append(_brief(value))
+        for name, each in self._fields().items():
+            if not each.init:
                 continue
-            default = field.default if field.default_factory is MISSING else field.default_factory()
-            if isinstance(value, np.ndarray | cp.Expression) or value != default:
+            value = getattr(self, name)
+            default = each.default if each.default_factory is MISSING else each.default_factory()
+            if default is MISSING:
+                parts.append(_brief(value))
+            elif _hashable(value) != _hashable(default):
                 parts.append(f"{name}={_brief(value)}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -137,14 +158,6 @@ def _brief(value: Any) -> str:
     return f"<{' x '.join(map(str, shape))} entries>"
 
 
-def _floats(value: Any) -> Floats:
-    """Convert to a read-only array of floats; to one NaN if an entry is not a number."""
-    numbers = numbers_of(value)
-    array = np.array(np.nan if numbers is None else numbers)
-    array.flags.writeable = False
-    return array
-
-
 def number(value: Any, name: str, interval: str, also: float = np.nan) -> Any:
     """Check a number in an interval such as ``"[0, 1)"``, or equal to ``also``."""
     given = as_float(value)
@@ -160,6 +173,16 @@ def choice(value: Any, name: str, words: Any) -> Any:
     """Check for one of the words of a ``Literal``."""
     check_choice(name, value, words)
     return value
+
+
+def vector(
+    value: Any, name: str, of: str = "a vector of finite numbers", least: float = -np.inf
+) -> Floats:
+    """Check finite numbers of at least ``least``; ``of`` describes them."""
+    array = numbers_of(value)
+    if array is None or array.ndim != 1 or array.size == 0:
+        raise ParameterError(f"{name} must be {of}, got {shown(value)}")
+    return finite_entries(name, array, least=least)
 
 
 def one_or_each(
@@ -178,56 +201,39 @@ def one_or_each(
         return value
     if example and (0 < as_float(value) < np.inf or (zero and is_number(value) and value == 0)):
         return value
-    array = _floats(value)
-    if is_number(value) or array.ndim != 1 or array.size == 0:
-        scalar = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or "
-        scalar *= bool(example)
-        raise ParameterError(
-            f"{name} must be {scalar}a vector with one for each {unit}, got {shown(value)}"
-        )
-    bad = ~((array >= 0) & (array < np.inf))
-    if bad.any():
-        first = int(np.argmax(bad))
-        raise ParameterError(f"{name}[{first}] must be finite numbers >= 0, got {array[first]}")
-    return array
-
-
-def vector(value: Any, name: str, of: str = "one for each seller") -> Floats:
-    """Check finite numbers; ``of`` describes them."""
-    array = _floats(value)
-    if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
-        raise ParameterError(f"{name} must be a vector of finite numbers, {of}, got {shown(value)}")
-    return array
+    of = f"a vector with one number for each {unit}"
+    if example:
+        of = f"a finite number {'>= 0' if zero else '> 0'}, such as {example}, or {of}"
+    return vector(value, name, of, least=0.0)
 
 
 def matrix(value: Any, name: str, of: str) -> Floats | sparse.csr_array:
     """Check a matrix of finite numbers, which stays dense or sparse; ``of`` describes it."""
-    checked_value: Any = _floats(value) if not is_sparse(value) else None
-    numbers = checked_value
-    if checked_value is None:
-        checked_value = sparse.csr_array(value).astype(float)
-        checked_value.sum_duplicates()
-        numbers = checked_value.data
-        numbers.flags.writeable = False
-    if checked_value.ndim != 2 or 0 in checked_value.shape or not np.isfinite(numbers).all():
+    if is_sparse(value):
+        array: Any = sparse.csr_array(value).astype(float)
+        array.sum_duplicates()
+    else:
+        array = np.array(np.nan if (numbers := numbers_of(value)) is None else numbers)
+    entries = array.data if is_sparse(value) else array
+    entries.flags.writeable = False
+    if array.ndim != 2 or 0 in array.shape or not np.isfinite(entries).all():
         shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
         raise ParameterError(
             f"{name} is a {type(value).__name__}{shape}; give a matrix of finite numbers, {of}"
         )
-    return checked_value
+    return array
 
 
 def target(value: Any, name: str, positive: bool = False) -> Floats | None:
     """Check target weights; None is accepted."""
     if value is None:
         return None
-    weights = vector(value, name, "the target weight of each seller")
-    bad = weights <= 0 if positive else weights < 0
-    if bad.any():
-        first = int(np.argmax(bad))
-        wanted = "> 0, or leave out who has none" if positive else ">= 0"
+    of = "a vector of target weights, one for each seller"
+    weights = vector(value, name, of, least=0.0)
+    if positive and not weights.all():
         raise ParameterError(
-            f"{name}[{first}] must be target weights {wanted}, got {weights[first]}"
+            f"{name}[{int(np.argmin(weights))}] must be a target weight > 0, got 0; leave out "
+            "sellers without weight"
         )
     if abs(weights.sum() - 1.0) > _SUM_ERROR:
         raise ParameterError(

@@ -1,7 +1,4 @@
-"""Formulas of markets and of their pieces, as plain text and as LaTeX; the scope of shortcuts.
-
-A formula is plain text, such as ``0.1 sum_i psi_i eps_i``. LaTeX is derived from it.
-"""
+"""Formulas of markets and of their pieces, as plain text and as LaTeX; the scope of shortcuts."""
 
 from __future__ import annotations
 
@@ -24,13 +21,13 @@ _COMMANDS = {
     ">=": r"\geq ",
     "'": r"^\top ",
 }
+_SAME_IN_LATEX = re.compile(
+    "min|max|log|exp|sum|psi|eta|mu|sigma|gamma|lambda|alpha|beta|delta|tau|Sigma"
+)
 _NUMBER = r"\d+(?:\.\d+)?"
 _TOKEN = re.compile(
     rf'"[^"]*"|({_NUMBER})e([+-]?\d+)|([_^])({_NUMBER}|inf)|subject to|[A-Za-z][A-Za-z0-9]+'
     r"|\|\||[<>]=|'"
-)
-_SAME_IN_LATEX = re.compile(
-    "min|max|log|exp|sum|psi|eta|mu|sigma|gamma|lambda|alpha|beta|delta|tau|Sigma"
 )
 
 
@@ -58,8 +55,8 @@ class Written:
 class Defined(Written, ABC):
     """An object that one method defines; its other attributes are shortcuts.
 
-    A shortcut is valid only for the definition that it was written for. A subclass that overrides
-    the definition gets the neutral shortcuts of the base class instead of inherited ones.
+    A subclass that overrides the definition gets the neutral shortcuts of the base class instead
+    of inherited ones, which were written for another definition.
 
     Attributes
     ----------
@@ -108,10 +105,8 @@ def named(name: object) -> str:
 
 def number(value: Any, each: str) -> str:
     """Write a number, or an expression in parameters; ``each`` stands for an entry of a vector."""
-    if isinstance(value, cp.Parameter):
-        return named(value.name())
     if isinstance(value, cp.Expression):
-        return named(f"({value})")
+        return named(value.name() if isinstance(value, cp.Parameter) else f"({value})")
     return f"{value:g}" if isinstance(value, Real) else each
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ from convexmarket.checks import check_instance
 from convexmarket.errors import ParameterError
 from convexmarket.terms import fields
 from convexmarket.terms.costs import LinearCost, PrivacyCost
-from convexmarket.terms.fields import checked
+from convexmarket.terms.fields import checked, record
 from convexmarket.terms.form import MarketNumbers
 from convexmarket.terms.pieces import Quantities, Term
 
@@ -29,7 +29,7 @@ _MAX_NEWTON = 200
 _ROUNDING, _ZERO = 1e-9, 1e-15
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Spread(Term):
     """A norm of the weights, ||a||_p: the price of relying on few sellers.
 
@@ -48,17 +48,12 @@ class Spread(Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> objective = cm.Spread(p=3) + cm.Noise() + 0.1 * cm.Payments()
-    >>> cm.allocate(cm.Market(sellers, objective)).weights.round(3)
-    array([0.446, 0.37 , 0.183])
+    >>> print(cm.Spread(p=3) + cm.Noise())
+    ||a||_3 + 1/eta
     """
 
-    p: float = field(
-        default=2,
-        metadata=checked(fields.number, interval="[1.01, 40]", also=np.inf),
-    )
-    reference: Floats | None = field(default=None, metadata=checked(fields.target, each=True))
+    p: float = checked(fields.number, interval="[1.01, 40]", also=np.inf, default=2)
+    reference: Floats | None = checked(fields.target, each=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,11 +63,9 @@ class Spread(Term):
 
     @property
     def formula(self) -> str:
-        """The norm of the weights, or of their distance from the reference q."""
         return f"||{'a' if self.reference is None else 'a - q'}||_{self.p:g}"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return ||a||_p, or ||a - q||_p."""
         off = quantities.weights if self.reference is None else quantities.weights - self.reference
         if self.p == np.inf:
             return cp.max(off) if self.reference is None else cp.max(cp.abs(off))
@@ -89,11 +82,10 @@ class Spread(Term):
         """Whether p is finite; the largest weight has no gradient at ties."""
         return self.p < np.inf
 
-    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
-        """Add to mu, for p = 2."""
-        if self.p != 2 or self.reference is not None:
-            return None
-        return replace(form, mu=form.mu + weight)
+    @property
+    def adds_to(self) -> str | None:  # type: ignore[override]
+        """The weight is added to mu, for p = 2."""
+        return "mu" if self.p == 2 and self.reference is None else None
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats | None:
         """Compute the minimum of ``weight * ||a||_p + costs'a`` by its dual.
@@ -135,7 +127,7 @@ def _dual_norm(tau: Floats, costs: Floats, q: float) -> tuple[Floats, Floats]:
     return norm, np.maximum(slope, 1.0)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class SquaredSpread(Term):
     """The square of the Euclidean norm of the weights, ||a||^2 (A, Eq. 17).
 
@@ -147,15 +139,11 @@ class SquaredSpread(Term):
     """
 
     formula_template = "||a||_2^2"
+    adds_to = "mu_squared"
     separable = True
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return ||a||^2."""
         return cp.sum_squares(quantities.weights)
-
-    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to mu_squared."""
-        return replace(form, mu_squared=form.mu_squared + weight)
 
     def simplex_minimum(self, weight: float, costs: Floats) -> Floats:
         """Compute the minimum of ``weight * ||a||^2 + costs'a`` by its dual.
@@ -170,7 +158,7 @@ class SquaredSpread(Term):
         return np.asarray(least + weight * (2 * tau - (margin**2).sum(axis=-1)))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class QuadraticSpread(Term):
     """A quadratic form of the weights, ``a' Sigma a``: the variance of the weighted average.
 
@@ -191,9 +179,7 @@ class QuadraticSpread(Term):
     """
 
     formula_template = "a'Sigma a"
-    Sigma: Matrix = field(
-        metadata=checked(fields.matrix, each=True, of="a row and a column for each seller")
-    )
+    Sigma: Matrix = checked(fields.matrix, each=True, of="a row and a column for each seller")
     _factor: sparse.csr_array = field(init=False)
 
     def __post_init__(self) -> None:
@@ -209,8 +195,7 @@ class QuadraticSpread(Term):
 
 def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     """Factor Sigma as ``F'F``; the rows of F are scaled eigenvectors of the blocks."""
-    m, largest = Sigma.shape[0], float(abs(Sigma).max())
-    skew = float(abs(Sigma - Sigma.T).max())
+    largest, skew = float(abs(Sigma).max()), float(abs(Sigma - Sigma.T).max())
     if largest == 0:
         raise ParameterError("Sigma is zero; leave the term out")
     if skew > _ROUNDING * largest:
@@ -222,25 +207,23 @@ def _factor(Sigma: sparse.csr_array) -> sparse.csr_array:
     _, label = connected_components(whole, directed=False)
     order = np.argsort(label, kind="stable")  # sellers, block by block
     blocks = [
-        (members, *np.linalg.eigh(whole[members][:, members].toarray()))
+        np.linalg.eigh(whole[members][:, members].toarray())
         for members in np.split(order, np.cumsum(np.bincount(label))[:-1])
     ]
-    eigenvalues = np.concatenate([lengths for _, lengths, _ in blocks])
-    if eigenvalues.min() < -_ROUNDING * eigenvalues.max():
+    eigenvalues = np.concatenate([lengths for lengths, _ in blocks])
+    largest = eigenvalues.max()
+    if eigenvalues.min() < -_ROUNDING * largest:
         raise ParameterError(
-            f"Sigma has the eigenvalue {eigenvalues.min():g} beside {eigenvalues.max():g}; give a "
+            f"Sigma has the eigenvalue {eigenvalues.min():g} beside {largest:g}; give a "
             "positive semidefinite matrix, such as a covariance"
         )
-    factors = []
-    for members, lengths, vectors in blocks:
-        some = lengths > _ZERO * eigenvalues.max()
-        rows = np.sqrt(lengths[some])[:, None] * vectors.T[some]
-        row, column = np.nonzero(np.ones_like(rows))
-        factors.append(sparse.csr_array((rows.ravel(), (row, members[column])), (len(rows), m)))
-    return sparse.csr_array(sparse.vstack(factors))
+    vectors = sparse.block_diag([vectors.T for _, vectors in blocks], format="csr")
+    some = eigenvalues > _ZERO * largest
+    scaled = sparse.diags_array(np.sqrt(eigenvalues[some])) @ vectors[some]
+    return sparse.csr_array(scaled[:, np.argsort(order)])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class NegativeEntropy(Term):
     """The negative entropy of the weights, sum a_i log a_i: smallest, -log m, for equal weights.
 
@@ -260,19 +243,15 @@ class NegativeEntropy(Term):
     sum_i a_i log (a_i/q_i) + 1/eta
     """
 
-    reference: Floats | None = field(
-        default=None, metadata=checked(fields.target, each=True, positive=True)
-    )
+    reference: Floats | None = checked(fields.target, each=True, positive=True, default=None)
     separable = True
     is_smooth = False  # near 0, rounding of a weight changes the gradient much
 
     @property
     def formula(self) -> str:
-        """The negative entropy, or the divergence from the reference q."""
         return f"sum_i a_i log {'a_i' if self.reference is None else '(a_i/q_i)'}"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return sum a_i log a_i, or sum a_i log(a_i/q_i)."""
         if self.reference is None:
             return -cp.sum(cp.entr(quantities.weights))
         return cp.sum(cp.rel_entr(quantities.weights, self.reference))
@@ -284,7 +263,7 @@ class NegativeEntropy(Term):
         return np.asarray(-weight * logsumexp(-costs / weight, axis=-1, b=self.reference))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Noise(Term):
     """The reciprocal of the total privacy bought, 1/eta: the price of the noise in the model.
 
@@ -302,23 +281,18 @@ class Noise(Term):
     """
 
     formula_template = "1/eta"
-    is_noise = True
+    adds_to = "sigma"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return 1/eta."""
         return quantities.inverse_eta
 
-    def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to sigma."""
-        return replace(form, sigma=form.sigma + weight)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class SquaredNoise(Term):
     """The square of the reciprocal of the total privacy bought, 1/eta^2.
 
-    The variance of Laplace noise is proportional to 1/eta^2. The term is for buyers who minimise a
-    mean squared error instead of a distance.
+    It is proportional to the variance of Laplace noise, for buyers who minimise a mean squared
+    error instead of a distance.
 
     Examples
     --------
@@ -330,11 +304,10 @@ class SquaredNoise(Term):
     formula_template = "1/eta^2"
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return 1/eta^2."""
         return cp.square(quantities.inverse_eta)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Losses(Term):
     """The weighted losses on the sellers' rows, sum_i losses_i a_i.
 
@@ -353,18 +326,16 @@ class Losses(Term):
     """
 
     formula_template = "sum_i l_i a_i"
-    values: Floats = field(metadata=checked(fields.vector, "losses", each=True))
+    values: Floats = checked(fields.vector, "losses", each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the losses, weighted."""
         return self.values @ quantities.weights
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to the losses."""
         return replace(form, losses=form.losses + weight * self.values)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Payments(Term):
     """The expected payments, sum_i psi(c_i) u(eps_i) (A, Eq. 9; with a convex u: B, Eq. 10).
 
@@ -376,11 +347,8 @@ class Payments(Term):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> sellers = cm.Sellers([0.1, 0.4, 0.9], prior=cm.Uniform(0, 1))
-    >>> cost = cm.PowerCost(2)
-    >>> market = cm.Market(sellers, cm.Spread() + cm.Noise() + cm.Payments(privacy_cost=cost))
-    >>> cm.allocate(market).epsilon.round(2)
-    array([0.82, 0.4 , 0.22])
+    >>> print(cm.Spread() + cm.Noise() + 0.1 * cm.Payments(privacy_cost=cm.PowerCost(2)))
+    ||a||_2 + 1/eta + 0.1 sum_i psi_i eps_i^2
     """
 
     reports = "price"
@@ -393,16 +361,9 @@ class Payments(Term):
 
     @property
     def formula(self) -> str:
-        """The expected payments, with the formula of the privacy cost."""
         return f"sum_i psi_i {self.privacy_cost.formula}"
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether the payments are proportional to the privacy sold."""
-        return self.privacy_cost.is_linear
-
     def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return psi'u(eps)."""
         return quantities.virtual_costs @ self.privacy_cost.expression(quantities.epsilon)
 
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
@@ -410,7 +371,6 @@ class Payments(Term):
         return self.privacy_cost.priced(weight * quantities.virtual_costs, quantities.epsilon)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers:
-        """Add to gamma if they are linear, else to the payments."""
-        if self.is_linear:
+        if self.privacy_cost.is_linear:
             return replace(form, gamma=form.gamma + weight)
         return replace(form, payments=(*form.payments, (weight, self.privacy_cost)))

@@ -95,12 +95,8 @@ class Quantities:
     def unknown(cls, virtual_costs: Any) -> Quantities:
         """Create three separate variables; a piece must be convex in all three."""
         m = virtual_costs.size
-        return cls(
-            weights=cp.Variable(m, nonneg=True, name="weights"),
-            epsilon=cp.Variable(m, nonneg=True, name="epsilon"),
-            inverse_eta=cp.Variable(nonneg=True, name="inverse_eta"),
-            virtual_costs=virtual_costs,
-        )
+        weights, epsilon = (cp.Variable(m, nonneg=True, name=x) for x in ("weights", "epsilon"))
+        return cls(weights, epsilon, cp.Variable(nonneg=True, name="inverse_eta"), virtual_costs)
 
 
 class Piece(Record, Defined):
@@ -145,20 +141,24 @@ class Piece(Record, Defined):
     def quantities_used(self, n_sellers: int) -> set[str]:
         """Return the names of the :class:`Quantities` it uses; all if that cannot be read."""
         costs = cp.Parameter(n_sellers, nonneg=True, value=np.ones(n_sellers))
-        quantities = vars(Quantities.unknown(costs))
+        quantities = Quantities.unknown(costs)
         try:
-            written = getattr(self, self.definition)(Quantities(**quantities))
+            written = getattr(self, self.definition)(quantities)
             items = written if isinstance(written, list) else [written]
             leaves = {id(x) for item in items for x in (*item.variables(), *item.parameters())}
         except Exception:  # numpy functions do not take a parameter
-            return set(quantities)
-        return {name for name, known in quantities.items() if id(known) in leaves}
+            return set(vars(quantities))
+        return {name for name, known in vars(quantities).items() if id(known) in leaves}
 
     def reading(self, n_sellers: int) -> Literal["price", "budget", "unknown", "none"]:
         """Classify the dependence of the piece on the reports."""
         if self.reports:
             return self.reports
         return "unknown" if "virtual_costs" in self.quantities_used(n_sellers) else "none"
+
+    @abstractmethod
+    def sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return the expressions that have to be convex, checked."""
 
 
 class Summand(Written, ABC):
@@ -231,14 +231,14 @@ class Term(Piece, Summand):
     """
 
     definition = "expression"
-    shortcuts = (*Piece.shortcuts, "numbers", "simplex_minimum", "weighted", "pays", "is_noise")
+    shortcuts = (*Piece.shortcuts, "adds_to", "numbers", "simplex_minimum", "weighted", "pays")
     shortcuts += ("is_norm", "is_smooth")
+    #: Name of the one of the :class:`MarketNumbers` that its weight is added to.
+    adds_to: str | None = None
     #: The privacy cost of the sellers; None for a term that pays nothing.
     privacy_cost: PrivacyCost | None = None
     #: Whether it is money for the sellers.
     pays: ClassVar[bool] = False
-    #: Whether it is 1/eta.
-    is_noise: ClassVar[bool] = False
     #: Whether it is a strictly convex norm of the weights.
     is_norm: bool = False
     #: Whether its gradient measures the distance of weights from the optimum.
@@ -253,13 +253,35 @@ class Term(Piece, Summand):
         quantities : Quantities
         """
 
+    def sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return the expression, checked to be scalar and convex.
+
+        Raises
+        ------
+        CurvatureError, ParameterError
+            If it is not; the message names the term.
+        """
+        plain = self.expression(quantities)
+        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
+            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
+            raise ParameterError(
+                f"the expression of {shown(self)} is {what}; return a scalar CVXPY expression"
+            )
+        if not plain.is_convex():
+            raise CurvatureError(
+                f"{shown(self)} is {plain.curvature.lower()}, but a term must be convex in the "
+                "weights, epsilon and 1/eta"
+            )
+        return [plain]
+
     def weighted(self, weight: float, quantities: Quantities) -> cp.Expression:
         """Return ``weight * term``, scaled for a solver."""
         return weight * self.expression(quantities)
 
     def numbers(self, weight: float, form: MarketNumbers) -> MarketNumbers | None:
         """Add this term to a market in numbers; None if that cannot express it."""
-        return None
+        name = self.adds_to
+        return replace(form, **{name: getattr(form, name) + weight}) if name else None
 
     def simplex_minimum(
         self, weight: float, costs: NDArray[np.float64]
@@ -299,6 +321,8 @@ class Constraint(Piece):
 
     definition = "constraints"
     shortcuts = (*Piece.shortcuts, "numbers", "with_budget", "shares")
+    #: Groups of the sellers, and bounds on their shares; None if it is no bound on shares.
+    shares: tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None = None
 
     @abstractmethod
     def constraints(self, quantities: Quantities) -> list[cp.Constraint]:
@@ -319,6 +343,32 @@ class Constraint(Piece):
         """
         return [_as_comparison(self, item) for item in self.constraints(quantities)]
 
+    def sides(self, quantities: Quantities) -> list[cp.Expression]:
+        """Return ``h`` of each restriction ``h <= 0`` or ``h = 0``.
+
+        Raises
+        ------
+        CurvatureError
+            If it is not convex, or in epsilon together with the weights or 1/eta.
+        """
+        items = self.comparisons(quantities)
+        factors = {id(quantities.weights), id(quantities.inverse_eta)}
+        for item in items:
+            if not item.is_dcp():
+                sides = " and ".join(side.curvature.lower() for side in item.args)
+                raise CurvatureError(
+                    f"{shown(self)} is not a convex constraint: in {shown(item, str)} the sides "
+                    f"are {sides}"
+                )
+            variables = {id(variable) for variable in item.variables()}
+            if id(quantities.epsilon) in variables and variables & factors:
+                raise CurvatureError(
+                    f"{shown(self)} binds epsilon = eta * weights together with one of its "
+                    "factors, which is not convex; write it with the weights and 1/eta alone, for "
+                    "example eps <= e as weights <= e * inverse_eta"
+                )
+        return [item.expr for item in items]
+
     def numbers(self, form: MarketNumbers) -> MarketNumbers | None:
         """Add this constraint to a market in numbers; None if that cannot express it."""
         return None
@@ -326,11 +376,6 @@ class Constraint(Piece):
     def shadow_prices(self, multipliers: list[Any]) -> Any:
         """Return the prices of the constraint's numbers, given its comparisons' multipliers."""
         return multipliers
-
-    @property
-    def shares(self) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]] | None:
-        """Groups of the sellers, and bounds on their shares; None if it is no bound on shares."""
-        return None
 
     def with_budget(self, amount: Number) -> Constraint:
         """Replace the amount, if the constraint is a budget."""
@@ -399,27 +444,6 @@ class WeightedTerm(Written):
                 "market would not be convex; give a weight >= 0"
             )
 
-    def expression(self, quantities: Quantities) -> cp.Expression:
-        """Return the term without its weight as a CVXPY expression.
-
-        Raises
-        ------
-        CurvatureError, ParameterError
-            If it is not convex, or not scalar; the message names it.
-        """
-        plain = self.term.expression(quantities)
-        if not isinstance(plain, cp.Expression) or not plain.is_scalar():
-            what = f"shape {plain.shape}" if isinstance(plain, cp.Expression) else shown(plain)
-            raise ParameterError(
-                f"the expression of {shown(self.term)} is {what}; return a scalar CVXPY expression"
-            )
-        if not plain.is_convex():
-            raise CurvatureError(
-                f"{shown(self.term)} is {plain.curvature.lower()}, but a term must be convex "
-                "in the weights, epsilon and 1/eta"
-            )
-        return plain
-
     @property
     def is_parametric(self) -> bool:
         """Whether the weight is a parameter."""
@@ -437,7 +461,7 @@ class WeightedTerm(Written):
 
     def weighted(self, weight: Number, quantities: Quantities) -> cp.Expression:
         """Return the term times a weight."""
-        plain = self.expression(quantities)  # checked
+        (plain,) = self.term.sides(quantities)
         costs: Any = quantities.virtual_costs
         if isinstance(weight, cp.Expression) or isinstance(costs, cp.Expression):
             return weight * plain
@@ -473,9 +497,8 @@ class Objective(Summand):
     Examples
     --------
     >>> import convexmarket as cm
-    >>> objective = cm.Spread() + 2 * cm.Noise()
-    >>> [part.weight for part in objective.parts], objective.weight_of(cm.Noise)
-    ([1.0, 2], 2)
+    >>> [part.weight for part in (cm.Spread() + 2 * cm.Noise()).parts]
+    [1.0, 2]
     """
 
     parts: tuple[WeightedTerm, ...]
@@ -487,7 +510,7 @@ class Objective(Summand):
         ----------
         quantities : Quantities
         """
-        pieces = [part.weight * part.expression(quantities) for part in self.parts]
+        pieces = [part.weight * part.term.sides(quantities)[0] for part in self.parts]
         return cp.sum(cp.hstack(pieces)) if pieces else cp.Constant(0.0)
 
     def value(
@@ -496,14 +519,10 @@ class Objective(Summand):
         """Evaluate the objective at weights (shape (m,)) and total privacy ``eta``."""
         return value_of(self.expression(Quantities.at(weights, eta, virtual_costs)))
 
-    def weight_of(self, kind: type[Term]) -> float:
-        """Return the total weight of the terms of one kind; 0 where there is none."""
-        return sum(part.value for part in self.parts if type(part.term) is kind)
-
     @property
     def without_noise(self) -> Objective:
         """The objective without its noise."""
-        return Objective(tuple(part for part in self.parts if not part.term.is_noise))
+        return Objective(tuple(part for part in self.parts if part.term.adds_to != "sigma"))
 
     @property
     def formula(self) -> str:

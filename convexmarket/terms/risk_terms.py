@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -12,7 +11,7 @@ from scipy import sparse
 
 from convexmarket.errors import ParameterError
 from convexmarket.terms import fields
-from convexmarket.terms.fields import checked
+from convexmarket.terms.fields import checked, record
 from convexmarket.terms.formula import number
 from convexmarket.terms.pieces import Quantities, Term
 
@@ -25,7 +24,7 @@ Rule = Literal["minimax"]
 Groups = Any
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class CVaR(Term):
     """The average of the worst ``1 - level`` of the sellers: a conditional value at risk.
 
@@ -47,8 +46,8 @@ class CVaR(Term):
     ||a||_2 + 1/eta + 0.1 CVaR_0.9(eps)
     """
 
-    level: float = field(metadata=checked(fields.number, interval="[0, 1)"))
-    of: Of = field(default="epsilon", metadata=checked(fields.choice, words=Of))
+    level: float = checked(fields.number, interval="[0, 1)")
+    of: Of = checked(fields.choice, words=Of, default="epsilon")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +68,7 @@ class CVaR(Term):
         return cp.sum_largest(risk, k) / k
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class Fairness(Term):
     """The largest average guarantee of any group: ``max over g of mean over i in g of eps_i``.
 
@@ -90,8 +89,8 @@ class Fairness(Term):
     """
 
     formula_template = "max_g mean_{{i in g}} eps_i"
-    kind: Rule = field(metadata=checked(fields.choice, words=Rule))
-    groups: Groups = field(metadata=checked(fields.groups, each=True))
+    kind: Rule = checked(fields.choice, words=Rule)
+    groups: Groups = checked(fields.groups, each=True)
 
     def expression(self, quantities: Quantities) -> cp.Expression:
         """Return the largest of the averages."""
@@ -100,7 +99,7 @@ class Fairness(Term):
         return cp.max(sparse.csr_array(each) @ quantities.epsilon)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record
 class RobustCosts(Term):
     """The largest expected payments if virtual costs are known up to a radius r_i.
 
@@ -133,11 +132,9 @@ class RobustCosts(Term):
     """
 
     pays = True
-    kind: Kind = field(metadata=checked(fields.choice, words=Kind))
-    radius: float | Floats = field(
-        metadata=checked(fields.one_or_each, each=True, example="0.1", zero=True)
-    )
-    budget: float | None = field(default=None, metadata={"most": True})
+    kind: Kind = checked(fields.choice, words=Kind)
+    radius: float | Floats = checked(fields.one_or_each, each=True, example="0.1", zero=True)
+    budget: float | None = checked(lambda value, _: value, most=True, default=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()

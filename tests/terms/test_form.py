@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cvxpy as cp
 import numpy as np
@@ -118,7 +118,7 @@ def test_who_defines_itself_anew_is_not_taken_for_its_parent(piece):
     assert piece.reports is None
     if isinstance(piece, cm.Term):
         assert piece.simplex_minimum(1.0, COSTS) is None
-        assert (piece.is_noise, piece.is_norm) == (False, False)
+        assert (piece.adds_to, piece.is_norm) == (None, False)
         assert cm.allocate(cm.Market(SELLERS, piece + cm.Noise() + cm.Payments())).gap <= 1e-5
     else:
         assert piece.with_budget(9) is piece
@@ -130,7 +130,7 @@ def test_who_says_itself_anew_too_is_believed():
             return 2 * super().expression(quantities)
 
         def numbers(self, weight, form):
-            return super().numbers(2 * weight, form)
+            return replace(form, mu=form.mu + 2 * weight)
 
     class Named(cm.Spread):
         pass
@@ -164,13 +164,6 @@ def test_slopes_of_costs():
         above, below = (cost.derivatives(epsilon + step)[0] for step in (h, -h))
         assert bend == pytest.approx((above - below) / (2 * h), rel=1e-6, abs=1e-9)
     assert cm.PowerCost(1.5).derivatives(np.zeros(1))[1] == np.inf
-
-
-# ------------------------------------------------------------- what a piece speaks of
-
-
-#: What of the costs is in the objective without being payments.
-PAID = ("worst payments", "box", "some off", "ellipsoid")
 
 
 # ------------------------------------------------- a term is one class and its export
